@@ -1,0 +1,80 @@
+"""Files written whole or not at all: a kill leaves the old content or the new, never half of it."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from uncone.errors import InputError
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path`; on a clean exit flush it to disk and move it over `path`.
+
+    Raises:
+        InputError: the folder does not exist or cannot be written, or `path` is a folder.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"expected a file to write, got the folder {target}: give a file name in it")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        handle = open(temporary, "xb")  # noqa: SIM115 - closed below, before the move
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}: give a folder that exists and can be written") from error
+    try:
+        with handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        _keep_mode(target, temporary)
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync_folder(target.parent)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write `text` as UTF-8, atomically."""
+    with replacing(path) as handle:
+        handle.write(text.encode("utf-8"))
+
+
+@contextmanager
+def new_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Fill a temporary folder beside `path`; on a clean exit it becomes `path`, which must not exist yet."""
+    target = Path(path)
+    if target.exists() or target.is_symlink():
+        raise InputError(f"expected a new folder, got {target} which exists: choose another name or remove it")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        temporary.mkdir()
+    except OSError as error:
+        raise InputError(f"cannot create {target}: {error.strerror}: give a parent folder that can be written") from error
+    try:
+        yield temporary
+        os.rename(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _keep_mode(target: Path, temporary: Path) -> None:
+    with suppress(OSError):
+        os.chmod(temporary, target.stat().st_mode & 0o777)
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):  # some file systems refuse to sync a folder; the content itself is already on disk
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,397 @@
+"""The mergeable summary of rows that nearly every measure is computed from.
+
+One pass over the rows gives float64 sums; every measure that needs no more than means, covariances and directions is
+then a small computation. The sums are taken about a fixed `shift`, so that a large common direction does not cancel
+the digits of what is left. Products are float32 for float32 rows (float64 for float64 rows), one partial sum for each
+cell of the grid; partial sums are added in float64, in grid order. Two runs over the same cells with the same shift
+add the same numbers in the same order, and give the same bytes.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from uncone import atomic
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.rows import GRID, as_rows, nonfinite_error
+
+Tensor = torch.Tensor
+_BUFFER_BYTES = 16 * 2**20
+_SAFE_NORM = {torch.float32: (1e-15, 1e15), torch.float64: (1e-140, 1e140)}  # squares neither underflow nor overflow
+_FORMAT = "uncone.moments/1"
+_SCALARS = (
+    "n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square",
+    "norm_sum", "norm_square_sum", "norm_min", "norm_max",
+)  # fmt: skip
+_SHAPES = {"shift": 1, "first": 1, "second": 2, "unit_first": 1, "unit_square": 1, "unit_second": 2}
+
+
+class Moments:
+    """Sums over weighted rows x_i (weights w_i, 1 by default), with y_i = x_i - shift and u_i = x_i / |x_i|.
+
+    Attributes (float64 tensors on `device`):
+        first: sum of w y, shape (D,).
+        second: sum of w y y', shape (D, D), or None when `second=False`.
+        unit_first: sum of w u over rows that are not zero, shape (D,).
+        unit_square: sum of w^2 u^2 by feature, shape (D,).
+        unit_second: sum of w u u', shape (D, D), only with `unit_second=True`.
+        n, zero_rows: rows seen, and how many of them were all zero.
+        weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: the same without the zero rows.
+        norm_sum, norm_square_sum, norm_min, norm_max: of w |x| and w |x|^2; the extremes of |x|.
+    """
+
+    def __init__(
+        self, d: int, *, shift: Tensor | None = None, second: bool = True, unit_second: bool = False, device: str = "cpu"
+    ) -> None:
+        if shift is not None and shift.shape != (d,):
+            raise InputError(f"expected a shift of shape ({d},), got {tuple(shift.shape)}: give one number a feature")
+        self.d, self.device = d, torch.device(device)
+        self.shift = None if shift is None else shift.to(self.device, torch.float64)
+        self.first = self._zeros(d)
+        self.second = self._zeros(d, d) if second else None
+        self.unit_first, self.unit_square = self._zeros(d), self._zeros(d)
+        self.unit_second = self._zeros(d, d) if unit_second else None
+        self.n = self.zero_rows = 0
+        self.weight = self.weight_square = self.unit_weight = self.unit_weight_square = 0.0
+        self.norm_sum = self.norm_square_sum = self.norm_max = 0.0
+        self.norm_min = float("inf")
+        self._scratch: dict[str, Tensor] = {}
+        self._derived: dict[str, Any] = {}
+
+    @classmethod
+    def of(
+        cls,
+        rows: Any,
+        weights: Any = None,
+        unit_second: bool = False,
+        *,
+        second: bool = True,
+        shift: Tensor | None = None,
+        device: str = "cpu",
+        progress: Callable[[int], None] | None = None,
+    ) -> "Moments":
+        """The moments of `rows` (Rows, or a tensor or array of shape (N, D)).
+
+        Args:
+            rows: what to sum over; read once, block by block.
+            weights: (N,) non-negative, for instance token counts; all 1 by default.
+            unit_second: also sum u u' (for `uniformity`); costs as much again.
+            second: False leaves out the (D, D) sums: enough for `mean_cosine`, `mean_shift` and `rogue_dimensions`,
+                and an order of magnitude faster.
+            shift: (D,); by default the mean of the first block. Shards that are to be merged byte for byte share one.
+            device: where the sums are computed and kept.
+            progress: called with the number of rows done.
+
+        Raises:
+            InputError: a row is not finite; weights of another length, negative or all zero.
+        """
+        rows = as_rows(rows)
+        moments = cls(rows.shape[1], shift=shift, second=second, unit_second=unit_second, device=device)
+        parts = weight_blocks(weights, rows.shape[0])
+        for block in rows.blocks():
+            try:
+                moments.update(block, next(parts))
+            except NotFiniteError:
+                raise nonfinite_error(rows) from None
+            del block  # lets the reader use its buffer again
+            if progress is not None:
+                progress(moments.n)
+        return moments.finish()
+
+    def update(self, block: Tensor, weights: Tensor | None = None) -> None:
+        """Add the rows of `block` (n, D), with `weights` (n,). One call is one partial sum: call it once a grid cell.
+
+        Raises:
+            InputError: another number of features, or a row that is not finite.
+        """
+        if block.ndim != 2 or block.shape[1] != self.d:
+            raise InputError(f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: pass rows of {self.d} features")
+        if len(block) == 0:
+            return
+        x = block.to(self.device)
+        x = x if x.dtype in _SAFE_NORM else x.float()
+        x, norms = measured_norms(x)
+        if self.shift is None:
+            self.shift = x.mean(dim=0).float().double()
+        w = None if weights is None else weights.to(self.device, torch.float64)
+        self._derived.clear()
+        self._add_scalars(norms, w)
+        partial = self._partial(x, norms, w)
+        self.first += partial["first"]
+        self.unit_first += partial["unit_first"]
+        self.unit_square += partial["unit_square"]
+        if self.second is not None:
+            self.second += partial["second"]
+        if self.unit_second is not None:
+            self.unit_second += partial["unit_second"]
+
+    def finish(self) -> "Moments":
+        """Free the working memory that `update` keeps between calls; more updates may follow."""
+        self._scratch.clear()
+        return self
+
+    def merge(self, other: "Moments") -> "Moments":
+        """The moments of both sets of rows, as a new object about this one's shift. Exact algebra, rounded in float64.
+
+        Raises:
+            InputError: another number of features, or other sums (`second`, `unit_second`).
+        """
+        mine, theirs = (self.d, self.second is None, self.unit_second is None), (other.d, other.second is None, other.unit_second is None)
+        if mine != theirs:
+            raise InputError(f"expected moments of {self.d} features with the same sums, got {other.d} features: sum both the same way")
+        merged = Moments(self.d, second=self.second is not None, unit_second=self.unit_second is not None, device=str(self.device))
+        merged.shift = self.shift if self.shift is not None else other.shift
+        for name in _SCALARS:
+            setattr(merged, name, getattr(self, name) + getattr(other, name))
+        merged.norm_min, merged.norm_max = min(self.norm_min, other.norm_min), max(self.norm_max, other.norm_max)
+        first, second = other._about(merged.shift)
+        merged.first = self.first + first
+        merged.unit_first = self.unit_first + other.unit_first
+        merged.unit_square = self.unit_square + other.unit_square
+        if self.second is not None and second is not None:
+            merged.second = self.second + second
+        if self.unit_second is not None and other.unit_second is not None:
+            merged.unit_second = self.unit_second + other.unit_second
+        return merged
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sums to a safetensors file, atomically. Reading it back gives the same bytes."""
+        from safetensors.torch import save
+
+        tensors = {name: getattr(self, name).cpu() for name in _SHAPES if getattr(self, name) is not None}
+        tensors["scalars"] = torch.tensor([float(getattr(self, name)) for name in _SCALARS], dtype=torch.float64)
+        with atomic.replacing(path) as handle:
+            handle.write(save({name: t.contiguous() for name, t in tensors.items()}, metadata={"format": _FORMAT}))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Moments":
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: no such file, or not one that `save` wrote.
+        """
+        tensors = _load_tensors(path)
+        d = len(tensors["first"])
+        moments = cls(d, second="second" in tensors, unit_second="unit_second" in tensors)
+        for name, rank in _SHAPES.items():
+            if name in tensors:
+                if tensors[name].shape != (d,) * rank:
+                    raise InputError(f"expected {name} of shape {(d,) * rank} in {path}, got {tuple(tensors[name].shape)}: write it anew")
+                setattr(moments, name, tensors[name])
+        for name, value in zip(_SCALARS, tensors["scalars"].tolist(), strict=True):
+            setattr(moments, name, int(value) if name in ("n", "zero_rows") else value)
+        return moments
+
+    # What measures read. Each is computed once and kept until the next update.
+
+    @property
+    def effective_n(self) -> float:
+        """Kish's effective number of rows, (sum w)^2 / sum w^2; N when all weights are 1."""
+        self._require_rows(1)
+        return self.weight**2 / self.weight_square
+
+    def mean(self) -> Tensor:
+        """The weighted mean row, float64 (D,)."""
+        self._require_rows(1)
+        assert self.shift is not None
+        return self.shift + self.first / self.weight
+
+    def mean_norm(self) -> float:
+        """The weighted mean of |x|."""
+        self._require_rows(1)
+        return self.norm_sum / self.weight
+
+    def total_variance(self) -> float:
+        """The trace of the covariance."""
+        return float(self.covariance().diagonal().sum())
+
+    def covariance(self) -> Tensor:
+        """The covariance, float64 (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
+        self._require_rows(2)
+        second = self._second()
+        m = self.first / self.weight
+        n = self.effective_n
+        return torch.addr(second, self.first, m, alpha=-1.0).mul_(n / ((n - 1) * self.weight))
+
+    def second_moment(self) -> Tensor:
+        """The mean of x x' about the origin, float64 (D, D): the Gram matrix divided by N."""
+        self._require_rows(1)
+        second, mean = self._second(), self.mean()
+        m = self.first / self.weight
+        return torch.addr(second / self.weight, m, m, alpha=-1.0).addr_(mean, mean)
+
+    def spectrum(self, *, centered: bool) -> Tensor:
+        """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` when centred, else of `second_moment`."""
+        if centered:
+            if "centered" not in self._derived:
+                self._derived["centered"] = _descending(torch.linalg.eigvalsh(self.covariance()))
+            return self._derived["centered"]  # type: ignore[no-any-return]
+        return self._raw_eigen()[0]
+
+    def directions(self, *, centered: bool = False) -> Tensor:
+        """Unit eigenvectors as columns, in the order of `spectrum`, float64 (D, D)."""
+        if not centered:
+            return self._raw_eigen()[1]
+        if "centered_directions" not in self._derived:
+            self._derived["centered_directions"] = torch.linalg.eigh(self.covariance())[1].flip(1)
+        return self._derived["centered_directions"]  # type: ignore[no-any-return]
+
+    def _raw_eigen(self) -> tuple[Tensor, Tensor]:
+        if "raw" not in self._derived:
+            values, vectors = torch.linalg.eigh(self.second_moment())
+            self._derived["raw"] = _descending(values), vectors.flip(1)
+        return self._derived["raw"]  # type: ignore[no-any-return]
+
+    def _require_rows(self, least: int) -> None:
+        if self.n < least or self.weight <= 0:
+            raise UndefinedMeasure(f"expected at least {least} rows of positive weight, got {self.n}: pass more rows")
+
+    def _second(self) -> Tensor:
+        if self.second is None:
+            raise InputError("expected moments with second-order sums, got moments made with second=False: sum again without it")
+        return self.second
+
+    def _about(self, shift: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """`first` and `second` as they would be about another shift."""
+        if self.shift is None or shift is None or torch.equal(self.shift, shift):
+            return self.first, self.second
+        delta = self.shift - shift
+        first = self.first + self.weight * delta
+        if self.second is None:
+            return first, None
+        # sum w (y + delta)(y + delta)' = second + first delta' + delta first' + weight delta delta'
+        second = torch.addr(self.second, self.first, delta).addr_(delta, first)
+        return first, second
+
+    def _add_scalars(self, norms: Tensor, w: Tensor | None) -> None:
+        zero = norms == 0
+        self.n += len(norms)
+        self.zero_rows += int(zero.sum())
+        lowest, highest = torch.aminmax(norms)
+        self.norm_min, self.norm_max = min(self.norm_min, float(lowest)), max(self.norm_max, float(highest))
+        w = torch.ones_like(norms) if w is None else w
+        for name, value in {
+            "weight": w, "weight_square": w * w, "unit_weight": w * ~zero, "unit_weight_square": w * w * ~zero,
+            "norm_sum": w * norms, "norm_square_sum": w * norms * norms,
+        }.items():  # fmt: skip
+            setattr(self, name, getattr(self, name) + float(value.sum()))
+
+    def _partial(self, x: Tensor, norms: Tensor, w: Tensor | None) -> dict[str, Tensor]:
+        """This block's own sums. Products are float32 (or float64) over the block; what leaves is added in float64."""
+        assert self.shift is not None
+        inverse = torch.where(norms > 0, 1 / norms, 0.0)
+        if w is not None:
+            inverse_weighted, root = inverse * w, w.sqrt().to(x.dtype)[:, None]
+        else:
+            inverse_weighted, root = inverse, None
+        chunk = max(256, _BUFFER_BYTES // (self.d * x.element_size()), min(GRID, self.d))
+        shift = self.shift.to(x.dtype)
+        sums: dict[str, Tensor] = {name: self._zeros(self.d) for name in ("first", "unit_first", "unit_square")}
+        for start in range(0, len(x), chunk):
+            part, cut = x[start : start + chunk], slice(start, start + chunk)
+            buffer = self._buffer("rows", part.shape, part.dtype)
+            torch.sub(part, shift, out=buffer)
+            sums["first"] += buffer.sum(0) if w is None else torch.mv(buffer.T, w[cut].to(x.dtype))
+            if self.second is not None:
+                if root is not None:
+                    buffer.mul_(root[cut])
+                self._add_product(sums, "second", buffer)
+            torch.mul(part, inverse[cut, None].to(x.dtype), out=buffer)
+            sums["unit_first"] += buffer.sum(0) if w is None else torch.mv(buffer.T, w[cut].to(x.dtype))
+            if self.unit_second is not None:
+                if root is not None:
+                    buffer.mul_(root[cut])
+                self._add_product(sums, "unit_second", buffer)
+                square_weights = w
+            else:
+                square_weights = None if w is None else w * w
+            buffer.square_()
+            sums["unit_square"] += buffer.sum(0) if square_weights is None else torch.mv(buffer.T, square_weights[cut].to(x.dtype))
+        return sums
+
+    def _add_product(self, sums: dict[str, Tensor], name: str, y: Tensor) -> None:
+        if name not in sums:
+            sums[name] = product(y, out=self._buffer(name, (self.d, self.d), y.dtype))
+        else:
+            sums[name] += product(y, out=self._buffer("product", (self.d, self.d), y.dtype))
+
+    def _buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        kept = self._scratch.get(name)
+        if kept is None or kept.dtype != dtype or kept.shape[1:] != shape[1:] or len(kept) < shape[0]:
+            kept = self._scratch[name] = torch.empty(shape, dtype=dtype, device=self.device)
+        return kept[: shape[0]]
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float64, device=self.device)
+
+
+class NotFiniteError(InputError):
+    """A block holds a NaN or an infinity. Whoever has the rows turns it into the message that counts them."""
+
+
+def measured_norms(x: Tensor) -> tuple[Tensor, Tensor]:
+    """`x` and its rows' Euclidean norms in float64; `x` comes back as float64 where float32 squares would not do.
+
+    Raises:
+        NotFiniteError: a row holds NaN or inf.
+    """
+    norms = torch.linalg.vector_norm(x, dim=1)
+    low, high = _SAFE_NORM[x.dtype]
+    if bool(((norms > low) & (norms < high)).all()):
+        return x, norms.double()
+    if not bool(torch.isfinite(x).all()):
+        raise NotFiniteError(f"expected finite rows, got {int((~torch.isfinite(x).all(dim=1)).sum())} with NaN or inf: mend or drop them")
+    x = x.double()
+    largest = x.abs().amax(dim=1)
+    if float(largest.max()) > 1e140:
+        raise InputError(f"expected numbers below 1e140, got {float(largest.max()):.3g}: scale the rows")
+    scaled = torch.where(largest > 0, largest, 1.0)
+    return x, largest * torch.linalg.vector_norm(x / scaled[:, None], dim=1)
+
+
+def product(y: Tensor, out: Tensor) -> Tensor:
+    """y' y into `out`. NumPy knows that the result is symmetric and does half the work; torch does not."""
+    if y.device.type == "cpu":
+        block = y.numpy()
+        np.matmul(block.T, block, out=out.numpy())
+        return out
+    return torch.mm(y.T, y, out=out)
+
+
+def weight_blocks(weights: Any, n: int) -> Iterator[Tensor | None]:
+    """`weights` cut on the grid (None for each block when there are none).
+
+    Raises:
+        InputError: another length, negative, not finite, or all zero.
+    """
+    if weights is None:
+        while True:
+            yield None
+    w = torch.as_tensor(weights).to(torch.float64)
+    if w.shape != (n,):
+        raise InputError(f"expected weights of shape ({n},), got {tuple(w.shape)}: give one weight a row")
+    if not bool(torch.isfinite(w).all()) or float(w.min()) < 0 or float(w.sum()) <= 0:
+        raise InputError(f"expected finite weights from 0 up with a positive sum, got a smallest of {float(w.min())}: pass counts or probabilities")
+    for start in range(0, n, GRID):
+        yield w[start : start + GRID]
+
+
+def _descending(values: Tensor) -> Tensor:
+    return values.flip(0).clamp_min_(0.0)
+
+
+def _load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(os.fspath(path), "pt") as file:
+            found = (file.metadata() or {}).get("format")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"expected moments, got {path} which cannot be read ({error}): write it with Moments.save") from error
+    if found != _FORMAT or "first" not in tensors or len(tensors.get("scalars", ())) != len(_SCALARS):
+        raise InputError(f"expected moments of format {_FORMAT!r}, got {path} of format {found!r}: write it with Moments.save")
+    return tensors

@@ -1,0 +1,59 @@
+"""Rows over an array or tensor that is in memory already."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uncone.errors import InputError
+from uncone.rows.base import Rows
+from uncone.rows.flat import TORCH_DTYPES
+
+FLOATING = "float64, float32, float16 or bfloat16"
+
+
+class ArrayRows(Rows):
+    """Rows of a two-dimensional tensor. The tensor is not copied."""
+
+    def __init__(self, x: torch.Tensor, *, name: str) -> None:
+        dtype = str(x.dtype).removeprefix("torch.")
+        if dtype not in TORCH_DTYPES:
+            raise InputError(f"expected rows of {FLOATING}, got {dtype} from {name}: convert them, for instance x.astype('float32')")
+        check_shape(tuple(x.shape), name)
+        self._x = x.detach()
+        self.shape, self.dtype, self.name = (x.shape[0], x.shape[1]), dtype, name
+
+    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
+        block = self._x[start:stop].to(device="cpu", dtype=self.widened)
+        return block if out is None else out.copy_(block)
+
+
+def from_numpy(x: npt.NDArray[Any], *, name: str) -> ArrayRows:
+    """Rows of a NumPy array of floats; another byte order is converted."""
+    if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
+        raise InputError(f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: convert it, for instance x.astype('float32')")
+    if not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="))
+    if not x.flags.writeable or any(stride < 0 for stride in x.strides):
+        x = np.array(x)  # torch can neither mark a tensor read-only nor step backwards
+    return ArrayRows(torch.from_numpy(x), name=name)
+
+
+def as_rows(x: Any, *, name: str | None = None) -> Rows:
+    """`x` as Rows: Rows as they are, a tensor or array (N, D) without a copy."""
+    if isinstance(x, Rows):
+        return x
+    if isinstance(x, torch.Tensor):
+        return ArrayRows(x, name=name or "tensor")
+    if isinstance(x, np.ndarray):
+        return from_numpy(x, name=name or "array")
+    raise InputError(f"expected Rows, a tensor or an array of shape (N, D), got {type(x).__name__}: open other sources with uncone.open_rows")
+
+
+def check_shape(shape: tuple[int, ...], name: str) -> None:
+    """Raise InputError unless `shape` is (N, D) with N and D at least 1."""
+    if len(shape) != 2:
+        raise InputError(f"expected a matrix of shape (N, D), got shape {shape} from {name}: pass one row per item")
+    if shape[0] == 0 or shape[1] == 0:
+        raise InputError(f"expected at least one row and one column, got shape {shape} from {name}: there is nothing to measure")

@@ -1,0 +1,68 @@
+"""`Rows`: a matrix that is read block by block, never whole."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+GRID = 8192
+"""Rows in one unit of work. Block k holds the rows [k * GRID, (k + 1) * GRID) of the whole matrix, on any engine."""
+
+
+class Rows:
+    """N rows of D features, read in blocks.
+
+    A reader sets `shape`, `dtype`, `name`, and implements `read`. Rows are float32 on the CPU, or float64 where the
+    source is float64; float16 and bfloat16 are widened.
+    """
+
+    shape: tuple[int, int]
+    """(N, D)"""
+    dtype: str
+    """The dtype as stored: "float64", "float32", "float16" or "bfloat16"."""
+    name: str
+    """Where the rows come from, for messages and reports."""
+    left_out: tuple[int, ...] = ()
+    """Row numbers of the source that were left out because they are not finite."""
+
+    load_labels: Callable[[], Sequence[str | None] | None] | None = None
+    """How to get `labels`, asked once, when they are first wanted."""
+    _labels: Sequence[str | None] | None = None
+
+    @property
+    def labels(self) -> Sequence[str | None] | None:
+        """What each row stands for (token strings), or None where nothing is known. A label can be None."""
+        if self._labels is None and self.load_labels is not None:
+            self._labels = self.load_labels()
+            self.load_labels = None
+        return self._labels
+
+    @property
+    def ids(self) -> torch.Tensor | None:
+        """The row numbers in the source, int64 (N,); None means 0, 1, ..., N - 1."""
+        return None
+
+    @property
+    def widened(self) -> torch.dtype:
+        """The dtype of the blocks."""
+        return torch.float64 if self.dtype == "float64" else torch.float32
+
+    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Rows [start, stop) as a CPU tensor (stop - start, D), written into `out` where it is given.
+
+        Without `out` the tensor may share memory with the source: do not write to it.
+        """
+        raise NotImplementedError
+
+    def blocks(self) -> Iterator[torch.Tensor]:
+        """The rows in order, one tensor (at most GRID, D) per cell of the grid. Do not write to the tensors."""
+        for start in range(0, self.shape[0], GRID):
+            yield self.read(start, min(start + GRID, self.shape[0]))
+
+    def take(self, indices: torch.Tensor) -> torch.Tensor:
+        """The rows at `indices` (int64, ascending) as a new tensor (len(indices), D); only blocks that hold one are read."""
+        parts = []
+        for cell in torch.unique_consecutive(indices // GRID).tolist():
+            start = cell * GRID
+            block = self.read(start, min(start + GRID, self.shape[0]))
+            parts.append(block[indices[indices // GRID == cell] - start])
+        return torch.cat(parts) if parts else torch.empty((0, self.shape[1]), dtype=self.widened)

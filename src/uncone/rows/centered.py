@@ -1,0 +1,29 @@
+"""Rows with one vector subtracted from each: the gauge-fixed view of an output head."""
+
+from collections.abc import Sequence
+
+import torch
+
+from uncone.rows.base import Rows
+
+
+class CenteredRows(Rows):
+    """`rows` minus `mean` (float64, (D,)). The mean is rounded to the dtype of the blocks first."""
+
+    def __init__(self, rows: Rows, mean: torch.Tensor) -> None:
+        self._rows, self._mean = rows, mean.to("cpu", torch.float64)
+        self.shape, self.dtype, self.name, self.left_out = rows.shape, rows.dtype, rows.name, rows.left_out
+
+    @property
+    def labels(self) -> Sequence[str | None] | None:
+        return self._rows.labels
+
+    @property
+    def ids(self) -> torch.Tensor | None:
+        return self._rows.ids
+
+    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
+        block = self._rows.read(start, stop)
+        if out is None:
+            out = torch.empty_like(block)
+        return torch.sub(block, self._mean.to(block.dtype), out=out)

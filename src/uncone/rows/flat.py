@@ -1,0 +1,54 @@
+"""Rows that lie one after another in a file: the reading shared by every format that stores a plain matrix."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uncone.rows.base import GRID, Rows
+from uncone.rows.bytes import ByteSource
+
+TORCH_DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+
+
+class FlatRows(Rows):
+    """A row-major (N, D) matrix of one dtype that starts at `offset` of `source`."""
+
+    def __init__(
+        self, source: ByteSource, *, offset: int, shape: tuple[int, int], dtype: str, name: str, swapped: bool = False
+    ) -> None:
+        self._source, self._offset, self._swapped = source, offset, swapped
+        self.shape, self.dtype, self.name = shape, dtype, name
+
+    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
+        if out is None:
+            out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
+        stored = TORCH_DTYPES[self.dtype]
+        raw = out if stored == out.dtype else torch.empty(out.shape, dtype=stored)
+        content = raw.view(torch.uint8).numpy().reshape(-1)
+        row_bytes = self.shape[1] * stored.itemsize
+        self._source.read_into(self._offset + start * row_bytes, memoryview(content))
+        if self._swapped:
+            content.view(f"u{stored.itemsize}").byteswap(inplace=True)
+        return out if raw is out else out.copy_(raw)
+
+    def blocks(self) -> Iterator[torch.Tensor]:
+        # A fresh tensor a block costs a page fault for every 4 KiB. The buffer is used again, but only once nobody
+        # else holds it: a caller that keeps blocks gets blocks that never change.
+        buffer = self._buffer()
+        for start in range(0, self.shape[0], GRID):
+            rows = min(GRID, self.shape[0] - start)
+            if sys.getrefcount(buffer) > 2:  # this name and the call's own
+                buffer = self._buffer()
+            yield self.read(start, start + rows, out=torch.from_numpy(buffer[:rows]))
+
+    def _buffer(self) -> npt.NDArray[np.floating[Any]]:
+        return np.empty((min(GRID, self.shape[0]), self.shape[1]), np.float64 if self.dtype == "float64" else np.float32)

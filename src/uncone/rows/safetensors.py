@@ -1,0 +1,127 @@
+"""Rows of a tensor in a safetensors file. The header is parsed here, over any `ByteSource`, and nothing in it is trusted."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from uncone.errors import InputError
+from uncone.rows.array import FLOATING, check_shape
+from uncone.rows.base import Rows
+from uncone.rows.bytes import ByteSource
+from uncone.rows.flat import FlatRows
+from uncone.rows.names import nearest
+
+LONGEST_HEADER = 100_000_000  # the format's own limit
+_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64,
+    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
+    "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a safetensors file: its dtype, shape, and absolute byte range."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def read_header(source: ByteSource) -> dict[str, Entry]:
+    """The tensors of a safetensors file, by name, every offset checked against the file.
+
+    Raises:
+        InputError: not safetensors, truncated, or a header that lies about the file.
+    """
+    if source.size < 8:
+        raise InputError(f"expected a safetensors file, got {source.name} of {source.size} bytes: copy it again")
+    prefix = bytearray(8)
+    source.read_into(0, memoryview(prefix))
+    length = int.from_bytes(prefix, "little")
+    if length > min(LONGEST_HEADER, source.size - 8):
+        raise InputError(
+            f"expected a safetensors header of at most {min(LONGEST_HEADER, source.size - 8)} bytes in {source.name}, "
+            f"got a length of {length}: the file was cut, or is no safetensors file"
+        )
+    text = bytearray(length)
+    source.read_into(8, memoryview(text))
+    entries = {name: _entry(name, value, 8 + length, source) for name, value in _parse(bytes(text), source).items()}
+    _check_overlap(entries, source)
+    return entries
+
+
+def tensor_rows(source: ByteSource, entries: Mapping[str, Entry], name: str, *, where: str | None = None) -> Rows:
+    """The rows of the tensor called `name`.
+
+    Raises:
+        InputError: no tensor of that name (the nearest are named), not a matrix, not of floats.
+    """
+    where = f"{source.name}#{name}" if where is None else where
+    if name not in entries:
+        raise InputError(f"no tensor {name!r} in {source.name}{nearest(name, entries)}")
+    entry = entries[name]
+    if entry.dtype not in _FLOATS:
+        raise InputError(f"expected a tensor of {FLOATING}, got {entry.dtype} from {where}: dequantise or convert it first")
+    check_shape(entry.shape, where)
+    return FlatRows(
+        source, offset=entry.start, shape=(entry.shape[0], entry.shape[1]), dtype=_FLOATS[entry.dtype], name=where
+    )
+
+
+def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Those tensors that can be opened as rows."""
+    return {name: entry for name, entry in entries.items() if len(entry.shape) == 2 and entry.dtype in _FLOATS and 0 not in entry.shape}
+
+
+def _parse(text: bytes, source: ByteSource) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a name stands twice")
+        return found
+
+    try:
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"expected a safetensors header in JSON in {source.name}, got one that does not parse ({error}): copy it again") from error
+    if not isinstance(header, dict):
+        raise InputError(f"expected a safetensors header that is an object in {source.name}, got {type(header).__name__}: copy it again")
+    header.pop("__metadata__", None)
+    return header
+
+
+def _entry(name: str, value: Any, base: int, source: ByteSource) -> Entry:
+    def lies(what: str) -> InputError:
+        return InputError(f"the header of {source.name} lies about tensor {name!r}: {what}; copy or convert the file again")
+
+    if not isinstance(value, dict) or not isinstance(value.get("dtype"), str):
+        raise lies("it has no dtype")
+    dtype, shape, offsets = value["dtype"], value.get("shape"), value.get("data_offsets")
+    if not _is_sizes(shape):
+        raise lies(f"its shape is {shape!r}")
+    if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise lies(f"its data_offsets are {offsets!r}")
+    start, stop = base + offsets[0], base + offsets[1]
+    if stop > source.size:
+        raise lies(f"it ends at byte {stop} of a file of {source.size}")
+    if dtype not in _BITS:
+        raise lies(f"its dtype {dtype!r} is unknown")
+    if math.prod(shape) * _BITS[dtype] != 8 * (stop - start):
+        raise lies(f"shape {shape} of {dtype} does not fill its {stop - start} bytes")
+    return Entry(dtype, tuple(shape), start, stop)
+
+
+def _is_sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(type(size) is int and 0 <= size < 2**63 for size in value)
+
+
+def _check_overlap(entries: Mapping[str, Entry], source: ByteSource) -> None:
+    filled = sorted((entry.start, entry.stop, name) for name, entry in entries.items() if entry.start < entry.stop)
+    for (_, stop, name), (start, _, other) in zip(filled, filled[1:], strict=False):
+        if start < stop:
+            raise InputError(f"the header of {source.name} lies: tensors {name!r} and {other!r} share bytes; copy or convert the file again")
