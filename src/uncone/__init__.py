@@ -1,1 +1,50 @@
-"""uncone"""
+"""uncone measures, explains, repairs and prevents representation degeneration in language models.
+
+Public names are loaded when they are first used: importing `uncone` loads neither torch nor numpy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from uncone import measure, report
+    from uncone.diagnosis import diagnose
+    from uncone.errors import InputError, UnconeError, UndefinedMeasure, UnsupportedModel
+    from uncone.moments import Moments
+    from uncone.records import Diagnosis, Finding, Measurement, Subject
+    from uncone.rows import Rows
+    from uncone.sources import open_rows
+
+_WHERE = {
+    "Diagnosis": "uncone.records",
+    "Finding": "uncone.records",
+    "InputError": "uncone.errors",
+    "Measurement": "uncone.records",
+    "Moments": "uncone.moments",
+    "Rows": "uncone.rows",
+    "Subject": "uncone.records",
+    "UnconeError": "uncone.errors",
+    "UndefinedMeasure": "uncone.errors",
+    "UnsupportedModel": "uncone.errors",
+    "diagnose": "uncone.diagnosis",
+    "measure": "uncone.measure",
+    "open_rows": "uncone.sources",
+    "report": "uncone.report",
+}
+
+__all__ = ["__version__", *sorted(_WHERE)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'uncone' has no attribute {name!r}")
+    module = import_module(_WHERE[name])
+    value = module if module.__name__ == f"uncone.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

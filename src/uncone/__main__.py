@@ -1,0 +1,5 @@
+"""`python -m uncone`."""
+
+from uncone.cli import main
+
+main()

@@ -1,0 +1,165 @@
+"""The command line: one command a verb. It parses, calls the library function of the same name, and prints.
+
+Everything heavy is imported inside the commands, so that `--help` answers at once.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from uncone import __version__
+from uncone.errors import UnconeError
+
+PROGRESS_AFTER_S = 2.0
+
+app = App(
+    name="uncone",
+    help="Measure, explain, repair and prevent representation degeneration in language models.",
+    version=__version__,
+)
+
+
+@app.command
+def diagnose(
+    spec: str,
+    /,
+    *,
+    json: Annotated[Path | None, Parameter(help="Write the whole diagnosis to this file, for machines.")] = None,
+    html: Annotated[Path | None, Parameter(help="Write a report with pictures to this file, for people.")] = None,
+    device: Annotated[str, Parameter(help="Where products are computed, a torch device such as cuda.")] = "cpu",
+    skip_nonfinite: Annotated[bool, Parameter(negative="", help="Leave out rows with NaN or inf instead of refusing them.")] = False,
+) -> None:
+    """Say how degenerate a token table and an output head are, why, and what to do next.
+
+    Parameters
+    ----------
+    spec
+        A model directory or the name of a cached model (MODEL, MODEL#input, MODEL#head, MODEL#tensor),
+        FILE.safetensors#tensor, or FILE.npy.
+    """
+    from uncone import report
+    from uncone.diagnosis import diagnose as run
+
+    for target in (json, html):
+        _check_target(target)
+    with _progress() as progress:
+        diagnosis = run(spec, skip_nonfinite=skip_nonfinite, device=device, progress=progress)
+    if json is not None:
+        diagnosis.save(json)
+    if html is not None:
+        report.write_html(diagnosis, html)
+    report.print_diagnosis(diagnosis)
+    for target in (json, html):
+        if target is not None:
+            print(f"wrote {target}")  # noqa: T201 - the command's answer
+
+
+@app.command
+def report(
+    diagnosis: Path,
+    /,
+    *,
+    html: Annotated[Path | None, Parameter(help="Write the report with pictures to this file; without it, print to the terminal.")] = None,
+) -> None:
+    """Turn a saved diagnosis into a report again, without the model.
+
+    Parameters
+    ----------
+    diagnosis
+        A file written by `uncone diagnose SPEC --json FILE`.
+    """
+    from uncone import report as reports
+    from uncone.records import Diagnosis
+
+    loaded = Diagnosis.load(diagnosis)
+    if html is None:
+        reports.print_diagnosis(loaded)
+        return
+    reports.write_html(loaded, html)
+    print(f"wrote {html}")  # noqa: T201 - the command's answer
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line. Exit status 0: done; 1: could not be done, with one line on standard error saying why."""
+    tokens = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in tokens
+    tokens = [token for token in tokens if token != "--debug"]
+    try:
+        app(tokens)
+    except UnconeError as error:
+        _fail(str(error), debug)
+    except KeyboardInterrupt:
+        _fail("stopped", debug, status=130)
+    except MemoryError:
+        _fail("out of memory: close other programs, or use a machine with more", debug)
+    except OSError as error:
+        _fail(f"{error.filename or 'input/output'}: {error.strerror or error}", debug)
+    except Exception as error:  # a defect of uncone: still one line, and how to report it
+        _fail(f"unexpected {type(error).__name__}: {_one_line(error)}: a defect in uncone; --debug shows where", debug)
+
+
+def _fail(message: str, debug: bool, status: int = 1) -> None:
+    if debug:
+        raise  # noqa: PLE0704 - only called while an exception is handled
+    print(f"uncone: {_visible(message)}", file=sys.stderr)  # noqa: T201
+    raise SystemExit(status)
+
+
+def _visible(message: str) -> str:
+    from uncone.report.text import visible
+
+    return visible(" ".join(message.split()))
+
+
+def _one_line(error: Exception) -> str:
+    return (str(error).splitlines() or ["no message"])[0]
+
+
+def _check_target(path: Path | None) -> None:
+    """A target that cannot be written is said before the work, not after it."""
+    from uncone.errors import InputError
+
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise InputError(f"expected a file in a folder that exists, got {path}: make the folder first, or name another file")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
+    """A progress bar on standard error, shown once the work has taken two seconds; None where nobody would see it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
+        console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    began, shown, tasks = time.monotonic(), False, dict[str, Any]()
+
+    def update(what: str, done: int, total: int) -> None:
+        nonlocal shown
+        if what not in tasks:
+            for task in tasks.values():
+                bar.update(task, visible=False)
+            tasks[what] = bar.add_task(what, total=total)
+        bar.update(tasks[what], completed=done)
+        if not shown and time.monotonic() - began > PROGRESS_AFTER_S:
+            bar.start()
+            shown = True
+
+    try:
+        yield update
+    finally:
+        if shown:
+            bar.stop()
+
+
+if __name__ == "__main__":
+    main()

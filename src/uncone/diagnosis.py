@@ -1,0 +1,232 @@
+"""`diagnose`: how degenerate is a model's token table and its head, why, and what to do next.
+
+The module is not called `diagnose`: importing it would then hide the function of that name in the package.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+import uncone
+from uncone import explain, measure
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure import GroupMoments, NormProfile, Reserved
+from uncone.moments import Moments, NotFiniteError, measured_norms
+from uncone.records import Diagnosis, Group, Groups, Measurement, Spectrum, Subject
+from uncone.rows import CenteredRows, Rows, nonfinite_error
+from uncone.sources import open_subjects
+
+Tensor = torch.Tensor
+Progress = Callable[[str, int, int], None]
+Measure = Callable[[Moments], Measurement]
+
+MEASURES: tuple[tuple[str, Measure], ...] = (
+    ("mean_cosine", measure.mean_cosine),
+    ("mean_shift", measure.mean_shift),
+    ("isoscore", measure.isoscore),
+    ("isoscore_debiased", partial(measure.isoscore, debiased=True)),
+    ("isoscore_star", measure.isoscore_star),
+    ("participation_ratio", measure.participation_ratio),
+    ("participation_ratio_debiased", partial(measure.participation_ratio, debiased=True)),
+    ("effective_rank", measure.effective_rank),
+    ("rankme", measure.rankme),
+    ("stable_rank", measure.stable_rank),
+    ("stable_rank_centered", partial(measure.stable_rank, centered=True)),
+    ("anisotropy_1", measure.anisotropy),
+    ("anisotropy_1_raw", partial(measure.anisotropy, centered=False)),
+    ("singular_entropy", measure.singular_entropy),
+    ("singular_entropy_raw", partial(measure.singular_entropy, centered=False)),
+    ("condition_number", measure.condition_number),
+    ("rogue_dimensions", measure.rogue_dimensions),
+    ("dominant_dimension", measure.dominant_dimension),
+    ("outlier_dimensions", measure.outlier_dimensions),
+    ("gaussian_isotropy", measure.gaussian_isotropy),
+    ("uniformity", measure.uniformity),
+)
+OF_THE_GAUGE: tuple[tuple[str, Measure], ...] = (
+    ("mean_cosine", measure.mean_cosine),
+    ("mean_shift", measure.mean_shift),
+    ("stable_rank", measure.stable_rank),
+    ("anisotropy_1_raw", partial(measure.anisotropy, centered=False)),
+    ("gaussian_isotropy", measure.gaussian_isotropy),
+)
+"""Raw readings of a head. Subtracting one vector from all of its rows changes them, and changes no probability."""
+MOST_BINS = 200
+
+
+def diagnose(
+    spec: Any, *, skip_nonfinite: bool = False, device: str = "cpu", progress: Progress | None = None
+) -> Diagnosis:
+    """Say how degenerate the rows of `spec` are, why, and what to do next.
+
+    Args:
+        spec: a model directory (its token table and output head), or anything `open_rows` takes.
+        skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
+        device: where products are computed, a torch device.
+        progress: called with (what is done, rows done, rows in all).
+
+    Returns:
+        A `Diagnosis`: the verdict in one sentence, and for each matrix the measurements, findings and picture.
+
+    Raises:
+        InputError: the source cannot be opened or holds rows that are not finite.
+        UnsupportedModel: the table or the head cannot be found in the model's files.
+    """
+    _check_device(device)
+    found = open_subjects(spec, skip_nonfinite=skip_nonfinite)
+    subjects = tuple(_Examination(name, rows, device, progress).run() for name, rows in found.rows)
+    return Diagnosis(
+        name=found.name, verdict=explain.give_verdict(subjects), subjects=subjects, notes=found.notes,
+        versions={"uncone": uncone.__version__, "torch": str(torch.__version__)},
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What one pass over the rows leaves."""
+
+    moments: Moments
+    norms: NormProfile
+    bin_size: int
+    bins: list[Moments]
+    reserved: Reserved
+    reserved_sums: Moments
+    reserved_in_bin: list[int]
+
+
+class _Examination:
+    """One matrix, from rows to the `Subject`."""
+
+    def __init__(self, name: str, rows: Rows, device: str, progress: Progress | None) -> None:
+        self._name, self._rows, self._device, self._progress = name, rows, device, progress
+        self._head = name == "head"
+
+    def run(self) -> Subject:
+        """Read the rows twice (a head four times: raw, then centred), and draw the conclusions."""
+        raw, without_effect, rows = None, (), self._rows
+        if self._head:
+            raw = Moments.of(rows, device=self._device, progress=self._tick("summing the raw rows"))
+            without_effect = (*_read_all(OF_THE_GAUGE, raw), self._partition(rows, raw))
+            rows = CenteredRows(rows, raw.mean())
+        sums = self._sum(rows)
+        measurements = (
+            *_read_all(MEASURES, sums.moments),
+            self._partition(rows, sums.moments),
+            _read("norm_id_correlation", lambda m: sums.norms.id_correlation(m.d), sums.moments),
+        )
+        groups, raw = _groups(sums), raw or sums.moments
+        return Subject(
+            name=self._name, source=rows.name, n=rows.shape[0], d=rows.shape[1], dtype=rows.dtype,
+            measurements=measurements,
+            findings=explain.find(measurements, groups, head=self._head),
+            groups=groups,
+            spectrum=_spectrum(raw),
+            norms=sums.norms.record(),
+            picture=explain.draw_picture(self._rows, raw, sums.reserved) if rows.shape[0] > 1 else None,
+            without_effect=without_effect,
+            left_out=len(rows.left_out),
+        )  # fmt: skip
+
+    def _sum(self, rows: Rows) -> _Sums:
+        """One pass: moments, norms, bins of ids, and the reserved rows."""
+        n, d = rows.shape
+        ids = torch.arange(n) if rows.ids is None else rows.ids
+        reserved = measure.reserved_rows(rows.labels, n)
+        bin_size = _bin_size(int(ids[-1]) + 1)
+        is_reserved = torch.zeros(n, dtype=torch.bool)
+        is_reserved[reserved.indices] = True
+        moments, profile = Moments(d, unit_second=True, device=self._device), NormProfile()
+        bins = GroupMoments(int(ids[-1]) // bin_size + 1, d, device=self._device)
+        special = GroupMoments(1, d, device=self._device)
+        tick, done = self._tick("summing"), 0
+        for block in rows.blocks():
+            part = slice(done, done + len(block))
+            try:
+                moments.update(block)
+            except NotFiniteError:
+                raise nonfinite_error(rows) from None
+            profile.update(measured_norms(block)[1], ids[part])
+            bins.update(block, ids[part] // bin_size)
+            special.update(block, is_reserved[part].long() - 1)
+            done += len(block)
+            del block
+            tick(done)
+        shared = torch.bincount(ids[reserved.indices] // bin_size, minlength=int(ids[-1]) // bin_size + 1)
+        return _Sums(moments.finish(), profile, bin_size, bins.finish(), reserved, special.finish()[0], shared.tolist())
+
+    def _partition(self, rows: Rows, moments: Moments) -> Measurement:
+        tick = self._tick("partition function")
+        return _read("partition_isotropy", lambda m: measure.partition_isotropy(rows, m, device=self._device, progress=tick), moments)
+
+    def _tick(self, what: str) -> Callable[[int], None]:
+        progress, total = self._progress, self._rows.shape[0]
+        if progress is None:
+            return lambda done: None
+        return lambda done: progress(f"{self._name}: {what}", done, total)
+
+
+def _read_all(measures: tuple[tuple[str, Measure], ...], moments: Moments) -> tuple[Measurement, ...]:
+    return tuple(_read(name, function, moments) for name, function in measures)
+
+
+def _read(name: str, function: Measure, moments: Moments) -> Measurement:
+    """The measurement, or a record of why there is none: absence is a result and is shown."""
+    try:
+        return function(moments)
+    except UndefinedMeasure as error:
+        return Measurement(name, None, reason=str(error), n=moments.n, d=moments.d)
+
+
+def _groups(sums: _Sums) -> Groups:
+    reserved = sums.reserved_sums
+    special = _group(sums.reserved.description, 0, 0, reserved, None, len(sums.reserved.indices))
+    bins = []
+    for k, (m, shared) in enumerate(zip(sums.bins, sums.reserved_in_bin, strict=True)):
+        start, stop = k * sums.bin_size, (k + 1) * sums.bin_size
+        if m.n == 0:
+            continue
+        stop = stop if k + 1 < len(sums.bins) else start + m.n
+        bins.append(_group(f"ids {start:,} to {stop - 1:,}", start, stop, m, reserved, shared))
+    return Groups(sums.bin_size, sums.reserved.description, special, tuple(bins))
+
+
+def _group(name: str, start: int, stop: int, m: Moments, reserved: Moments | None, shared: int) -> Group:
+    mean = m.mean_norm()
+    spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
+    to_reserved = None if reserved is None else _value(lambda: measure.cosine_between(reserved, m, shared=shared))
+    return Group(name, start, stop, m.n, m.zero_rows, mean, spread, _value(lambda: measure.mean_cosine(m)), to_reserved, shared)
+
+
+def _value(function: Callable[[], Measurement]) -> float | None:
+    try:
+        return float(function())
+    except UndefinedMeasure:
+        return None
+
+
+def _spectrum(moments: Moments) -> Spectrum | None:
+    if moments.n < 2:
+        return None
+    centered = moments.spectrum(centered=True)
+    isotropic = measure.marchenko_pastur(moments.effective_n - 1, moments.d) * float(centered.mean())
+    return Spectrum(tuple(moments.spectrum(centered=False).tolist()), tuple(centered.tolist()), tuple(isotropic.tolist()))
+
+
+def _bin_size(n: int) -> int:
+    """1,000 ids a bin, or the next 2, 5, 10, ... thousand that leaves at most 200 bins."""
+    size, step = 1000, 0
+    while n > MOST_BINS * size:
+        size = size * 5 // 2 if step % 3 == 1 else size * 2
+        step += 1
+    return size
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.zeros(1, dtype=torch.float64, device=device)
+    except (RuntimeError, TypeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"expected a device that torch can compute on in float64, got {device!r} ({reason}): use cpu or cuda") from error

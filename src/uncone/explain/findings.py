@@ -1,0 +1,180 @@
+"""Causes, each with its evidence and the repair it suggests. Thresholds are named, and each has its reason."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from uncone.records import Finding, Group, Groups, Measurement
+
+Level = Literal["healthy", "note", "warning", "severe"]
+
+DRIFT = 0.1
+"""Cosines of D = 100 to 1,000 features scatter by 0.03 to 0.1 about their mean: beyond, the common part outweighs it."""
+SEVERE_DRIFT = 0.5
+"""Half of every cosine is the same for all pairs: unrelated rows pass for related ones."""
+ROGUE_SHARE = 0.2
+"""One dimension with a fifth of the mean cosine (or of the variance) decides similarities by itself."""
+ROGUE_COSINE = 0.05
+"""Below this mean cosine there is hardly anything that a rogue dimension could carry."""
+TAIL_EXCESS = 0.2
+"""Rare rows this much closer to the reserved rows than rows are to each other share the reserved rows' direction."""
+TAIL_SHARE = 0.2
+"""A fifth of all rows in the degenerate tail is no longer a tail."""
+COLLAPSED = 0.5
+"""Reserved rows with this mean cosine among themselves are near-copies of one vector."""
+LOW_RANK = 0.5
+"""Half of the effective rank an isotropic cloud has: as much would be stored in half of the dimensions."""
+VERY_LOW_RANK = 0.2
+"""A fifth of it."""
+NORM_COUPLING = 0.5
+"""Where ids are sorted by frequency, a rank correlation this strong means that length, and with it every inner product,
+encodes how often a token occurs (Bis et al. 2021 report -0.61)."""
+
+
+def find(measurements: tuple[Measurement, ...], groups: Groups | None, *, head: bool) -> tuple[Finding, ...]:
+    """The causes that the numbers of one matrix give, most severe first; a single `healthy` one where there is none.
+
+    Args:
+        measurements: readings of the matrix; of the centred one for a head, whose mean no probability depends on.
+        groups: its bins of ids and reserved rows.
+        head: whether it is an output head.
+    """
+    values = {m.name: m for m in measurements if m.value is not None}
+    found = [
+        *([] if head else _drift(values)),
+        *_rogue(values),
+        *_tail(values, groups),
+        *_rank(values),
+        *_coupling(values),
+    ]
+    order = ("severe", "warning", "note")
+    found.sort(key=lambda finding: order.index(finding.level))
+    if all(finding.level == "note" for finding in found):
+        found.insert(0, _healthy(values, head=head))
+    return tuple(found)
+
+
+def _drift(values: Mapping[str, Measurement]) -> list[Finding]:
+    cosine = values.get("mean_cosine")
+    if cosine is None or float(cosine) < DRIFT:
+        return []
+    evidence = [f"two random rows have a mean cosine of {float(cosine):.3f} (isotropic: 0)"]
+    if "mean_shift" in values:
+        shift = values["mean_shift"]
+        evidence.append(f"the mean row is {float(shift):.0%} as long as an average row (isotropic: {_number(shift.reference)})")
+    if "partition_isotropy" in values:
+        evidence.append(f"I(W) over both signs is {float(values['partition_isotropy']):.3g} (isotropic: {_number(values['partition_isotropy'].reference)})")
+    level: Level = "severe" if float(cosine) >= SEVERE_DRIFT else "warning"
+    return [
+        Finding(
+            "common_direction_drift",
+            level,
+            "All rows share a common direction, so cosines are high between rows that have nothing to do with each other.",
+            tuple(evidence),
+            "Centre the rows (subtract the mean row), for cosine search in queries and documents alike; if one or two "
+            "directions still lead, remove those top components too.",
+        )
+    ]
+
+
+def _rogue(values: Mapping[str, Measurement]) -> list[Finding]:
+    evidence = []
+    cosine, rogue, dominant = values.get("mean_cosine"), values.get("rogue_dimensions"), values.get("dominant_dimension")
+    if cosine is not None and rogue is not None and float(cosine) >= ROGUE_COSINE and float(rogue) >= ROGUE_SHARE:
+        evidence.append(f"dimension {rogue.details['dimensions'][0]} carries {float(rogue):.0%} of the mean cosine (even spread: {_number(rogue.reference)})")
+    if dominant is not None and float(dominant) >= max(ROGUE_SHARE, 5 / dominant.d):
+        evidence.append(f"dimension {dominant.details['dimension']} carries {float(dominant):.0%} of the variance (even spread: {_number(dominant.reference)})")
+    if not evidence:
+        return []
+    return [
+        Finding(
+            "rogue_dimensions",
+            "warning",
+            "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say.",
+            tuple(evidence),
+            "Standardise the features (subtract each mean, divide by each standard deviation), or remove the named dimensions from similarities.",
+        )
+    ]
+
+
+def _tail(values: Mapping[str, Measurement], groups: Groups | None) -> list[Finding]:
+    if groups is None or groups.reserved_group is None or "mean_cosine" not in values:
+        return []
+    everywhere, reserved = float(values["mean_cosine"]), groups.reserved_group
+    close = [g for g in groups.bins if 2 * g.reserved_rows < g.n and _excess(g.cosine_to_reserved, everywhere) >= TAIL_EXCESS]
+    collapsed = reserved.mean_cosine is not None and reserved.mean_cosine >= max(COLLAPSED, everywhere + TAIL_EXCESS)
+    if not close and not collapsed:
+        return []
+    evidence = []
+    if reserved.mean_cosine is not None:
+        evidence.append(f"the reserved rows ({groups.reserved}) have a mean cosine of {reserved.mean_cosine:.3f} among themselves, all rows {everywhere:.3f}")
+    evidence += [f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to the reserved rows" for g in _closest(close)]
+    if not close:
+        return [
+            Finding(
+                "degenerate_tail", "note", "The reserved rows are near-copies of one vector, but no other rows follow them.", tuple(evidence),
+                "Nothing to do unless these rows come into use: then re-initialise them first.",
+            )  # fmt: skip
+        ]
+    affected, total = sum(g.n - g.reserved_rows for g in close), sum(g.n for g in groups.bins)
+    level: Level = "severe" if affected > TAIL_SHARE * total else "warning"
+    return [
+        Finding(
+            "degenerate_tail", level,
+            f"The rare tail is degenerate: {affected:,} rows ({_span(close)}) point where rows that were never trained point.",
+            tuple(evidence),
+            "Do not trust similarities of these rows; re-initialise them from their sub-tokens, or train on with the gradient on rare rows gated.",
+        )  # fmt: skip
+    ]
+
+
+def _rank(values: Mapping[str, Measurement]) -> list[Finding]:
+    rank = values.get("effective_rank")
+    if rank is None or rank.reference is None or float(rank) >= LOW_RANK * rank.reference:
+        return []
+    level: Level = "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning"
+    evidence = [f"effective rank {float(rank):.1f} of {rank.d} (isotropic: {_number(rank.reference)})"]
+    if "isoscore" in values:
+        evidence.append(f"IsoScore {float(values['isoscore']):.3f} (isotropic: {_number(values['isoscore'].reference)})")
+    return [
+        Finding(
+            "low_effective_rank", level, "The rows fill only part of their dimensions.", tuple(evidence),
+            "Whiten softly (power 0.5) for similarities, or reduce to the leading components: the others hold little.",
+        )  # fmt: skip
+    ]
+
+
+def _coupling(values: Mapping[str, Measurement]) -> list[Finding]:
+    coupling = values.get("norm_id_correlation")
+    if coupling is None or abs(float(coupling)) < NORM_COUPLING:
+        return []
+    way = "shorter" if float(coupling) < 0 else "longer"
+    return [
+        Finding(
+            "norm_id_coupling", "warning",
+            f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token is, and inner products follow it.",
+            (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
+            "Compare rows by cosine instead of inner product, or subtract the mean direction scaled by each row's norm (scaled centring).",
+        )  # fmt: skip
+    ]
+
+
+def _healthy(values: Mapping[str, Measurement], *, head: bool) -> Finding:
+    names = ("effective_rank", "isoscore") if head else ("mean_cosine", "isoscore", "effective_rank")
+    evidence = tuple(f"{n.replace('_', ' ')} {_number(float(values[n]))} (isotropic: {_number(values[n].reference)})" for n in names if n in values)
+    return Finding("healthy", "healthy", "No sign of degeneration: rows point in all directions and fill their dimensions.", evidence, "Nothing to repair.")
+
+
+def _closest(bins: list[Group], shown: int = 4) -> list[Group]:
+    return sorted(bins, key=lambda g: -(g.cosine_to_reserved or 0.0))[:shown]
+
+
+def _excess(cosine: float | None, everywhere: float) -> float:
+    return -1.0 if cosine is None else cosine - everywhere
+
+
+def _span(bins: list[Group]) -> str:
+    return f"ids {bins[0].start:,} to {bins[-1].stop - 1:,}" if len(bins) > 1 else bins[0].name
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}"

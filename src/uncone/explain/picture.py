@@ -1,0 +1,86 @@
+"""The picture: where the rows lie along the first singular directions, raw and centred."""
+
+import base64
+import sys
+
+import torch
+
+from uncone.measure.groups import Reserved
+from uncone.moments import Moments
+from uncone.records import Picture
+from uncone.rows import Rows
+
+Tensor = torch.Tensor
+MOST_POINTS = 32768
+"""More points add nothing that an eye could see, and a megabyte to the file for every 40,000."""
+_AXES = 3
+_LEVELS = 32767
+_EDGE = 10  # the first and the last tenth of the ids are groups of their own: there the frequent and the rare ones are
+
+
+def draw_picture(rows: Rows, moments: Moments, reserved: Reserved | None) -> Picture:
+    """Coordinates of the rows (a sample of at most 32,768) along three singular directions, raw and centred.
+
+    Args:
+        rows: the rows, raw.
+        moments: their moments, with second-order sums.
+        reserved: the reserved rows, kept in the sample and shown as a group of their own.
+    """
+    indices = _sample(rows.shape[0], reserved)
+    x = rows.take(indices).double()
+    mean = moments.mean().cpu()
+    raw, raw_scale = _quantise(x @ _axes(moments, centered=False, toward=mean))
+    centered, centered_scale = _quantise((x - mean) @ _axes(moments, centered=True, toward=mean))
+    names, groups = _groups(indices, rows.shape[0], reserved)
+    labels = rows.labels
+    chosen = indices.tolist()
+    return Picture(
+        total=rows.shape[0],
+        ids=tuple(chosen if rows.ids is None else rows.ids[indices].tolist()),
+        labels=tuple(None if labels is None else labels[i] for i in chosen),
+        groups=tuple(groups.tolist()),
+        group_names=names,
+        raw=raw,
+        raw_scale=raw_scale,
+        centered=centered,
+        centered_scale=centered_scale,
+    )
+
+
+def _sample(n: int, reserved: Reserved | None) -> Tensor:
+    if n <= MOST_POINTS:
+        return torch.arange(n)
+    kept = reserved.indices[: MOST_POINTS // 16] if reserved is not None else torch.empty(0, dtype=torch.int64)
+    even = torch.linspace(0, n - 1, MOST_POINTS - len(kept), dtype=torch.float64).round().long()
+    return torch.unique(torch.cat([even, kept]))
+
+
+def _axes(moments: Moments, *, centered: bool, toward: Tensor) -> Tensor:
+    """The leading directions (D, 3) with a fixed sign: toward the mean row, or else toward the largest coordinate."""
+    axes = moments.directions(centered=centered)[:, :_AXES].cpu()
+    along = toward @ axes
+    largest = axes.gather(0, axes.abs().argmax(dim=0, keepdim=True))[0]
+    decided = along.abs() > 1e-9 * toward.norm()
+    sign = torch.where(decided, along, largest).sign()
+    axes = axes * torch.where(sign == 0, 1.0, sign)
+    return torch.nn.functional.pad(axes, (0, _AXES - axes.shape[1]))
+
+
+def _quantise(coordinates: Tensor) -> tuple[str, float]:
+    scale = float(coordinates.abs().max()) / _LEVELS or 1.0
+    values = (coordinates / scale).round().to(torch.int16).numpy()
+    if sys.byteorder == "big":
+        values = values.byteswap()
+    return base64.b64encode(values.tobytes()).decode("ascii"), scale
+
+
+def _groups(indices: Tensor, n: int, reserved: Reserved | None) -> tuple[tuple[str, ...], Tensor]:
+    edge = n // _EDGE
+    groups = torch.ones(len(indices), dtype=torch.int64)
+    groups[indices < edge] = 0
+    groups[indices >= n - edge] = 2
+    names = ("first tenth of ids", "ids between", "last tenth of ids")
+    if reserved is None:
+        return names, groups
+    groups[torch.isin(indices, reserved.indices)] = 3
+    return (*names, "reserved tokens" if reserved.by_name else f"last {len(reserved.indices):,} ids"), groups

@@ -1,0 +1,61 @@
+"""The verdict: one sentence that a person can act on."""
+
+from uncone.records import Subject
+
+_NAMES = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
+_PROBLEMS = {
+    "common_direction_drift": "its rows drift in a common direction (mean cosine {mean_cosine})",
+    "rogue_dimensions": "a few rogue dimensions decide its similarities",
+    "degenerate_tail": "its tail is degenerate ({tail})",
+    "low_effective_rank": "its rows fill {effective_rank} of {d} dimensions",
+    "norm_id_coupling": "the length of its rows follows their ids (correlation {norm_id_correlation})",
+}
+
+
+def give_verdict(subjects: tuple[Subject, ...]) -> str:
+    """One sentence over all subjects: healthy or not, and if the headline hides something, what it hides."""
+    said = [_clause(subject) for subject in subjects]
+    sentence = "; ".join(said)
+    return sentence[:1].upper() + sentence[1:] + "."
+
+
+def _clause(subject: Subject) -> str:
+    name = _NAMES.get(subject.name, subject.name)
+    causes = [finding.cause for finding in subject.findings if finding.level in ("warning", "severe")]
+    if not causes:
+        return f"{name} looks healthy ({_headline(subject)})"
+    problems = [_problem(cause, subject) for cause in causes]
+    if causes == ["degenerate_tail"]:
+        return f"{name} looks healthy as a whole ({_headline(subject)}), but {problems[0]}"
+    severe = any(finding.level == "severe" for finding in subject.findings)
+    return f"{name} is {'severely ' if severe else ''}degenerate: {_listing(problems)}"
+
+
+def _problem(cause: str, subject: Subject) -> str:
+    values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
+    return _PROBLEMS[cause].format(tail=_tail(subject), d=subject.d, **values)
+
+
+def _headline(subject: Subject) -> str:
+    names = {"mean_cosine": "mean cosine", "isoscore": "IsoScore"}
+    values = {m.name: m.value for m in subject.measurements if m.value is not None}
+    if subject.name == "head":  # its mean cosine is a matter of gauge, and 0 once centred
+        names = {"isoscore": "IsoScore", "effective_rank": "effective rank"}
+    return ", ".join(f"{words} {_short(values[name])}" for name, words in names.items() if name in values)
+
+
+def _tail(subject: Subject) -> str:
+    groups = subject.groups
+    if groups is None:
+        return "see the bins"
+    bins = [g for g in groups.bins if g.cosine_to_reserved is not None and 2 * g.reserved_rows < g.n]
+    worst = max(bins, key=lambda g: g.cosine_to_reserved or 0.0)
+    return f"{worst.name} have a mean cosine of {_short(worst.cosine_to_reserved)} to rows that were never trained"
+
+
+def _short(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f}" if abs(value) < 10 else f"{value:.0f}"
+
+
+def _listing(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]

@@ -1,0 +1,173 @@
+"""Which rows are affected? Any measure by group of rows, and each group's cosine to the reserved rows."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure.reading import cosine_warnings, reading
+from uncone.moments import Moments
+from uncone.records import Measurement
+from uncone.rows import GRID, Rows, as_rows
+
+Tensor = torch.Tensor
+LAST_IDS = 1000
+"""Where no row is reserved by name, the last ids stand in for rare tokens: most vocabularies are sorted by frequency."""
+FEWEST_RESERVED = 10
+"""A mean direction of fewer rows than this is mostly their own."""
+_RESERVED = re.compile(
+    r"\[unused_?\d+\]|<unused_?\d+>|<\|?reserved[a-z_]*_?\d+\|?>|<\|dummy_\d+\|>|<\|extra_\d+\|>|madeupword\d+|\[PAD\d+\]", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """The rows that no text ever used, or what stands in for them: row numbers (int64, ascending), and which they are."""
+
+    indices: Tensor
+    description: str
+    by_name: bool
+
+
+def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
+    """The rows whose token is reserved (`[unused12]`, `<|reserved_special_token_3|>`, ...); else the last 1,000 ids.
+
+    Args:
+        labels: the token of each row, or None where they are unknown.
+        n: the number of rows.
+    """
+    if labels is not None:
+        named = [i for i, label in enumerate(labels) if label is not None and _RESERVED.fullmatch(label)]
+        if len(named) >= FEWEST_RESERVED:
+            first, last = labels[named[0]], labels[named[-1]]
+            return Reserved(torch.tensor(named), f"{len(named)} reserved tokens found in the tokenizer ({first} to {last})", True)
+    count = min(LAST_IDS, max(1, n // 10))
+    why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
+    return Reserved(torch.arange(n - count, n), f"the last {count} ids, because {why}", False)
+
+
+class GroupMoments:
+    """One `Moments` for each group of rows, all fed in one pass.
+
+    Memory is that of `Moments` times the number of groups: leave out second-order sums (the default) where there are many.
+    """
+
+    def __init__(self, count: int, d: int, *, second: bool = False, unit_second: bool = False, device: str = "cpu") -> None:
+        self._moments = [Moments(d, second=second, unit_second=unit_second, device=device) for _ in range(count)]
+
+    def update(self, block: Tensor, groups: Tensor) -> None:
+        """Add rows (n, D) with the group of each, int64 (n,) from 0 up, -1 for none."""
+        for group, rows in _members(groups, block):
+            self._moments[group].update(rows)
+
+    def finish(self) -> list[Moments]:
+        """The moments of the groups, in their order."""
+        return [m.finish() for m in self._moments]
+
+
+def by_group(
+    rows: Any,
+    measures: Iterable[Callable[[Moments], Measurement]],
+    groups: Any = None,
+    *,
+    bin_size: int = 1000,
+    second: bool = True,
+    unit_second: bool = False,
+    device: str = "cpu",
+) -> list[tuple[Measurement, ...]]:
+    """Every measure for every group of rows.
+
+    Args:
+        rows: Rows, or a tensor or array (N, D).
+        measures: functions of `Moments`, for instance `measure.mean_cosine`, or a lambda that sets their options.
+        groups: the group of each row from 0 up, -1 for none, (N,); by default bins of `bin_size` consecutive ids.
+        second, unit_second: as for `Moments`. With bins one group's sums are held at a time, with given groups all.
+
+    Returns:
+        One tuple of measurements for each group, in their order. A measure that is undefined on a group gives a
+        `Measurement` with its reason.
+
+    Raises:
+        InputError: groups of another length, or rows that are not finite.
+    """
+    rows, measures = as_rows(rows), tuple(measures)
+    if groups is None:
+        parts = _bins(rows, bin_size, second=second, unit_second=unit_second, device=device)
+    else:
+        parts = iter(_given(rows, _checked(groups, rows.shape[0]), second=second, unit_second=unit_second, device=device))
+    return [tuple(_read(measure, m) for measure in measures) for m in parts]
+
+
+def cosine_between(a: Moments, b: Moments, *, shared: int = 0) -> Measurement:
+    """The mean cosine between the rows of two groups: (S_a . S_b - shared) / (N_a N_b - shared).
+
+    Args:
+        a, b: moments of the two groups (first order is enough), unweighted.
+        shared: how many rows are in both; their pairs with themselves are left out.
+
+    Returns:
+        A value in [-1, 1]; an isotropic cloud has 0. `n` is the number of rows of b.
+
+    Raises:
+        UndefinedMeasure: a group without rows that have a direction.
+    """
+    pairs = (a.n - a.zero_rows) * (b.n - b.zero_rows) - shared
+    if pairs <= 0:
+        raise UndefinedMeasure(f"expected rows with a direction in both groups, got {a.n - a.zero_rows} and {b.n - b.zero_rows}: nothing to compare")
+    value = (float(a.unit_first @ b.unit_first) - shared) / pairs
+    return reading(
+        "cosine_between", value, b, range=(-1.0, 1.0), better="lower", reference=0.0, centered=False,
+        warnings=cosine_warnings(b), definition="mean cosine over the pairs of a row of one group and another row of the other",
+    )  # fmt: skip
+
+
+def _read(measure: Callable[[Moments], Measurement], m: Moments) -> Measurement:
+    try:
+        return measure(m)
+    except UndefinedMeasure as error:
+        return Measurement(getattr(measure, "__name__", "measure"), None, reason=str(error), n=m.n, d=m.d)
+
+
+def _checked(groups: Any, n: int) -> Tensor:
+    found = torch.as_tensor(groups)
+    if found.shape != (n,) or found.dtype.is_floating_point or found.dtype == torch.bool:
+        raise InputError(f"expected integer groups of shape ({n},), got {found.dtype} of shape {tuple(found.shape)}: give one group a row")
+    if int(found.min()) < -1:
+        raise InputError(f"expected groups from -1 (none) up, got {int(found.min())}: number them from 0")
+    return found.long()
+
+
+def _members(groups: Tensor, block: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """(group, its rows of the block); a run of equal groups is a view, not a copy."""
+    values, counts = torch.unique_consecutive(groups, return_counts=True)
+    if len(values) == len(torch.unique(values)):
+        for value, rows in zip(values.tolist(), block.split(counts.tolist()), strict=True):
+            if value >= 0:
+                yield value, rows
+        return
+    for value in torch.unique(groups).tolist():
+        if value >= 0:
+            yield value, block[groups == value]
+
+
+def _given(rows: Rows, groups: Tensor, *, second: bool, unit_second: bool, device: str) -> list[Moments]:
+    sums = GroupMoments(int(groups.max()) + 1, rows.shape[1], second=second, unit_second=unit_second, device=device)
+    for block, part in zip(rows.blocks(), groups.split(GRID), strict=True):
+        sums.update(block, part)
+        del block
+    return sums.finish()
+
+
+def _bins(rows: Rows, bin_size: int, *, second: bool, unit_second: bool, device: str) -> Iterator[Moments]:
+    n, d = rows.shape
+    if bin_size < 1:
+        raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
+    for first in range(0, n, bin_size):
+        m = Moments(d, second=second, unit_second=unit_second, device=device)
+        last = min(first + bin_size, n)
+        for start in range(first, last, GRID):
+            m.update(rows.read(start, min(start + GRID, last)))
+        yield m.finish()

@@ -1,0 +1,119 @@
+"""How many dimensions are used evenly? The participation ratio and the scores that are functions of it."""
+
+import torch
+
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure import isotropic
+from uncone.measure.reading import reading, spectral_warnings
+from uncone.moments import Moments
+from uncone.records import Measurement
+
+
+def participation_ratio(m: Moments, *, debiased: bool = False) -> Measurement:
+    """The number of dimensions that share the variance evenly: tr(C)^2 / |C|_F^2, C the covariance.
+
+    With `debiased`, both terms are replaced by estimates that are unbiased for Gaussian rows (n = N - 1):
+    f = n^2 / ((n - 1)(n + 2)) (|C|_F^2 - tr(C)^2 / n) and tr(C)^2 - 2 f / n. Without it, even an isotropic cloud
+    reads about D / (1 + D/N).
+
+    Returns:
+        A value in [1, D] (the debiased one can pass D by its sampling error); higher is better.
+
+    Raises:
+        UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal.
+    """
+    ratio, reference = _ratio(m, debiased=debiased)
+    return reading(
+        "participation_ratio" + _suffix(debiased), ratio, m,
+        range=(1.0, float(m.d)), better="higher", reference=reference, centered=True, warnings=spectral_warnings(m, centered=True),
+        definition="tr(C)^2 / |C|_F^2 of the covariance: dimensions that share the variance evenly" + _debiased_words(debiased),
+    )  # fmt: skip
+
+
+def isoscore(m: Moments, *, debiased: bool = False) -> Measurement:
+    """IsoScore (Rudman et al. 2022), the share of dimensions used evenly.
+
+    The published seven steps reduce exactly to (P - 1) / (D - 1) with P the participation ratio, so no eigenvalue is
+    needed. `debiased` removes the sampling bias 1 / (1 + D/N); see `participation_ratio`.
+
+    Returns:
+        A value in [0, 1] (the debiased one can pass 1 by its sampling error); higher is better. It does not see the
+        mean: read it beside `mean_cosine`.
+
+    Raises:
+        UndefinedMeasure: one feature, too few rows, or rows that are all equal.
+    """
+    if m.d < 2:
+        raise UndefinedMeasure("expected at least two features, got 1: isotropy needs more than one direction")
+    ratio, reference = _ratio(m, debiased=debiased)
+    return reading(
+        "isoscore" + _suffix(debiased), (ratio - 1) / (m.d - 1), m,
+        range=(0.0, 1.0), better="higher", reference=(reference - 1) / (m.d - 1), centered=True,
+        warnings=spectral_warnings(m, centered=True),
+        definition="(P - 1) / (D - 1), P the participation ratio (Rudman et al. 2022)" + _debiased_words(debiased),
+    )  # fmt: skip
+
+
+def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None = None) -> Measurement:
+    """IsoScore* (Rudman & Eickhoff 2024): IsoScore of the shrunk covariance (1 - zeta) C + zeta C0.
+
+    Args:
+        m: moments.
+        zeta: shrinkage in [0, 1].
+        target: C0, (D, D). By default (tr C / D) times the identity, which keeps the score free of scale; the published
+            examples use the identity itself, and then the score changes when the rows are multiplied by a number.
+
+    Raises:
+        InputError: zeta outside [0, 1] or a target of another shape.
+        UndefinedMeasure: as `isoscore`.
+    """
+    if not 0 <= zeta <= 1:
+        raise InputError(f"expected zeta in [0, 1], got {zeta}: 0 is no shrinkage")
+    if m.d < 2:
+        raise UndefinedMeasure("expected at least two features, got 1: isotropy needs more than one direction")
+    covariance = m.covariance()
+    trace = _positive_trace(covariance)
+    if target is None:
+        target = torch.eye(m.d, dtype=torch.float64, device=covariance.device) * (trace / m.d)
+    if target.shape != covariance.shape:
+        raise InputError(f"expected a target of shape {tuple(covariance.shape)}, got {tuple(target.shape)}: give one row a feature")
+    shrunk = torch.lerp(covariance, target.to(covariance), zeta)
+    ratio = float(shrunk.diagonal().sum()) ** 2 / float(shrunk.square().sum())
+    # Of an isotropic cloud only |C - (t/D) I|^2 shrinks, by (1 - zeta)^2.
+    inverse = (1 / isotropic.participation_ratio(m.effective_n - 1, m.d) - 1 / m.d) * (1 - zeta) ** 2 + 1 / m.d
+    return reading(
+        "isoscore_star", (ratio - 1) / (m.d - 1), m,
+        range=(0.0, 1.0), better="higher", reference=(1 / inverse - 1) / (m.d - 1), centered=True, details={"zeta": zeta},
+        warnings=spectral_warnings(m, centered=True),
+        definition=f"IsoScore of (1 - z) C + z C0 with z = {zeta} (Rudman & Eickhoff 2024), C0 = (tr C / D) I unless given",
+    )  # fmt: skip
+
+
+def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
+    """The participation ratio and what an isotropic cloud has."""
+    covariance = m.covariance()
+    trace, square = _positive_trace(covariance), float(covariance.square().sum())
+    n = m.effective_n - 1
+    if not debiased:
+        return trace**2 / square, isotropic.participation_ratio(n, m.d)
+    if n <= 1:
+        raise UndefinedMeasure(f"expected at least three rows for the debiased ratio, got {m.n}: pass more rows")
+    unbiased = n**2 / ((n - 1) * (n + 2)) * (square - trace**2 / n)
+    if unbiased <= 0:
+        raise UndefinedMeasure(f"the unbiased |C|_F^2 is {unbiased:.3g} with N = {m.n}: too few rows to remove the bias, pass more")
+    return (trace**2 - 2 * unbiased / n) / unbiased, float(m.d)
+
+
+def _positive_trace(covariance: torch.Tensor) -> float:
+    trace = float(covariance.diagonal().sum())
+    if trace <= 0:
+        raise UndefinedMeasure("expected rows that differ, got rows that are all equal: there is no variance")
+    return trace
+
+
+def _suffix(debiased: bool) -> str:
+    return "_debiased" if debiased else ""
+
+
+def _debiased_words(debiased: bool) -> str:
+    return ", sampling bias removed (unbiased for Gaussian rows)" if debiased else ""

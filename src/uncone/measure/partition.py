@@ -1,0 +1,189 @@
+"""Does the partition function care which way one looks? The isotropy I(W) of Arora, Mu & Viswanath, and Bis et al."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from uncone.measure.isotropic import marchenko_pastur
+from uncone.measure.reading import reading
+from uncone.moments import Moments
+from uncone.records import Measurement
+from uncone.rows import GRID, Rows, as_rows
+
+Tensor = torch.Tensor
+SHORT_ROWS = 0.5
+"""Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like."""
+_BUFFER_BYTES = 16 * 2**20
+_SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
+
+
+def partition_isotropy(
+    rows: Any, moments: Moments | None = None, *, device: str = "cpu", progress: Callable[[int], None] | None = None
+) -> Measurement:
+    """I(W) = min Z(c) / max Z(c), Z(c) = sum_i exp(c.w_i), c over the eigenvectors of W'W (Mu & Viswanath 2018, eq. 6).
+
+    An eigenvector has no sign, and Z(c) differs from Z(-c): published values depend on the one a LAPACK driver happens
+    to return. `value` takes both signs of every eigenvector and is unique. In `details`, `one_sign` takes the sign with
+    c.mean >= 0, and [`low`, `high`] is the interval of I(W) over all 2^D choices of signs.
+
+    I(W) depends on the scale of the rows: at mean norm |w|, a drifted cloud has about exp(-2 |mean|). Compare only
+    matrices of like norms. Sums are taken as logarithms where float32 would overflow.
+
+    Args:
+        rows: Rows, or a tensor or array (N, D). Read once (twice without `moments`).
+        moments: the moments of the same rows, with second-order sums; computed when not given.
+        device: where the products are computed.
+        progress: called with the number of rows done.
+
+    Returns:
+        A value in (0, 1]; higher is better; the reference is a Gaussian isotropic cloud with the same mean square norm.
+
+    Raises:
+        InputError: rows that are not finite. UndefinedMeasure: no rows.
+    """
+    rows = as_rows(rows)
+    m = Moments.of(rows, device=device) if moments is None else moments
+    directions = m.directions()
+    plus, minus = log_partition(rows, directions, longest=m.norm_max, device=device, progress=progress)
+    low, high = sign_interval(plus, minus)
+    toward = (m.mean() @ directions >= 0).cpu()
+    one = torch.where(toward, plus, minus)
+    value = math.exp(float(torch.minimum(plus, minus).min() - torch.maximum(plus, minus).max()))
+    return reading(
+        "partition_isotropy", value, m,
+        range=(0.0, 1.0), better="higher", reference=_isotropic(m), centered=False,
+        details={"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high},
+        warnings=_warnings(m),
+        definition=(
+            "min over max of Z(c) = sum exp(c.w), c over both signs of the eigenvectors of W'W (Mu & Viswanath 2018); "
+            f"not scale-free: read at mean norm {m.mean_norm():.3g}"
+        ),
+    )  # fmt: skip
+
+
+def gaussian_isotropy(m: Moments) -> Measurement:
+    """I(W) over both signs if the rows were Gaussian: exp(min g - max g), g(c) = c.mean + c'Cc / 2. Needs no second pass.
+
+    Exact for Gaussian rows; heavy tails and outlying rows make it differ from `partition_isotropy`. It has the same
+    range and the same dependence on scale.
+    """
+    directions = m.directions()
+    linear = m.mean() @ directions
+    quadratic = 0.5 * (directions * (m.covariance() @ directions)).sum(0)
+    value = math.exp(float((quadratic - linear.abs()).min() - (quadratic + linear.abs()).max()))
+    return reading(
+        "gaussian_isotropy", value, m,
+        range=(0.0, 1.0), better="higher", reference=_isotropic(m), centered=False, warnings=_warnings(m),
+        definition=f"I(W) of a Gaussian with the rows' mean and covariance; not scale-free: read at mean norm {m.mean_norm():.3g}",
+    )  # fmt: skip
+
+
+def log_partition(
+    rows: Rows, directions: Tensor, *, longest: float, device: str = "cpu", progress: Callable[[int], None] | None = None
+) -> tuple[Tensor, Tensor]:
+    """ln Z(c) and ln Z(-c) for every column c of `directions` (D, K), float64 (K,) on the CPU.
+
+    `longest` bounds |c.w|: where exp cannot leave float32 the sums are plain, else float64 and log-sum-exp.
+    """
+    plain = longest <= _SAFE_EXPONENT
+    sums = _PlainSums(directions.shape[1], device) if plain else _LogSums(directions.shape[1], device)
+    dtype = rows.widened if plain else torch.float64
+    c = directions.to(device, dtype)
+    chunk = max(256, _BUFFER_BYTES // (max(c.shape) * c.element_size()), min(GRID, c.shape[0]))
+    buffer = torch.empty((min(chunk, rows.shape[0]), c.shape[1]), dtype=dtype, device=device)
+    done = 0
+    for block in rows.blocks():
+        for start in range(0, len(block), chunk):
+            part = block[start : start + chunk].to(device, dtype)
+            sums.add(torch.mm(part, c, out=buffer[: len(part)]))
+        done += len(block)
+        del block  # lets the reader use its buffer again
+        if progress is not None:
+            progress(done)
+    return sums.logarithms()
+
+
+class _PlainSums:
+    """Sums of exp(z) and exp(-z) by column, where none can overflow."""
+
+    def __init__(self, k: int, device: str) -> None:
+        self._plus = torch.zeros(k, dtype=torch.float64, device=device)
+        self._minus = torch.zeros(k, dtype=torch.float64, device=device)
+
+    def add(self, z: Tensor) -> None:
+        """Add the rows of z (n, K), which is overwritten."""
+        self._plus += z.exp_().sum(0)
+        self._minus += z.reciprocal_().sum(0)
+
+    def logarithms(self) -> tuple[Tensor, Tensor]:
+        return self._plus.log().cpu(), self._minus.log().cpu()
+
+
+class _LogSums:
+    """The same with a running maximum for each column and sign: log-sum-exp in float64."""
+
+    def __init__(self, k: int, device: str) -> None:
+        self._top = torch.full((2, k), -math.inf, dtype=torch.float64, device=device)
+        self._sum = torch.zeros((2, k), dtype=torch.float64, device=device)
+
+    def add(self, z: Tensor) -> None:
+        """Add the rows of z (n, K)."""
+        for sign in (0, 1):
+            top = torch.maximum(self._top[sign], z.amax(0))
+            self._sum[sign] = self._sum[sign] * (self._top[sign] - top).exp() + (z - top).exp_().sum(0)
+            self._top[sign] = top
+            z = z.neg()
+
+    def logarithms(self) -> tuple[Tensor, Tensor]:
+        plus, minus = (self._top + self._sum.log()).cpu()
+        return plus, minus
+
+
+def sign_interval(plus: Tensor, minus: Tensor) -> tuple[float, float]:
+    """The least and greatest min / max that one choice of `plus[k]` or `minus[k]` for every k can give (logarithms in)."""
+    small, large = torch.minimum(plus, minus), torch.maximum(plus, minus)
+    return math.exp(-_widest(small, large)), math.exp(-_narrowest(small, large))
+
+
+def _widest(small: Tensor, large: Tensor) -> float:
+    """The greatest spread: the least of the small against the greatest of the large, which must be two different pairs."""
+    if len(small) == 1:
+        return 0.0
+    i, j = int(small.argmin()), int(large.argmax())
+    if i != j:
+        return float(large[j] - small[i])
+    others = torch.arange(len(small)) != i
+    return max(float(large[others].max() - small[i]), float(large[i] - small[others].min()))
+
+
+def _narrowest(small: Tensor, large: Tensor) -> float:
+    """The least spread: the smallest window over the sorted values that holds one of each pair, in O(D log D)."""
+    d = len(small)
+    values, order = torch.cat([small, large]).sort()
+    pairs = (order % d).tolist()
+    held = [0] * d
+    missing, first, best = d, 0, math.inf
+    for last, pair in enumerate(pairs):
+        missing -= held[pair] == 0
+        held[pair] += 1
+        while missing == 0:
+            best = min(best, float(values[last] - values[first]))
+            held[pairs[first]] -= 1
+            missing += held[pairs[first]] == 0
+            first += 1
+    return best
+
+
+def _isotropic(m: Moments) -> float:
+    """I(W) of a centred Gaussian isotropic cloud with the same N, D and mean square norm."""
+    variance = m.norm_square_sum / m.weight / m.d
+    spectrum = marchenko_pastur(m.effective_n, m.d) * variance
+    return math.exp(0.5 * float(spectrum[-1] - spectrum[0]))
+
+
+def _warnings(m: Moments) -> tuple[str, ...]:
+    if m.mean_norm() >= SHORT_ROWS:
+        return ()
+    return (f"tiny norms: at mean norm {m.mean_norm():.2g} every exponent is small, and I(W) is near 1 whatever the rows look like",)

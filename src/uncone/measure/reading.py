@@ -1,0 +1,73 @@
+"""One way to turn a computed number into a `Measurement`, with the warnings every measure shares."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from uncone.errors import UndefinedMeasure
+from uncone.moments import Moments
+from uncone.records import Measurement
+
+FEW_ROWS = 5
+"""Below 5 rows a feature, sampling noise spreads the spectrum of an isotropic cloud by more than 2 : 1 on each side."""
+DOMINANT_SHARE = 0.2
+"""One feature with a fifth of all variance: cosines and spectra then describe that feature more than the cloud."""
+TINY_NORM = 1e-4
+"""Rows this much shorter than the mean have a direction, but it says little: it counts in a cosine as much as any."""
+
+
+def reading(
+    name: str,
+    value: float,
+    m: Moments,
+    *,
+    definition: str,
+    range: tuple[float | None, float | None] = (None, None),
+    better: Literal["higher", "lower", "neither"] = "neither",
+    reference: float | None = None,
+    centered: bool | None = None,
+    details: Mapping[str, Any] | None = None,
+    warnings: tuple[str, ...] = (),
+) -> Measurement:
+    """The `Measurement` of a finite `value` read from `m`; UndefinedMeasure if it is not finite."""
+    if not math.isfinite(value):
+        raise UndefinedMeasure(f"expected a finite {name}, got {value}: the rows have no spread or are out of range")
+    if reference is not None and not math.isfinite(reference):
+        reference = None
+    return Measurement(
+        name=name, value=value, range=range, better=better, reference=reference, n=m.n, d=m.d, centered=centered,
+        details=dict(details or {}), warnings=warnings, definition=definition,
+    )  # fmt: skip
+
+
+def spectral_warnings(m: Moments, *, centered: bool) -> tuple[str, ...]:
+    """Why a number read from the spectrum may mislead here."""
+    found = []
+    if m.effective_n < FEW_ROWS * m.d:
+        found.append(f"N = {m.effective_n:.0f} is below {FEW_ROWS} D = {FEW_ROWS * m.d}: sampling noise shapes the spectrum, compare with the isotropic reference only")
+    share, dimension = largest_share(m, centered=centered)
+    if share > max(DOMINANT_SHARE, FEW_ROWS / m.d):
+        what = "variance" if centered else "second moment"
+        found.append(f"dimension {dimension} alone carries {share:.0%} of the {what}: the value mostly describes that dimension")
+    return tuple(found)
+
+
+def cosine_warnings(m: Moments) -> tuple[str, ...]:
+    """Why a number read from directions may mislead here."""
+    found = []
+    if m.zero_rows:
+        rows = "row is" if m.zero_rows == 1 else "rows are"
+        found.append(f"{m.zero_rows} {rows} all zero, without a direction, and left out of cosines")
+    if 0 < m.norm_min < TINY_NORM * m.mean_norm():
+        found.append(f"tiny norms: the shortest row is {m.norm_min:.2g} long against a mean of {m.mean_norm():.2g}; its direction counts as much as any")
+    return tuple(found)
+
+
+def largest_share(m: Moments, *, centered: bool) -> tuple[float, int]:
+    """The largest share of one feature in the total variance (or raw second moment), and which feature it is."""
+    diagonal = (m.covariance() if centered else m.second_moment()).diagonal()
+    total = float(diagonal.sum())
+    if total <= 0:
+        return 0.0, 0
+    share, dimension = (diagonal / total).max(0)
+    return float(share), int(dimension)

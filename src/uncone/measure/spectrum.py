@@ -1,0 +1,142 @@
+"""How is the variance spread over directions? Ranks, entropies and shares read from the eigenvalues."""
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure.isotropic import marchenko_pastur
+from uncone.measure.reading import reading, spectral_warnings
+from uncone.moments import Moments
+from uncone.records import Measurement
+
+Tensor = torch.Tensor
+
+
+def effective_rank(m: Moments, *, centered: bool = True) -> Measurement:
+    """The effective rank, exp(H(p)) with p = s / sum s over singular values s (Roy & Vetterli 2007).
+
+    The paper takes the matrix as it is (`centered=False`); centred, the common direction does not count as a dimension.
+
+    Returns:
+        A value in [1, min(N, D)]; higher is better.
+
+    Raises:
+        UndefinedMeasure: no variance.
+    """
+
+    def rank(values: Tensor) -> float:
+        return math.exp(_entropy(values.sqrt()))
+
+    return _spectral(
+        "effective_rank" + ("" if centered else "_raw"), rank, m, centered, range=(1.0, float(min(m.n, m.d))), better="higher",
+        definition="exp of the entropy of the normalised singular values (Roy & Vetterli 2007)",
+    )  # fmt: skip
+
+
+def rankme(m: Moments) -> Measurement:
+    """RankMe (Garrido et al. 2023, eq. 3): exp(-sum p ln p) with p = s / sum s + 1e-7, uncentred. In [1, min(N, D)]."""
+
+    def rank(values: Tensor) -> float:
+        s = values.sqrt()
+        p = s / s.sum() + 1e-7
+        return math.exp(float(-(p * p.log()).sum()))
+
+    return _spectral(
+        "rankme", rank, m, False, range=(1.0, float(min(m.n, m.d))), better="higher",
+        definition="exp of the entropy of the normalised singular values plus 1e-7 (Garrido et al. 2023); depends on N",
+    )  # fmt: skip
+
+
+def stable_rank(m: Moments, *, centered: bool = False) -> Measurement:
+    """The stable rank, |W|_F^2 / s_1^2: near 1 when one direction carries the matrix. In [1, min(N, D)]; higher is better."""
+    return _spectral(
+        "stable_rank" + ("_centered" if centered else ""), lambda values: float(values.sum() / values[0]), m, centered, range=(1.0, float(min(m.n, m.d))), better="higher",
+        definition="sum of squared singular values divided by the largest",
+    )  # fmt: skip
+
+
+def anisotropy(m: Moments, k: int = 1, *, centered: bool = True) -> Measurement:
+    """The k-th anisotropy, s_k^2 / sum s^2: the share of the k-th direction (k = 1 centred: Razzhigaev et al. 2024).
+
+    Args:
+        m: moments.
+        k: which direction, from 1 to D.
+        centered: whether the mean row is subtracted. Raw, the first direction of a drifted cloud is its mean.
+
+    Returns:
+        A value in [0, 1/k]; lower is better for k = 1; an isotropic cloud has about 1/D.
+    """
+    if not 1 <= k <= m.d:
+        raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
+    return _spectral(
+        f"anisotropy_{k}" + ("" if centered else "_raw"), lambda values: float(values[k - 1] / values.sum()), m, centered, range=(0.0, 1.0 / k), better="lower",
+        definition=f"squared singular value {k} divided by the sum of all (Razzhigaev et al. 2024)",
+    )  # fmt: skip
+
+
+def singular_entropy(m: Moments, *, centered: bool = True) -> Measurement:
+    """The entropy in nats of p = s^2 / sum s^2, with s the singular values. In [0, ln D]; higher is better.
+
+    Its exponential is another "effective rank" found in the literature: over squared singular values, where Roy &
+    Vetterli take the singular values themselves and get a larger number.
+    """
+    return _spectral(
+        "singular_entropy" + ("" if centered else "_raw"), _entropy, m, centered, range=(0.0, math.log(m.d)), better="higher",
+        definition="entropy in nats of the normalised squared singular values",
+    )  # fmt: skip
+
+
+def condition_number(m: Moments, *, centered: bool = False) -> Measurement:
+    """The condition number s_1 / s_D of the N x D matrix. From 1 up; lower is better.
+
+    Raises:
+        UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
+    """
+    found = m.spectrum(centered=centered)
+    if float(found[-1]) <= m.epsilon * float(found[0]):
+        raise UndefinedMeasure(
+            f"the smallest of {m.d} squared singular values is below {m.epsilon:.0e} of the largest: "
+            "the rows do not span all dimensions, or not to this precision; pass float64 rows for more digits"
+        )
+    warnings: tuple[str, ...] = ()
+    if float(found[-1]) <= 100 * m.epsilon * float(found[0]):
+        warnings = ("the smallest singular value is near the rounding of the products: pass float64 rows for more digits",)
+    return _spectral(
+        "condition_number" + ("_centered" if centered else ""), lambda values: math.sqrt(float(values[0] / values[-1])), m, centered, range=(1.0, None), better="lower",
+        definition="largest singular value divided by the smallest", warnings=warnings,
+    )  # fmt: skip
+
+
+def _spectral(
+    name: str,
+    function: Callable[[Tensor], float],
+    m: Moments,
+    centered: bool,
+    *,
+    range: tuple[float | None, float | None],
+    better: str,
+    definition: str,
+    warnings: tuple[str, ...] = (),
+) -> Measurement:
+    """The reading of `function` on the spectrum of `m`, with the same function of an isotropic spectrum as reference."""
+    values = m.spectrum(centered=centered)
+    if float(values.sum()) <= 0:
+        raise UndefinedMeasure(f"{'rows that are all equal' if centered else 'rows that are all zero'} have no spectrum: pass rows that differ")
+    isotropic = marchenko_pastur(m.effective_n - int(centered), m.d)
+    try:
+        reference = function(isotropic)
+    except (ZeroDivisionError, ValueError):
+        reference = math.nan  # an isotropic cloud of so few rows has no such number
+    return reading(
+        name, function(values), m,
+        range=range, better=better, reference=reference, centered=centered,  # type: ignore[arg-type]
+        definition=f"{definition}, {'mean row subtracted' if centered else 'uncentred'}",
+        warnings=spectral_warnings(m, centered=centered) + warnings,
+    )  # fmt: skip
+
+
+def _entropy(weights: Tensor) -> float:
+    p = weights / weights.sum()
+    return float(-torch.xlogy(p, p).sum())

@@ -1,0 +1,268 @@
+"""Ask transformers where the table and the head lie. The only file that knows its internal interfaces (version 5).
+
+Module names are no file keys: GPT-NeoX writes its `lm_head` as `embed_out`, a tied head is not written at all. So the model
+class is built without weights, and the file's keys are translated the way from_pretrained translates them.
+"""
+
+import copy
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+
+from uncone.errors import InputError, UnsupportedModel
+from uncone.model.files import ModelFiles
+from uncone.rows.names import listing
+from uncone.rows.safetensors import matrices
+
+INSTALL = "pip install 'uncone[hf]'"
+_COUNT = re.compile(r"(layer|block|expert|depth|head|group|stage|codebook)s?$")
+_MOST_OF_A_KIND, _MOST_LAYERS_TIMES_EXPERTS, _MOST_LABELS, _LARGEST = 4096, 2**17, 2**17, 2**31
+# Settings that choose a kernel to download, a quantiser or pretrained parts; none of them moves the table or the head.
+_LEFT_OUT = re.compile(r"_?(attn|experts)_implementation\w*|quantization_config|auto_map|use_pretrained_backbone|compression_config")
+
+
+class Located(NamedTuple):
+    """The names in the file of the table and of the head, and how they are known (or why there is no head)."""
+
+    input: str
+    head: str | None
+    why: str
+
+
+def locate(files: ModelFiles) -> Located:
+    """The table and the head of the model class that config.json names, by their names in the file.
+
+    Raises:
+        UnsupportedModel: transformers is missing or too old, the class is unknown to it or custom code, or it cannot be
+            built from this config, or its table is put together from several tensors.
+        InputError: config.json is absurd, or contradicts the shapes in the file.
+    """
+    check_sizes(files.config)
+    try:
+        import transformers.conversion_mapping
+    except ImportError as error:
+        raise UnsupportedModel(
+            f"telling the token table from the output head of {files.path} needs transformers 5: {INSTALL}"
+        ) from error
+    with _quiet():
+        model = _built(files)
+        keys = _file_keys(model, files)
+    return _located(model, keys, files)
+
+
+def check_sizes(config: Mapping[str, Any]) -> None:
+    """Refuse counts that would keep a constructor busy for ever.
+
+    Raises:
+        InputError: a number of layers, experts, labels or the like that no model has.
+    """
+    for part in _objects(config):
+        for key, value in part.items():
+            if type(value) is int and abs(value) > _limit(key):
+                raise InputError(f"expected {key} of at most {_limit(key)} in config.json, got {_short(value)}: the config is not to be trusted")
+        _check_product(part)
+
+
+def _limit(key: str) -> int:
+    if key == "num_labels":
+        return _MOST_LABELS
+    return _MOST_OF_A_KIND if _COUNT.search(key) else _LARGEST
+
+
+def _check_product(part: Mapping[str, Any]) -> None:
+    """Layers times experts: each expert can be a module of its own."""
+    layers, experts = (
+        max([1, *(value for key, value in part.items() if type(value) is int and re.search(rf"{kind}s?$", key))])
+        for kind in ("layer", "expert")
+    )
+    if layers * experts > _MOST_LAYERS_TIMES_EXPERTS:
+        raise InputError(f"expected at most {_MOST_LAYERS_TIMES_EXPERTS} experts in all layers, got {layers} x {experts}: the config is not to be trusted")
+
+
+def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Every object in a JSON value, without recursion."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            yield value
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+
+
+def _short(value: int) -> str:
+    return str(value) if abs(value) < 10**20 else f"a number of {value.bit_length()} bits"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warnings, no log lines, no network while transformers builds a model."""
+    import huggingface_hub.constants as hub
+
+    logger = logging.getLogger("transformers")
+    level, offline = logger.level, hub.HF_HUB_OFFLINE
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            logger.setLevel(logging.CRITICAL + 1)
+            hub.HF_HUB_OFFLINE = True
+            yield
+        finally:
+            logger.setLevel(level)
+            hub.HF_HUB_OFFLINE = offline
+
+
+def _built(files: ModelFiles) -> Any:
+    """The model on the meta device: its modules and names, no weights."""
+    model_class = _model_class(files)
+    try:
+        config = _config(model_class, files.config)
+        with torch.device("meta"):
+            return model_class(config)
+    except Exception as error:  # constructors raise whatever the config makes them raise
+        raise UnsupportedModel(
+            f"transformers cannot build {model_class.__name__} from {files.path / 'config.json'} ({_first_line(error)})"
+        ) from error
+
+
+def _model_class(files: ModelFiles) -> Any:
+    import transformers
+
+    names = files.config.get("architectures") or []
+    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
+    if name is None:
+        return _base_class(files)
+    try:
+        found = getattr(transformers, name, None) if name.isidentifier() else None
+    except Exception as error:  # a lazy import that misses a package of its own
+        raise UnsupportedModel(f"transformers cannot load the class {name} ({_first_line(error)})") from error
+    if not (isinstance(found, type) and issubclass(found, transformers.PreTrainedModel) and found.config_class is not None):
+        raise UnsupportedModel(
+            f"the class {name!r} of {files.path / 'config.json'} is not part of transformers {transformers.__version__}, "
+            "and code that comes with a model is never run: a newer transformers may know it"
+        )
+    return found
+
+
+def _base_class(files: ModelFiles) -> Any:
+    """Without `architectures`: the bare model of the model type."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING
+
+    kind = files.config.get("model_type")
+    try:
+        found = MODEL_MAPPING[CONFIG_MAPPING[kind]]
+    except Exception as error:  # unknown kinds are KeyErrors, of a kind that misses a package anything
+        raise UnsupportedModel(
+            f"{files.path / 'config.json'} names no architecture and the model type {kind!r}, which transformers does not build"
+        ) from error
+    return found[0] if isinstance(found, (list, tuple)) else found
+
+
+def _config(model_class: Any, config: Mapping[str, Any]) -> Any:
+    """The class's config from the checked object, not from the directory, where other files could be drawn in."""
+    own = config
+    kind = getattr(model_class.config_class, "model_type", None)
+    parts = [config.get(model_class.config_class.base_config_key or ""), *config.values()]
+    if config.get("model_type") != kind:  # the text model of a multimodal config
+        own = next((part for part in parts if isinstance(part, dict) and part.get("model_type") == kind), config)
+    built = model_class.config_class.from_dict(_cleaned(own))
+    built._attn_implementation = "eager"
+    return built
+
+
+def _cleaned(config: Mapping[str, Any]) -> dict[str, Any]:
+    cleaned = copy.deepcopy(dict(config))
+    for part in list(_objects(cleaned)):
+        for key in [key for key in part if _LEFT_OUT.fullmatch(key)]:
+            part.pop(key)  # type: ignore[attr-defined]
+    return cleaned
+
+
+def _file_keys(model: Any, files: ModelFiles) -> dict[str, str]:
+    """From the name of a parameter to the one matrix in the file that is loaded into it unchanged."""
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+
+    transforms = get_model_conversion_mapping(model)
+    renamings = [item for item in transforms if isinstance(item, WeightRenaming)]
+    converters = [item for item in transforms if isinstance(item, WeightConverter)]
+    state, prefix = model.state_dict(), model.base_model_prefix
+    keys: dict[str, str] = {}
+    for key in sorted(matrices(files.entries)):
+        name, converted = rename_source_key(key, renamings, converters, prefix, state)
+        if name not in state and key in state:  # as from_pretrained does: the renaming was not meant for this key
+            name, converted = rename_source_key(key, [], [], prefix, state)
+        if name in state and converted is None:
+            keys.setdefault(name, key)
+    return keys
+
+
+def _located(model: Any, keys: Mapping[str, str], files: ModelFiles) -> Located:
+    kind = type(model).__name__
+    table = _embedding(model, "get_input_embeddings")
+    if table is None:
+        raise UnsupportedModel(f"{kind} has no token table that is one matrix")
+    table_key = _key_of(model, table, keys, files)
+    if table_key is None:
+        raise UnsupportedModel(f"no tensor in {files.path} is loaded unchanged as the token table of {kind} ({listing(_names(model, table))})")
+    head = _embedding(model, "get_output_embeddings")
+    if head is None:
+        return Located(table_key, None, _no_head(model, files))
+    head_key = _key_of(model, head, keys, files)
+    if head_key is None:
+        return Located(table_key, None, f"{kind} has an output head of its own, but the checkpoint holds no tensor for it")
+    return Located(table_key, head_key, f"told by the class {kind} of transformers")
+
+
+def _no_head(model: Any, files: ModelFiles) -> str:
+    kind = type(model).__name__
+    if not files.config.get("architectures"):
+        return f"config.json names no architecture, and {kind}, the bare model of its type, has no output head"
+    return f"{kind} has no output head: this checkpoint holds the encoder only"
+
+
+def _embedding(model: Any, getter: str) -> Any:
+    """The module that holds the table or the head, or None."""
+    try:
+        module = getattr(model, getter)()
+    except (NotImplementedError, AttributeError):  # how transformers says that there is none
+        return None
+    weight = getattr(module, "weight", None)
+    return module if isinstance(weight, torch.nn.Parameter) and weight.ndim == 2 else None
+
+
+def _key_of(model: Any, module: Any, keys: Mapping[str, str], files: ModelFiles) -> str | None:
+    """The file's name of the weight of `module`: its own, or that of a parameter it is tied to."""
+    for name in _names(model, module):
+        if name in keys:
+            _check_shape(keys[name], tuple(module.weight.shape), files)
+            return keys[name]
+    return None
+
+
+def _names(model: Any, module: Any) -> list[str]:
+    """The parameter's names: under the module itself first, then those it is tied to."""
+    own = [f"{name}.weight" for name, other in model.named_modules(remove_duplicate=False) if other is module]
+    shared = [name for name, weight in model.named_parameters(remove_duplicate=False) if weight is module.weight]
+    return list(dict.fromkeys([*own, *sorted(shared)]))
+
+
+def _check_shape(key: str, expected: tuple[int, ...], files: ModelFiles) -> None:
+    shape = files.entries[key].shape
+    if shape != expected:
+        raise InputError(
+            f"config.json of {files.path} makes {key!r} {list(expected)}, the file has {list(shape)}: "
+            f"they belong to different models; to measure the tensor anyway, open {files.path}#{key}"
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -1,0 +1,149 @@
+"""Axes, ticks and the frame that every chart shares: plain SVG text, styled by the page's classes, no script."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from uncone.report.markup import element, escape, escape_number
+from uncone.report.text import number
+
+MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
+_FEW_DECADES = 2.0
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart ready for the page: its heading and caption as plain text, its drawing as SVG markup."""
+
+    title: str
+    svg: str
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A map from data in [low, high] to drawing units in [start, stop]."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+    is_log: bool = False
+
+    def at(self, value: float) -> float:
+        """The position of `value` in drawing units."""
+        low, high = (math.log10(self.low), math.log10(self.high)) if self.is_log else (self.low, self.high)
+        place = math.log10(value) if self.is_log else value
+        return self.start + (place - low) / (high - low) * (self.stop - self.start)
+
+    def ticks(self, most: int) -> list[float]:
+        """About `most` round values inside the axis."""
+        return _log_ticks(self.low, self.high, most) if self.is_log else _linear_ticks(self.low, self.high, most)
+
+
+def _linear_ticks(low: float, high: float, most: int) -> list[float]:
+    rough = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    digits = max(0, -math.floor(math.log10(step)))  # so that 3 * 0.1 is 0.3
+    return [round(index * step, digits) for index in range(first, last + 1)]
+
+
+def _log_ticks(low: float, high: float, most: int) -> list[float]:
+    bottom, top = math.log10(low), math.log10(high)
+    factors = (1, 2, 5) if top - bottom < _FEW_DECADES else (1,)
+    stride = max(1, math.ceil((top - bottom) / most))
+    candidates = (factor * 10.0**power for power in range(math.floor(bottom), math.ceil(top) + 1, stride) for factor in factors)
+    return [tick for tick in candidates if low * 0.999 <= tick <= high * 1.001]
+
+
+def widened(low: float, high: float, by: float = 0.06) -> tuple[float, float]:
+    """The interval with a margin on both sides; one of no width becomes one unit in the scale of its value."""
+    margin = (high - low) * by if high > low else max(abs(high) * 0.5, 0.5)
+    return low - margin, high + margin
+
+
+def axes(size: Point, x: Point, y: Point, *, log_x: bool = False, log_y: bool = False) -> tuple[Axis, Axis]:
+    """The two axes of a chart of the given size inside the shared margins; y grows upwards."""
+    return (
+        Axis(x[0], x[1], MARGIN_LEFT, size[0] - MARGIN_RIGHT, log_x),
+        Axis(y[0], y[1], size[1] - MARGIN_BOTTOM, MARGIN_TOP, log_y),
+    )
+
+
+def line(points: Iterable[Point], x: Axis, y: Axis, css: str) -> str:
+    """A polyline through data points."""
+    return element("path", class_=css, d="M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in points))
+
+
+def segments(xs: Sequence[float], values: Sequence[float | None]) -> list[list[Point]]:
+    """The runs of points without a gap, so that an undefined value breaks a line rather than bending it."""
+    runs: list[list[Point]] = [[]]
+    for position, value in zip(xs, values, strict=True):
+        if value is None:
+            runs.append([])
+        else:
+            runs[-1].append((position, value))
+    return [run for run in runs if run]
+
+
+def rectangle(left: float, top: float, right: float, bottom: float, css: str) -> str:
+    """A rectangle in drawing units."""
+    return element(
+        "rect", class_=css, x=f"{left:.1f}", y=f"{top:.1f}", width=f"{max(0.0, right - left):.1f}", height=f"{max(0.0, bottom - top):.1f}"
+    )
+
+
+def label(text: str, x: float, y: float, *, anchor: str = "middle", css: str = "label") -> str:
+    """Text in drawing units; `text` is plain and gets escaped."""
+    return element("text", escape(text), class_=css, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
+
+
+def frame(x: Axis, y: Axis, *, x_label: str, y_label: str, x_ticks: int = 5, y_ticks: int = 5) -> str:
+    """Grid lines, tick labels and axis labels. The y label stands level above its axis: it reads without turning."""
+    left, right, bottom, top = x.start, x.stop, y.start, y.stop
+    verticals, horizontals = x.ticks(x_ticks), y.ticks(y_ticks)
+    grid = "".join(f"M{left:.1f} {y.at(tick):.1f}H{right:.1f}" for tick in horizontals)
+    grid += "".join(f"M{x.at(tick):.1f} {top:.1f}V{bottom:.1f}" for tick in verticals)
+    shown = [_tick(tick, x.at(tick), bottom + 15, "middle") for tick in verticals]
+    shown += [_tick(tick, left - 6, y.at(tick) + 3.5, "end") for tick in horizontals]
+    names = label(x_label, (left + right) / 2, bottom + 33) + label(y_label, 4, 13, anchor="start")
+    return element("path", class_="grid", d=grid) + "".join(shown) + names
+
+
+def _tick(value: float, x: float, y: float, anchor: str) -> str:
+    return element("text", escape_number(_tick_text(value)), class_="tick", x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
+
+
+def _tick_text(value: float) -> str:
+    # Ticks are round by construction, so trailing zeros say nothing and cost width on a phone.
+    mantissa, mark, exponent = number(value, digits=6).partition("e")
+    return (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + mark + exponent
+
+
+def svg(uid: str, title: str, description: str, size: Point, body: str) -> str:
+    """The drawing with its accessible name and description; `uid` must be unique on the page."""
+    names = element("title", escape(title), id=f"{uid}-title") + element("desc", escape(description), id=f"{uid}-desc")
+    return element(
+        "svg",
+        names + body,
+        class_="chart",
+        viewBox=f"0 0 {size[0]:g} {size[1]:g}",
+        role="img",
+        aria_labelledby=f"{uid}-title {uid}-desc",
+        xmlns="http://www.w3.org/2000/svg",
+    )
+
+
+def histogram_path(edges: Sequence[float], counts: Sequence[int], x: Axis, y: Axis) -> str:
+    """One path for all bars, a hairline apart."""
+    bars = []
+    for (left, right), rows in zip(pairwise(edges), counts, strict=True):
+        if rows:
+            gap = min(0.5, (x.at(right) - x.at(left)) * 0.1)
+            bars.append(f"M{x.at(left) + gap:.1f} {y.start:.1f}V{y.at(rows):.1f}H{x.at(right) - gap:.1f}V{y.start:.1f}Z")
+    return element("path", class_="bars", d="".join(bars))

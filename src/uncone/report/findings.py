@@ -1,0 +1,48 @@
+"""The findings of a subject: the level in words, what it means, the evidence, and what to do."""
+
+from collections.abc import Sequence
+
+from uncone.records import Diagnosis, Finding, Subject
+from uncone.report.markup import element, escape
+
+LEVELS = ("severe", "warning", "note", "healthy")  # worst first
+
+
+def worst_first(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, worst first, otherwise in the record's order."""
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
+
+
+def worst_level(findings: Sequence[Finding]) -> str:
+    """The worst level among the findings; `note` where there is none, since nothing found is not a clean bill."""
+    return min((finding.level for finding in findings), key=LEVELS.index, default="note")
+
+
+def overall_level(diagnosis: Diagnosis) -> str | None:
+    """The worst level of all subjects; None where nothing was found at all."""
+    findings = [finding for subject in diagnosis.subjects for finding in subject.findings]
+    return worst_level(findings) if findings else None
+
+
+def badge(level: str) -> str:
+    """The level as a word in its colour: the word carries the meaning, the colour only repeats it."""
+    return element("span", escape(level.capitalize()), class_=f"badge {level}")
+
+
+def findings_section(subject: Subject, uid: str) -> str:
+    """All findings of a subject as cards."""
+    heading = element("h3", "Findings", id=f"{uid}-findings")
+    if not subject.findings:
+        return element("section", heading + element("p", "No finding was drawn from these numbers.", class_="muted"), class_="block")
+    cards = "".join(_card(finding) for finding in worst_first(subject.findings))
+    return element("section", heading + element("div", cards, class_="findings"), class_="block", aria_labelledby=f"{uid}-findings")
+
+
+def _card(finding: Finding) -> str:
+    content = element("h4", badge(finding.level) + element("span", escape(finding.cause)))
+    content += element("p", escape(finding.summary))
+    if finding.evidence:
+        content += element("ul", "".join(element("li", escape(piece)) for piece in finding.evidence), class_="evidence")
+    if finding.repair:
+        content += element("p", element("strong", "What to do") + " " + escape(finding.repair), class_="repair")
+    return element("article", content, class_=f"finding {finding.level}")

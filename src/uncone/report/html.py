@@ -1,0 +1,93 @@
+"""One self-contained HTML file: no script, no request, no model; drawn from the record alone."""
+
+import os
+from functools import cache
+from importlib import resources
+from urllib.parse import quote
+
+from uncone import atomic
+from uncone.records import Diagnosis, Subject
+from uncone.report.findings import findings_section, worst_level
+from uncone.report.headline import headline
+from uncone.report.markup import element, escape
+from uncone.report.measurements import measurements_section
+from uncone.report.pictures import pictures_section
+from uncone.report.provenance import provenance, subject_facts, subject_notes
+
+# Nothing but inline styles and the favicon may load, so a token string that slipped through could still do nothing.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+
+_MARK = (
+    '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true" xmlns="http://www.w3.org/2000/svg">'
+    '<path fill="#e2571c" d="M3 21 13.5 3.2A13 13 0 0 1 20.8 10.5Z"/>'
+    '<g fill="#3b6fe0"><circle cx="4.2" cy="8" r="1.7"/><circle cx="7.8" cy="3.8" r="1.3"/><circle cx="20" cy="17" r="1.7"/>'
+    '<circle cx="14.5" cy="20.3" r="1.4"/></g></svg>'
+)
+
+
+def write_html(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
+    """Write `to_html(diagnosis)` to `path`, atomically.
+
+    Raises:
+        InputError: `path` is a folder, or its folder does not exist or cannot be written.
+    """
+    atomic.write_text(path, to_html(diagnosis))
+
+
+def to_html(diagnosis: Diagnosis) -> str:
+    """The diagnosis as one HTML page that opens from disk: no JavaScript, nothing loaded from elsewhere."""
+    body = _masthead(diagnosis)
+    body += element("main", headline(diagnosis) + _subjects(diagnosis) + provenance(diagnosis))
+    return f'<!DOCTYPE html>\n<html lang="en">\n{_head(diagnosis)}\n<body>{body}</body>\n</html>\n'
+
+
+def _head(diagnosis: Diagnosis) -> str:
+    icon = "data:image/svg+xml," + quote(_MARK)
+    return "\n".join(
+        (
+            '<head>\n<meta charset="utf-8"/>',
+            f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}"/>',
+            '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
+            '<meta name="color-scheme" content="light dark"/>',
+            '<meta name="generator" content="uncone"/>',
+            f'<meta name="description" content="{escape(diagnosis.verdict)}"/>',
+            f'<link rel="icon" href="{escape(icon)}"/>',
+            f"<title>{escape(diagnosis.name)} · uncone diagnosis</title>",
+            f"<style>\n{_stylesheet()}</style>\n</head>",
+        )
+    )
+
+
+@cache
+def _stylesheet() -> str:
+    return resources.files("uncone.report").joinpath("report.css").read_text(encoding="utf-8")
+
+
+def _masthead(diagnosis: Diagnosis) -> str:
+    brand = element("span", _MARK + "uncone", class_="brand")
+    name = element("span", escape(diagnosis.name), class_="subject-name")
+    return element("header", brand + name + _navigation(diagnosis.subjects), class_="masthead")
+
+
+def _navigation(subjects: tuple[Subject, ...]) -> str:
+    if len(subjects) < 2:
+        return ""
+    links = "".join(element("a", escape(subject.name), href=f"#s{order}") for order, subject in enumerate(subjects, start=1))
+    return element("nav", links, aria_label="Subjects")
+
+
+def _subjects(diagnosis: Diagnosis) -> str:
+    return "".join(_subject(subject, f"s{order}") for order, subject in enumerate(diagnosis.subjects, start=1))
+
+
+def _subject(subject: Subject, uid: str) -> str:
+    worst = worst_level(subject.findings)
+    heading = element("h2", escape(subject.name), id=f"{uid}-name") + subject_facts(subject)
+    content = (
+        element("div", heading, class_="subject-head")
+        + findings_section(subject, uid)
+        + pictures_section(subject, uid)
+        + measurements_section(subject, uid)
+        + subject_notes(subject)
+    )
+    return element("section", content, id=uid, class_=f"subject level-{worst}", aria_labelledby=f"{uid}-name")

@@ -1,0 +1,38 @@
+"""Where the numbers come from: what was read, what was left out, notes and versions."""
+
+from collections.abc import Iterable
+
+from uncone.records import Diagnosis, Subject
+from uncone.report.markup import element, escape, shown_count
+
+
+def subject_facts(subject: Subject) -> str:
+    """One line under the subject's name: size, type and source."""
+    size = f"{shown_count(subject.n)} rows × {shown_count(subject.d)} columns"
+    return element("p", f"{size} · {escape(subject.dtype)} · {element('code', escape(subject.source))}", class_="facts")
+
+
+def subject_notes(subject: Subject) -> str:
+    """Rows that were left out, and the subject's notes."""
+    notes = [escape(note) for note in subject.notes]
+    if subject.left_out:
+        notes.insert(0, f"{shown_count(subject.left_out)} rows that are not finite were left out, as asked.")
+    return _noted("Notes", notes)
+
+
+def provenance(diagnosis: Diagnosis) -> str:
+    """Notes on the whole diagnosis, the versions that made it, and the record's schema."""
+    versions = "".join(element("dt", escape(name)) + element("dd", escape(version)) for name, version in diagnosis.versions.items())
+    content = _noted("Notes on the whole diagnosis", [escape(note) for note in diagnosis.notes])
+    content += element("h3", "Made with") + element("dl", versions, class_="versions") if versions else ""
+    reading = (
+        "“Isotropic” is what a cloud with no preferred direction gives at the same number of rows and columns: "
+        "the value to compare with. Numbers are rounded to three digits, never onto a limit they did not reach."
+    )
+    content += element("p", reading + f" Record: {element('code', escape(diagnosis.schema))}.", class_="muted")
+    return element("footer", content)
+
+
+def _noted(heading: str, notes: Iterable[str]) -> str:
+    items = "".join(element("li", note) for note in notes)
+    return element("section", element("h3", heading) + element("ul", items), class_="block notes") if items else ""

@@ -1,0 +1,138 @@
+"""Words and numbers as a report prints them: hostile strings made visible, numbers that never claim a limit they missed."""
+
+import math
+import unicodedata
+
+THIN_SPACE = "\u202f"  # narrow and non-breaking: a number never breaks over two lines
+MINUS = "\u2212"
+
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# Letters and marks by category, yet drawn as nothing: fillers, joiners and variation selectors.
+_HIDDEN_CHARACTERS = frozenset(
+    [0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]
+)
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_MOST_DIGITS = 6
+
+# Names whose plain reading (underscores to spaces) would be wrong or hard to read.
+_TITLES = {
+    "isoscore": "IsoScore",
+    "isoscore_star": "IsoScore*",
+    "two_nn": "TwoNN dimension",
+    "cosine_to_reserved": "Cosine to reserved rows",
+}
+_UNITS = {"nats": "nats", "ms": "ms", "mib": "MiB"}
+
+
+def visible(text: str) -> str:
+    """`text` with every character that cannot be seen, or that reorders its neighbours, as an escape.
+
+    Control, format (bidirectional marks, zero width), surrogate, private-use and unassigned characters, line and
+    paragraph separators and invisible fillers become `\\n`, `\\x1b`, `\\u202e` or `\\U000e0001`; the rest stays.
+    The result can be encoded as UTF-8 and holds no character that XML forbids.
+    """
+    return "".join(_escaped(character) if _is_hidden(character) else character for character in text)
+
+
+def _is_hidden(character: str) -> bool:
+    return unicodedata.category(character) in _HIDDEN_CATEGORIES or ord(character) in _HIDDEN_CHARACTERS
+
+
+def _escaped(character: str) -> str:
+    if character in _NAMED:
+        return _NAMED[character]
+    code = ord(character)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def shortened(text: str, length: int = 40) -> str:
+    """`visible(text)` cut to about `length` characters, with an ellipsis where something was left out."""
+    shown = visible(text[: length + 1])
+    return shown if len(shown) <= length else shown[: length - 1] + "…"
+
+
+def count(value: int, *, separator: str = THIN_SPACE) -> str:
+    """A whole number with `separator` between its thousands: 30 522."""
+    return f"{value:,}".replace(",", separator)
+
+
+def number(
+    value: float, *, limits: tuple[float | None, float | None] = (None, None), digits: int = 3, separator: str = THIN_SPACE
+) -> str:
+    """`value` to about `digits` significant digits, in ASCII apart from `separator` between thousands.
+
+    A value is never rounded onto one of `limits`, nor onto 1 or -1, that it did not reach: it gets more digits, and
+    where six are not enough it is written as `<1` or `>0`. Whole numbers from 1,000 up are not shortened; values below
+    0.001 or from 10 million up are written as `1.23e-4`.
+
+    >>> number(0.0181), number(0.9996, limits=(0, 1)), number(0.99999999, limits=(0, 1)), number(1.0, limits=(0, 1))
+    ('0.0181', '0.9996', '<1', '1')
+    """
+    value = float(value)
+    if not math.isfinite(value):
+        return str(value)
+    if value == int(value) and abs(value) < 1e7:
+        return count(int(value), separator=separator)
+    bounds = [-1.0, 1.0, *(float(limit) for limit in limits if limit is not None)]
+    for precision in range(digits, max(digits, _MOST_DIGITS) + 1):
+        shown = _rounded(value, precision)
+        if not any(_reaches(value, float(shown), bound) for bound in bounds):
+            return _grouped(shown, separator)
+    missed = min(bounds, key=lambda bound: abs(bound - value))
+    return ("<" if value < missed else ">") + number(missed, separator=separator)
+
+
+def _reaches(value: float, shown: float, bound: float) -> bool:
+    """Whether rounding moved the value onto the bound or over it."""
+    return (value < bound <= shown) or (shown <= bound < value)
+
+
+def _rounded(value: float, digits: int) -> str:
+    scientific = f"{value:.{digits - 1}e}"
+    exponent = int(scientific.partition("e")[2])  # of the rounded value: 9.996 counts as 10.0
+    if exponent < -3 or exponent >= 7:
+        return f"{scientific.partition('e')[0]}e{exponent}"
+    return f"{value:.{max(0, digits - 1 - exponent)}f}"
+
+
+def _grouped(shown: str, separator: str) -> str:
+    if "e" in shown:
+        return shown
+    whole, point, fraction = shown.partition(".")
+    sign = "-" if whole.startswith("-") else ""
+    return sign + count(abs(int(whole)), separator=separator) + point + fraction
+
+
+def typeset(shown: str) -> str:
+    """A printed number as a page sets it: a true minus sign, and powers of ten as superscripts."""
+    mantissa, is_scientific, exponent = shown.partition("e")
+    if not is_scientific:
+        return mantissa.replace("-", MINUS)
+    power = f"10{exponent.translate(_SUPERSCRIPTS)}"
+    return power if mantissa == "1" else f"{mantissa.replace('-', MINUS)}{THIN_SPACE}×{THIN_SPACE}{power}"
+
+
+def title(name: str) -> str:
+    """A measurement's name for people: `mean_cosine` -> `Mean cosine`, `persistent_entropy_nats` -> `... (nats)`."""
+    if name in _TITLES:
+        return _TITLES[name]
+    words = visible(name).replace("_", " ").split()
+    unit = _UNITS.get(words[-1]) if len(words) > 1 else None
+    spoken = " ".join(words[:-1] if unit else words)
+    return spoken[:1].upper() + spoken[1:] + (f" ({unit})" if unit else "")
+
+
+def span(limits: tuple[float | None, float | None]) -> str:
+    """The range of a measure in words: `0 to 1`, `at least 0`, `at most 1`, `unbounded`."""
+    low, high = (None if limit is None else typeset(number(limit)) for limit in limits)
+    if low is None:
+        return "unbounded" if high is None else f"at most {high}"
+    return f"at least {low}" if high is None else f"{low} to {high}"
+
+
+def better(direction: str) -> str:
+    """Which end of its range a measure should be at, in words."""
+    return {"higher": "higher is better", "lower": "lower is better"}.get(direction, "neither end is better")
