@@ -14,7 +14,7 @@ import uncone
 from uncone import explain, measure
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure import GroupMoments, NormProfile, Reserved
-from uncone.moments import Moments, NotFiniteError, measured_norms
+from uncone.moments import Moments, NotFiniteError, row_norms
 from uncone.records import Diagnosis, Group, Groups, Measurement, Spectrum, Subject
 from uncone.rows import CenteredRows, Rows, nonfinite_error
 from uncone.sources import open_subjects
@@ -148,7 +148,7 @@ class _Examination:
                 moments.update(block)
             except NotFiniteError:
                 raise nonfinite_error(rows) from None
-            profile.update(measured_norms(block)[1], ids[part])
+            profile.update(row_norms(block), ids[part])
             bins.update(block, ids[part] // bin_size)
             special.update(block, is_reserved[part].long() - 1)
             done += len(block)
@@ -190,7 +190,7 @@ def _groups(sums: _Sums) -> Groups:
             continue
         stop = stop if k + 1 < len(sums.bins) else start + m.n
         bins.append(_group(f"ids {start:,} to {stop - 1:,}", start, stop, m, reserved, shared))
-    return Groups(sums.bin_size, sums.reserved.description, special, tuple(bins))
+    return Groups(sums.bin_size, sums.reserved.description, special, tuple(bins), sums.reserved.by_name)
 
 
 def _group(name: str, start: int, stop: int, m: Moments, reserved: Moments | None, shared: int) -> Group:

@@ -9,6 +9,7 @@ add the same numbers in the same order, and give the same bytes.
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,11 +17,12 @@ import torch
 from uncone import atomic
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.rows import GRID, as_rows, nonfinite_error
+from uncone.workers import share, symmetric_product
 
 Tensor = torch.Tensor
+PIECE = 512
+"""Rows summed at once in the dtype of the rows: few, so that rounding stays small and a core's cache holds them."""
 _BUFFER_BYTES = 16 * 2**20
-_STRIP = 192
-_SUM_ROWS = 512
 _SAFE_NORM = {torch.float32: (1e-15, 1e15), torch.float64: (1e-140, 1e140)}  # squares neither underflow nor overflow
 _FORMAT = "uncone.moments/1"
 _SCALARS = (
@@ -287,7 +289,10 @@ class Moments:
 
 
 class _Cell:
-    """The partial sums of one block: products in the dtype of the rows, everything else in float64."""
+    """The partial sums of one block: products in the dtype of the rows, everything else in float64.
+
+    Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows.
+    """
 
     def __init__(self, moments: Moments) -> None:
         self._m = moments
@@ -296,12 +301,35 @@ class _Cell:
 
     def add(self, x: Tensor, w: Tensor | None) -> None:
         """Add the rows of `x` (n, D) with weights `w` (n,)."""
-        x, norms = measured_norms(x)
+        m = self._m
+        x, norms, done = self._measured(x, w)
+        for name in done[0].sums:
+            self._add(name, sum((piece.sums[name] for piece in done[1:]), start=done[0].sums[name]))
         lowest, highest = torch.aminmax(norms)
         self.norm_min, self.norm_max = min(self.norm_min, float(lowest)), max(self.norm_max, float(highest))
         self._add_scalars(norms, w, has_zero=float(lowest) == 0.0)
-        self._add_units(x, norms, w)
-        self._add_shifted(x, w)
+        if m.second is not None:
+            self._add_product("second", m._buffer("rows", x.shape, x.dtype))
+        if m.unit_second is not None:
+            root = _inverse(norms) if w is None else _inverse(norms) * w.sqrt()
+            buffer = m._buffer("rows", x.shape, x.dtype)
+            scale = root.to(x.dtype)[:, None]
+            share(partial(torch.mul, x[cut], scale[cut], out=buffer[cut]) for cut in _cuts(len(x), m.device))
+            self._add_product("unit_second", buffer)
+
+    def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, list["_Piece"]]:
+        """The rows, in float64 where float32 cannot square them; their norms; and the sums of their pieces."""
+        m = self._m
+        assert m.shift is not None
+        while True:
+            shift = m.shift.to(x.dtype)
+            y = None if m.second is None else m._buffer("rows", x.shape, x.dtype)
+            pieces = [
+                _Piece(x[cut], None if w is None else w[cut], shift, None if y is None else y[cut]) for cut in _cuts(len(x), m.device)
+            ]
+            if all(share(pieces)):
+                return x, torch.cat([piece.norms for piece in pieces]), pieces
+            x = x.double()
 
     def _add_scalars(self, norms: Tensor, w: Tensor | None, *, has_zero: bool) -> None:
         if w is None:
@@ -309,31 +337,11 @@ class _Cell:
         unit = w * (norms > 0) if has_zero else w
         self._add("zero_rows", int((norms == 0).sum()) if has_zero else 0)
         self._add("weight", float(w.sum()))
-        self._add("weight_square", float(w @ w))
+        self._add("weight_square", float(w.square().sum()))
         self._add("unit_weight", float(unit.sum()))
-        self._add("unit_weight_square", float(unit @ unit))
-        self._add("norm_sum", float(w @ norms))
-        self._add("norm_square_sum", float(w @ norms.square()))
-
-    def _add_units(self, x: Tensor, norms: Tensor, w: Tensor | None) -> None:
-        inverse = torch.where(norms > 0, 1 / norms, 0.0)
-        weighted = inverse if w is None else inverse * w
-        self._add("unit_first", _mv(x, weighted))
-        buffer = self._m._buffer("rows", x.shape, x.dtype)
-        self._add("unit_square", _mv(torch.square(x, out=buffer), weighted.square()))
-        if self._m.unit_second is not None:
-            root = inverse if w is None else inverse * w.sqrt()
-            self._add_product("unit_second", torch.mul(x, root.to(x.dtype)[:, None], out=buffer))
-
-    def _add_shifted(self, x: Tensor, w: Tensor | None) -> None:
-        assert self._m.shift is not None
-        ones = torch.ones(len(x), dtype=x.dtype, device=x.device) if w is None else w
-        if self._m.second is None:  # nothing cancels in a first-order sum: the shift is zero
-            self._add("first", _mv(x, ones))
-            return
-        y = torch.sub(x, self._m.shift.to(x.dtype), out=self._m._buffer("rows", x.shape, x.dtype))
-        self._add("first", _mv(y, ones))
-        self._add_product("second", y if w is None else y.mul_(w.sqrt().to(x.dtype)[:, None]))
+        self._add("unit_weight_square", float(unit.square().sum()))
+        self._add("norm_sum", float((w * norms).sum()))
+        self._add("norm_square_sum", float((w * norms.square()).sum()))
 
     def _add(self, name: str, value: Any) -> None:
         self.sums[name] = self.sums[name] + value if name in self.sums else value
@@ -341,18 +349,49 @@ class _Cell:
     def _add_product(self, name: str, y: Tensor) -> None:
         shape = (self._m.d, self._m.d)
         if name not in self.sums:
-            self.sums[name] = product(y, out=self._m._buffer(name, shape, y.dtype))
+            self.sums[name] = symmetric_product(y, out=self._m._buffer(name, shape, y.dtype))
         else:
-            self.sums[name] += product(y, out=self._m._buffer("product", shape, y.dtype))
+            self.sums[name] += symmetric_product(y, out=self._m._buffer("product", shape, y.dtype))
 
 
-def _mv(x: Tensor, weights: Tensor) -> Tensor:
-    """sum of weights_i x_i, float64 (D,). A BLAS adds rows one after another, so it gets few at a time."""
-    weights = weights.to(x.dtype)
-    total = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
-    for start in range(0, len(x), _SUM_ROWS):
-        total += torch.mv(x[start : start + _SUM_ROWS].T, weights[start : start + _SUM_ROWS])
-    return total
+class _Piece:
+    """A few rows x with weights w: their norms, their sums, and the shifted rows (times sqrt w) written into y."""
+
+    def __init__(self, x: Tensor, w: Tensor | None, shift: Tensor, y: Tensor | None) -> None:
+        self._x, self._w, self._shift, self._y = x, w, shift, y
+        self.norms = x.new_empty(0)
+        self.sums: dict[str, Tensor] = {}
+
+    def __call__(self) -> bool:
+        """Compute; False where the rows must be float64 first."""
+        x, w, y = self._x, self._w, self._y
+        norms = measured_norms(x)
+        if norms is None:
+            return False
+        self.norms = norms
+        weighted = _inverse(norms) if w is None else _inverse(norms) * w
+        unit = x * weighted.to(x.dtype)[:, None]
+        self.sums["unit_first"] = unit.sum(0).double()
+        self.sums["unit_square"] = unit.square_().sum(0).double()
+        w = None if w is None else w.to(x.dtype)[:, None]
+        if y is None:  # nothing cancels in a first-order sum: the shift is zero
+            self.sums["first"] = (x if w is None else torch.mul(x, w, out=unit)).sum(0).double()
+        else:
+            torch.sub(x, self._shift, out=y)
+            self.sums["first"] = (y if w is None else torch.mul(y, w, out=unit)).sum(0).double()
+            if w is not None:
+                y.mul_(w.sqrt())
+        return True
+
+
+def _cuts(n: int, device: torch.device) -> list[slice]:
+    """Pieces of a block on the CPU, where a core's cache is small; a GPU takes the block whole."""
+    size = PIECE if device.type == "cpu" else n
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def _inverse(norms: Tensor) -> Tensor:
+    return torch.where(norms > 0, 1 / norms, 0.0)
 
 
 def _shift(x: Tensor) -> Tensor:
@@ -367,37 +406,35 @@ class NotFiniteError(InputError):
     """A block holds a NaN or an infinity. Whoever has the rows turns it into the message that counts them."""
 
 
-def measured_norms(x: Tensor) -> tuple[Tensor, Tensor]:
-    """`x` and its rows' Euclidean norms in float64; `x` comes back as float64 where float32 squares would not do.
+def measured_norms(x: Tensor) -> Tensor | None:
+    """The rows' Euclidean norms in float64; None where float32 rows are too long or too short for float32 squares.
 
     Raises:
         NotFiniteError: a row holds NaN or inf.
+        InputError: float64 rows too long for float64 squares.
     """
     norms = torch.linalg.vector_norm(x, dim=1)
     low, high = _SAFE_NORM[x.dtype]
-    if bool(((norms > low) & (norms < high)).all()):
-        return x, norms.double()
+    lowest, highest = torch.aminmax(norms)  # NaN where any norm is
+    if float(lowest) > low and float(highest) < high:
+        return norms.double()
     if not bool(torch.isfinite(x).all()):
         raise NotFiniteError(f"expected finite rows, got {int((~torch.isfinite(x).all(dim=1)).sum())} with NaN or inf: mend or drop them")
-    x = x.double()
+    if x.dtype == torch.float32:
+        if float(highest) < high and bool(((norms > low) | (x == 0).all(dim=1)).all()):
+            return norms.double()  # short only where all zero
+        return None
     largest = x.abs().amax(dim=1)
-    if float(largest.max()) > 1e140:
-        raise InputError(f"expected numbers below 1e140, got {float(largest.max()):.3g}: scale the rows")
+    if float(largest.max()) > high:
+        raise InputError(f"expected numbers below {high:.0e}, got {float(largest.max()):.3g}: scale the rows")
     scaled = torch.where(largest > 0, largest, 1.0)
-    return x, largest * torch.linalg.vector_norm(x / scaled[:, None], dim=1)
+    return largest * torch.linalg.vector_norm(x / scaled[:, None], dim=1)
 
 
-def product(y: Tensor, out: Tensor) -> Tensor:
-    """y' y into `out`, half of it computed and half mirrored.
-
-    torch has no symmetric product. Strips below the diagonal take 5/8 of the time of a full one, as much as a BLAS syrk,
-    and stay in torch's own thread pool: calling another BLAS in between makes two pools spin against each other.
-    """
-    for start in range(0, y.shape[1], _STRIP):
-        stop = min(start + _STRIP, y.shape[1])
-        torch.mm(y[:, start:stop].T, y[:, :stop], out=out[start:stop, :stop])
-        out[:start, start:stop] = out[start:stop, :start].T
-    return out
+def row_norms(x: Tensor) -> Tensor:
+    """The rows' Euclidean norms, float64 (n,), of rows of any finite length."""
+    norms = measured_norms(x)
+    return measured_norms(x.double()) if norms is None else norms  # type: ignore[return-value]
 
 
 def weight_blocks(weights: Any, n: int) -> Iterator[Tensor | None]:

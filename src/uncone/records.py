@@ -87,6 +87,8 @@ class Groups:
     reserved: str
     reserved_group: Group | None
     bins: tuple[Group, ...]
+    reserved_by_name: bool = True
+    """Whether the tokenizer names the reserved rows; else they are the last ids, which stand in for rare tokens."""
 
 
 @dataclass(frozen=True)

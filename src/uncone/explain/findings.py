@@ -25,6 +25,7 @@ LOW_RANK = 0.5
 """Half of the effective rank an isotropic cloud has: as much would be stored in half of the dimensions."""
 VERY_LOW_RANK = 0.2
 """A fifth of it."""
+_SHOWN = 4
 NORM_COUPLING = 0.5
 """Where ids are sorted by frequency, a rank correlation this strong means that length, and with it every inner product,
 encodes how often a token occurs (Bis et al. 2021 report -0.61)."""
@@ -100,31 +101,59 @@ def _tail(values: Mapping[str, Measurement], groups: Groups | None) -> list[Find
     if groups is None or groups.reserved_group is None or "mean_cosine" not in values:
         return []
     everywhere, reserved = float(values["mean_cosine"]), groups.reserved_group
-    close = [g for g in groups.bins if 2 * g.reserved_rows < g.n and _excess(g.cosine_to_reserved, everywhere) >= TAIL_EXCESS]
-    collapsed = reserved.mean_cosine is not None and reserved.mean_cosine >= max(COLLAPSED, everywhere + TAIL_EXCESS)
-    if not close and not collapsed:
-        return []
-    evidence = []
-    if reserved.mean_cosine is not None:
-        evidence.append(f"the reserved rows ({groups.reserved}) have a mean cosine of {reserved.mean_cosine:.3f} among themselves, all rows {everywhere:.3f}")
-    evidence += [f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to the reserved rows" for g in _closest(close)]
-    if not close:
-        return [
-            Finding(
-                "degenerate_tail", "note", "The reserved rows are near-copies of one vector, but no other rows follow them.", tuple(evidence),
-                "Nothing to do unless these rows come into use: then re-initialise them first.",
-            )  # fmt: skip
-        ]
-    affected, total = sum(g.n - g.reserved_rows for g in close), sum(g.n for g in groups.bins)
-    level: Level = "severe" if affected > TAIL_SHARE * total else "warning"
+    leaning = leaning_bins(groups, everywhere)
+    among = f"{groups.reserved}: mean cosine {_number(reserved.mean_cosine)} among themselves, {everywhere:.3f} among all rows"
+    if not leaning:
+        collapsed = reserved.mean_cosine is not None and reserved.mean_cosine >= max(COLLAPSED, everywhere + TAIL_EXCESS)
+        return [_collapsed_alone(among)] if collapsed else []
+    whom = "the reserved rows, which no text ever trained" if groups.reserved_by_name else "one common point"
+    affected, total = sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning), sum(g.n for g in groups.bins)
+    closest = sorted(leaning, key=lambda g: -(g.cosine_to_reserved or 0.0))[:_SHOWN]
+    other = "the reserved rows" if groups.reserved_by_name else groups.reserved.partition(",")[0]
     return [
         Finding(
-            "degenerate_tail", level,
-            f"The rare tail is degenerate: {affected:,} rows ({_span(close)}) point where rows that were never trained point.",
-            tuple(evidence),
+            "degenerate_tail",
+            "severe" if affected > TAIL_SHARE * total else "warning",
+            f"Rare rows are degenerate: the {affected:,} rows of {spans(leaning)} lean toward {whom}.",
+            (among, *(f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest)),
             "Do not trust similarities of these rows; re-initialise them from their sub-tokens, or train on with the gradient on rare rows gated.",
-        )  # fmt: skip
+        )
     ]
+
+
+def leaning_bins(groups: Groups, everywhere: float) -> list[Group]:
+    """The bins whose rows lie far closer to the reserved rows than rows lie to each other (mean cosine `everywhere`).
+
+    Bins that mostly are reserved rows do not count, unless those are only the last ids.
+    """
+    return [
+        g
+        for g in groups.bins
+        if g.cosine_to_reserved is not None
+        and g.cosine_to_reserved - everywhere >= TAIL_EXCESS
+        and (2 * g.reserved_rows < g.n or not groups.reserved_by_name)
+    ]
+
+
+def spans(bins: list[Group]) -> str:
+    """The ids of bins in words, neighbours joined: "ids 1,000 to 1,999 and 29,000 to 30,521"."""
+    found: list[list[int]] = []
+    for g in bins:
+        if found and found[-1][1] == g.start:
+            found[-1][1] = g.stop
+        else:
+            found.append([g.start, g.stop])
+    parts = [f"{start:,} to {stop - 1:,}" for start, stop in found[:_SHOWN]]
+    if len(found) > _SHOWN:
+        parts.append(f"{len(found) - _SHOWN} more spans")
+    return "ids " + (parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1])
+
+
+def _collapsed_alone(evidence: str) -> Finding:
+    return Finding(
+        "degenerate_tail", "note", "The reserved rows are near-copies of one vector, but no other rows follow them.", (evidence,),
+        "Nothing to do unless these rows come into use: then re-initialise them first.",
+    )  # fmt: skip
 
 
 def _rank(values: Mapping[str, Measurement]) -> list[Finding]:
@@ -162,18 +191,6 @@ def _healthy(values: Mapping[str, Measurement], *, head: bool) -> Finding:
     names = ("effective_rank", "isoscore") if head else ("mean_cosine", "isoscore", "effective_rank")
     evidence = tuple(f"{n.replace('_', ' ')} {_number(float(values[n]))} (isotropic: {_number(values[n].reference)})" for n in names if n in values)
     return Finding("healthy", "healthy", "No sign of degeneration: rows point in all directions and fill their dimensions.", evidence, "Nothing to repair.")
-
-
-def _closest(bins: list[Group], shown: int = 4) -> list[Group]:
-    return sorted(bins, key=lambda g: -(g.cosine_to_reserved or 0.0))[:shown]
-
-
-def _excess(cosine: float | None, everywhere: float) -> float:
-    return -1.0 if cosine is None else cosine - everywhere
-
-
-def _span(bins: list[Group]) -> str:
-    return f"ids {bins[0].start:,} to {bins[-1].stop - 1:,}" if len(bins) > 1 else bins[0].name
 
 
 def _number(value: float | None) -> str:

@@ -1,5 +1,6 @@
 """The verdict: one sentence that a person can act on."""
 
+from uncone.explain.findings import leaning_bins
 from uncone.records import Subject
 
 _NAMES = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
@@ -48,9 +49,10 @@ def _tail(subject: Subject) -> str:
     groups = subject.groups
     if groups is None:
         return "see the bins"
-    bins = [g for g in groups.bins if g.cosine_to_reserved is not None and 2 * g.reserved_rows < g.n]
-    worst = max(bins, key=lambda g: g.cosine_to_reserved or 0.0)
-    return f"{worst.name} have a mean cosine of {_short(worst.cosine_to_reserved)} to rows that were never trained"
+    leaning = leaning_bins(groups, float(subject.measurement("mean_cosine")))
+    worst = max(leaning, key=lambda g: g.cosine_to_reserved or 0.0)
+    whom = "reserved rows that were never trained" if groups.reserved_by_name else "the last ids"
+    return f"{worst.name} have a mean cosine of {_short(worst.cosine_to_reserved)} to {whom}"
 
 
 def _short(value: float | None) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from uncone.rows.safetensors import Entry, read_header, tensor_rows
 
 LARGEST_JSON = 64 * 2**20
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}\.safetensors")
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -53,7 +55,7 @@ def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
     """
     directory = Path(path)
     if not directory.is_dir():
-        raise InputError(f"expected a model directory with config.json and {_SINGLE}, got {directory}: give a directory that exists")
+        raise InputError(f"expected a directory with config.json and {_SINGLE}, got {directory}: give a directory that exists")
     if not (directory / "config.json").is_file():
         raise InputError(
             f"expected a model directory with config.json and {_SINGLE}, got {directory} without config.json: "
@@ -122,21 +124,22 @@ def _open_sharded(directory: Path, index: Mapping[str, Any]) -> dict[str, tuple[
     where = directory / _INDEX
     placed = index.get("weight_map")
     if not isinstance(placed, dict) or not placed or not all(isinstance(shard, str) for shard in placed.values()):
-        raise InputError(f"expected a weight_map from tensor names to file names in {where}, got {_brief(placed)}: copy it again")
+        raise InputError(f"expected a weight_map from tensors to files in {where}, got {_brief(placed)}: copy it again")
     shards = {shard: _open_single(_shard_path(directory, shard)) for shard in sorted(set(placed.values()))}
     for tensor, shard in placed.items():
         if tensor not in shards[shard]:
-            raise InputError(f"{where} places tensor {tensor!r} in {shard}, but the shard does not hold it: copy both files again")
+            raise InputError(f"{where} places tensor {tensor!r} in {shard}, which does not hold it: copy both files again")
     return {tensor: shards[shard][tensor] for tensor, shard in placed.items()}
 
 
 def _shard_path(directory: Path, shard: str) -> Path:
     """Where a shard lies. The name comes from the index, so it must not lead out of the directory."""
-    if not shard.endswith(".safetensors") or any(mark in shard for mark in ("/", "\\", "\0", ":")) or shard.startswith("."):
-        raise InputError(f"expected plain names of .safetensors files in {directory / _INDEX}, got {shard!r}: the index is not to be trusted")
+    index = directory / _INDEX
+    if not _SHARD.fullmatch(shard):
+        raise InputError(f"expected plain names of .safetensors files in {index}, got {shard[:200]!r}: do not trust this index")
     path = directory / shard
     if not path.is_file():
-        raise InputError(f"{directory / _INDEX} lists the shard {shard}, which is missing: download the model again, or the rest of it")
+        raise InputError(f"{index} lists the shard {shard}, which is missing: download the rest of the model")
     return path
 
 
@@ -145,8 +148,8 @@ def _no_weights(directory: Path) -> InputError:
     pickled = sorted({file.name for pattern in _PICKLED for file in directory.glob(pattern)})
     if pickled:
         return InputError(
-            f"{expected}, got only pickled weights ({listing(pickled)}), which are never unpickled because that can run code: "
-            "where you trust them, load the model with transformers and call model.save_pretrained(NEW_DIR), which writes safetensors"
+            f"{expected}, got only pickled weights ({listing(pickled)}), which are never unpickled, since that can run code: "
+            "where you trust them, load the model with transformers and call save_pretrained, which writes safetensors"
         )
     others = sorted(file.name for file in directory.glob("*.safetensors"))
     if others:

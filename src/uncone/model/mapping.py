@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import torch
 
 from uncone.errors import InputError, UnsupportedModel
+from uncone.model.bounds import bounded_construction, check_sizes, objects
 from uncone.model.files import ModelFiles
+from uncone.model.reasons import first_line, no_head
 from uncone.rows.names import listing
 from uncone.rows.safetensors import matrices
 
 INSTALL = "pip install 'uncone[hf]'"
-_COUNT = re.compile(r"(layer|block|expert|depth|head|group|stage|codebook)s?$")
-_MOST_OF_A_KIND, _MOST_LAYERS_TIMES_EXPERTS, _MOST_LABELS, _LARGEST = 4096, 2**17, 2**17, 2**31
 # Settings that choose a kernel to download, a quantiser or pretrained parts; none of them moves the table or the head.
-_LEFT_OUT = re.compile(r"_?(attn|experts)_implementation\w*|quantization_config|auto_map|use_pretrained_backbone|compression_config")
+_LEFT_OUT = re.compile(r"_?(attn|experts)_implementation\w*|(quantization|compression)_config|auto_map|use_pretrained_backbone")
 
 
 class Located(NamedTuple):
@@ -44,7 +44,7 @@ def locate(files: ModelFiles) -> Located:
     """
     check_sizes(files.config)
     try:
-        import transformers.conversion_mapping
+        import transformers.conversion_mapping  # noqa: F401 - version 4 has none
     except ImportError as error:
         raise UnsupportedModel(
             f"telling the token table from the output head of {files.path} needs transformers 5: {INSTALL}"
@@ -53,51 +53,6 @@ def locate(files: ModelFiles) -> Located:
         model = _built(files)
         keys = _file_keys(model, files)
     return _located(model, keys, files)
-
-
-def check_sizes(config: Mapping[str, Any]) -> None:
-    """Refuse counts that would keep a constructor busy for ever.
-
-    Raises:
-        InputError: a number of layers, experts, labels or the like that no model has.
-    """
-    for part in _objects(config):
-        for key, value in part.items():
-            if type(value) is int and abs(value) > _limit(key):
-                raise InputError(f"expected {key} of at most {_limit(key)} in config.json, got {_short(value)}: the config is not to be trusted")
-        _check_product(part)
-
-
-def _limit(key: str) -> int:
-    if key == "num_labels":
-        return _MOST_LABELS
-    return _MOST_OF_A_KIND if _COUNT.search(key) else _LARGEST
-
-
-def _check_product(part: Mapping[str, Any]) -> None:
-    """Layers times experts: each expert can be a module of its own."""
-    layers, experts = (
-        max([1, *(value for key, value in part.items() if type(value) is int and re.search(rf"{kind}s?$", key))])
-        for kind in ("layer", "expert")
-    )
-    if layers * experts > _MOST_LAYERS_TIMES_EXPERTS:
-        raise InputError(f"expected at most {_MOST_LAYERS_TIMES_EXPERTS} experts in all layers, got {layers} x {experts}: the config is not to be trusted")
-
-
-def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object in a JSON value, without recursion."""
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Mapping):
-            yield value
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
-
-
-def _short(value: int) -> str:
-    return str(value) if abs(value) < 10**20 else f"a number of {value.bit_length()} bits"
 
 
 @contextmanager
@@ -123,11 +78,13 @@ def _built(files: ModelFiles) -> Any:
     model_class = _model_class(files)
     try:
         config = _config(model_class, files.config)
-        with torch.device("meta"):
+        with torch.device("meta"), bounded_construction():
             return model_class(config)
+    except InputError:
+        raise
     except Exception as error:  # constructors raise whatever the config makes them raise
         raise UnsupportedModel(
-            f"transformers cannot build {model_class.__name__} from {files.path / 'config.json'} ({_first_line(error)})"
+            f"transformers cannot build {model_class.__name__} from {files.path / 'config.json'} ({first_line(error)})"
         ) from error
 
 
@@ -141,13 +98,19 @@ def _model_class(files: ModelFiles) -> Any:
     try:
         found = getattr(transformers, name, None) if name.isidentifier() else None
     except Exception as error:  # a lazy import that misses a package of its own
-        raise UnsupportedModel(f"transformers cannot load the class {name} ({_first_line(error)})") from error
-    if not (isinstance(found, type) and issubclass(found, transformers.PreTrainedModel) and found.config_class is not None):
+        raise UnsupportedModel(f"transformers cannot load the class {name} ({first_line(error)})") from error
+    if not _is_model_class(found):
         raise UnsupportedModel(
             f"the class {name!r} of {files.path / 'config.json'} is not part of transformers {transformers.__version__}, "
             "and code that comes with a model is never run: a newer transformers may know it"
         )
     return found
+
+
+def _is_model_class(found: Any) -> bool:
+    from transformers import PreTrainedModel
+
+    return isinstance(found, type) and issubclass(found, PreTrainedModel) and getattr(found, "config_class", None) is not None
 
 
 def _base_class(files: ModelFiles) -> Any:
@@ -179,7 +142,7 @@ def _config(model_class: Any, config: Mapping[str, Any]) -> Any:
 
 def _cleaned(config: Mapping[str, Any]) -> dict[str, Any]:
     cleaned = copy.deepcopy(dict(config))
-    for part in list(_objects(cleaned)):
+    for part in list(objects(cleaned)):
         for key in [key for key in part if _LEFT_OUT.fullmatch(key)]:
             part.pop(key)  # type: ignore[attr-defined]
     return cleaned
@@ -211,7 +174,8 @@ def _located(model: Any, keys: Mapping[str, str], files: ModelFiles) -> Located:
         raise UnsupportedModel(f"{kind} has no token table that is one matrix")
     table_key = _key_of(model, table, keys, files)
     if table_key is None:
-        raise UnsupportedModel(f"no tensor in {files.path} is loaded unchanged as the token table of {kind} ({listing(_names(model, table))})")
+        names = listing(_names(model, table))
+        raise UnsupportedModel(f"no tensor in {files.path} is loaded unchanged as the token table of {kind} ({names})")
     head = _embedding(model, "get_output_embeddings")
     if head is None:
         return Located(table_key, None, _no_head(model, files))
@@ -225,7 +189,7 @@ def _no_head(model: Any, files: ModelFiles) -> str:
     kind = type(model).__name__
     if not files.config.get("architectures"):
         return f"config.json names no architecture, and {kind}, the bare model of its type, has no output head"
-    return f"{kind} has no output head: this checkpoint holds the encoder only"
+    return no_head(kind)
 
 
 def _embedding(model: Any, getter: str) -> Any:
@@ -261,8 +225,3 @@ def _check_shape(key: str, expected: tuple[int, ...], files: ModelFiles) -> None
             f"config.json of {files.path} makes {key!r} {list(expected)}, the file has {list(shape)}: "
             f"they belong to different models; to measure the tensor anyway, open {files.path}#{key}"
         )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

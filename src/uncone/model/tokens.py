@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from uncone.model.reasons import first_line
+
 LARGEST_TOKENIZER = 512 * 2**20
 
 
@@ -23,7 +25,7 @@ def token_labels(path: Path, n: int) -> TokenLabels:
     tokenizer.json is read first, then vocab.txt (one token a line), then vocab.json; ids of n and beyond are left out.
     Never raises for what lies in the directory: `note` says what was wrong.
     """
-    notes = []
+    notes: list[str] = []
     for name, read in (("tokenizer.json", _from_tokenizer), ("vocab.txt", _from_lines), ("vocab.json", _from_json)):
         file = path / name
         if not file.is_file():
@@ -34,7 +36,7 @@ def token_labels(path: Path, n: int) -> TokenLabels:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in Rust arrives as pyo3's PanicException, which is no Exception
-            notes.append(f"{file} gives no tokens ({_first_line(error)})")
+            notes.append(f"{file} gives no tokens ({first_line(error)})")
     return TokenLabels(None, "; ".join(notes) or f"no tokenizer.json, vocab.txt or vocab.json in {path}")
 
 
@@ -55,8 +57,11 @@ def _check_size(file: Path) -> None:
 def _from_tokenizer(file: Path) -> dict[str, int]:
     from tokenizers import Tokenizer
 
-    vocabulary: dict[str, int] = Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
-    return dict(sorted(vocabulary.items()))  # its order changes from run to run; two tokens can claim one id
+    tokenizer = Tokenizer.from_file(str(file))
+    ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    # Where two tokens claim one id the last one stays: an added one, as in decoding. The order of get_vocab is random.
+    return dict(sorted(ids.items(), key=lambda item: (item[0] in added, item[0])))
 
 
 def _from_lines(file: Path) -> dict[str, int]:
@@ -76,8 +81,3 @@ def _json_object(file: Path) -> dict[str, int]:
     if not isinstance(value, dict):
         raise ValueError(f"expected a JSON object from tokens to ids, got {type(value).__name__}")
     return value
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from uncone.records import Diagnosis, Finding, Subject
-from uncone.report.markup import element, escape
+from uncone.report.markup import element, escape, section
+from uncone.report.text import title
 
 LEVELS = ("severe", "warning", "note", "healthy")  # worst first
 
@@ -31,18 +32,16 @@ def badge(level: str) -> str:
 
 def findings_section(subject: Subject, uid: str) -> str:
     """All findings of a subject as cards."""
-    heading = element("h3", "Findings", id=f"{uid}-findings")
-    if not subject.findings:
-        return element("section", heading + element("p", "No finding was drawn from these numbers.", class_="muted"), class_="block")
     cards = "".join(_card(finding) for finding in worst_first(subject.findings))
-    return element("section", heading + element("div", cards, class_="findings"), class_="block", aria_labelledby=f"{uid}-findings")
+    nothing = element("p", "No finding was drawn from these numbers.", class_="muted")
+    return section("Findings", element("div", cards, class_="findings") if cards else nothing, uid=f"{uid}-findings")
 
 
 def _card(finding: Finding) -> str:
-    content = element("h4", badge(finding.level) + element("span", escape(finding.cause)))
-    content += element("p", escape(finding.summary))
+    said = element("h4", badge(finding.level) + element("span", escape(title(finding.cause))))
+    said += element("p", escape(finding.summary))
     if finding.evidence:
-        content += element("ul", "".join(element("li", escape(piece)) for piece in finding.evidence), class_="evidence")
-    if finding.repair:
-        content += element("p", element("strong", "What to do") + " " + escape(finding.repair), class_="repair")
+        said += element("ul", "".join(element("li", escape(piece)) for piece in finding.evidence), class_="evidence")
+    advice = element("h5", "What to do") + element("p", escape(finding.repair)) if finding.repair else ""
+    content = element("div", said) + (element("div", advice, class_="repair") if advice else "")
     return element("article", content, class_=f"finding {finding.level}")

@@ -12,16 +12,15 @@ from uncone.report.headline import headline
 from uncone.report.markup import element, escape
 from uncone.report.measurements import measurements_section
 from uncone.report.pictures import pictures_section
-from uncone.report.provenance import provenance, subject_facts, subject_notes
+from uncone.report.provenance import provenance, subject_facts, subject_notes, subject_title
 
 # Nothing but inline styles and the favicon may load, so a token string that slipped through could still do nothing.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 _MARK = (
     '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true" xmlns="http://www.w3.org/2000/svg">'
-    '<path fill="#e2571c" d="M3 21 13.5 3.2A13 13 0 0 1 20.8 10.5Z"/>'
-    '<g fill="#3b6fe0"><circle cx="4.2" cy="8" r="1.7"/><circle cx="7.8" cy="3.8" r="1.3"/><circle cx="20" cy="17" r="1.7"/>'
-    '<circle cx="14.5" cy="20.3" r="1.4"/></g></svg>'
+    '<circle cx="12" cy="12" r="9.6" fill="none" stroke="#4a7bea" stroke-width="2.4"/>'
+    '<path fill="#e8622a" d="M12 12 12.7 2.6A9.4 9.4 0 0 1 20.4 7.7Z"/></svg>'
 )
 
 
@@ -72,7 +71,9 @@ def _masthead(diagnosis: Diagnosis) -> str:
 def _navigation(subjects: tuple[Subject, ...]) -> str:
     if len(subjects) < 2:
         return ""
-    links = "".join(element("a", escape(subject.name), href=f"#s{order}") for order, subject in enumerate(subjects, start=1))
+    links = "".join(
+        element("a", escape(subject_title(subject)), href=f"#s{order}") for order, subject in enumerate(subjects, start=1)
+    )
     return element("nav", links, aria_label="Subjects")
 
 
@@ -82,7 +83,7 @@ def _subjects(diagnosis: Diagnosis) -> str:
 
 def _subject(subject: Subject, uid: str) -> str:
     worst = worst_level(subject.findings)
-    heading = element("h2", escape(subject.name), id=f"{uid}-name") + subject_facts(subject)
+    heading = element("h2", escape(subject_title(subject)), id=f"{uid}-name") + subject_facts(subject)
     content = (
         element("div", heading, class_="subject-head")
         + findings_section(subject, uid)

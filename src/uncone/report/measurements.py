@@ -4,47 +4,57 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uncone.records import Measurement, Subject
-from uncone.report.markup import element, escape, shown, shown_count
+from uncone.report.markup import element, escape, section, shown, shown_count
 from uncone.report.text import better, number, shortened, span, title, typeset
 
-_COLUMNS = ("Measure", "Value", "Isotropic", "Range and direction", "Rows × columns", "Rows used")
-_ROWS_USED = {True: "mean row subtracted", False: "as stored", None: "either"}
+_COLUMNS = ("Measure", "Value", "Isotropic", "Range", "Read from")
+ROWS_USED = {True: "mean row subtracted", False: "rows as stored", None: ""}
 _MOST_ITEMS = 12
 _LONGEST = 200
 
+_GAUGE_FIXED = "All are read after the head's mean row was subtracted, which changes no probability."
 _WITHOUT_EFFECT = (
     "Adding one vector to every row of the head adds the same amount to every logit of a position, and softmax ignores "
     "it: no probability depends on these raw readings, so no finding is drawn from them."
 )
 
 
+def is_centered(measurement: Measurement, gauge_fixed: bool) -> bool | None:
+    """Whether the rows had their mean subtracted; a head's measurements were handed centred rows, whatever they do."""
+    return True if gauge_fixed and measurement.centered is not None else measurement.centered
+
+
 def measurements_section(subject: Subject, uid: str) -> str:
     """The table of measurements, and for a head the readings that no probability depends on in a table of their own."""
-    content = _block("Measurements", "", subject.measurements, f"{uid}-measurements") if subject.measurements else ""
-    if subject.without_effect:
-        content += _block("No effect on probabilities", _WITHOUT_EFFECT, subject.without_effect, f"{uid}-without-effect")
+    fixed, content = bool(subject.without_effect), ""
+    if subject.measurements:
+        why = _GAUGE_FIXED if fixed else ""
+        content += _block("Measurements", why, subject.measurements, f"{uid}-measurements", gauge_fixed=fixed)
+    if fixed:
+        uid = f"{uid}-without-effect"
+        content += _block("No effect on probabilities", _WITHOUT_EFFECT, subject.without_effect, uid, gauge_fixed=False)
     return content
 
 
-def _block(heading: str, why: str, measurements: Sequence[Measurement], uid: str) -> str:
-    content = element("h3", heading, id=uid) + (element("p", why, class_="lead") if why else "")
-    return element("section", content + _table(measurements, uid), class_="block", aria_labelledby=uid)
+def _block(heading: str, why: str, measurements: Sequence[Measurement], uid: str, *, gauge_fixed: bool) -> str:
+    lead = element("p", why, class_="lead") if why else ""
+    return section(heading, lead + _table(measurements, uid, gauge_fixed=gauge_fixed), uid=uid)
 
 
-def _table(measurements: Sequence[Measurement], uid: str) -> str:
+def _table(measurements: Sequence[Measurement], uid: str, *, gauge_fixed: bool) -> str:
     head = element("thead", element("tr", "".join(element("th", column, scope="col") for column in _COLUMNS)))
-    body = element("tbody", "".join(_row(measurement) for measurement in measurements))
+    body = element("tbody", "".join(_row(measurement, gauge_fixed=gauge_fixed) for measurement in measurements))
     return element("table", head + body, class_="cards measures", aria_labelledby=uid)
 
 
-def _row(measurement: Measurement) -> str:
+def _row(measurement: Measurement, *, gauge_fixed: bool) -> str:
+    used = ROWS_USED[is_centered(measurement, gauge_fixed)]
     reference = "–" if measurement.reference is None else shown(measurement.reference, measurement.range)
     cells = (
         _value(measurement),
         reference,
         f"{escape(span(measurement.range))}<br/>{element('span', better(measurement.better), class_='muted')}",
-        f"{shown_count(measurement.n)} × {shown_count(measurement.d)}",
-        _ROWS_USED[measurement.centered],
+        f"{shown_count(measurement.n)} × {shown_count(measurement.d)}<br/>{element('span', used, class_='muted')}",
     )
     named = zip(_COLUMNS[1:], cells, strict=True)
     data = "".join(element("td", element("div", cell), data_label=column) for column, cell in named)
@@ -55,6 +65,8 @@ def _name(measurement: Measurement) -> str:
     content = element("span", escape(title(measurement.name)), class_="name") + " " + element("code", escape(measurement.name))
     if measurement.definition:
         content += element("p", escape(measurement.definition), class_="definition")
+    if measurement.value is None:
+        content += element("p", f"<b>Undefined:</b> {escape(measurement.reason)}", class_="reason")
     content += "".join(element("p", f"<b>Caution:</b> {escape(warning)}", class_="caution") for warning in measurement.warnings)
     if measurement.details:
         content += element("details", element("summary", "Details") + detail_list(measurement.details))
@@ -63,7 +75,7 @@ def _name(measurement: Measurement) -> str:
 
 def _value(measurement: Measurement) -> str:
     if measurement.value is None:
-        return element("span", "undefined", class_="undefined") + element("p", escape(measurement.reason), class_="reason")
+        return element("span", "undefined", class_="undefined")
     content = element("b", shown(measurement.value, measurement.range), class_="number")
     if measurement.interval is not None:
         low, high = (shown(end, measurement.range) for end in measurement.interval)
@@ -73,8 +85,8 @@ def _value(measurement: Measurement) -> str:
 
 def detail_list(details: Mapping[str, Any]) -> str:
     """Whatever a measure wants to tell, as a list of names and values; long lists are cut and say so."""
-    items = "".join(element("dt", escape(title(str(key)))) + element("dd", escape(_plain(value))) for key, value in details.items())
-    return element("dl", items, class_="details")
+    items = (element("dt", escape(title(str(key)))) + element("dd", escape(_plain(value))) for key, value in details.items())
+    return element("dl", "".join(items), class_="details")
 
 
 def _plain(value: Any) -> str:

@@ -5,17 +5,15 @@ from collections.abc import Iterable, Sequence
 from uncone.records import Group, Groups, Picture, Subject
 from uncone.report.charts import Chart, bin_charts, cone_charts, legends, norms_chart, spectrum_chart
 from uncone.report.charts.spectrum import LINES
-from uncone.report.markup import element, escape, shown, shown_count, token
+from uncone.report.markup import SVG, element, escape, section, shown, shown_count, token
 from uncone.report.outermost import outermost
-from uncone.report.text import count, number, shortened, typeset
+from uncone.report.text import count, shortened
 
 
 def pictures_section(subject: Subject, uid: str) -> str:
     """All figures that the record has the numbers for."""
     figures = _cone(subject.picture, f"{uid}-cone") + _bins(subject.groups, f"{uid}-bins") + _shape(subject, uid)
-    if not figures:
-        return ""
-    return element("section", element("h3", "Pictures", id=f"{uid}-pictures") + figures, class_="block", aria_labelledby=f"{uid}-pictures")
+    return section("Pictures", figures, uid=f"{uid}-pictures") if figures else ""
 
 
 def _figure(title: str, charts: Sequence[Chart], columns: str, *, legend: str = "", caption: str = "", extra: str = "") -> str:
@@ -34,13 +32,16 @@ def _cone(picture: Picture | None, uid: str) -> str:
     if picture is None or not picture.ids:
         return ""
     entries = legends(picture)
-    swatches = [(f"dots {entry.css}", f"{entry.name} ({count(entry.drawn)} of {count(entry.pictured)} drawn)") for entry in entries]
+    swatches = [
+        (f"dots {entry.css}", f"{entry.name}, {count(entry.drawn)} of {count(entry.pictured)} drawn") for entry in entries
+    ]
     drawn = sum(entry.drawn for entry in entries)
     caption = f"{shown_count(drawn)} of {shown_count(picture.total)} rows drawn, the same rows in both panels."
     if drawn < len(picture.ids):
         caption += " Small groups are drawn more densely than they are, so that they can be seen."
     caption += " The two panels have their own directions and scales. Outermost points tell their row on hover."
-    return _figure("The cone", cone_charts(picture, uid), "two", legend=_legend(swatches), caption=caption, extra=_outermost(picture))
+    charts = cone_charts(picture, uid)
+    return _figure("The cone", charts, "two", legend=_legend(swatches), caption=caption, extra=_outermost(picture))
 
 
 def _outermost(picture: Picture) -> str:
@@ -48,7 +49,8 @@ def _outermost(picture: Picture) -> str:
         element("dt", escape(name)) + element("dd", " ".join(token(escape(shortened(label))) for label in labels))
         for name, labels in outermost(picture)
     )
-    return element("div", element("h5", "Farthest from the centre, by group") + element("dl", rows), class_="outermost") if rows else ""
+    heading = element("h5", "Farthest from the centre, by group")
+    return element("div", heading + element("dl", rows), class_="outermost") if rows else ""
 
 
 def _bins(groups: Groups | None, uid: str) -> str:
@@ -62,9 +64,9 @@ def _bins(groups: Groups | None, uid: str) -> str:
 
 
 def _reserved(groups: Groups, reserved: Group) -> str:
-    text = f" Reserved rows: {escape(groups.reserved)}, {shown_count(reserved.n)} rows"
+    text = f" Reserved: {escape(groups.reserved)}"
     if reserved.mean_cosine is not None:
-        text += f", mean cosine among themselves {shown(reserved.mean_cosine, (-1, 1))}"
+        text += f"; their mean cosine among themselves is {shown(reserved.mean_cosine, (-1, 1))}"
     return text + "."
 
 
@@ -79,7 +81,7 @@ def _bin_table(groups: Groups) -> str:
 
 
 def _bin_row(group: Group, *, is_reserved: bool) -> str:
-    name = escape(group.name) if is_reserved else f"{shown_count(group.start)}–{shown_count(group.stop - 1)}"
+    name = "all reserved" if is_reserved else f"{shown_count(group.start)} to {shown_count(group.stop - 1)}"
     norm = _optional(group.norm_mean, (0, None)) + ("" if group.norm_std is None else f" ± {shown(group.norm_std)}")
     cells = (shown_count(group.n), shown_count(group.zero_rows), shown_count(group.reserved_rows), norm)
     cosines = (_optional(group.mean_cosine, (-1, 1)), _optional(group.cosine_to_reserved, (-1, 1)))
@@ -95,7 +97,8 @@ def _shape(subject: Subject, uid: str) -> str:
     norms = norms_chart(subject.norms, f"{uid}-norms") if subject.norms is not None else None
     curves = [(css, name) for field, name, css in LINES if subject.spectrum is not None and getattr(subject.spectrum, field)]
     figures = _figure("Spectrum", [spectrum], "one", legend=_legend(curves)) if spectrum is not None else ""
-    figures += _figure("Norms", [norms], "one") if norms is not None else ""
+    swatches = [("bars", "rows"), ("line reference", "mean")]
+    figures += _figure("Norms", [norms], "one", legend=_legend(swatches)) if norms is not None else ""
     return element("div", figures, class_="pair") if figures else ""
 
 
@@ -105,5 +108,6 @@ def _legend(swatches: Iterable[tuple[str, str]]) -> str:
 
 
 def _swatch(css: str) -> str:
-    path = "M2 6h18" if css.startswith("line") else "M11 6h.01"
-    return f'<svg viewBox="0 0 22 12" class="swatch" aria-hidden="true" xmlns="http://www.w3.org/2000/svg"><path class="{css}" d="{path}"/></svg>'
+    path = "M2 6h18" if css.startswith("line") else "M7 11V2h8v9z" if css == "bars" else "M11 6h.01"
+    drawing = element("path", class_=css, d=path)
+    return element("svg", drawing, viewBox="0 0 22 12", class_="swatch", aria_hidden="true", xmlns=SVG)

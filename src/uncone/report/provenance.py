@@ -3,7 +3,14 @@
 from collections.abc import Iterable
 
 from uncone.records import Diagnosis, Subject
-from uncone.report.markup import element, escape, shown_count
+from uncone.report.markup import element, escape, section, shown_count
+
+_NAMES = {"input": "Input token table", "head": "Output head", "rows": "Rows"}
+
+
+def subject_title(subject: Subject) -> str:
+    """The subject in words: a model's two matrices by what they are, everything else by its own name."""
+    return _NAMES.get(subject.name, subject.name)
 
 
 def subject_facts(subject: Subject) -> str:
@@ -22,7 +29,8 @@ def subject_notes(subject: Subject) -> str:
 
 def provenance(diagnosis: Diagnosis) -> str:
     """Notes on the whole diagnosis, the versions that made it, and the record's schema."""
-    versions = "".join(element("dt", escape(name)) + element("dd", escape(version)) for name, version in diagnosis.versions.items())
+    pairs = diagnosis.versions.items()
+    versions = "".join(element("dt", escape(name)) + element("dd", escape(version)) for name, version in pairs)
     content = _noted("Notes on the whole diagnosis", [escape(note) for note in diagnosis.notes])
     content += element("h3", "Made with") + element("dl", versions, class_="versions") if versions else ""
     reading = (
@@ -35,4 +43,4 @@ def provenance(diagnosis: Diagnosis) -> str:
 
 def _noted(heading: str, notes: Iterable[str]) -> str:
     items = "".join(element("li", note) for note in notes)
-    return element("section", element("h3", heading) + element("ul", items), class_="block notes") if items else ""
+    return section(heading, element("ul", items), class_="block notes") if items else ""

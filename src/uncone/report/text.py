@@ -9,9 +9,8 @@ MINUS = "\u2212"
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Letters and marks by category, yet drawn as nothing: fillers, joiners and variation selectors.
-_HIDDEN_CHARACTERS = frozenset(
-    [0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]
-)
+_HIDDEN_RANGES = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
+_HIDDEN_CHARACTERS = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0)).union(*_HIDDEN_RANGES)
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MOST_DIGITS = 6
 
@@ -19,9 +18,12 @@ _MOST_DIGITS = 6
 _TITLES = {
     "isoscore": "IsoScore",
     "isoscore_star": "IsoScore*",
+    "rankme": "RankMe",
     "two_nn": "TwoNN dimension",
-    "cosine_to_reserved": "Cosine to reserved rows",
+    "anisotropy_1": "Share of the first direction",
+    "norm_id_correlation": "Correlation of norm and id",
 }
+_VARIANTS = {"raw": "raw", "centered": "centred", "debiased": "debiased"}
 _UNITS = {"nats": "nats", "ms": "ms", "mib": "MiB"}
 
 
@@ -116,13 +118,19 @@ def typeset(shown: str) -> str:
 
 
 def title(name: str) -> str:
-    """A measurement's name for people: `mean_cosine` -> `Mean cosine`, `persistent_entropy_nats` -> `... (nats)`."""
-    if name in _TITLES:
-        return _TITLES[name]
-    words = visible(name).replace("_", " ").split()
-    unit = _UNITS.get(words[-1]) if len(words) > 1 else None
-    spoken = " ".join(words[:-1] if unit else words)
-    return spoken[:1].upper() + spoken[1:] + (f" ({unit})" if unit else "")
+    """A name from a record for people.
+
+    >>> title("mean_cosine"), title("isoscore_debiased"), title("persistent_entropy_nats")
+    ('Mean cosine', 'IsoScore, debiased', 'Persistent entropy (nats)')
+    """
+    name = visible(name)
+    base, _, last = name.rpartition("_")
+    if base and last in _VARIANTS:
+        return f"{title(base)}, {_VARIANTS[last]}"
+    if base and last in _UNITS:
+        return f"{title(base)} ({_UNITS[last]})"
+    spoken = _TITLES.get(name, name.replace("_", " ").strip())
+    return spoken[:1].upper() + spoken[1:]
 
 
 def span(limits: tuple[float | None, float | None]) -> str:

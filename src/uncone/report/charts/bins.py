@@ -63,13 +63,12 @@ def _reading(pair: tuple[float, Group]) -> str:
 
 
 def _ids(group: Group) -> str:
-    return f"{count(group.start)}–{count(group.stop - 1)}"
+    return f"{count(group.start)} to {count(group.stop - 1)}"
 
 
 def _reserved_bands(groups: Groups, x: Axis, y: Axis) -> str:
-    return "".join(
-        rectangle(x.at(group.start), y.stop, x.at(group.stop), y.start, "band") for group in groups.bins if group.reserved_rows > 0
-    )
+    held = (group for group in groups.bins if group.reserved_rows > 0)
+    return "".join(rectangle(x.at(group.start), y.stop, x.at(group.stop), y.start, "band") for group in held)
 
 
 def _reference(reading: _Reading, x: Axis, y: Axis) -> str:

@@ -5,7 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uncone.records import Picture
-from uncone.report.charts.frame import MARGIN_BOTTOM, MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, Axis, Chart, Point, axes, frame, label, svg
+from uncone.report.charts.frame import (
+    MARGIN_BOTTOM,
+    MARGIN_LEFT,
+    MARGIN_RIGHT,
+    MARGIN_TOP,
+    Axis,
+    Chart,
+    Point,
+    axes,
+    frame,
+    label,
+    rectangle,
+    svg,
+)
 from uncone.report.markup import element, escape
 from uncone.report.text import count, shortened
 
@@ -14,6 +27,7 @@ MOST_POINTS = 3000
 _NAMED_PER_GROUP = 120  # points that tell their token on hover; each costs some 60 bytes
 _WITHIN = 0.95
 _COLOURS = 6
+_FEW = 600  # so few points can be drawn larger without hiding each other
 
 
 @dataclass(frozen=True)
@@ -37,11 +51,11 @@ class Legend:
 def cone_charts(picture: Picture, uid: str) -> tuple[Chart, Chart]:
     """The raw and the centred panel."""
     drawn = sample(picture.groups, len(picture.group_names), MOST_POINTS)
-    raw = _pointing_right([(x, y) for x, y, _ in picture.coordinates(centered=False)])
-    centered = [(x, y) for x, y, _ in picture.coordinates(centered=True)]
+    raw = Cloud(_pointing_right([(x, y) for x, y, _ in picture.coordinates(centered=False)]), drawn)
+    centered = Cloud([(x, y) for x, y, _ in picture.coordinates(centered=True)], drawn)
     return (
-        _panel(picture, Cloud(raw, drawn), f"{uid}-raw", "As stored", "rows as stored, uncentred"),
-        _panel(picture, Cloud(centered, drawn), f"{uid}-centred", "Mean row subtracted", "rows after the mean row was subtracted"),
+        _panel(picture, raw, f"{uid}-raw", "As stored", "rows as stored"),
+        _panel(picture, centered, f"{uid}-centred", "Mean row subtracted", "rows, the mean row subtracted"),
     )
 
 
@@ -80,9 +94,8 @@ def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
     kept = [min(len(positions), most // (2 * n_groups)) for positions in members]
     spare, waiting = most - sum(kept), len(groups) - sum(kept)
     shares = [least + spare * (len(positions) - least) // waiting for least, positions in zip(kept, members, strict=True)]
-    return sorted(
-        positions[index * len(positions) // share] for share, positions in zip(shares, members, strict=True) for index in range(share)
-    )
+    shared = zip(shares, members, strict=True)
+    return sorted(positions[index * len(positions) // share] for share, positions in shared for index in range(share))
 
 
 def wedge(points: Sequence[Point]) -> tuple[float, float] | None:
@@ -107,19 +120,20 @@ def _pointing_right(points: list[Point]) -> list[Point]:
 
 
 def _panel(picture: Picture, cloud: Cloud, uid: str, title: str, what: str) -> Chart:
-    x, y = _equal_axes(cloud.points)
+    x, y = _equal_axes([cloud.points[i] for i in cloud.drawn])
     found = wedge(cloud.points)
     caption = _caption(found)
-    body = frame(x, y, x_label="along the first singular direction (embedding units)", y_label="along the second (embedding units)")
-    body += _clip(uid, x, y) + _cone(found, uid, x, y) + _origin(x, y) + _dots(picture, cloud, x, y)
+    body = frame(x, y, x_label="along the first singular direction (embedding units)", y_label="along the second")
+    body += _clip(uid, x, y) + _cone(found, uid, x, y) + _dots(picture, cloud, x, y) + _origin(x, y)
     described = f"{count(len(cloud.drawn))} {what}, on their first two singular directions; the origin is marked. {caption}"
     return Chart(title, svg(uid, f"{title}: rows on two singular directions", described, SIZE, body), caption)
 
 
 def _caption(found: tuple[float, float] | None) -> str:
     if found is None:
-        return "No cone in this plane: seen from the origin, the rows lie on all sides."
-    return f"In this plane 95 % of the rows lie within ±{math.degrees(found[1]):.0f}° of one direction, seen from the origin (shaded)."
+        return "No cone in this plane: seen from the origin, rows lie on all sides."
+    angle = math.degrees(found[1])
+    return f"Seen from the origin, 95 % of the rows lie within ±{angle:.0f}° of one direction in this plane (shaded)."
 
 
 def _equal_axes(points: Sequence[Point]) -> tuple[Axis, Axis]:
@@ -133,8 +147,7 @@ def _equal_axes(points: Sequence[Point]) -> tuple[Axis, Axis]:
 
 
 def _clip(uid: str, x: Axis, y: Axis) -> str:
-    area = element("rect", x=f"{x.start:.1f}", y=f"{y.stop:.1f}", width=f"{x.stop - x.start:.1f}", height=f"{y.start - y.stop:.1f}")
-    return element("clipPath", area, id=f"{uid}-clip")
+    return element("clipPath", rectangle(x.start, y.stop, x.stop, y.start), id=f"{uid}-clip")
 
 
 def _cone(found: tuple[float, float] | None, uid: str, x: Axis, y: Axis) -> str:
@@ -161,14 +174,18 @@ def _dots(picture: Picture, cloud: Cloud, x: Axis, y: Axis) -> str:
     classes = group_classes(picture)
     centre = _centre(cloud.points)
     layers = []
-    for css, group in sorted((css, group) for group, css in enumerate(classes)):
+    for css, group in sorted(((css, group) for group, css in enumerate(classes)), key=_depth):
         members = [i for i in cloud.drawn if picture.groups[i] == group]
         members.sort(key=lambda i: -math.dist(cloud.points[i], centre))
         named, plain = members[:_NAMED_PER_GROUP], members[_NAMED_PER_GROUP:]
         if plain:
             layers.append(element("path", class_=f"dots {css}", d="".join(_dot(cloud.points[i], x, y) for i in plain)))
         layers += [_named_dot(picture, i, css, _dot(cloud.points[i], x, y)) for i in named]
-    return "".join(layers)
+    return element("g", "".join(layers), class_="few" if len(cloud.drawn) <= _FEW else None)
+
+
+def _depth(layer: tuple[str, int]) -> tuple[bool, bool]:
+    return layer[0] != "g0", layer[0] == "g1"  # the background lowest, the reserved rows on top of all
 
 
 def _centre(points: Sequence[Point]) -> Point:
@@ -177,7 +194,7 @@ def _centre(points: Sequence[Point]) -> Point:
 
 
 def _dot(point: Point, x: Axis, y: Axis) -> str:
-    return f"M{x.at(point[0]):.1f} {y.at(point[1]):.1f}h.01"  # a short stroke with round or square ends: the smallest way to say "dot"
+    return f"M{x.at(point[0]):.1f} {y.at(point[1]):.1f}h.01"  # a stroke of no length whose ends make the dot: few bytes
 
 
 def _named_dot(picture: Picture, position: int, css: str, dot: str) -> str:

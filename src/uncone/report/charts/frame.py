@@ -3,9 +3,8 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from uncone.report.markup import element, escape, escape_number
+from uncone.report.markup import SVG, element, escape, escape_number
 from uncone.report.text import number
 
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
@@ -91,11 +90,10 @@ def segments(xs: Sequence[float], values: Sequence[float | None]) -> list[list[P
     return [run for run in runs if run]
 
 
-def rectangle(left: float, top: float, right: float, bottom: float, css: str) -> str:
+def rectangle(left: float, top: float, right: float, bottom: float, css: str | None = None) -> str:
     """A rectangle in drawing units."""
-    return element(
-        "rect", class_=css, x=f"{left:.1f}", y=f"{top:.1f}", width=f"{max(0.0, right - left):.1f}", height=f"{max(0.0, bottom - top):.1f}"
-    )
+    width, height = max(0.0, right - left), max(0.0, bottom - top)
+    return element("rect", class_=css, x=f"{left:.1f}", y=f"{top:.1f}", width=f"{width:.1f}", height=f"{height:.1f}")
 
 
 def label(text: str, x: float, y: float, *, anchor: str = "middle", css: str = "label") -> str:
@@ -103,7 +101,7 @@ def label(text: str, x: float, y: float, *, anchor: str = "middle", css: str = "
     return element("text", escape(text), class_=css, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
 
 
-def frame(x: Axis, y: Axis, *, x_label: str, y_label: str, x_ticks: int = 5, y_ticks: int = 5) -> str:
+def frame(x: Axis, y: Axis, *, x_label: str, y_label: str, x_ticks: int = 5, y_ticks: int = 6) -> str:
     """Grid lines, tick labels and axis labels. The y label stands level above its axis: it reads without turning."""
     left, right, bottom, top = x.start, x.stop, y.start, y.stop
     verticals, horizontals = x.ticks(x_ticks), y.ticks(y_ticks)
@@ -135,15 +133,5 @@ def svg(uid: str, title: str, description: str, size: Point, body: str) -> str:
         viewBox=f"0 0 {size[0]:g} {size[1]:g}",
         role="img",
         aria_labelledby=f"{uid}-title {uid}-desc",
-        xmlns="http://www.w3.org/2000/svg",
+        xmlns=SVG,
     )
-
-
-def histogram_path(edges: Sequence[float], counts: Sequence[int], x: Axis, y: Axis) -> str:
-    """One path for all bars, a hairline apart."""
-    bars = []
-    for (left, right), rows in zip(pairwise(edges), counts, strict=True):
-        if rows:
-            gap = min(0.5, (x.at(right) - x.at(left)) * 0.1)
-            bars.append(f"M{x.at(left) + gap:.1f} {y.start:.1f}V{y.at(rows):.1f}H{x.at(right) - gap:.1f}V{y.start:.1f}Z")
-    return element("path", class_="bars", d="".join(bars))

@@ -7,7 +7,11 @@ from uncone.report.charts.frame import Chart, Point, axes, frame, line, svg
 from uncone.report.text import count, number, typeset
 
 SIZE = (360.0, 270.0)
-LINES = (("raw", "as stored", "line raw"), ("centered", "centred", "line centred"), ("isotropic", "isotropic", "line isotropic"))
+LINES = (
+    ("raw", "as stored", "line raw"),
+    ("centered", "centred", "line centred"),
+    ("isotropic", "isotropic", "line isotropic"),
+)
 _FLOOR = 1e-9  # eigenvalues of a float32 matrix below this share of the largest are rounding
 _MOST_VERTICES = 160
 
@@ -26,7 +30,8 @@ def spectrum_chart(spectrum: Spectrum, uid: str) -> Chart | None:
     body = frame(x, y, x_label="rank of the eigenvalue", y_label="eigenvalue (embedding units, squared)")
     body += "".join(line(_thinned(curve), x, y, css) for css, curve in curves if curve)
     caption = _caption(spectrum) + _missing(spectrum, largest)
-    return Chart("Spectrum", svg(uid, "Spectrum", f"Eigenvalues, largest first, both axes logarithmic. {caption}", SIZE, body), caption)
+    described = f"Eigenvalues, largest first, both axes logarithmic. {caption}"
+    return Chart("Spectrum", svg(uid, "Spectrum", described, SIZE, body), caption)
 
 
 def _positive(values: Sequence[float]) -> list[float]:
@@ -36,8 +41,8 @@ def _positive(values: Sequence[float]) -> list[float]:
 def _thinned(values: Sequence[float]) -> list[Point]:
     """Ranks spaced evenly on the logarithmic axis; the first ranks, where the outliers are, all stay."""
     last = len(values)
-    ranks = sorted({round(last ** (step / _MOST_VERTICES)) for step in range(_MOST_VERTICES + 1)} | set(range(1, min(last, 30) + 1)))
-    return [(float(rank), values[rank - 1]) for rank in ranks]
+    spread = {round(last ** (step / _MOST_VERTICES)) for step in range(_MOST_VERTICES + 1)}
+    return [(float(rank), values[rank - 1]) for rank in sorted(spread | set(range(1, min(last, 30) + 1)))]
 
 
 def _caption(spectrum: Spectrum) -> str:
@@ -45,7 +50,9 @@ def _caption(spectrum: Spectrum) -> str:
     if not raw or not isotropic:
         return "An even cloud has a flat line."
     times = typeset(number(raw[0] / isotropic[0]))
-    return f"The largest eigenvalue as stored is {times} times the largest of an isotropic cloud with the same variance. The flatter the line, the evener the cloud."
+    return (
+        f"The largest eigenvalue as stored is {times} times an isotropic cloud's. The flatter the line, the evener the cloud."
+    )
 
 
 def _missing(spectrum: Spectrum, largest: float) -> str:

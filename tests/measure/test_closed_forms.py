@@ -1,0 +1,237 @@
+"""Clouds whose values are known on paper: a given spectrum, an orthonormal frame, a simplex, rank one, a shifted sphere."""
+
+import math
+
+import pytest
+import torch
+
+from uncone import Moments, UndefinedMeasure, measure
+
+from ..matrices import gaussian, rotation, simplex, with_spectrum
+
+EIGENVALUES = torch.tensor([9.0, 4.0, 4.0, 1.0, 0.25, 0.01], dtype=torch.float64)
+SPECTRAL = [
+    measure.participation_ratio,
+    measure.isoscore,
+    measure.isoscore_star,
+    measure.effective_rank,
+    measure.rankme,
+    measure.stable_rank,
+    measure.anisotropy,
+    measure.singular_entropy,
+    measure.condition_number,
+    measure.dominant_dimension,
+]
+
+
+class TestGivenSpectrum:
+    """Every spectral measure from the eigenvalues, written out."""
+
+    m = Moments.of(with_spectrum(400, EIGENVALUES))
+    p, p2 = EIGENVALUES.sqrt() / EIGENVALUES.sqrt().sum(), EIGENVALUES / EIGENVALUES.sum()
+
+    def test_eigenvalues(self) -> None:
+        assert torch.allclose(self.m.spectrum(centered=True), EIGENVALUES, rtol=1e-10)
+
+    def test_participation_ratio_and_isoscore(self) -> None:
+        ratio = 18.26**2 / (81 + 16 + 16 + 1 + 0.0625 + 0.0001)
+        assert float(measure.participation_ratio(self.m)) == pytest.approx(ratio)
+        assert float(measure.isoscore(self.m)) == pytest.approx((ratio - 1) / 5)
+
+    def test_isoscore_star(self) -> None:
+        shrunk = 0.7 * EIGENVALUES + 0.3 * EIGENVALUES.mean()
+        ratio = float(shrunk.sum() ** 2 / shrunk.square().sum())
+        assert float(measure.isoscore_star(self.m, zeta=0.3)) == pytest.approx((ratio - 1) / 5)
+        published = 0.7 * EIGENVALUES + 0.3
+        ratio = float(published.sum() ** 2 / published.square().sum())
+        assert float(measure.isoscore_star(self.m, zeta=0.3, target=torch.eye(6))) == pytest.approx((ratio - 1) / 5)
+
+    def test_ranks(self) -> None:
+        for centered in (True, False):  # the rows have mean zero
+            assert float(measure.effective_rank(self.m, centered=centered)) == pytest.approx(math.exp(-float((self.p * self.p.log()).sum())), rel=1e-9)
+            assert float(measure.stable_rank(self.m, centered=centered)) == pytest.approx(18.26 / 9)
+        q = self.p + 1e-7
+        assert float(measure.rankme(self.m)) == pytest.approx(math.exp(-float((q * q.log()).sum())), rel=1e-9)
+
+    def test_shares_and_entropy(self) -> None:
+        for k in range(1, 7):
+            assert float(measure.anisotropy(self.m, k)) == pytest.approx(float(EIGENVALUES[k - 1]) / 18.26)
+        assert float(measure.singular_entropy(self.m)) == pytest.approx(-float((self.p2 * self.p2.log()).sum()))
+        assert float(measure.condition_number(self.m)) == pytest.approx(30.0)
+
+
+def test_an_orthonormal_frame_is_isotropic() -> None:
+    d = 8
+    frame = torch.cat([rotation(d), -rotation(d)])  # every axis and its opposite
+    m = Moments.of(frame, unit_second=True)
+    assert float(measure.isoscore(m)) == pytest.approx(1.0)
+    assert float(measure.participation_ratio(m)) == pytest.approx(d)
+    assert float(measure.effective_rank(m)) == pytest.approx(d)
+    assert float(measure.stable_rank(m)) == pytest.approx(d)
+    assert float(measure.condition_number(m)) == pytest.approx(1.0)
+    assert float(measure.mean_cosine(m)) == pytest.approx(-1 / (2 * d - 1))  # each row has one opposite
+    assert float(measure.mean_shift(m)) == pytest.approx(0, abs=1e-12)
+    z = math.e + 1 / math.e + 2 * (d - 1)
+    assert float(measure.partition_isotropy(frame, m)) == pytest.approx(1.0)
+    plus, _ = measure.partition.log_partition(__import__("uncone").open_rows(frame), rotation(d), longest=1.0)
+    assert torch.allclose(plus, torch.full((d,), math.log(z), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("d", [2, 5, 30])
+def test_a_simplex_has_cosine_minus_one_over_d(d: int) -> None:
+    m = Moments.of(simplex(d), unit_second=True)
+    assert float(measure.mean_cosine(m)) == pytest.approx(-1 / d)
+    assert measure.mean_cosine(m).range[0] == pytest.approx(-1 / d)
+    assert float(measure.isoscore(m)) == pytest.approx(1.0)
+    reading = measure.uniformity(m)
+    assert reading.details["cosine_variance"] == pytest.approx(0, abs=1e-12)
+    assert float(reading) == pytest.approx(-4 - 4 / d)  # all pairs at one distance: the second order is exact
+
+
+def test_rank_one() -> None:
+    direction = torch.nn.functional.normalize(gaussian(1, 6, dtype=torch.float64), dim=1)
+    m = Moments.of(torch.linspace(1, 3, 50, dtype=torch.float64)[:, None] * direction)
+    assert float(measure.mean_cosine(m)) == pytest.approx(1.0)
+    assert float(measure.participation_ratio(m)) == pytest.approx(1.0)
+    assert float(measure.isoscore(m)) == pytest.approx(0.0, abs=1e-9)
+    assert float(measure.effective_rank(m)) == pytest.approx(1.0, abs=1e-5)
+    assert float(measure.anisotropy(m)) == pytest.approx(1.0)
+    with pytest.raises(UndefinedMeasure, match="the rows do not span all dimensions"):
+        measure.condition_number(m)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5, 1.0, 3.0])
+def test_the_shifted_sphere(shift: float) -> None:
+    """The toy of Bis et al. 2021, Figure 2: points on a circle pushed along x. By symmetry E u = (E cos of the angle, 0)."""
+    n = 4000
+    angle = torch.arange(n, dtype=torch.float64) * 2 * math.pi / n
+    x = torch.stack([angle.cos() + shift, angle.sin()], dim=1)
+    m = Moments.of(x)
+    unit = (x[:, 0] / x.norm(dim=1)).mean() if shift != 1.0 else (x[:, 0] / x.norm(dim=1).clamp_min(1e-300)).mean()
+    assert float(measure.mean_cosine(m)) == pytest.approx((float(unit) ** 2 * n - 1) / (n - 1), abs=2e-3)
+    assert float(measure.isoscore(m)) == pytest.approx(1.0)  # mean-agnostic: it must not see the shift
+    assert float(measure.mean_shift(m)) == pytest.approx(shift / float(x.norm(dim=1).mean()), abs=1e-12)
+    if shift == 0:
+        assert float(measure.partition_isotropy(x)) == pytest.approx(1.0, abs=1e-9)
+    else:  # Z(c) on a circle is n I0(1) e^(c.mean), with I0 the modified Bessel function: both signs differ by e^(2 shift)
+        assert float(measure.partition_isotropy(x)) == pytest.approx(math.exp(-2 * shift), rel=1e-6)
+
+
+@pytest.mark.parametrize(("n", "d"), [(200, 20), (768, 96), (3000, 30), (60, 90)])
+def test_references_are_what_isotropic_clouds_give(n: int, d: int) -> None:
+    """References are closed forms; simulation is allowed to check them."""
+    readings: dict[str, list[float]] = {}
+    references: dict[str, float] = {}
+    for seed in range(12):
+        m = Moments.of(gaussian(n, d, seed=seed, dtype=torch.float64), unit_second=True)
+        for function in (*SPECTRAL[:-2], measure.uniformity, measure.gaussian_isotropy, measure.mean_shift):
+            reading = function(m)
+            assert reading.reference is not None
+            readings.setdefault(reading.name, []).append(float(reading))
+            references[reading.name] = reading.reference
+    for name, values in readings.items():
+        slack = 0.15 if name in ("gaussian_isotropy", "mean_shift") else 0.05  # edges of so few rows fluctuate
+        assert sum(values) / len(values) == pytest.approx(references[name], rel=slack), name
+
+
+@pytest.mark.parametrize(("n", "d"), [(100, 768), (768, 768), (5000, 768)])
+def test_debiasing_removes_the_bias_of_few_rows(n: int, d: int) -> None:
+    m = Moments.of(gaussian(n, d))
+    assert float(measure.isoscore(m)) == pytest.approx(1 / (1 + d / n), rel=0.03)
+    assert float(measure.isoscore(m, debiased=True)) == pytest.approx(1.0, abs=0.05)
+    assert measure.isoscore(m).reference == pytest.approx(float(measure.isoscore(m)), rel=0.02)
+
+
+def test_the_marchenko_pastur_quantiles_are_eigenvalues() -> None:
+    for n, d in [(1000, 100), (100, 100), (100, 300)]:
+        expected = torch.linalg.eigvalsh(torch.cov(gaussian(n + 1, d, dtype=torch.float64).T)).flip(0).clamp_min(0)
+        found = measure.marchenko_pastur(n, d)
+        assert float(found.mean()) == pytest.approx(1.0)
+        assert int((found > 1e-9).sum()) == min(n, d)
+        assert float((found - expected).abs().mean()) < 0.04
+    edges = measure.marchenko_pastur(10**6, 100)
+    assert float(edges[0]) < 1.021
+    assert float(edges[-1]) > 0.979
+
+
+class TestUndefined:
+    """No value is better than a wrong one, and never a silent NaN."""
+
+    @pytest.mark.parametrize("function", SPECTRAL)
+    def test_one_row_and_equal_rows(self, function: object) -> None:
+        for x in (torch.zeros(1, 4), torch.zeros(5, 4)):
+            with pytest.raises(UndefinedMeasure):
+                function(Moments.of(x))  # type: ignore[operator]
+
+    def test_rows_without_direction(self) -> None:
+        for function in (measure.mean_cosine, measure.rogue_dimensions, measure.uniformity):
+            with pytest.raises(UndefinedMeasure, match="at least two rows with a direction"):
+                function(Moments.of(torch.tensor([[0.0, 0], [1, 1], [0, 0]]), unit_second=True))
+        with pytest.raises(UndefinedMeasure, match="a row that is not zero"):
+            measure.mean_shift(Moments.of(torch.zeros(3, 2)))
+
+    def test_zero_rows_are_left_out_counted_and_said(self) -> None:
+        x = torch.tensor([[0.0, 0], [1, 0], [0, 2], [0, 0]])
+        reading = measure.mean_cosine(Moments.of(x))
+        assert float(reading) == pytest.approx(0.0, abs=1e-7)
+        assert reading.details["zero_rows"] == 2
+        assert "2 rows are all zero" in reading.warnings[0]
+
+    def test_one_feature(self) -> None:
+        for function in (measure.isoscore, measure.isoscore_star):
+            with pytest.raises(UndefinedMeasure, match="at least two features"):
+                function(Moments.of(torch.tensor([[1.0], [2.0]])))
+
+    def test_debiasing_two_rows(self) -> None:
+        with pytest.raises(UndefinedMeasure, match="at least three rows"):
+            measure.isoscore(Moments.of(gaussian(2, 4)), debiased=True)
+
+    def test_a_mean_cosine_of_nothing_has_no_shares(self) -> None:
+        with pytest.raises(UndefinedMeasure, match="indistinguishable from 0"):
+            measure.rogue_dimensions(Moments.of(torch.cat([gaussian(500, 8), -gaussian(500, 8)])))
+
+    def test_means_that_do_not_differ(self) -> None:
+        with pytest.raises(UndefinedMeasure, match="none can stand out"):
+            measure.outlier_dimensions(Moments.of(torch.ones(4, 5)))
+
+
+class TestBadOptions:
+    m = Moments.of(gaussian(30, 4))
+
+    def test_messages(self) -> None:
+        from uncone import InputError
+
+        with pytest.raises(InputError, match="expected k from 1 to D = 4, got 5"):
+            measure.anisotropy(self.m, 5)
+        with pytest.raises(InputError, match=r"expected zeta in \[0, 1\], got 2"):
+            measure.isoscore_star(self.m, zeta=2)
+        with pytest.raises(InputError, match=r"expected a target of shape \(4, 4\), got \(3, 3\)"):
+            measure.isoscore_star(self.m, target=torch.eye(3))
+        with pytest.raises(InputError, match="expected t above 0"):
+            measure.uniformity(self.m, t=0)
+        with pytest.raises(InputError, match="unit_second=True"):
+            measure.uniformity(self.m)
+        with pytest.raises(InputError, match="expected sigmas above 0"):
+            measure.outlier_dimensions(self.m, sigmas=0)
+
+
+class TestWarnings:
+    def test_few_rows(self) -> None:
+        assert "N = 30 is below 5 D = 50" in measure.isoscore(Moments.of(gaussian(30, 10))).warnings[0]
+        assert measure.isoscore(Moments.of(gaussian(300, 10))).warnings == ()
+
+    def test_one_dimension_dominating(self) -> None:
+        x = gaussian(1000, 40)
+        x[:, 7] *= 12
+        assert "dimension 7 alone carries" in measure.effective_rank(Moments.of(x)).warnings[0]
+        x = gaussian(1000, 40)
+        x[:, 7] += 12
+        assert "of the second moment" in measure.stable_rank(Moments.of(x)).warnings[0]
+        assert measure.stable_rank(Moments.of(x), centered=True).warnings == ()
+
+    def test_tiny_norms(self) -> None:
+        x = gaussian(100, 5)
+        x[3] *= 1e-6
+        assert "tiny norms" in measure.mean_cosine(Moments.of(x)).warnings[0]
+        assert "tiny norms" in measure.partition_isotropy(gaussian(100, 5) * 0.01).warnings[0]
+        assert measure.partition_isotropy(gaussian(100, 5)).warnings == ()

@@ -1,0 +1,277 @@
+"""Measures against slow loops from the papers, an outside implementation, and readings of a real model."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import uncone
+from uncone import Moments, UndefinedMeasure, measure
+from uncone.measure.partition import log_partition, sign_interval
+
+from ..matrices import gaussian
+
+Tensor = torch.Tensor
+
+
+def _drifted(n: int, d: int, seed: int = 0) -> Tensor:
+    spread = torch.arange(1, d + 1, dtype=torch.float64) ** -0.35
+    return gaussian(n, d, seed=seed, dtype=torch.float64) * spread + torch.linspace(0.3, 0, d, dtype=torch.float64)
+
+
+def test_mean_cosine_is_the_mean_over_all_pairs() -> None:
+    x = _drifted(80, 5)
+    unit = torch.nn.functional.normalize(x, dim=1)
+    pairs = [float(unit[i] @ unit[j]) for i in range(80) for j in range(80) if i != j]
+    assert float(measure.mean_cosine(Moments.of(x, second=False))) == pytest.approx(sum(pairs) / len(pairs), rel=1e-12)
+
+
+def test_weighted_mean_cosine_is_the_weighted_mean_over_all_pairs() -> None:
+    x, w = _drifted(40, 5), torch.rand(40, dtype=torch.float64)
+    unit = torch.nn.functional.normalize(x, dim=1)
+    pairs = w[:, None] * w * (1 - torch.eye(40, dtype=torch.float64))
+    expected = float((pairs * (unit @ unit.T)).sum() / pairs.sum())
+    assert float(measure.mean_cosine(Moments.of(x, w))) == pytest.approx(expected, rel=1e-12)
+
+
+def test_contributions_of_dimensions_are_means_over_all_pairs() -> None:
+    x = _drifted(50, 6)
+    unit = torch.nn.functional.normalize(x, dim=1)
+    products = torch.stack([unit[i] * unit[j] for i in range(50) for j in range(50) if i != j]).mean(0)
+    reading = measure.rogue_dimensions(Moments.of(x))
+    shares = products / products.sum()
+    order = shares.argsort(descending=True)
+    assert reading.details["dimensions"] == order.tolist()
+    assert reading.details["shares"] == pytest.approx(shares[order].tolist())
+    assert float(reading) == pytest.approx(float(shares.max()))
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5, 2.0])
+def test_uniformity_is_near_the_exact_sum(shift: float) -> None:
+    x = gaussian(1500, 64, dtype=torch.float64) + shift / 8 * torch.ones(64, dtype=torch.float64)
+    unit = torch.nn.functional.normalize(x, dim=1)
+    exact = math.log(float(torch.exp(-2 * torch.pdist(unit).square()).mean()))
+    assert float(measure.uniformity(Moments.of(x, unit_second=True))) == pytest.approx(exact, abs=2e-3)
+
+
+def test_outlier_dimensions_are_those_planted() -> None:
+    x = gaussian(3000, 50)
+    x[:, [4, 30]] += torch.tensor([3.0, -2.0])
+    reading = measure.outlier_dimensions(Moments.of(x))
+    assert (float(reading), reading.details["dimensions"]) == (2.0, [4, 30])
+
+
+@given(st.integers(2, 300), st.integers(2, 12), st.integers(0, 10**6))
+def test_isoscore_is_the_published_seven_steps(n: int, d: int, seed: int) -> None:
+    """Rudman et al. 2022, Algorithm 1, with the covariance after rotation to its own axes."""
+    x = gaussian(n, d, seed=seed, dtype=torch.float64) * torch.linspace(0.2, 3, d, dtype=torch.float64)
+    variances = torch.linalg.eigvalsh(torch.cov(x.T)).clamp_min(0)
+    normed = math.sqrt(d) * variances / variances.norm()
+    defect = float((normed - 1).norm()) / math.sqrt(2 * (d - math.sqrt(d)))
+    phi = (d - defect**2 * (d - math.sqrt(d))) ** 2 / d**2
+    assert float(measure.isoscore(Moments.of(x))) == pytest.approx((d * phi - 1) / (d - 1), abs=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_isoscore_agrees_with_the_package_to_six_digits() -> None:
+    package = pytest.importorskip("IsoScore.IsoScore", reason="the IsoScore package is not installed")
+    for n, d in [(2000, 32), (500, 100)]:
+        x = _drifted(n, d).float()
+        theirs = float(package.IsoScore(x))
+        assert float(measure.isoscore(Moments.of(x))) == pytest.approx(theirs, abs=5e-7)
+
+
+class TestPartition:
+    """I(W) against direct sums in float64, and in exact arithmetic where float64 overflows too."""
+
+    def _direct(self, x: Tensor) -> dict[str, float]:
+        _, vectors = np.linalg.eigh(x.double().numpy().T @ x.double().numpy())
+        z = x.double().numpy() @ vectors
+        top = np.abs(z).max()
+        signed = np.concatenate([np.log(np.exp(z - top).sum(0)), np.log(np.exp(-z - top).sum(0))])
+        mean = x.double().numpy().mean(0) @ vectors
+        one = np.where(mean >= 0, signed[: x.shape[1]], signed[x.shape[1] :])
+        return {"value": math.exp(signed.min() - signed.max()), "one_sign": math.exp(one.min() - one.max())}
+
+    @pytest.mark.parametrize("scale", [0.1, 1.0, 5.0])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_against_direct_sums(self, scale: float, dtype: torch.dtype) -> None:
+        x = (_drifted(700, 20) * scale).to(dtype)
+        reading, direct = measure.partition_isotropy(x), self._direct(x)
+        tolerance = 1e-5 if dtype == torch.float32 else 1e-10
+        assert float(reading) == pytest.approx(direct["value"], rel=tolerance)
+        assert reading.details["one_sign"] == pytest.approx(direct["one_sign"], rel=tolerance)
+        assert set(reading.details) == {"one_sign", "low", "high"}
+        assert float(reading) <= reading.details["low"] <= reading.details["one_sign"] <= reading.details["high"]
+        assert "not scale-free: read at mean norm" in reading.definition
+
+    def test_where_float32_overflows(self) -> None:
+        x = _drifted(300, 8).float() * 60  # exponents beyond 88.7, the end of float32
+        assert float(x.norm(dim=1).max()) > 150
+        assert float(measure.partition_isotropy(x)) == pytest.approx(self._direct(x)["value"], rel=1e-9)
+
+    def test_where_float64_overflows(self) -> None:
+        x = torch.tensor([[900.0, 0.0], [-899.0, 0.1], [0.0, 2.0]], dtype=torch.float64)
+        plus, minus = log_partition(uncone.open_rows(x), torch.eye(2, dtype=torch.float64), longest=900.0)
+        assert plus.tolist() == pytest.approx([900.0, math.log(1 + math.exp(0.1) + math.exp(2.0))])
+        assert minus.tolist() == pytest.approx([899.0, math.log(1 + math.exp(-0.1) + math.exp(-2.0))])
+
+    def test_plain_and_logarithmic_sums_agree(self) -> None:
+        x, directions = _drifted(500, 10), torch.eye(10, dtype=torch.float64)
+        rows = uncone.open_rows(x)
+        for plain, logs in zip(log_partition(rows, directions, longest=1.0), log_partition(rows, directions, longest=1e3), strict=True):
+            assert torch.allclose(plain, logs, rtol=1e-12)
+
+    @given(st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), min_size=1, max_size=9))
+    def test_the_interval_is_that_of_all_choices(self, pairs: list[tuple[int, int]]) -> None:
+        values = torch.tensor(pairs, dtype=torch.float64) / 7
+        choices = torch.cartesian_prod(*[torch.tensor([0, 1])] * len(pairs)).reshape(-1, len(pairs))
+        chosen = values.gather(1, choices.T)
+        spread = chosen.amax(0) - chosen.amin(0)
+        low, high = sign_interval(values[:, 0], values[:, 1])
+        assert (low, high) == pytest.approx((math.exp(-float(spread.max())), math.exp(-float(spread.min()))))
+
+    def test_both_signs_are_never_above_one_sign(self) -> None:
+        x = _drifted(400, 6) + 1
+        m = Moments.of(x)
+        flipped = measure.partition_isotropy(x, m)
+        assert flipped.value == measure.partition_isotropy(x.clone()).value
+
+    def test_gaussian_rows_have_the_gaussian_value(self) -> None:
+        x = gaussian(200_000, 4, dtype=torch.float64) * 0.5 + torch.tensor([0.5, 0, 0, 0.0], dtype=torch.float64)
+        m = Moments.of(x)
+        assert float(measure.gaussian_isotropy(m)) == pytest.approx(float(measure.partition_isotropy(x, m)), rel=0.02)
+
+    def test_rows_with_nan(self) -> None:
+        x = gaussian(30, 3)
+        x[4, 1] = float("nan")
+        with pytest.raises(uncone.InputError, match=r"got 1 row of 30"):
+            measure.partition_isotropy(x)
+
+
+class TestMiniLM:
+    """A real model's token table, to the digits of independent readings."""
+
+    @pytest.fixture(scope="class")
+    def table(self, minilm: Path) -> uncone.Rows:
+        return uncone.open_rows(f"{minilm}#input")
+
+    @pytest.fixture(scope="class")
+    def m(self, table: uncone.Rows) -> Moments:
+        return Moments.of(table, unit_second=True)
+
+    def test_the_headline(self, m: Moments) -> None:
+        assert m.n == 30522
+        assert round(float(measure.mean_cosine(m)), 4) == 0.0181
+        assert round(float(measure.isoscore(m)), 3) == 0.532
+        assert round(math.exp(float(measure.singular_entropy(m, centered=False))), 1) == 272.7
+
+    def test_the_partition_function(self, table: uncone.Rows, m: Moments) -> None:
+        reading = measure.partition_isotropy(table, m)
+        assert round(float(reading), 3) == 0.843
+        assert round(reading.details["low"], 3) == 0.885
+        centered = torch.cat([b.clone() for b in table.blocks()]) - m.mean().float()
+        assert round(float(measure.partition_isotropy(centered)), 3) == 0.988
+
+    def test_figure_3_of_too_much_in_common(self, table: uncone.Rows) -> None:
+        reserved = measure.reserved_rows(table.labels, 30522)
+        assert (len(reserved.indices), reserved.by_name) == (994, True)
+        x = torch.cat([b.clone() for b in table.blocks()])
+        special = Moments.of(x[reserved.indices], second=False)
+        assert round(float(measure.mean_cosine(special)), 3) == 0.822
+        bins = [Moments.of(x[start : start + 1000], second=False) for start in (3000, 30000)]
+        assert [round(float(measure.groups.cosine_between(special, b)), 3) for b in bins] == [-0.046, 0.713]
+
+
+class TestGroups:
+    def test_bins_are_the_measures_of_their_rows(self) -> None:
+        x = _drifted(2500, 4)
+        found = measure.by_group(x, [measure.mean_cosine, measure.isoscore])
+        assert len(found) == 3
+        for k, (cosine, score) in enumerate(found):
+            part = Moments.of(x[1000 * k : 1000 * (k + 1)])
+            assert float(cosine) == pytest.approx(float(measure.mean_cosine(part)))
+            assert float(score) == pytest.approx(float(measure.isoscore(part)))
+            assert cosine.n == min(1000, 2500 - 1000 * k)
+
+    @given(st.integers(0, 10**6))
+    def test_given_groups(self, seed: int) -> None:
+        x, groups = _drifted(300, 4, seed=seed), torch.randint(-1, 3, (300,), generator=torch.Generator().manual_seed(seed))
+        found = measure.by_group(x, [measure.mean_shift], groups, second=False)
+        for k, (shift,) in enumerate(found):
+            assert float(shift) == pytest.approx(float(measure.mean_shift(Moments.of(x[groups == k]))))
+
+    def test_a_group_without_a_value_says_why(self) -> None:
+        (single,), (pair,) = measure.by_group(_drifted(3, 2), [measure.mean_cosine], [0, 1, 1])
+        assert single.value is None
+        assert "at least two rows" in single.reason
+        assert pair.value is not None
+        with pytest.raises(UndefinedMeasure):
+            float(single)
+
+    def test_shared_rows_are_not_compared_with_themselves(self) -> None:
+        x = _drifted(40, 3)
+        unit = torch.nn.functional.normalize(x, dim=1)
+        a, b = unit[:20], unit[10:40]
+        products = (a @ b.T).flatten().tolist()
+        own = [float(a[10 + i] @ b[i]) for i in range(10)]
+        expected = (sum(products) - sum(own)) / (600 - 10)
+        found = measure.groups.cosine_between(Moments.of(x[:20]), Moments.of(x[10:]), shared=10)
+        assert float(found) == pytest.approx(expected)
+
+    @pytest.mark.parametrize("token", ["[unused7]", "<unused12>", "<|reserved_special_token_3|>", "madeupword0001", "<|extra_5|>", "[PAD12]"])
+    def test_reserved_tokens_are_found(self, token: str) -> None:
+        labels = ["the"] * 50 + [token] * 20 + ["unused", "[unused", None, "<|endoftext|>"]
+        found = measure.reserved_rows(labels, len(labels))
+        assert found.by_name
+        assert found.indices.tolist() == list(range(50, 70))
+
+    def test_without_reserved_tokens_the_last_ids_stand_in(self) -> None:
+        for labels, why in [(None, "no tokenizer was found"), (["a"] * 30000, "names no reserved tokens")]:
+            found = measure.reserved_rows(labels, 30000)
+            assert not found.by_name
+            assert found.indices.tolist() == list(range(29000, 30000))
+            assert f"the last 1000 ids, because {why}" in found.description or why in found.description
+
+    def test_bad_groups(self) -> None:
+        x = _drifted(5, 2)
+        for groups, message in [([0, 1], r"shape \(5,\)"), ([0.0] * 5, "integer groups"), ([-2, 0, 0, 0, 0], "from -1")]:
+            with pytest.raises(uncone.InputError, match=message):
+                measure.by_group(x, [measure.mean_cosine], groups)
+        with pytest.raises(uncone.InputError, match="bins of at least one row"):
+            measure.by_group(x, [measure.mean_cosine], bin_size=0)
+
+
+class TestNorms:
+    @given(st.integers(3, 400), st.integers(0, 10**6))
+    def test_the_rank_correlation_is_spearmans(self, n: int, seed: int) -> None:
+        from scipy.stats import spearmanr
+
+        norms = gaussian(n, 1, seed=seed, dtype=torch.float64)[:, 0].abs() + 0.5 + torch.arange(n) / n
+        profile = measure.NormProfile()
+        for start in range(0, n, 50):
+            profile.update(norms[start : start + 50], torch.arange(start, min(start + 50, n)))
+        expected = spearmanr(norms.numpy(), np.arange(n)).statistic
+        assert float(profile.id_correlation(3)) == pytest.approx(expected, abs=0.01 + 0.5 / n)
+
+    def test_quantiles_and_bars(self) -> None:
+        norms = gaussian(20000, 8, dtype=torch.float64).norm(dim=1)
+        profile = measure.NormProfile()
+        profile.update(norms, torch.arange(20000))
+        for q in (0.01, 0.5, 0.99):
+            assert profile.quantile(q) == pytest.approx(float(norms.quantile(q)), rel=0.004)
+        record = profile.record()
+        assert sum(record.counts) == 20000
+        assert (record.smallest, record.largest) == pytest.approx((float(norms.min()), float(norms.max())))
+        assert (record.edges[0], record.edges[-1]) == pytest.approx((record.smallest, record.largest))
+
+    def test_equal_and_zero_norms(self) -> None:
+        profile = measure.NormProfile()
+        profile.update(torch.tensor([0.0, 0.0, 0.0]), torch.arange(3))
+        with pytest.raises(UndefinedMeasure, match="different norms"):
+            profile.id_correlation(2)
+        assert profile.record().counts == (3,)

@@ -1,0 +1,202 @@
+import json
+import struct
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uncone.errors import InputError
+from uncone.model import files as files_module
+from uncone.model import open_model_files, rows_of
+
+
+def test_a_single_file_is_opened_and_its_rows_are_the_tensor(plant):
+    weight = torch.arange(24, dtype=torch.float32).reshape(8, 3)
+    files = open_model_files(plant({"vocab_size": 8}, {"wte.weight": weight, "bias": (8,)}))
+    assert set(files.tensors) == {"wte.weight", "bias"}
+    assert files.vocab_size == 8
+    assert torch.equal(rows_of(files, "wte.weight").read(0, 8), weight)
+
+
+def test_shards_are_read_through_the_index(plant_shards):
+    directory = plant_shards(
+        {"model-00001-of-00002.safetensors": {"a": (8, 2)}, "model-00002-of-00002.safetensors": {"b": (4, 2)}}
+    )
+    files = open_model_files(directory)
+    assert rows_of(files, "a").shape == (8, 2)
+    assert rows_of(files, "b").shape == (4, 2)
+    assert rows_of(files, "b").name == f"{directory}#b"
+
+
+def test_links_into_a_cache_are_followed(plant, tmp_path):
+    real = plant({"vocab_size": 8}, {"wte.weight": (8, 3)})
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    for file in real.iterdir():
+        (snapshot / file.name).symlink_to(file)
+    assert set(open_model_files(snapshot).tensors) == {"wte.weight"}
+
+
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [
+        ({"vocab_size": 8}, 8),
+        ({"text_config": {"vocab_size": 8}}, 8),
+        ({"vocab_size": 8, "text_config": {}}, 8),
+        ({"vocab_size": 8, "text_config": {"vocab_size": 8}}, 8),
+        ({"vocab_size": 9, "text_config": {"vocab_size": 8}}, None),
+        ({"vocab_size": True}, None),
+        ({"vocab_size": [8]}, None),
+        ({"vocab_size": -8}, None),
+        ({"vocab_size": "8", "text_config": 3}, None),
+        ({}, None),
+    ],
+)
+def test_vocab_size(plant, config, size):
+    assert open_model_files(plant(config, {"a": (2, 2)})).vocab_size == size
+
+
+def test_a_directory_is_needed(tmp_path):
+    with pytest.raises(InputError, match=r"expected a directory with config\.json and model\.safetensors, got .*nowhere"):
+        open_model_files(tmp_path / "nowhere")
+
+
+def test_a_config_is_needed(tmp_path):
+    with pytest.raises(InputError, match=r"without config\.json: give the directory that save_pretrained wrote"):
+        open_model_files(tmp_path)
+
+
+def test_weights_are_needed(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match=r"expected model\.safetensors or model\.safetensors\.index\.json .* got no weights"):
+        open_model_files(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.pt", "old.pth", "last.ckpt"])
+def test_pickled_weights_are_refused_with_the_way_to_convert(tmp_path, name):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / name).write_bytes(b"\x80\x04.")
+    with pytest.raises(InputError, match=rf"only pickled weights \('{name}'\), which are never unpickled.*save_pretrained"):
+        open_model_files(tmp_path)
+
+
+def test_another_safetensors_file_is_named(plant):
+    directory = plant({}, {"a": (2, 2)})
+    (directory / "model.safetensors").rename(directory / "adapter_model.safetensors")
+    with pytest.raises(InputError, match=r"got 'adapter_model\.safetensors': open one tensor as .*#tensor\.name"):
+        open_model_files(directory)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"[]", r"expected a JSON object in .*config\.json, got list"),
+        (b"{", r"expected JSON in .*config\.json, got a file that does not parse"),
+        (b"\xff{}", "does not parse"),
+        (b"[" * 100_000, "does not parse"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "does not parse"),
+    ],
+)
+def test_a_broken_config_is_refused(tmp_path, text, message):
+    (tmp_path / "config.json").write_bytes(text)
+    with pytest.raises(InputError, match=message):
+        open_model_files(tmp_path)
+
+
+def test_a_huge_config_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files_module, "LARGEST_JSON", 10)
+    (tmp_path / "config.json").write_text(json.dumps({"a": "b" * 20}))
+    with pytest.raises(InputError, match=r"expected at most 10 bytes in .*config\.json, got more"):
+        open_model_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "shard",
+    [
+        "../model.safetensors",
+        "/etc/x.safetensors",
+        "sub/x.safetensors",
+        "..\\x.safetensors",
+        ".x.safetensors",
+        "x.bin",
+        "a\0.safetensors",
+        "",
+    ],
+)
+def test_shard_names_that_are_no_plain_names_are_refused(plant_shards, shard):
+    with pytest.raises(InputError, match=r"expected plain names of \.safetensors files in .*: do not trust this index"):
+        open_model_files(plant_shards({}, {"a": shard}))
+
+
+def test_a_missing_shard_is_named(plant_shards):
+    with pytest.raises(InputError, match=r"lists the shard model-2\.safetensors, which is missing"):
+        open_model_files(
+            plant_shards({"model-1.safetensors": {"a": (2, 2)}}, {"a": "model-1.safetensors", "b": "model-2.safetensors"})
+        )
+
+
+def test_a_tensor_missing_from_its_shard_is_named(plant_shards):
+    with pytest.raises(InputError, match=r"places tensor 'b' in m\.safetensors, which does not hold it"):
+        open_model_files(plant_shards({"m.safetensors": {"a": (2, 2)}}, {"a": "m.safetensors", "b": "m.safetensors"}))
+
+
+@pytest.mark.parametrize("placed", [{}, [], {"a": 3}, "x"])
+def test_an_index_without_a_weight_map_is_refused(plant_shards, placed):
+    with pytest.raises(InputError, match="expected a weight_map from tensors to files"):
+        open_model_files(plant_shards({}, placed))
+
+
+def test_a_truncated_file_is_refused(plant):
+    directory = plant({"vocab_size": 8}, {"wte.weight": (8, 3)})
+    file = directory / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(InputError, match=r"lies about tensor 'wte\.weight': it ends at byte"):
+        open_model_files(directory)
+
+
+def test_an_unknown_tensor_names_the_nearest_of_all_shards(plant_shards):
+    files = open_model_files(
+        plant_shards({"m.safetensors": {"lm_head.weight": (2, 2)}, "n.safetensors": {"wte.weight": (2, 2)}})
+    )
+    with pytest.raises(InputError, match=r"no tensor 'wte\.wight' in .*: did you mean 'wte\.weight'"):
+        rows_of(files, "wte.wight")
+
+
+def test_a_vector_is_no_matrix(plant):
+    files = open_model_files(plant({}, {"bias": (8,)}))
+    with pytest.raises(InputError, match=r"expected a matrix of shape \(N, D\), got shape \(8,\)"):
+        rows_of(files, "bias")
+
+
+def test_labels_come_when_asked_for_and_only_for_vocabulary_many_rows(plant):
+    directory = plant({"vocab_size": 4}, {"wte.weight": (4, 3), "padded": (64, 3), "wpe.weight": (2, 3)})
+    (directory / "vocab.txt").write_text("[PAD]\na\nb\n")
+    files = open_model_files(directory)
+    assert rows_of(files, "wte.weight").labels is None
+    assert rows_of(files, "wte.weight", with_tokens=True).labels == ["[PAD]", "a", "b", None]
+    assert rows_of(files, "padded", with_tokens=True).labels[:4] == ["[PAD]", "a", "b", None]
+    assert rows_of(files, "wpe.weight", with_tokens=True).labels is None
+
+
+@given(st.binary(max_size=200))
+def test_no_index_raises_anything_but_input_error(tmp_path_factory, text):
+    directory = tmp_path_factory.mktemp("index")
+    (directory / "config.json").write_text("{}")
+    (directory / "model.safetensors.index.json").write_bytes(text)
+    with pytest.raises(InputError):
+        open_model_files(directory)
+
+
+@given(st.dictionaries(st.text(max_size=5), st.text(max_size=30), min_size=1, max_size=4))
+def test_no_weight_map_reads_outside_the_directory(tmp_path_factory, placed):
+    root = tmp_path_factory.mktemp("root")
+    header = b"{}"
+    (root / "outside.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    directory = root / "model"
+    directory.mkdir()
+    (directory / "config.json").write_text("{}")
+    placed["x"] = "../outside.safetensors"
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": placed}))
+    with pytest.raises(InputError):
+        open_model_files(directory)

@@ -1,0 +1,155 @@
+"""Charts: well-formed, with a name and a description, and true to the record."""
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.report.records_example import make_groups, make_picture, make_subject
+from uncone.records import Groups, Norms, Spectrum
+from uncone.report.charts import bin_charts, cone_charts, legends, norms_chart, spectrum_chart
+from uncone.report.charts.cone import MOST_POINTS, group_classes, sample, wedge
+from uncone.report.charts.frame import Axis, Chart
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def _charts() -> list[Chart]:
+    subject = make_subject()
+    assert subject.picture is not None
+    assert subject.groups is not None
+    assert subject.spectrum is not None
+    assert subject.norms is not None
+    found = [*cone_charts(subject.picture, "c"), *bin_charts(subject.groups, "b")]
+    return [*found, *filter(None, (spectrum_chart(subject.spectrum, "s"), norms_chart(subject.norms, "n")))]
+
+
+def test_every_chart_is_there() -> None:
+    assert [chart.title for chart in _charts()] == [
+        "As stored", "Mean row subtracted", "Cosine to reserved rows", "Cosine within the bin", "Norm", "Spectrum", "Norms",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("chart", _charts(), ids=lambda chart: chart.title)
+def test_chart_is_accessible_xml(chart: Chart) -> None:
+    root = ET.fromstring(chart.svg)
+    assert root.tag == SVG + "svg"
+    assert root.get("role") == "img"
+    names = {element.get("id"): element.text for element in root if element.tag in (SVG + "title", SVG + "desc")}
+    assert list(names) == (root.get("aria-labelledby") or "").split()
+    assert all(names.values())
+    words = " ".join(element.text or "" for element in root.iter(SVG + "text"))
+    assert re.search(r"[a-z]{2,}", words), "no axis label"
+    assert not re.findall(r"nan|inf\b", chart.svg)
+    assert "<script" not in chart.svg
+
+
+@given(st.lists(st.integers(0, 3), max_size=400), st.integers(8, 100))
+def test_sample_is_bounded_sorted_and_keeps_small_groups(groups: list[int], most: int) -> None:
+    chosen = sample(groups, 4, most)
+    assert chosen == sorted(set(chosen))
+    assert len(chosen) <= most
+    for group in range(4):
+        size, kept = groups.count(group), sum(groups[i] == group for i in chosen)
+        assert kept >= min(size, most // 8)
+    if len(groups) <= most:
+        assert chosen == list(range(len(groups)))
+
+
+def test_a_large_picture_is_drawn_in_part_and_says_so() -> None:
+    picture = make_picture(32768, labels=(None,) * 32768)
+    entries = legends(picture)
+    drawn = sum(entry.drawn for entry in entries)
+    assert MOST_POINTS - 10 <= drawn <= MOST_POINTS
+    assert sum(entry.pictured for entry in entries) == 32768
+    for chart in cone_charts(picture, "c"):
+        assert chart.svg.count("h.01") == drawn
+
+
+def test_the_reserved_rows_have_their_colour_and_the_largest_group_is_quiet() -> None:
+    assert group_classes(make_picture()) == ["g0", "g1", "g2"]
+    renamed = replace(make_picture(), group_names=("a", "b", "Reserved"))
+    assert group_classes(renamed) == ["g0", "g2", "g1"]
+
+
+def test_wedge_of_a_known_cone() -> None:
+    points = [(math.cos(0.5 + t), math.sin(0.5 + t)) for t in (-0.2, -0.1, 0.0, 0.1, 0.2)]
+    found = wedge(points)
+    assert found is not None
+    assert found == pytest.approx((0.5, 0.2))
+    assert wedge([(1.0, 0.0), (-1.0, 0.1), (0.0, 1.0), (0.0, -1.0)]) is None
+    assert wedge([(0.0, 0.0)]) is None
+
+
+def test_the_cone_is_shaded_only_where_there_is_one() -> None:
+    raw, centered = cone_charts(make_picture(shift=5.0), "c")
+    assert 'class="cone"' in raw.svg
+    assert "95 %" in raw.caption
+    assert 'class="cone"' not in centered.svg
+    assert "No cone" in centered.caption
+
+
+def test_raw_rows_point_to_the_right_whatever_the_sign_of_the_direction() -> None:
+    left, right = (cone_charts(make_picture(shift=shift), "c")[0].svg for shift in (-5.0, 5.0))
+    at = [re.search(r'class="origin" d="M([\d.]+)', svg) for svg in (left, right)]
+    assert all(match is not None and float(match.group(1)) < 80 for match in at)
+
+
+def test_bins_show_their_values_and_mark_the_reserved() -> None:
+    cosine = bin_charts(make_groups(), "b")[0]
+    assert cosine.svg.count('class="band"') == 1
+    assert cosine.svg.count("dots bin reserved") == 1
+    assert cosine.svg.count('class="line bins"') == 2  # the bin without a reading breaks the line
+    assert "0.450" in cosine.caption
+    assert "ids 5\u202f000 to 5\u202f999: 0.450" in cosine.svg
+
+
+def test_bins_without_reserved_rows_have_no_such_panel() -> None:
+    groups = make_groups()
+    plain = Groups(1000, "", None, tuple(replace(group, cosine_to_reserved=None) for group in groups.bins))
+    assert [chart.title for chart in bin_charts(plain, "b")] == ["Cosine within the bin", "Norm"]
+    assert bin_charts(Groups(1000, "", None, ()), "b") == []
+
+
+def test_spectrum_leaves_out_rounding_and_says_so() -> None:
+    chart = spectrum_chart(Spectrum((4.0, 1.0, 1e-14, 0.0), (1.0, 0.9, 0.0, -1e-18), (1.0, 0.9, 0.8, 0.7)), "s")
+    assert chart is not None
+    assert "Not drawn: 4 values" in chart.caption
+    assert "4 times" in chart.caption
+    assert spectrum_chart(Spectrum((), (), ()), "s") is None
+    assert spectrum_chart(Spectrum((1.0,), (1.0,), (1.0,)), "s") is None
+
+
+def test_bars_show_density_so_that_a_wide_bin_does_not_look_full() -> None:
+    chart = norms_chart(Norms(0.0, 1.0, 8.0, (0.0, 4.0, 5.0, 6.0, 8.0), (100, 100, 100, 0)), "n")
+    assert chart is not None
+    path = re.search(r'class="bars" d="([^"]+)"', chart.svg)
+    assert path is not None
+    bottom_to_top = [(float(a), float(b)) for a, b in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", path.group(1))]
+    heights = [bottom - top for bottom, top in bottom_to_top]
+    assert len(heights) == 3
+    assert heights[1] == pytest.approx(4 * heights[0], rel=0.02)
+
+
+def test_norms_that_are_all_equal_have_no_histogram() -> None:
+    assert norms_chart(Norms(1.0, 1.0, 1.0, (1.0, 1.0), (5,)), "n") is None
+    assert norms_chart(Norms(0.0, 0.0, 0.0, (), ()), "n") is None
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(3, 8))
+def test_linear_ticks_are_few_sorted_and_inside(low: float, width: float, most: int) -> None:
+    ticks = Axis(low, low + width, 0.0, 100.0).ticks(most)
+    assert ticks == sorted(set(ticks))
+    assert len(ticks) <= most + 1
+    slack = 1e-6 * width
+    assert all(low - slack <= tick <= low + width + slack for tick in ticks)
+
+
+@given(st.floats(1e-9, 1e6), st.floats(1.5, 1e12))
+def test_log_ticks_are_inside(low: float, factor: float) -> None:
+    ticks = Axis(low, low * factor, 0.0, 100.0, is_log=True).ticks(5)
+    assert all(0.99 * low <= tick <= 1.01 * low * factor for tick in ticks)

@@ -1,0 +1,124 @@
+"""Words and numbers: nothing hidden gets through, and no number claims a limit it missed."""
+
+import math
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uncone.report.text import better, count, number, shortened, span, title, typeset, visible
+
+HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+BIDI = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+anything = st.text(st.characters(codec=None, categories=None))
+values = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12)
+
+
+@given(anything)
+def test_visible_leaves_nothing_hidden(text: str) -> None:
+    shown = visible(text)
+    assert not BIDI & set(shown)
+    assert not [c for c in shown if unicodedata.category(c) in HIDDEN]
+    assert visible(shown) == shown
+    shown.encode("utf-8")
+
+
+@given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E)))
+def test_visible_keeps_printable_ascii(text: str) -> None:
+    assert visible(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb\tc\r\0", "a\\nb\\tc\\r\\0"),
+        ("\x1b[31m\x7f\x85", "\\x1b[31m\\x7f\\x85"),
+        ("\u202eevil\u2069", "\\u202eevil\\u2069"),
+        ("a\u200bb\ufeff\u00ad", "a\\u200bb\\ufeff\\xad"),
+        ("\ud800 \ue000 \u2028 \ufffe", "\\ud800 \\ue000 \\u2028 \\ufffe"),
+        ("\U000e0041\U000e0100\ufe0f\u3164", "\\U000e0041\\U000e0100\\ufe0f\\u3164"),
+        ("Ġthe ▁é שלום 你好 🙂", "Ġthe ▁é שלום 你好 🙂"),
+    ],
+)
+def test_visible_escapes(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_shortened_says_that_something_was_left_out() -> None:
+    assert shortened("a" * 40) == "a" * 40
+    assert shortened("a" * 41) == "a" * 39 + "…"
+    assert len(shortened("\u202e" * 1000)) == 40
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0"), (-0.0, "0"), (1.0, "1"), (-1.0, "-1"), (0.0181, "0.0181"), (0.5, "0.500"), (-0.046, "-0.0460"),
+        (272.7, "273"), (9.996, "10.0"), (99.96, "100"), (1234.56, "1\u202f235"), (30522.0, "30\u202f522"),
+        (0.000123, "1.23e-4"), (1.5e9, "1.50e9"), (0.9996, "0.9996"), (1.0004, "1.0004"), (-0.99999, "-0.99999"),
+        (0.99999999, "<1"), (1.00000001, ">1"), (-0.99999999, ">-1"),
+        (math.nan, "nan"), (math.inf, "inf"),
+    ],
+)  # fmt: skip
+def test_number_by_hand(value: float, shown: str) -> None:
+    assert number(value) == shown
+
+
+def test_number_stays_off_the_limits_of_its_range() -> None:
+    assert number(383.7, limits=(1, 384)) == "383.7"
+    assert number(383.9999999, limits=(1, 384)) == "<384"
+    assert number(384.0, limits=(1, 384)) == "384"
+    assert number(1234.9999999, limits=(None, 1235), separator=",") == "<1,235"
+
+
+@given(values, values, values)
+def test_number_never_reaches_a_limit_it_missed(value: float, low: float, high: float) -> None:
+    shown = number(value, limits=(low, high), separator="")
+    for limit in (low, high, 1.0, -1.0):
+        if value != limit and not shown.startswith(("<", ">")):
+            assert (float(shown) < limit) == (value < limit)
+
+
+@given(values)
+def test_number_is_near_its_value(value: float) -> None:
+    shown = number(value, separator="")
+    if shown.startswith(("<", ">")):
+        assert math.isclose(value, float(shown[1:]), rel_tol=1e-5)
+        assert (value < float(shown[1:])) == shown.startswith("<")
+    else:
+        assert math.isclose(value, float(shown), rel_tol=0.005)
+    assert len(shown) <= 12
+
+
+@given(st.integers())
+def test_count_keeps_every_digit(value: int) -> None:
+    assert int(count(value).replace("\u202f", "")) == value
+
+
+def test_typeset() -> None:
+    assert typeset("-0.046") == "\u22120.046"
+    assert typeset("-1.23e-4") == "\u22121.23\u202f×\u202f10⁻⁴"
+    assert typeset("1e-10") == "10⁻¹⁰"
+    assert typeset("<1") == "<1"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("mean_cosine", "Mean cosine"), ("isoscore", "IsoScore"), ("isoscore_debiased", "IsoScore, debiased"), ("raw", "Raw"),
+        ("stable_rank_centered", "Stable rank, centred"), ("persistent_entropy_nats", "Persistent entropy (nats)"), ("", ""),
+        ("A cause in words", "A cause in words"), ("a\nb", "A\\nb"), ("_raw", "Raw"),
+    ],
+)  # fmt: skip
+def test_title(name: str, shown: str) -> None:
+    assert title(name) == shown
+
+
+def test_span_and_better_in_words() -> None:
+    assert span((0.0, 1.0)) == "0 to 1"
+    assert span((None, None)) == "unbounded"
+    assert span((0.0, None)) == "at least 0"
+    assert span((None, -1.0)) == "at most \u22121"
+    assert better("higher") == "higher is better"
+    assert better("neither") == "neither end is better"

@@ -1,0 +1,276 @@
+"""Moments against float64 sums, and what merging, cutting and saving must keep."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uncone import InputError, Moments, UndefinedMeasure, measure
+from uncone.workers import symmetric_product
+from uncone.rows import GRID
+
+from .matrices import gaussian
+
+Tensor = torch.Tensor
+SUMS = ("first", "second", "unit_first", "unit_square", "unit_second")
+SCALARS = ("n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square", "norm_sum", "norm_square_sum")
+
+
+def _slow(x: Tensor, w: Tensor) -> dict[str, Tensor]:
+    """The sums about the origin, row by row in float64, from their definitions."""
+    d = x.shape[1]
+    sums = {"sum": torch.zeros(d), "gram": torch.zeros(d, d), "unit_first": torch.zeros(d), "unit_square": torch.zeros(d), "unit_second": torch.zeros(d, d)}
+    sums = {name: value.double() for name, value in sums.items()}
+    for row, weight in zip(x.double(), w.double(), strict=True):
+        norm = row.square().sum().sqrt()
+        unit = row / norm if norm > 0 else row * 0
+        sums["sum"] += weight * row
+        sums["gram"] += weight * torch.outer(row, row)
+        sums["unit_first"] += weight * unit
+        sums["unit_square"] += weight**2 * unit**2
+        sums["unit_second"] += weight * torch.outer(unit, unit)
+    return sums
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12), (torch.bfloat16, 1e-6)])
+def test_sums_are_those_of_their_definition(dtype: torch.dtype, tolerance: float, weighted: bool) -> None:
+    x = gaussian(300, 7, dtype=dtype) * 3 + 2
+    x[5] = 0
+    w = torch.rand(300, dtype=torch.float64) if weighted else torch.ones(300, dtype=torch.float64)
+    m = Moments.of(x, w if weighted else None, unit_second=True)
+    slow = _slow(x, w)
+    gram = m.second_moment() * m.weight
+    for mine, expected in [(m.mean() * m.weight, slow["sum"]), (gram, slow["gram"])] + [
+        (getattr(m, name), slow[name]) for name in ("unit_first", "unit_square", "unit_second")
+    ]:
+        assert torch.allclose(mine, expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
+    norms = x.double().norm(dim=1)
+    assert (m.n, m.zero_rows) == (300, 1)
+    assert m.norm_sum == pytest.approx(float(w @ norms), rel=tolerance)
+    assert m.norm_square_sum == pytest.approx(float(w @ norms**2), rel=tolerance)
+    assert (m.norm_min, m.norm_max) == pytest.approx((0.0, float(norms.max())), rel=tolerance)
+    assert m.unit_weight == pytest.approx(float(w.sum() - w[5]))
+
+
+def test_covariance_and_spectra_agree_with_numpy() -> None:
+    x = gaussian(500, 6, dtype=torch.float64) @ torch.diag(torch.tensor([5.0, 3, 2, 1, 0.5, 0.1], dtype=torch.float64)) + 7
+    m = Moments.of(x)
+    assert np.allclose(m.covariance().numpy(), np.cov(x.numpy().T), rtol=1e-12)
+    assert np.allclose(m.second_moment().numpy(), x.numpy().T @ x.numpy() / 500, rtol=1e-12)
+    for centered in (False, True):
+        y = (x - x.mean(0)).numpy() if centered else x.numpy()
+        expected = np.linalg.svd(y, compute_uv=False) ** 2 / (499 if centered else 500)
+        assert np.allclose(m.spectrum(centered=centered).numpy(), expected, rtol=1e-10)
+        v = m.directions(centered=centered)
+        matrix = m.covariance() if centered else m.second_moment()
+        assert torch.allclose(matrix @ v, v * m.spectrum(centered=centered), atol=1e-10)
+
+
+def test_weights_of_whole_numbers_repeat_rows() -> None:
+    x, counts = gaussian(40, 5, dtype=torch.float64), torch.randint(1, 5, (40,))
+    weighted, repeated = Moments.of(x, counts), Moments.of(x.repeat_interleave(counts, 0))
+    assert torch.allclose(weighted.mean(), repeated.mean())
+    assert torch.allclose(weighted.second_moment(), repeated.second_moment())
+    assert torch.allclose(weighted.unit_first, repeated.unit_first)
+
+
+def test_a_large_common_direction_costs_no_digits() -> None:
+    spread = gaussian(20000, 8)
+    x = spread + 3000
+    expected = torch.cov(x.double().T)
+    assert torch.allclose(Moments.of(x).covariance(), expected, atol=2e-6)
+
+
+@given(st.integers(1, 400), st.integers(1, 8), st.integers(0, 10**6), st.data())
+def test_merge_is_the_whole(n: int, d: int, seed: int, data: st.DataObject) -> None:
+    x = gaussian(n, d, seed=seed, dtype=torch.float64) + 3
+    cut = data.draw(st.integers(0, n))
+    whole = Moments.of(x, unit_second=True)
+    parts = [_maybe_empty(x[:cut], d), _maybe_empty(x[cut:], d)]
+    for merged in (parts[0].merge(parts[1]), parts[1].merge(parts[0])):
+        _assert_same(merged, whole, 1e-12)
+
+
+@given(st.integers(0, 10**6), st.lists(st.integers(1, 120), min_size=2, max_size=5))
+def test_merge_is_associative(seed: int, sizes: list[int]) -> None:
+    parts = [Moments.of(gaussian(size, 4, seed=seed + i, dtype=torch.float64) + i, unit_second=True) for i, size in enumerate(sizes)]
+    left, right = parts[0], parts[-1]
+    for part in parts[1:]:
+        left = left.merge(part)
+    for part in reversed(parts[:-1]):
+        right = part.merge(right)
+    _assert_same(left, right, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_any_cut_agrees(dtype: torch.dtype) -> None:
+    x = gaussian(3 * GRID + 11, 6, dtype=dtype) + 1
+    whole = Moments.of(x, unit_second=True)
+    for size in (1000, 5000, GRID + 1):
+        parts = Moments(6, unit_second=True)
+        for block in x.split(size):
+            parts.update(block)
+        _assert_same(parts, whole, 1e-6 if dtype == torch.float32 else 1e-12)
+
+
+def test_shards_cut_on_the_grid_give_the_same_bytes() -> None:
+    x = gaussian(5 * GRID + 100, 9) + 2
+    whole = Moments.of(x, unit_second=True)
+    shift = whole.shift
+    cells = [Moments.of(cell, unit_second=True, shift=shift) for cell in x.split(GRID)]
+    merged = cells[0]
+    for cell in cells[1:]:
+        merged = merged.merge(cell)
+    for name in SUMS:
+        assert torch.equal(getattr(merged, name), getattr(whole, name)), name
+    for name in SCALARS:
+        assert getattr(merged, name) == getattr(whole, name), name
+
+
+@pytest.mark.parametrize("d", [7, 130, 384, 700])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_threads_and_alignment_change_no_byte(d: int, weighted: bool) -> None:
+    x, w = gaussian(GRID + 500, d) + 2, torch.rand(GRID + 500) if weighted else None
+    shifted = torch.empty(x.numel() + 3)[3:].view(x.shape).copy_(x)  # 12 bytes off a cache line
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        try:
+            found += [Moments.of(x, w, unit_second=True), Moments.of(shifted, w, unit_second=True)]
+        finally:
+            torch.set_num_threads(before)
+    for again in found[1:]:
+        assert all(torch.equal(getattr(again, name), getattr(found[0], name)) for name in SUMS)
+        assert all(getattr(again, name) == getattr(found[0], name) for name in SCALARS)
+
+
+def test_the_number_of_threads_stays_as_it_was() -> None:
+    import threading
+
+    before = torch.get_num_threads()
+    Moments.of(gaussian(GRID, 400))
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert (torch.get_num_threads(), seen) == (before, [before])
+
+
+@pytest.mark.parametrize("kind", ["whole", "first order", "unit second", "empty"])
+def test_saved_moments_come_back_with_the_same_bytes(tmp_path: Path, kind: str) -> None:
+    m = Moments(5) if kind == "empty" else Moments.of(gaussian(99, 5), second=kind != "first order", unit_second=kind == "unit second")
+    m.save(tmp_path / "m.safetensors")
+    back = Moments.load(tmp_path / "m.safetensors")
+    for name in ("shift", *SUMS):
+        mine, other = getattr(m, name), getattr(back, name)
+        assert (mine is None) == (other is None)
+        assert mine is None or torch.equal(mine, other)
+    assert all(getattr(m, name) == getattr(back, name) for name in (*SCALARS, "norm_min", "norm_max", "epsilon"))
+    if m.n:
+        assert float(measure.mean_cosine(back)) == float(measure.mean_cosine(m))
+        assert torch.equal(back.merge(m).mean(), m.merge(back).mean())
+
+
+def test_updates_after_a_reading_count() -> None:
+    x = gaussian(60, 4, dtype=torch.float64)
+    m = Moments.of(x[:30])
+    before = m.spectrum(centered=True)
+    m.update(x[30:])
+    assert not torch.equal(m.spectrum(centered=True), before)
+    assert torch.allclose(m.spectrum(centered=True), Moments.of(x).spectrum(centered=True))
+
+
+@pytest.mark.parametrize("scale", [1e-42, 1e-25, 1e18, 1e30])
+def test_lengths_that_float32_cannot_square(scale: float) -> None:
+    x = (gaussian(50, 4, dtype=torch.float64) + 1) * scale
+    x32 = x.float()
+    unit = torch.nn.functional.normalize(x32.double(), dim=1, eps=1e-300)
+    m = Moments.of(x32)
+    assert m.zero_rows == 0
+    assert torch.allclose(m.unit_first, unit.sum(0), rtol=1e-6)
+
+
+def test_inputs_are_not_modified() -> None:
+    x = gaussian(100, 3)
+    before = x.clone()
+    Moments.of(x, torch.rand(100), unit_second=True)
+    assert torch.equal(x, before)
+
+
+@given(st.integers(1, 40), st.integers(1, 450))
+def test_the_symmetric_product_is_the_product(n: int, d: int) -> None:
+    y = gaussian(n, d, seed=d, dtype=torch.float64)
+    out = torch.full((d, d), torch.nan, dtype=torch.float64)
+    assert torch.allclose(symmetric_product(y, out), y.T @ y, atol=1e-12)
+    assert torch.equal(out, out.T)
+
+
+class TestMessages:
+    def test_rows_that_are_not_finite_are_counted_and_named(self) -> None:
+        x = gaussian(GRID + 20, 3)
+        for i in (2, 9, 11, 500, 600, GRID + 1):
+            x[i, 0] = float("nan")
+        with pytest.raises(InputError, match=r"got 6 rows of 8212 with NaN or inf in tensor \(rows 2, 9, 11, 500, 600, \.\.\.\).*--skip-nonfinite"):
+            Moments.of(x)
+
+    def test_one_infinite_row(self) -> None:
+        x = gaussian(20, 3)
+        x[7, 2] = float("inf")
+        with pytest.raises(InputError, match=r"got 1 row of 20 .* \(row 7\)"):
+            Moments.of(x, second=False)
+
+    def test_numbers_beyond_float64_squares(self) -> None:
+        with pytest.raises(InputError, match="expected numbers below 1e\\+140, got 1e\\+200: scale the rows"):
+            Moments.of(torch.full((3, 2), 1e200, dtype=torch.float64))
+
+    @pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 0.0], [float("nan"), 1.0]])
+    def test_bad_weights(self, weights: list[float]) -> None:
+        with pytest.raises(InputError, match="expected finite weights from 0 up with a positive sum"):
+            Moments.of(gaussian(2, 3), weights)
+
+    def test_weights_of_another_length(self) -> None:
+        with pytest.raises(InputError, match=r"expected weights of shape \(4,\), got \(3,\)"):
+            Moments.of(gaussian(4, 3), torch.ones(3))
+
+    def test_another_width(self) -> None:
+        with pytest.raises(InputError, match=r"expected a block of shape \(n, 3\), got \(4, 2\)"):
+            Moments(3).update(gaussian(4, 2))
+        with pytest.raises(InputError, match="expected moments of 3 features with the same sums, got 2"):
+            Moments(3).merge(Moments(2))
+        with pytest.raises(InputError, match=r"expected a shift of shape \(3,\)"):
+            Moments(3, shift=torch.zeros(2))
+
+    def test_first_order_moments_have_no_spectrum(self) -> None:
+        with pytest.raises(InputError, match="made with second=False"):
+            Moments.of(gaussian(9, 3), second=False).spectrum(centered=True)
+
+    def test_nothing_in_them(self) -> None:
+        with pytest.raises(UndefinedMeasure, match="expected at least 1 rows"):
+            Moments(3).mean()
+
+    def test_not_a_file_of_moments(self, tmp_path: Path) -> None:
+        from safetensors.torch import save_file
+
+        (tmp_path / "a").write_bytes(b"nonsense")
+        save_file({"first": torch.ones(2)}, tmp_path / "b")
+        for name in ("a", "b", "c"):
+            with pytest.raises(InputError, match=r"expected moments.*write it with Moments\.save"):
+                Moments.load(tmp_path / name)
+
+
+def _maybe_empty(x: Tensor, d: int) -> Moments:
+    return Moments.of(x, unit_second=True) if len(x) else Moments(d, unit_second=True)
+
+
+def _assert_same(a: Moments, b: Moments, tolerance: float) -> None:
+    for mine, other in [(a.mean(), b.mean()), (a.second_moment(), b.second_moment())] + [
+        (getattr(a, name), getattr(b, name)) for name in ("unit_first", "unit_square", "unit_second")
+    ]:
+        assert torch.allclose(mine, other, rtol=tolerance, atol=tolerance * max(1e-30, float(other.abs().max())))
+    for name in SCALARS:
+        assert getattr(a, name) == pytest.approx(getattr(b, name), rel=tolerance)
+    assert (a.norm_min, a.norm_max) == (b.norm_min, b.norm_max)
