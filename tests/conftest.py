@@ -6,7 +6,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("uncone", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile(
+    "uncone", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
 settings.load_profile("uncone")
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uncone import InputError, Moments, UndefinedMeasure, measure
-from uncone.workers import symmetric_product
+from uncone.moments.workers import symmetric_product
 from uncone.rows import GRID
 
 from .matrices import gaussian
@@ -22,7 +22,13 @@ SCALARS = ("n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_wei
 def _slow(x: Tensor, w: Tensor) -> dict[str, Tensor]:
     """The sums about the origin, row by row in float64, from their definitions."""
     d = x.shape[1]
-    sums = {"sum": torch.zeros(d), "gram": torch.zeros(d, d), "unit_first": torch.zeros(d), "unit_square": torch.zeros(d), "unit_second": torch.zeros(d, d)}
+    sums = {
+        "sum": torch.zeros(d),
+        "gram": torch.zeros(d, d),
+        "unit_first": torch.zeros(d),
+        "unit_square": torch.zeros(d),
+        "unit_second": torch.zeros(d, d),
+    }
     sums = {name: value.double() for name, value in sums.items()}
     for row, weight in zip(x.double(), w.double(), strict=True):
         norm = row.square().sum().sqrt()
@@ -97,7 +103,9 @@ def test_merge_is_the_whole(n: int, d: int, seed: int, data: st.DataObject) -> N
 
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 120), min_size=2, max_size=5))
 def test_merge_is_associative(seed: int, sizes: list[int]) -> None:
-    parts = [Moments.of(gaussian(size, 4, seed=seed + i, dtype=torch.float64) + i, unit_second=True) for i, size in enumerate(sizes)]
+    parts = [
+        Moments.of(gaussian(size, 4, seed=seed + i, dtype=torch.float64) + i, unit_second=True) for i, size in enumerate(sizes)
+    ]
     left, right = parts[0], parts[-1]
     for part in parts[1:]:
         left = left.merge(part)
@@ -162,7 +170,11 @@ def test_the_number_of_threads_stays_as_it_was() -> None:
 
 @pytest.mark.parametrize("kind", ["whole", "first order", "unit second", "empty"])
 def test_saved_moments_come_back_with_the_same_bytes(tmp_path: Path, kind: str) -> None:
-    m = Moments(5) if kind == "empty" else Moments.of(gaussian(99, 5), second=kind != "first order", unit_second=kind == "unit second")
+    m = (
+        Moments(5)
+        if kind == "empty"
+        else Moments.of(gaussian(99, 5), second=kind != "first order", unit_second=kind == "unit second")
+    )
     m.save(tmp_path / "m.safetensors")
     back = Moments.load(tmp_path / "m.safetensors")
     for name in ("shift", *SUMS):
@@ -214,7 +226,10 @@ class TestMessages:
         x = gaussian(GRID + 20, 3)
         for i in (2, 9, 11, 500, 600, GRID + 1):
             x[i, 0] = float("nan")
-        with pytest.raises(InputError, match=r"got 6 rows of 8212 with NaN or inf in tensor \(rows 2, 9, 11, 500, 600, \.\.\.\).*--skip-nonfinite"):
+        with pytest.raises(
+            InputError,
+            match=r"got 6 rows of 8212 with NaN or inf in tensor \(rows 2, 9, 11, 500, 600, \.\.\.\).*--skip-nonfinite",
+        ):
             Moments.of(x)
 
     def test_one_infinite_row(self) -> None:

@@ -34,7 +34,23 @@ _WHERE = {
     "report": "uncone.report",
 }
 
-__all__ = ["__version__", *sorted(_WHERE)]
+__all__ = [
+    "Diagnosis",
+    "Finding",
+    "InputError",
+    "Measurement",
+    "Moments",
+    "Rows",
+    "Subject",
+    "UnconeError",
+    "UndefinedMeasure",
+    "UnsupportedModel",
+    "__version__",
+    "diagnose",
+    "measure",
+    "open_rows",
+    "report",
+]
 
 
 def __getattr__(name: str) -> Any:

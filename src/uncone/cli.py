@@ -32,7 +32,9 @@ def diagnose(
     json: Annotated[Path | None, Parameter(help="Write the whole diagnosis to this file, for machines.")] = None,
     html: Annotated[Path | None, Parameter(help="Write a report with pictures to this file, for people.")] = None,
     device: Annotated[str, Parameter(help="Where products are computed, a torch device such as cuda.")] = "cpu",
-    skip_nonfinite: Annotated[bool, Parameter(negative="", help="Leave out rows with NaN or inf instead of refusing them.")] = False,
+    skip_nonfinite: Annotated[
+        bool, Parameter(negative="", help="Leave out rows with NaN or inf instead of refusing them.")
+    ] = False,
 ) -> None:
     """Say how degenerate a token table and an output head are, why, and what to do next.
 
@@ -64,7 +66,9 @@ def report(
     diagnosis: Path,
     /,
     *,
-    html: Annotated[Path | None, Parameter(help="Write the report with pictures to this file; without it, print to the terminal.")] = None,
+    html: Annotated[
+        Path | None, Parameter(help="Write the report with pictures to this file; without it, print to the terminal.")
+    ] = None,
 ) -> None:
     """Turn a saved diagnosis into a report again, without the model.
 
@@ -105,7 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _fail(message: str, debug: bool, status: int = 1) -> None:
     if debug:
-        raise  # noqa: PLE0704 - only called while an exception is handled
+        raise
     print(f"uncone: {_visible(message)}", file=sys.stderr)  # noqa: T201
     raise SystemExit(status)
 

@@ -4,7 +4,7 @@ The module is not called `diagnose`: importing it would then hide the function o
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -46,6 +46,12 @@ MEASURES: tuple[tuple[str, Measure], ...] = (
     ("gaussian_isotropy", measure.gaussian_isotropy),
     ("uniformity", measure.uniformity),
 )
+OF_A_HEAD = tuple(
+    (name, function)
+    for name, function in MEASURES
+    if name not in ("mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw")
+)
+"""A head is read with its mean removed: there is no shift, and what is raw and what is centred is the same."""
 OF_THE_GAUGE: tuple[tuple[str, Measure], ...] = (
     ("mean_cosine", measure.mean_cosine),
     ("mean_shift", measure.mean_shift),
@@ -57,9 +63,7 @@ OF_THE_GAUGE: tuple[tuple[str, Measure], ...] = (
 MOST_BINS = 200
 
 
-def diagnose(
-    spec: Any, *, skip_nonfinite: bool = False, device: str = "cpu", progress: Progress | None = None
-) -> Diagnosis:
+def diagnose(spec: Any, *, skip_nonfinite: bool = False, device: str = "cpu", progress: Progress | None = None) -> Diagnosis:
     """Say how degenerate the rows of `spec` are, why, and what to do next.
 
     Args:
@@ -106,17 +110,20 @@ class _Examination:
 
     def run(self) -> Subject:
         """Read the rows twice (a head four times: raw, then centred), and draw the conclusions."""
-        raw, without_effect, rows = None, (), self._rows
+        raw, rows = None, self._rows
+        without_effect: tuple[Measurement, ...] = ()
         if self._head:
             raw = Moments.of(rows, device=self._device, progress=self._tick("summing the raw rows"))
             without_effect = (*_read_all(OF_THE_GAUGE, raw), self._partition(rows, raw))
             rows = CenteredRows(rows, raw.mean())
         sums = self._sum(rows)
         measurements = (
-            *_read_all(MEASURES, sums.moments),
+            *_read_all(OF_A_HEAD if self._head else MEASURES, sums.moments),
             self._partition(rows, sums.moments),
             _read("norm_id_correlation", lambda m: sums.norms.id_correlation(m.d), sums.moments),
         )
+        if self._head:
+            measurements = tuple(replace(m, centered=True) for m in measurements)
         groups, raw = _groups(sums), raw or sums.moments
         return Subject(
             name=self._name, source=rows.name, n=rows.shape[0], d=rows.shape[1], dtype=rows.dtype,
@@ -159,7 +166,9 @@ class _Examination:
 
     def _partition(self, rows: Rows, moments: Moments) -> Measurement:
         tick = self._tick("partition function")
-        return _read("partition_isotropy", lambda m: measure.partition_isotropy(rows, m, device=self._device, progress=tick), moments)
+        return _read(
+            "partition_isotropy", lambda m: measure.partition_isotropy(rows, m, device=self._device, progress=tick), moments
+        )
 
     def _tick(self, what: str) -> Callable[[int], None]:
         progress, total = self._progress, self._rows.shape[0]
@@ -229,4 +238,6 @@ def _check_device(device: str) -> None:
         torch.zeros(1, dtype=torch.float64, device=device)
     except (RuntimeError, TypeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"expected a device that torch can compute on in float64, got {device!r} ({reason}): use cpu or cuda") from error
+        raise InputError(
+            f"expected a device that torch can compute on in float64, got {device!r} ({reason}): use cpu or cuda"
+        ) from error

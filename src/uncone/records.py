@@ -11,7 +11,6 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -134,12 +133,16 @@ class Picture:
     def __post_init__(self) -> None:
         count = len(self.ids)
         if len(self.labels) != count or len(self.groups) != count:
-            raise InputError(f"expected {count} labels and groups in the picture, got {len(self.labels)} and {len(self.groups)}")
+            raise InputError(
+                f"expected {count} labels and groups in the picture, got {len(self.labels)} and {len(self.groups)}"
+            )
         if any(not 0 <= group < len(self.group_names) for group in self.groups):
             raise InputError(f"expected groups below {len(self.group_names)} in the picture, got {max(self.groups)}")
         for name in ("raw", "centered"):
             if len(_decode(getattr(self, name), name)) != 6 * count:
-                raise InputError(f"expected {count} rows of three int16 in the picture's {name!r} coordinates, got another length")
+                raise InputError(
+                    f"expected {count} rows of three int16 in the picture's {name!r} coordinates, got another length"
+                )
 
     def coordinates(self, *, centered: bool) -> list[tuple[float, float, float]]:
         """The coordinates as floats, one (x, y, z) per row of `ids`."""
@@ -209,11 +212,15 @@ class Diagnosis:
         try:
             data = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"expected a diagnosis in JSON, got text that does not parse ({error}): write one with `uncone diagnose SPEC --json F`") from error
+            raise InputError(
+                f"expected a diagnosis in JSON, got text that does not parse ({error}): write one with `uncone diagnose SPEC --json F`"
+            ) from error
         schema = data.get("schema") if isinstance(data, dict) else None
         if schema != SCHEMA:
-            raise InputError(f"expected a diagnosis of schema {SCHEMA!r}, got {schema!r}: write it anew with `uncone diagnose SPEC --json F`")
-        return _build(cls, data, "diagnosis")
+            raise InputError(
+                f"expected a diagnosis of schema {SCHEMA!r}, got {schema!r}: write it anew with `uncone diagnose SPEC --json F`"
+            )
+        return _build_record(cls, data, "diagnosis")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Diagnosis":
@@ -221,9 +228,13 @@ class Diagnosis:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}: give a file written by `uncone diagnose SPEC --json F`") from error
+            raise InputError(
+                f"cannot read {path}: {error.strerror}: give a file written by `uncone diagnose SPEC --json F`"
+            ) from error
         except UnicodeDecodeError as error:
-            raise InputError(f"expected JSON in UTF-8, got {path} which is not: give a file written by `uncone diagnose SPEC --json F`") from error
+            raise InputError(
+                f"expected JSON in UTF-8, got {path} which is not: give a file written by `uncone diagnose SPEC --json F`"
+            ) from error
         return cls.from_json(text)
 
 
@@ -231,16 +242,13 @@ def _decode(text: str, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise InputError(f"expected base64 in the picture's {name!r}, got text that does not decode: the file was cut or edited") from error
+        raise InputError(
+            f"expected base64 in the picture's {name!r}, got text that does not decode: the file was cut or edited"
+        ) from error
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
 
 
 def _build(kind: Any, data: Any, where: str) -> Any:
@@ -265,6 +273,15 @@ def _build(kind: Any, data: Any, where: str) -> Any:
     if kind is int:
         return _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "an integer")
     return _expect(isinstance(data, kind), data, where, kind.__name__)
+
+
+_known: dict[type, dict[str, Any]] = {}
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    if cls not in _known:
+        _known[cls] = typing.get_type_hints(cls)
+    return _known[cls]
 
 
 def _build_record(cls: type[T], data: Any, where: str) -> T:

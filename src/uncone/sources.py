@@ -79,11 +79,17 @@ def _open_subjects(spec: Any) -> Subjects:
     if isinstance(spec, str | os.PathLike):
         path, part = _split(spec)
         if path.is_dir() and part is None:
-            return _open_model(path, str(spec))
+            return _open_model(path, _name(spec, path))
         if path.is_dir() and part in ("input", "head"):
-            return Subjects(str(spec), ((part, _open_part(path, part)),))
+            return Subjects(f"{_name(spec, path)}#{part}", ((part, _open_part(path, part)),))
     rows = _open(spec)
-    return Subjects(rows.name, (("rows", rows),))
+    return Subjects(Path(rows.name).name, (("rows", rows),))
+
+
+def _name(spec: str | os.PathLike[str], path: Path) -> str:
+    """What to call a model in a report that people share: as it was named, but never a whole path of their machine."""
+    text = os.fspath(spec).partition("#")[0]
+    return "/".join(path.resolve().parts[-2:]) if Path(text).exists() else text
 
 
 def _split(spec: str | os.PathLike[str]) -> tuple[Path, str | None]:
@@ -122,14 +128,20 @@ def _open_safetensors(path: Path, part: str | None) -> Rows:
     if len(found) == 1:
         return tensor_rows(source, entries, next(iter(found)))
     if not found:
-        raise InputError(f"expected a matrix of floats in {path}, got none among {len(entries)} tensors: there are no rows to read")
-    raise InputError(f"expected one matrix in {path}, got {len(found)}: say which with {path.name}#NAME; it holds {listing(found)}")
+        raise InputError(
+            f"expected a matrix of floats in {path}, got none among {len(entries)} tensors: there are no rows to read"
+        )
+    raise InputError(
+        f"expected one matrix in {path}, got {len(found)}: say which with {path.name}#NAME; it holds {listing(found)}"
+    )
 
 
 def _open_part(path: Path, part: str | None) -> Rows:
     files = open_model_files(path)
     if part is None:
-        raise InputError(f"expected one matrix of the model {path}, got the whole model: say {path}#input, {path}#head or {path}#TENSOR")
+        raise InputError(
+            f"expected one matrix of the model {path}, got the whole model: say {path}#input, {path}#head or {path}#TENSOR"
+        )
     if part not in ("input", "head"):
         return rows_of(files, part)
     places = find_places(files)
@@ -150,5 +162,7 @@ def _open_model(path: Path, name: str) -> Subjects:
     else:
         rows.append(("head", rows_of(files, places.head, with_tokens=True)))
     if places.tied:
-        notes.append("The output head is tied to the token table: one matrix, read as table and, with its mean removed, as head.")
+        notes.append(
+            "The output head is tied to the token table: one matrix, read as table and, with its mean removed, as head."
+        )
     return Subjects(name, tuple(rows), tuple(notes))

@@ -123,7 +123,9 @@ class TestPartition:
     def test_plain_and_logarithmic_sums_agree(self) -> None:
         x, directions = _drifted(500, 10), torch.eye(10, dtype=torch.float64)
         rows = uncone.open_rows(x)
-        for plain, logs in zip(log_partition(rows, directions, longest=1.0), log_partition(rows, directions, longest=1e3), strict=True):
+        for plain, logs in zip(
+            log_partition(rows, directions, longest=1.0), log_partition(rows, directions, longest=1e3), strict=True
+        ):
             assert torch.allclose(plain, logs, rtol=1e-12)
 
     @given(st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), min_size=1, max_size=9))
@@ -153,16 +155,18 @@ class TestPartition:
             measure.partition_isotropy(x)
 
 
+@pytest.fixture(scope="module")
+def table(minilm: Path) -> uncone.Rows:
+    return uncone.open_rows(f"{minilm}#input")
+
+
+@pytest.fixture(scope="module")
+def m(table: uncone.Rows) -> Moments:
+    return Moments.of(table, unit_second=True)
+
+
 class TestMiniLM:
     """A real model's token table, to the digits of independent readings."""
-
-    @pytest.fixture(scope="class")
-    def table(self, minilm: Path) -> uncone.Rows:
-        return uncone.open_rows(f"{minilm}#input")
-
-    @pytest.fixture(scope="class")
-    def m(self, table: uncone.Rows) -> Moments:
-        return Moments.of(table, unit_second=True)
 
     def test_the_headline(self, m: Moments) -> None:
         assert m.n == 30522
@@ -223,7 +227,9 @@ class TestGroups:
         found = measure.groups.cosine_between(Moments.of(x[:20]), Moments.of(x[10:]), shared=10)
         assert float(found) == pytest.approx(expected)
 
-    @pytest.mark.parametrize("token", ["[unused7]", "<unused12>", "<|reserved_special_token_3|>", "madeupword0001", "<|extra_5|>", "[PAD12]"])
+    @pytest.mark.parametrize(
+        "token", ["[unused7]", "<unused12>", "<|reserved_special_token_3|>", "madeupword0001", "<|extra_5|>", "[PAD12]"]
+    )
     def test_reserved_tokens_are_found(self, token: str) -> None:
         labels = ["the"] * 50 + [token] * 20 + ["unused", "[unused", None, "<|endoftext|>"]
         found = measure.reserved_rows(labels, len(labels))

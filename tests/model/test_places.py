@@ -56,7 +56,7 @@ def test_one_matrix_of_a_tied_language_model_is_table_and_head(plant, settings, 
 def test_a_bare_model_has_no_head(plant, architecture):
     places = find_places(open_model_files(plant(config(architecture), {"table": (V, D), "other": (D, V)})))
     assert (places.input, places.head, places.tied) == ("table", None, False)
-    assert places.why == f"{architecture} has no output head: this checkpoint holds the encoder only"
+    assert places.why == f"{architecture} has no output head: this checkpoint holds the model without one"
 
 
 @pytest.mark.usefixtures("no_transformers")

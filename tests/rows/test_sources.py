@@ -31,7 +31,11 @@ def test_safetensors_and_tensors_read_alike(tmp_path: Path, dtype: str, n: int) 
     x = gaussian(n, 5, dtype=DTYPES[dtype])
     save_file({"w": x, "bias": torch.ones(3), "ids": torch.ones(2, 2, dtype=torch.int64)}, tmp_path / "f.safetensors")
     expected = x.double() if dtype == "float64" else x.float()
-    for rows in (uncone.open_rows(tmp_path / "f.safetensors"), uncone.open_rows(f"{tmp_path}/f.safetensors#w"), uncone.open_rows(x)):
+    for rows in (
+        uncone.open_rows(tmp_path / "f.safetensors"),
+        uncone.open_rows(f"{tmp_path}/f.safetensors#w"),
+        uncone.open_rows(x),
+    ):
         assert (rows.shape, rows.dtype) == ((n, 5), dtype)
         assert torch.equal(_all(rows), expected)
         assert all(len(block) == GRID for block in list(rows.blocks())[:-1])
@@ -44,7 +48,9 @@ def test_npy_reads_every_order_and_dtype(tmp_path: Path, dtype: str, order: str)
     np.save(tmp_path / "x.npy", x)
     rows = uncone.open_rows(tmp_path / "x.npy")
     assert np.array_equal(_all(rows).numpy(), x)
-    assert torch.equal(rows.read(10, 12), torch.from_numpy(x[10:12].astype("f8" if "8" in str(dtype) or dtype == "float64" else "f4")))
+    assert torch.equal(
+        rows.read(10, 12), torch.from_numpy(x[10:12].astype("f8" if "8" in str(dtype) or dtype == "float64" else "f4"))
+    )
 
 
 def test_arrays_of_every_layout_are_read(tmp_path: Path) -> None:
@@ -158,7 +164,9 @@ class TestMessages:
     """Each says what was expected, what came and what to do."""
 
     def test_missing_file(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match=r"no file or folder '.*nothing\.npy', and no model of that name .* downloads nothing"):
+        with pytest.raises(
+            InputError, match=r"no file or folder '.*nothing\.npy', and no model of that name .* downloads nothing"
+        ):
             uncone.open_rows(tmp_path / "nothing.npy")
 
     def test_another_kind(self, tmp_path: Path) -> None:
@@ -173,7 +181,9 @@ class TestMessages:
 
     def test_several_matrices_are_listed(self, tmp_path: Path) -> None:
         save_file({"a": torch.ones(2, 2), "b": torch.ones(2, 2), "c": torch.ones(2)}, tmp_path / "f.safetensors")
-        with pytest.raises(InputError, match=r"expected one matrix .* got 2: say which with f\.safetensors#NAME; it holds 'a', 'b'"):
+        with pytest.raises(
+            InputError, match=r"expected one matrix .* got 2: say which with f\.safetensors#NAME; it holds 'a', 'b'"
+        ):
             uncone.open_rows(tmp_path / "f.safetensors")
 
     def test_no_matrix(self, tmp_path: Path) -> None:
@@ -199,19 +209,21 @@ class TestMessages:
         np.save(tmp_path / "x.npy", np.ones((2, 2), dtype="i4"))
         save_file({"w": torch.ones(2, 2, dtype=torch.int8)}, tmp_path / "f.safetensors")
         for spec in (tmp_path / "x.npy", np.ones((2, 2), dtype="i8"), torch.ones(2, 2).long(), f"{tmp_path}/f.safetensors#w"):
-            with pytest.raises(InputError, match="expected .* of float64, float32, float16 or bfloat16, got"):
+            with pytest.raises(InputError, match=r"expected .* of float64, float32, float16 or bfloat16, got"):
                 uncone.open_rows(spec)
 
     def test_pickled_arrays_are_never_loaded(self, tmp_path: Path) -> None:
         np.save(tmp_path / "x.npy", np.array([[{"a": 1}]], dtype=object), allow_pickle=True)
-        with pytest.raises(InputError, match="got pickled objects in .* they are never loaded"):
+        with pytest.raises(InputError, match=r"got pickled objects in .* they are never loaded"):
             uncone.open_rows(tmp_path / "x.npy")
 
     def test_truncated_npy(self, tmp_path: Path) -> None:
         np.save(tmp_path / "x.npy", gaussian(100, 4).numpy())
         content = (tmp_path / "x.npy").read_bytes()
         (tmp_path / "x.npy").write_bytes(content[:-1])
-        with pytest.raises(InputError, match=r"expected 1728 bytes for shape \(100, 4\) of float32 .* got 1727: the file was cut"):
+        with pytest.raises(
+            InputError, match=r"expected 1728 bytes for shape \(100, 4\) of float32 .* got 1727: the file was cut"
+        ):
             uncone.open_rows(tmp_path / "x.npy")
 
     def test_no_npy(self, tmp_path: Path) -> None:
@@ -230,7 +242,7 @@ class TestMessages:
             uncone.open_rows(f"{tmp_path}/f.safetensors#")
 
     def test_no_spec_at_all(self) -> None:
-        with pytest.raises(InputError, match="expected Rows, a tensor or an array .* got int"):
+        with pytest.raises(InputError, match=r"expected Rows, a tensor or an array .* got int"):
             uncone.open_rows(3)
 
     def test_only_rows_that_are_not_finite(self) -> None:

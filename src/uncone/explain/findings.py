@@ -63,7 +63,9 @@ def _drift(values: Mapping[str, Measurement]) -> list[Finding]:
         shift = values["mean_shift"]
         evidence.append(f"the mean row is {float(shift):.0%} as long as an average row (isotropic: {_number(shift.reference)})")
     if "partition_isotropy" in values:
-        evidence.append(f"I(W) over both signs is {float(values['partition_isotropy']):.3g} (isotropic: {_number(values['partition_isotropy'].reference)})")
+        evidence.append(
+            f"I(W) over both signs is {float(values['partition_isotropy']):.3g} (isotropic: {_number(values['partition_isotropy'].reference)})"
+        )
     level: Level = "severe" if float(cosine) >= SEVERE_DRIFT else "warning"
     return [
         Finding(
@@ -81,9 +83,13 @@ def _rogue(values: Mapping[str, Measurement]) -> list[Finding]:
     evidence = []
     cosine, rogue, dominant = values.get("mean_cosine"), values.get("rogue_dimensions"), values.get("dominant_dimension")
     if cosine is not None and rogue is not None and float(cosine) >= ROGUE_COSINE and float(rogue) >= ROGUE_SHARE:
-        evidence.append(f"dimension {rogue.details['dimensions'][0]} carries {float(rogue):.0%} of the mean cosine (even spread: {_number(rogue.reference)})")
+        evidence.append(
+            f"dimension {rogue.details['dimensions'][0]} carries {float(rogue):.0%} of the mean cosine (even spread: {_number(rogue.reference)})"
+        )
     if dominant is not None and float(dominant) >= max(ROGUE_SHARE, 5 / dominant.d):
-        evidence.append(f"dimension {dominant.details['dimension']} carries {float(dominant):.0%} of the variance (even spread: {_number(dominant.reference)})")
+        evidence.append(
+            f"dimension {dominant.details['dimension']} carries {float(dominant):.0%} of the variance (even spread: {_number(dominant.reference)})"
+        )
     if not evidence:
         return []
     return [
@@ -166,9 +172,12 @@ def _rank(values: Mapping[str, Measurement]) -> list[Finding]:
         evidence.append(f"IsoScore {float(values['isoscore']):.3f} (isotropic: {_number(values['isoscore'].reference)})")
     return [
         Finding(
-            "low_effective_rank", level, "The rows fill only part of their dimensions.", tuple(evidence),
+            "low_effective_rank",
+            level,
+            "The rows fill only part of their dimensions.",
+            tuple(evidence),
             "Whiten softly (power 0.5) for similarities, or reduce to the leading components: the others hold little.",
-        )  # fmt: skip
+        )
     ]
 
 
@@ -179,18 +188,29 @@ def _coupling(values: Mapping[str, Measurement]) -> list[Finding]:
     way = "shorter" if float(coupling) < 0 else "longer"
     return [
         Finding(
-            "norm_id_coupling", "warning",
+            "norm_id_coupling",
+            "warning",
             f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token is, and inner products follow it.",
             (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
             "Compare rows by cosine instead of inner product, or subtract the mean direction scaled by each row's norm (scaled centring).",
-        )  # fmt: skip
+        )
     ]
 
 
 def _healthy(values: Mapping[str, Measurement], *, head: bool) -> Finding:
     names = ("effective_rank", "isoscore") if head else ("mean_cosine", "isoscore", "effective_rank")
-    evidence = tuple(f"{n.replace('_', ' ')} {_number(float(values[n]))} (isotropic: {_number(values[n].reference)})" for n in names if n in values)
-    return Finding("healthy", "healthy", "No sign of degeneration: rows point in all directions and fill their dimensions.", evidence, "Nothing to repair.")
+    evidence = tuple(
+        f"{n.replace('_', ' ')} {_number(float(values[n]))} (isotropic: {_number(values[n].reference)})"
+        for n in names
+        if n in values
+    )
+    return Finding(
+        "healthy",
+        "healthy",
+        "No sign of degeneration: rows point in all directions and fill their dimensions.",
+        evidence,
+        "Nothing to repair.",
+    )
 
 
 def _number(value: float | None) -> str:

@@ -57,13 +57,15 @@ def _sample(n: int, reserved: Reserved | None) -> Tensor:
 
 def _axes(moments: Moments, *, centered: bool, toward: Tensor) -> Tensor:
     """The leading directions (D, 3) with a fixed sign: toward the mean row, or else toward the largest coordinate."""
-    axes = moments.directions(centered=centered)[:, :_AXES].cpu()
+    axes: Tensor = moments.directions(centered=centered)[:, :_AXES].cpu()
     along = toward @ axes
     largest = axes.gather(0, axes.abs().argmax(dim=0, keepdim=True))[0]
     decided = along.abs() > 1e-9 * toward.norm()
     sign = torch.where(decided, along, largest).sign()
     axes = axes * torch.where(sign == 0, 1.0, sign)
-    return torch.nn.functional.pad(axes, (0, _AXES - axes.shape[1]))
+    padded: Tensor = torch.zeros((len(axes), _AXES), dtype=axes.dtype)
+    padded[:, : axes.shape[1]] = axes
+    return padded
 
 
 def _quantise(coordinates: Tensor) -> tuple[str, float]:

@@ -21,7 +21,7 @@ def rogue_dimensions(m: Moments) -> Measurement:
     contributions add up to the mean cosine. The value is the largest share; `details` names the leading dimensions.
 
     Returns:
-        A share, usually in [1/D, 1]; lower is better; an even spread has 1/D.
+        A share from 1/D up (above 1 where other dimensions pull the cosine down); lower is better; an even spread has 1/D.
 
     Raises:
         UndefinedMeasure: the mean cosine is indistinguishable from 0, so that shares of it mean nothing.
@@ -32,12 +32,14 @@ def rogue_dimensions(m: Moments) -> Measurement:
     n = m.unit_weight**2 / m.unit_weight_square
     noise = _NOISE_SIGMAS * math.sqrt(2 / m.d) / n
     if total <= noise:
-        raise UndefinedMeasure(f"the mean cosine is {total:.2g}, indistinguishable from 0 with N = {m.n}: no dimension carries it")
+        raise UndefinedMeasure(
+            f"the mean cosine is {total:.2g}, indistinguishable from 0 with N = {m.n}: no dimension carries it"
+        )
     contributions = (m.unit_first.square() - m.unit_square) / pairs
     leading = torch.topk(contributions, min(_NAMED, m.d))
     return reading(
         "rogue_dimensions", float(leading.values[0]) / total, m,
-        range=(None, None), better="lower", reference=1 / m.d, centered=False,
+        range=(1 / m.d, None), better="lower", reference=1 / m.d, centered=False,
         details={
             "dimensions": leading.indices.tolist(),
             "shares": [value / total for value in leading.values.tolist()],

@@ -19,7 +19,8 @@ LAST_IDS = 1000
 FEWEST_RESERVED = 10
 """A mean direction of fewer rows than this is mostly their own."""
 _RESERVED = re.compile(
-    r"\[unused_?\d+\]|<unused_?\d+>|<\|?reserved[a-z_]*_?\d+\|?>|<\|dummy_\d+\|>|<\|extra_\d+\|>|madeupword\d+|\[PAD\d+\]", re.IGNORECASE
+    r"\[unused_?\d+\]|<unused_?\d+>|<\|?reserved[a-z_]*_?\d+\|?>|<\|dummy_\d+\|>|<\|extra_\d+\|>|madeupword\d+|\[PAD\d+\]",
+    re.IGNORECASE,
 )
 
 
@@ -43,7 +44,9 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
         named = [i for i, label in enumerate(labels) if label is not None and _RESERVED.fullmatch(label)]
         if len(named) >= FEWEST_RESERVED:
             first, last = labels[named[0]], labels[named[-1]]
-            return Reserved(torch.tensor(named), f"{len(named)} reserved tokens found in the tokenizer ({first} to {last})", True)
+            return Reserved(
+                torch.tensor(named), f"{len(named)} reserved tokens found in the tokenizer ({first} to {last})", True
+            )
     count = min(LAST_IDS, max(1, n // 10))
     why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
     return Reserved(torch.arange(n - count, n), f"the last {count} ids, because {why}", False)
@@ -116,7 +119,9 @@ def cosine_between(a: Moments, b: Moments, *, shared: int = 0) -> Measurement:
     """
     pairs = (a.n - a.zero_rows) * (b.n - b.zero_rows) - shared
     if pairs <= 0:
-        raise UndefinedMeasure(f"expected rows with a direction in both groups, got {a.n - a.zero_rows} and {b.n - b.zero_rows}: nothing to compare")
+        raise UndefinedMeasure(
+            f"expected rows with a direction in both groups, got {a.n - a.zero_rows} and {b.n - b.zero_rows}: nothing to compare"
+        )
     value = (float(a.unit_first @ b.unit_first) - shared) / pairs
     return reading(
         "cosine_between", value, b, range=(-1.0, 1.0), better="lower", reference=0.0, centered=False,
@@ -134,7 +139,9 @@ def _read(measure: Callable[[Moments], Measurement], m: Moments) -> Measurement:
 def _checked(groups: Any, n: int) -> Tensor:
     found = torch.as_tensor(groups)
     if found.shape != (n,) or found.dtype.is_floating_point or found.dtype == torch.bool:
-        raise InputError(f"expected integer groups of shape ({n},), got {found.dtype} of shape {tuple(found.shape)}: give one group a row")
+        raise InputError(
+            f"expected integer groups of shape ({n},), got {found.dtype} of shape {tuple(found.shape)}: give one group a row"
+        )
     if int(found.min()) < -1:
         raise InputError(f"expected groups from -1 (none) up, got {int(found.min())}: number them from 0")
     return found.long()
@@ -144,7 +151,7 @@ def _members(groups: Tensor, block: Tensor) -> Iterator[tuple[int, Tensor]]:
     """(group, its rows of the block); a run of equal groups is a view, not a copy."""
     values, counts = torch.unique_consecutive(groups, return_counts=True)
     if len(values) == len(torch.unique(values)):
-        for value, rows in zip(values.tolist(), block.split(counts.tolist()), strict=True):
+        for value, rows in zip(values.tolist(), torch.split(block, counts.tolist()), strict=True):
             if value >= 0:
                 yield value, rows
         return
@@ -155,7 +162,7 @@ def _members(groups: Tensor, block: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 def _given(rows: Rows, groups: Tensor, *, second: bool, unit_second: bool, device: str) -> list[Moments]:
     sums = GroupMoments(int(groups.max()) + 1, rows.shape[1], second=second, unit_second=unit_second, device=device)
-    for block, part in zip(rows.blocks(), groups.split(GRID), strict=True):
+    for block, part in zip(rows.blocks(), torch.split(groups, GRID), strict=True):
         sums.update(block, part)
         del block
     return sums.finish()

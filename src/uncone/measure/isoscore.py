@@ -76,7 +76,9 @@ def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None 
     if target is None:
         target = torch.eye(m.d, dtype=torch.float64, device=covariance.device) * (trace / m.d)
     if target.shape != covariance.shape:
-        raise InputError(f"expected a target of shape {tuple(covariance.shape)}, got {tuple(target.shape)}: give one row a feature")
+        raise InputError(
+            f"expected a target of shape {tuple(covariance.shape)}, got {tuple(target.shape)}: give one row a feature"
+        )
     shrunk = torch.lerp(covariance, target.to(covariance), zeta)
     ratio = float(shrunk.diagonal().sum()) ** 2 / float(shrunk.square().sum())
     # Of an isotropic cloud only |C - (t/D) I|^2 shrinks, by (1 - zeta)^2.
@@ -100,7 +102,9 @@ def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
         raise UndefinedMeasure(f"expected at least three rows for the debiased ratio, got {m.n}: pass more rows")
     unbiased = n**2 / ((n - 1) * (n + 2)) * (square - trace**2 / n)
     if unbiased <= 0:
-        raise UndefinedMeasure(f"the unbiased |C|_F^2 is {unbiased:.3g} with N = {m.n}: too few rows to remove the bias, pass more")
+        raise UndefinedMeasure(
+            f"the unbiased |C|_F^2 is {unbiased:.3g} with N = {m.n}: too few rows to remove the bias, pass more"
+        )
     return (trace**2 - 2 * unbiased / n) / unbiased, float(m.d)
 
 

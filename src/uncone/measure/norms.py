@@ -84,7 +84,9 @@ class NormProfile:
         rank_spread = float((counts * (ranks - mean_rank).square()).sum())
         id_spread = self._id_square - self.n * mean_id**2
         if self.n < 3 or rank_spread <= 0 or id_spread <= 0:
-            raise UndefinedMeasure(f"expected at least three rows with different norms, got {self.n} rows: their norms have no order")
+            raise UndefinedMeasure(
+                f"expected at least three rows with different norms, got {self.n} rows: their norms have no order"
+            )
         together = float((ranks * id_sums).sum()) - mean_rank * self.n * mean_id
         value = max(-1.0, min(1.0, together / math.sqrt(rank_spread * id_spread)))
         return Measurement(

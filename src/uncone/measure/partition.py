@@ -177,13 +177,20 @@ def _narrowest(small: Tensor, large: Tensor) -> float:
 
 
 def _isotropic(m: Moments) -> float:
-    """I(W) of a centred Gaussian isotropic cloud with the same N, D and mean square norm."""
+    """I(W) over both signs of a Gaussian isotropic cloud with the same N, D and mean square norm.
+
+    The exponents are half the Marchenko-Pastur edges; along each edge direction the mean of N rows is off by
+    sigma sqrt(2 / (pi N)) on average, and both signs count it twice.
+    """
     variance = m.norm_square_sum / m.weight / m.d
     spectrum = marchenko_pastur(m.effective_n, m.d) * variance
-    return math.exp(0.5 * float(spectrum[-1] - spectrum[0]))
+    noise = 2 * math.sqrt(2 * variance / (math.pi * m.effective_n))
+    return math.exp(0.5 * float(spectrum[-1] - spectrum[0]) - noise)
 
 
 def _warnings(m: Moments) -> tuple[str, ...]:
     if m.mean_norm() >= SHORT_ROWS:
         return ()
-    return (f"tiny norms: at mean norm {m.mean_norm():.2g} every exponent is small, and I(W) is near 1 whatever the rows look like",)
+    return (
+        f"tiny norms: at mean norm {m.mean_norm():.2g} every exponent is small, and I(W) is near 1 whatever the rows look like",
+    )

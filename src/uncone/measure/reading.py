@@ -44,11 +44,15 @@ def spectral_warnings(m: Moments, *, centered: bool) -> tuple[str, ...]:
     """Why a number read from the spectrum may mislead here."""
     found = []
     if m.effective_n < FEW_ROWS * m.d:
-        found.append(f"N = {m.effective_n:.0f} is below {FEW_ROWS} D = {FEW_ROWS * m.d}: sampling noise shapes the spectrum, compare with the isotropic reference only")
+        found.append(
+            f"N = {m.effective_n:.0f} is below {FEW_ROWS} D = {FEW_ROWS * m.d}: sampling noise shapes the spectrum, compare with the isotropic reference only"
+        )
     share, dimension = largest_share(m, centered=centered)
     if share > max(DOMINANT_SHARE, FEW_ROWS / m.d):
         what = "variance" if centered else "second moment"
-        found.append(f"dimension {dimension} alone carries {share:.0%} of the {what}: the value mostly describes that dimension")
+        found.append(
+            f"dimension {dimension} alone carries {share:.0%} of the {what}: the value mostly describes that dimension"
+        )
     return tuple(found)
 
 
@@ -59,7 +63,9 @@ def cosine_warnings(m: Moments) -> tuple[str, ...]:
         rows = "row is" if m.zero_rows == 1 else "rows are"
         found.append(f"{m.zero_rows} {rows} all zero, without a direction, and left out of cosines")
     if 0 < m.norm_min < TINY_NORM * m.mean_norm():
-        found.append(f"tiny norms: the shortest row is {m.norm_min:.2g} long against a mean of {m.mean_norm():.2g}; its direction counts as much as any")
+        found.append(
+            f"tiny norms: the shortest row is {m.norm_min:.2g} long against a mean of {m.mean_norm():.2g}; its direction counts as much as any"
+        )
     return tuple(found)
 
 

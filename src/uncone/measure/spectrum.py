@@ -52,7 +52,8 @@ def rankme(m: Moments) -> Measurement:
 def stable_rank(m: Moments, *, centered: bool = False) -> Measurement:
     """The stable rank, |W|_F^2 / s_1^2: near 1 when one direction carries the matrix. In [1, min(N, D)]; higher is better."""
     return _spectral(
-        "stable_rank" + ("_centered" if centered else ""), lambda values: float(values.sum() / values[0]), m, centered, range=(1.0, float(min(m.n, m.d))), better="higher",
+        "stable_rank" + ("_centered" if centered else ""), lambda values: float(values.sum() / values[0]), m, centered,
+        range=(1.0, float(min(m.n, m.d))), better="higher",
         definition="sum of squared singular values divided by the largest",
     )  # fmt: skip
 
@@ -104,7 +105,8 @@ def condition_number(m: Moments, *, centered: bool = False) -> Measurement:
     if float(found[-1]) <= 100 * m.epsilon * float(found[0]):
         warnings = ("the smallest singular value is near the rounding of the products: pass float64 rows for more digits",)
     return _spectral(
-        "condition_number" + ("_centered" if centered else ""), lambda values: math.sqrt(float(values[0] / values[-1])), m, centered, range=(1.0, None), better="lower",
+        "condition_number" + ("_centered" if centered else ""), lambda values: math.sqrt(float(values[0] / values[-1])), m, centered,
+        range=(1.0, None), better="lower",
         definition="largest singular value divided by the smallest", warnings=warnings,
     )  # fmt: skip
 
@@ -123,7 +125,9 @@ def _spectral(
     """The reading of `function` on the spectrum of `m`, with the same function of an isotropic spectrum as reference."""
     values = m.spectrum(centered=centered)
     if float(values.sum()) <= 0:
-        raise UndefinedMeasure(f"{'rows that are all equal' if centered else 'rows that are all zero'} have no spectrum: pass rows that differ")
+        raise UndefinedMeasure(
+            f"{'rows that are all equal' if centered else 'rows that are all zero'} have no spectrum: pass rows that differ"
+        )
     isotropic = marchenko_pastur(m.effective_n - int(centered), m.d)
     try:
         reference = function(isotropic)

@@ -22,7 +22,9 @@ def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
     if not t > 0:
         raise InputError(f"expected t above 0, got {t}: the paper uses 2")
     if m.unit_second is None:
-        raise InputError("expected moments with unit second moments, got moments without: sum with Moments.of(rows, unit_second=True)")
+        raise InputError(
+            "expected moments with unit second moments, got moments without: sum with Moments.of(rows, unit_second=True)"
+        )
     pairs = m.unit_weight**2 - m.unit_weight_square
     if m.n - m.zero_rows < 2 or pairs <= 0:
         raise UndefinedMeasure(f"expected at least two rows with a direction, got {m.n - m.zero_rows} of {m.n}: pass more rows")

@@ -4,7 +4,7 @@
 def no_head(architecture: str) -> str:
     """Why there is no head, for a class that has none."""
     if architecture.endswith("Model"):
-        return f"{architecture} has no output head: this checkpoint holds the encoder only"
+        return f"{architecture} has no output head: this checkpoint holds the model without one"
     return f"{architecture} has no output head over the vocabulary"
 
 

@@ -30,6 +30,11 @@ def badge(level: str) -> str:
     return element("span", escape(level.capitalize()), class_=f"badge {level}")
 
 
+def cause_title(finding: Finding) -> str:
+    """The cause for people; empty where the level says it already (`healthy`)."""
+    return "" if finding.cause == finding.level else title(finding.cause)
+
+
 def findings_section(subject: Subject, uid: str) -> str:
     """All findings of a subject as cards."""
     cards = "".join(_card(finding) for finding in worst_first(subject.findings))
@@ -38,7 +43,7 @@ def findings_section(subject: Subject, uid: str) -> str:
 
 
 def _card(finding: Finding) -> str:
-    said = element("h4", badge(finding.level) + element("span", escape(title(finding.cause))))
+    said = element("h4", badge(finding.level) + element("span", escape(cause_title(finding))))
     said += element("p", escape(finding.summary))
     if finding.evidence:
         said += element("ul", "".join(element("li", escape(piece)) for piece in finding.evidence), class_="evidence")

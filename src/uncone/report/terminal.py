@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from uncone.records import Diagnosis, Finding, Groups, Measurement, Subject
-from uncone.report.findings import worst_first
+from uncone.report.findings import cause_title, worst_first
 from uncone.report.measurements import is_centered
 from uncone.report.provenance import subject_title
 from uncone.report.text import count, number, title, visible
@@ -108,7 +108,7 @@ def _subject(out: _Printer, subject: Subject) -> None:
 
 def _finding(out: _Printer, finding: Finding) -> None:
     out.gap()
-    out.heading(finding.level.upper(), _STYLES[finding.level], title(finding.cause), "bold")
+    out.heading(finding.level.upper(), _STYLES[finding.level], cause_title(finding), "bold")
     out.line(finding.summary, indent=2)
     for piece in finding.evidence:
         out.bullet(piece)

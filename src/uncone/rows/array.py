@@ -19,7 +19,9 @@ class ArrayRows(Rows):
     def __init__(self, x: torch.Tensor, *, name: str) -> None:
         dtype = str(x.dtype).removeprefix("torch.")
         if dtype not in TORCH_DTYPES:
-            raise InputError(f"expected rows of {FLOATING}, got {dtype} from {name}: convert them, for instance x.astype('float32')")
+            raise InputError(
+                f"expected rows of {FLOATING}, got {dtype} from {name}: convert them, for instance x.astype('float32')"
+            )
         check_shape(tuple(x.shape), name)
         self._x = x.detach()
         self.shape, self.dtype, self.name = (x.shape[0], x.shape[1]), dtype, name
@@ -32,7 +34,9 @@ class ArrayRows(Rows):
 def from_numpy(x: npt.NDArray[Any], *, name: str) -> ArrayRows:
     """Rows of a NumPy array of floats; another byte order is converted."""
     if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
-        raise InputError(f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: convert it, for instance x.astype('float32')")
+        raise InputError(
+            f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: convert it, for instance x.astype('float32')"
+        )
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
     if not x.flags.writeable or any(stride < 0 for stride in x.strides):
@@ -48,7 +52,9 @@ def as_rows(x: Any, *, name: str | None = None) -> Rows:
         return ArrayRows(x, name=name or "tensor")
     if isinstance(x, np.ndarray):
         return from_numpy(x, name=name or "array")
-    raise InputError(f"expected Rows, a tensor or an array of shape (N, D), got {type(x).__name__}: open other sources with uncone.open_rows")
+    raise InputError(
+        f"expected Rows, a tensor or an array of shape (N, D), got {type(x).__name__}: open other sources with uncone.open_rows"
+    )
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
@@ -56,4 +62,6 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
     if len(shape) != 2:
         raise InputError(f"expected a matrix of shape (N, D), got shape {shape} from {name}: pass one row per item")
     if shape[0] == 0 or shape[1] == 0:
-        raise InputError(f"expected at least one row and one column, got shape {shape} from {name}: there is nothing to measure")
+        raise InputError(
+            f"expected at least one row and one column, got shape {shape} from {name}: there is nothing to measure"
+        )

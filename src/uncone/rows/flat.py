@@ -35,7 +35,7 @@ class FlatRows(Rows):
         raw = out if stored == out.dtype else torch.empty(out.shape, dtype=stored)
         content = raw.view(torch.uint8).numpy().reshape(-1)
         row_bytes = self.shape[1] * stored.itemsize
-        self._source.read_into(self._offset + start * row_bytes, memoryview(content))
+        self._source.read_into(self._offset + start * row_bytes, content.data)
         if self._swapped:
             content.view(f"u{stored.itemsize}").byteswap(inplace=True)
         return out if raw is out else out.copy_(raw)

@@ -27,9 +27,13 @@ def open_npy(path: str | os.PathLike[str]) -> Rows:
     source.read_into(0, memoryview(head))
     shape, fortran, dtype, offset = _header(bytes(head), source.name)
     if dtype.hasobject:
-        raise InputError(f"expected an array of {FLOATING}, got pickled objects in {source.name}: they are never loaded, save floats instead")
+        raise InputError(
+            f"expected an array of {FLOATING}, got pickled objects in {source.name}: they are never loaded, save floats instead"
+        )
     if dtype.kind != "f" or dtype.itemsize > 8:
-        raise InputError(f"expected an array of {FLOATING}, got dtype {dtype} in {source.name}: convert it, for instance x.astype('float32')")
+        raise InputError(
+            f"expected an array of {FLOATING}, got dtype {dtype} in {source.name}: convert it, for instance x.astype('float32')"
+        )
     check_shape(shape, source.name)
     expected = offset + shape[0] * shape[1] * dtype.itemsize
     if source.size < expected:
@@ -39,9 +43,7 @@ def open_npy(path: str | os.PathLike[str]) -> Rows:
     if fortran:
         return _ColumnRows(path, offset, (shape[0], shape[1]), dtype, source.name)
     name = np.dtype(dtype.newbyteorder("=")).name
-    return FlatRows(
-        source, offset=offset, shape=(shape[0], shape[1]), dtype=name, name=source.name, swapped=not dtype.isnative
-    )
+    return FlatRows(source, offset=offset, shape=(shape[0], shape[1]), dtype=name, name=source.name, swapped=not dtype.isnative)
 
 
 def _header(head: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
@@ -51,7 +53,9 @@ def _header(head: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(stream, max_header_size=_LONGEST_HEADER)
     except Exception as error:
-        raise InputError(f"expected a .npy file, got {name} with a header that does not parse ({error}): save it with numpy.save") from error
+        raise InputError(
+            f"expected a .npy file, got {name} with a header that does not parse ({error}): save it with numpy.save"
+        ) from error
     if any(size < 0 for size in shape):
         raise InputError(f"expected a shape of sizes from 0 up, got {shape} in {name}: the header lies, save the array again")
     return shape, fortran, dtype, stream.tell()
@@ -60,7 +64,9 @@ def _header(head: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any
 class _ColumnRows(Rows):
     """A column-major matrix. Its rows are strided over the whole file, so it is mapped and not read."""
 
-    def __init__(self, path: str | os.PathLike[str], offset: int, shape: tuple[int, int], dtype: np.dtype[Any], name: str) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], offset: int, shape: tuple[int, int], dtype: np.dtype[Any], name: str
+    ) -> None:
         self._x = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape, order="F")
         self.shape, self.dtype, self.name = shape, np.dtype(dtype.newbyteorder("=")).name, name
 

@@ -1,10 +1,11 @@
 """Rows of a tensor in a safetensors file. The header is parsed here, over any `ByteSource`, and nothing in it is trusted."""
 
+import itertools
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from uncone.errors import InputError
 from uncone.rows.array import FLOATING, check_shape
@@ -68,14 +69,16 @@ def tensor_rows(source: ByteSource, entries: Mapping[str, Entry], name: str, *, 
     if entry.dtype not in _FLOATS:
         raise InputError(f"expected a tensor of {FLOATING}, got {entry.dtype} from {where}: dequantise or convert it first")
     check_shape(entry.shape, where)
-    return FlatRows(
-        source, offset=entry.start, shape=(entry.shape[0], entry.shape[1]), dtype=_FLOATS[entry.dtype], name=where
-    )
+    return FlatRows(source, offset=entry.start, shape=(entry.shape[0], entry.shape[1]), dtype=_FLOATS[entry.dtype], name=where)
 
 
 def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     """Those tensors that can be opened as rows."""
-    return {name: entry for name, entry in entries.items() if len(entry.shape) == 2 and entry.dtype in _FLOATS and 0 not in entry.shape}
+    return {
+        name: entry
+        for name, entry in entries.items()
+        if len(entry.shape) == 2 and entry.dtype in _FLOATS and 0 not in entry.shape
+    }
 
 
 def _parse(text: bytes, source: ByteSource) -> dict[str, Any]:
@@ -88,9 +91,13 @@ def _parse(text: bytes, source: ByteSource) -> dict[str, Any]:
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"expected a safetensors header in JSON in {source.name}, got one that does not parse ({error}): copy it again") from error
+        raise InputError(
+            f"expected a safetensors header in JSON in {source.name}, got one that does not parse ({error}): copy it again"
+        ) from error
     if not isinstance(header, dict):
-        raise InputError(f"expected a safetensors header that is an object in {source.name}, got {type(header).__name__}: copy it again")
+        raise InputError(
+            f"expected a safetensors header that is an object in {source.name}, got {type(header).__name__}: copy it again"
+        )
     header.pop("__metadata__", None)
     return header
 
@@ -102,9 +109,9 @@ def _entry(name: str, value: Any, base: int, source: ByteSource) -> Entry:
     if not isinstance(value, dict) or not isinstance(value.get("dtype"), str):
         raise lies("it has no dtype")
     dtype, shape, offsets = value["dtype"], value.get("shape"), value.get("data_offsets")
-    if not _is_sizes(shape):
+    if not _are_sizes(shape):
         raise lies(f"its shape is {shape!r}")
-    if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+    if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise lies(f"its data_offsets are {offsets!r}")
     start, stop = base + offsets[0], base + offsets[1]
     if stop > source.size:
@@ -116,12 +123,14 @@ def _entry(name: str, value: Any, base: int, source: ByteSource) -> Entry:
     return Entry(dtype, tuple(shape), start, stop)
 
 
-def _is_sizes(value: Any) -> bool:
+def _are_sizes(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(size) is int and 0 <= size < 2**63 for size in value)
 
 
 def _check_overlap(entries: Mapping[str, Entry], source: ByteSource) -> None:
     filled = sorted((entry.start, entry.stop, name) for name, entry in entries.items() if entry.start < entry.stop)
-    for (_, stop, name), (start, _, other) in zip(filled, filled[1:], strict=False):
+    for (_, stop, name), (start, _, other) in itertools.pairwise(filled):
         if start < stop:
-            raise InputError(f"the header of {source.name} lies: tensors {name!r} and {other!r} share bytes; copy or convert the file again")
+            raise InputError(
+                f"the header of {source.name} lies: tensors {name!r} and {other!r} share bytes; copy or convert the file again"
+            )

@@ -8,22 +8,20 @@ add the same numbers in the same order, and give the same bytes.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from uncone import atomic
 from uncone.errors import InputError, UndefinedMeasure
+from uncone.moments.cell import Cell
+from uncone.moments.norms import NotFiniteError
+from uncone.moments.weights import weight_blocks
 from uncone.rows import GRID, as_rows, nonfinite_error
-from uncone.workers import share, symmetric_product
 
 Tensor = torch.Tensor
-PIECE = 512
-"""Rows summed at once in the dtype of the rows: few, so that rounding stays small and a core's cache holds them."""
 _BUFFER_BYTES = 16 * 2**20
-_SAFE_NORM = {torch.float32: (1e-15, 1e15), torch.float64: (1e-140, 1e140)}  # squares neither underflow nor overflow
 _FORMAT = "uncone.moments/1"
 _SCALARS = (
     "n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square",
@@ -113,15 +111,17 @@ class Moments:
             InputError: another number of features, or a row that is not finite.
         """
         if block.ndim != 2 or block.shape[1] != self.d:
-            raise InputError(f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: pass rows of {self.d} features")
+            raise InputError(
+                f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: pass rows of {self.d} features"
+            )
         if len(block) == 0:
             return
         x = block.to(self.device)
-        x = x if x.dtype in _SAFE_NORM else x.float()
+        x = x if x.dtype in (torch.float32, torch.float64) else x.float()
         w = None if weights is None else weights.to(self.device, torch.float64)
         if self.shift is None:
             self.shift = self._zeros(self.d) if self.second is None else _shift(x)
-        cell = _Cell(self)
+        cell = Cell(self.shift, self._buffer, second=self.second is not None, unit_second=self.unit_second is not None)
         rows = self._chunk_rows(x.element_size())
         for start in range(0, len(x), rows):
             cell.add(x[start : start + rows], None if w is None else w[start : start + rows])
@@ -146,10 +146,17 @@ class Moments:
         Raises:
             InputError: another number of features, or other sums (`second`, `unit_second`).
         """
-        mine, theirs = (self.d, self.second is None, self.unit_second is None), (other.d, other.second is None, other.unit_second is None)
+        mine, theirs = (
+            (self.d, self.second is None, self.unit_second is None),
+            (other.d, other.second is None, other.unit_second is None),
+        )
         if mine != theirs:
-            raise InputError(f"expected moments of {self.d} features with the same sums, got {other.d} features: sum both the same way")
-        merged = Moments(self.d, second=self.second is not None, unit_second=self.unit_second is not None, device=str(self.device))
+            raise InputError(
+                f"expected moments of {self.d} features with the same sums, got {other.d} features: sum both the same way"
+            )
+        merged = Moments(
+            self.d, second=self.second is not None, unit_second=self.unit_second is not None, device=str(self.device)
+        )
         merged.shift = self.shift if self.shift is not None else other.shift
         for name in _SCALARS:
             setattr(merged, name, getattr(self, name) + getattr(other, name))
@@ -187,7 +194,9 @@ class Moments:
         for name, rank in _SHAPES.items():
             if name in tensors:
                 if tensors[name].shape != (d,) * rank:
-                    raise InputError(f"expected {name} of shape {(d,) * rank} in {path}, got {tuple(tensors[name].shape)}: write it anew")
+                    raise InputError(
+                        f"expected {name} of shape {(d,) * rank} in {path}, got {tuple(tensors[name].shape)}: write it anew"
+                    )
                 setattr(moments, name, tensors[name])
         for name, value in zip(_SCALARS, tensors["scalars"].tolist(), strict=True):
             setattr(moments, name, int(value) if name in ("n", "zero_rows") else value)
@@ -259,7 +268,9 @@ class Moments:
 
     def _second(self) -> Tensor:
         if self.second is None:
-            raise InputError("expected moments with second-order sums, got moments made with second=False: sum again without it")
+            raise InputError(
+                "expected moments with second-order sums, got moments made with second=False: sum again without it"
+            )
         return self.second
 
     def _about(self, shift: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -288,171 +299,12 @@ class Moments:
         return torch.zeros(shape, dtype=torch.float64, device=self.device)
 
 
-class _Cell:
-    """The partial sums of one block: products in the dtype of the rows, everything else in float64.
-
-    Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows.
-    """
-
-    def __init__(self, moments: Moments) -> None:
-        self._m = moments
-        self.sums: dict[str, Any] = {}
-        self.norm_min, self.norm_max = float("inf"), 0.0
-
-    def add(self, x: Tensor, w: Tensor | None) -> None:
-        """Add the rows of `x` (n, D) with weights `w` (n,)."""
-        m = self._m
-        x, norms, done = self._measured(x, w)
-        for name in done[0].sums:
-            self._add(name, sum((piece.sums[name] for piece in done[1:]), start=done[0].sums[name]))
-        lowest, highest = torch.aminmax(norms)
-        self.norm_min, self.norm_max = min(self.norm_min, float(lowest)), max(self.norm_max, float(highest))
-        self._add_scalars(norms, w, has_zero=float(lowest) == 0.0)
-        if m.second is not None:
-            self._add_product("second", m._buffer("rows", x.shape, x.dtype))
-        if m.unit_second is not None:
-            root = _inverse(norms) if w is None else _inverse(norms) * w.sqrt()
-            buffer = m._buffer("rows", x.shape, x.dtype)
-            scale = root.to(x.dtype)[:, None]
-            share(partial(torch.mul, x[cut], scale[cut], out=buffer[cut]) for cut in _cuts(len(x), m.device))
-            self._add_product("unit_second", buffer)
-
-    def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, list["_Piece"]]:
-        """The rows, in float64 where float32 cannot square them; their norms; and the sums of their pieces."""
-        m = self._m
-        assert m.shift is not None
-        while True:
-            shift = m.shift.to(x.dtype)
-            y = None if m.second is None else m._buffer("rows", x.shape, x.dtype)
-            pieces = [
-                _Piece(x[cut], None if w is None else w[cut], shift, None if y is None else y[cut]) for cut in _cuts(len(x), m.device)
-            ]
-            if all(share(pieces)):
-                return x, torch.cat([piece.norms for piece in pieces]), pieces
-            x = x.double()
-
-    def _add_scalars(self, norms: Tensor, w: Tensor | None, *, has_zero: bool) -> None:
-        if w is None:
-            w = torch.ones_like(norms)
-        unit = w * (norms > 0) if has_zero else w
-        self._add("zero_rows", int((norms == 0).sum()) if has_zero else 0)
-        self._add("weight", float(w.sum()))
-        self._add("weight_square", float(w.square().sum()))
-        self._add("unit_weight", float(unit.sum()))
-        self._add("unit_weight_square", float(unit.square().sum()))
-        self._add("norm_sum", float((w * norms).sum()))
-        self._add("norm_square_sum", float((w * norms.square()).sum()))
-
-    def _add(self, name: str, value: Any) -> None:
-        self.sums[name] = self.sums[name] + value if name in self.sums else value
-
-    def _add_product(self, name: str, y: Tensor) -> None:
-        shape = (self._m.d, self._m.d)
-        if name not in self.sums:
-            self.sums[name] = symmetric_product(y, out=self._m._buffer(name, shape, y.dtype))
-        else:
-            self.sums[name] += symmetric_product(y, out=self._m._buffer("product", shape, y.dtype))
-
-
-class _Piece:
-    """A few rows x with weights w: their norms, their sums, and the shifted rows (times sqrt w) written into y."""
-
-    def __init__(self, x: Tensor, w: Tensor | None, shift: Tensor, y: Tensor | None) -> None:
-        self._x, self._w, self._shift, self._y = x, w, shift, y
-        self.norms = x.new_empty(0)
-        self.sums: dict[str, Tensor] = {}
-
-    def __call__(self) -> bool:
-        """Compute; False where the rows must be float64 first."""
-        x, w, y = self._x, self._w, self._y
-        norms = measured_norms(x)
-        if norms is None:
-            return False
-        self.norms = norms
-        weighted = _inverse(norms) if w is None else _inverse(norms) * w
-        unit = x * weighted.to(x.dtype)[:, None]
-        self.sums["unit_first"] = unit.sum(0).double()
-        self.sums["unit_square"] = unit.square_().sum(0).double()
-        w = None if w is None else w.to(x.dtype)[:, None]
-        if y is None:  # nothing cancels in a first-order sum: the shift is zero
-            self.sums["first"] = (x if w is None else torch.mul(x, w, out=unit)).sum(0).double()
-        else:
-            torch.sub(x, self._shift, out=y)
-            self.sums["first"] = (y if w is None else torch.mul(y, w, out=unit)).sum(0).double()
-            if w is not None:
-                y.mul_(w.sqrt())
-        return True
-
-
-def _cuts(n: int, device: torch.device) -> list[slice]:
-    """Pieces of a block on the CPU, where a core's cache is small; a GPU takes the block whole."""
-    size = PIECE if device.type == "cpu" else n
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
-
-
-def _inverse(norms: Tensor) -> Tensor:
-    return torch.where(norms > 0, 1 / norms, 0.0)
-
-
 def _shift(x: Tensor) -> Tensor:
     """The mean row, as numbers that the rows' own dtype can hold."""
     mean = x.mean(dim=0)
     if not bool(torch.isfinite(mean).all()):
         mean = torch.zeros_like(mean)  # not finite or about to overflow: whoever measures the norms says so
     return mean.double()
-
-
-class NotFiniteError(InputError):
-    """A block holds a NaN or an infinity. Whoever has the rows turns it into the message that counts them."""
-
-
-def measured_norms(x: Tensor) -> Tensor | None:
-    """The rows' Euclidean norms in float64; None where float32 rows are too long or too short for float32 squares.
-
-    Raises:
-        NotFiniteError: a row holds NaN or inf.
-        InputError: float64 rows too long for float64 squares.
-    """
-    norms = torch.linalg.vector_norm(x, dim=1)
-    low, high = _SAFE_NORM[x.dtype]
-    lowest, highest = torch.aminmax(norms)  # NaN where any norm is
-    if float(lowest) > low and float(highest) < high:
-        return norms.double()
-    if not bool(torch.isfinite(x).all()):
-        raise NotFiniteError(f"expected finite rows, got {int((~torch.isfinite(x).all(dim=1)).sum())} with NaN or inf: mend or drop them")
-    if x.dtype == torch.float32:
-        if float(highest) < high and bool(((norms > low) | (x == 0).all(dim=1)).all()):
-            return norms.double()  # short only where all zero
-        return None
-    largest = x.abs().amax(dim=1)
-    if float(largest.max()) > high:
-        raise InputError(f"expected numbers below {high:.0e}, got {float(largest.max()):.3g}: scale the rows")
-    scaled = torch.where(largest > 0, largest, 1.0)
-    return largest * torch.linalg.vector_norm(x / scaled[:, None], dim=1)
-
-
-def row_norms(x: Tensor) -> Tensor:
-    """The rows' Euclidean norms, float64 (n,), of rows of any finite length."""
-    norms = measured_norms(x)
-    return measured_norms(x.double()) if norms is None else norms  # type: ignore[return-value]
-
-
-def weight_blocks(weights: Any, n: int) -> Iterator[Tensor | None]:
-    """`weights` cut on the grid (None for each block when there are none).
-
-    Raises:
-        InputError: another length, negative, not finite, or all zero.
-    """
-    if weights is None:
-        while True:
-            yield None
-    w = torch.as_tensor(weights).to(torch.float64)
-    if w.shape != (n,):
-        raise InputError(f"expected weights of shape ({n},), got {tuple(w.shape)}: give one weight a row")
-    if not bool(torch.isfinite(w).all()) or float(w.min()) < 0 or float(w.sum()) <= 0:
-        raise InputError(f"expected finite weights from 0 up with a positive sum, got a smallest of {float(w.min())}: pass counts or probabilities")
-    for start in range(0, n, GRID):
-        yield w[start : start + GRID]
 
 
 def _descending(values: Tensor) -> Tensor:
