@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from uncone.moments.norms import inverse, measured_norms
-from uncone.moments.workers import share, symmetric_product
+from uncone.moments.norms import are_safe, inverse, measured_norms
+from uncone.moments.workers import add_matrix, share, symmetric_product
 
 Tensor = torch.Tensor
+_SUMS = ("first", "unit_first", "unit_square")
 Buffer = Callable[[str, tuple[int, ...], torch.dtype], Tensor]
 PIECE = 512
 """Rows summed at once in the dtype of the rows: few, so that rounding stays small and a core's cache holds them."""
@@ -28,39 +29,53 @@ class Cell:
 
     def add(self, x: Tensor, w: Tensor | None) -> None:
         """Add the rows of `x` (n, D) with weights `w` (n,)."""
-        x, norms, done = self._measured(x, w)
-        for name in done[0].sums:
-            self._add(name, sum((piece.sums[name] for piece in done[1:]), start=done[0].sums[name]))
+        x, norms, sums = self._measured(x, w)
+        for name, value in zip(_SUMS, sums.double().sum(0), strict=True):
+            self._add(name, value)
+        self._add_scalars(norms, w)
+        y = self._buffer("rows", tuple(x.shape), x.dtype)
+        if self._second:
+            self._add_product("second", y)
+        if self._unit_second:
+            root = _column(inverse(norms) if w is None else inverse(norms) * w.sqrt(), x)
+            share(partial(torch.mul, x[cut], root[cut], out=y[cut]) for cut in _cuts(len(x), x.device))
+            self._add_product("unit_second", y)
+
+    def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows, their norms, and the sums of pieces of them (pieces, 3, D); the buffer "rows" holds the shifted rows.
+
+        Norms are taken for granted first, and looked at when all are there. Where a row is zero, or too long or too
+        short for float32 squares, everything is computed again with care.
+        """
+        norms = torch.empty(len(x), dtype=x.dtype, device=x.device)
+        sums = self._sum_pieces(x, w, norms, None)
+        if are_safe(norms):
+            return x, norms.double(), sums
+        careful = measured_norms(x)
+        if careful is None:
+            x = x.double()
+            careful = measured_norms(x)
+        assert careful is not None
+        return x, careful, self._sum_pieces(x, w, norms.to(x.dtype), inverse(careful))
+
+    def _sum_pieces(self, x: Tensor, w: Tensor | None, norms: Tensor, scale: Tensor | None) -> Tensor:
+        y, cuts = self._buffer("rows", tuple(x.shape), x.dtype), _cuts(len(x), x.device)
+        sums = torch.empty((len(cuts), len(_SUMS), x.shape[1]), dtype=x.dtype, device=x.device)
+        shift = self._shift.to(x.dtype) if self._second else None
+        weight, scale = None if w is None else _column(w, x), None if scale is None else _column(scale, x)
+        share(
+            _Piece(x[cut], y[cut], norms[cut], sums[i], shift, *(None if f is None else f[cut] for f in (weight, scale)))
+            for i, cut in enumerate(cuts)
+        )
+        return sums
+
+    def _add_scalars(self, norms: Tensor, w: Tensor | None) -> None:
         lowest, highest = torch.aminmax(norms)
         self.norm_min, self.norm_max = min(self.norm_min, float(lowest)), max(self.norm_max, float(highest))
-        self._add_scalars(norms, w, has_zero=float(lowest) == 0.0)
-        if self._second:
-            self._add_product("second", self._buffer("rows", tuple(x.shape), x.dtype))
-        if self._unit_second:
-            root = inverse(norms) if w is None else inverse(norms) * w.sqrt()
-            buffer = self._buffer("rows", tuple(x.shape), x.dtype)
-            scale = root.to(x.dtype)[:, None]
-            share(partial(torch.mul, x[cut], scale[cut], out=buffer[cut]) for cut in _cuts(len(x), x.device))
-            self._add_product("unit_second", buffer)
-
-    def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, list["_Piece"]]:
-        """The rows, in float64 where float32 cannot square them; their norms; and the sums of their pieces."""
-        while True:
-            shift = self._shift.to(x.dtype)
-            y = self._buffer("rows", tuple(x.shape), x.dtype) if self._second else None
-            pieces = [
-                _Piece(x[cut], None if w is None else w[cut], shift, None if y is None else y[cut])
-                for cut in _cuts(len(x), x.device)
-            ]
-            if all(share(pieces)):
-                return x, torch.cat([piece.norms for piece in pieces]), pieces
-            x = x.double()
-
-    def _add_scalars(self, norms: Tensor, w: Tensor | None, *, has_zero: bool) -> None:
         if w is None:
             w = torch.ones_like(norms)
-        unit = w * (norms > 0) if has_zero else w
-        self._add("zero_rows", int((norms == 0).sum()) if has_zero else 0)
+        unit = w * (norms > 0)
+        self._add("zero_rows", int((norms == 0).sum()))
         self._add("weight", float(w.sum()))
         self._add("weight_square", float(w.square().sum()))
         self._add("unit_weight", float(unit.sum()))
@@ -76,37 +91,42 @@ class Cell:
         if name not in self.sums:
             self.sums[name] = symmetric_product(y, out=self._buffer(name, shape, y.dtype))
         else:
-            self.sums[name] += symmetric_product(y, out=self._buffer("product", shape, y.dtype))
+            add_matrix(self.sums[name], symmetric_product(y, out=self._buffer("product", shape, y.dtype)))
 
 
 class _Piece:
-    """A few rows x with weights w: their norms, their sums, and the shifted rows (times sqrt w) written into y."""
+    """A few rows x with weights: their norms, and their sums into `sums` (3, D), with `scale` for 1 / norm if it is given.
 
-    def __init__(self, x: Tensor, w: Tensor | None, shift: Tensor, y: Tensor | None) -> None:
-        self._x, self._w, self._shift, self._y = x, w, shift, y
-        self.norms = x.new_empty(0)
-        self.sums: dict[str, Tensor] = {}
+    `y` is working memory of the shape of x, as fresh memory would cost more than the sums; with a `shift` it ends as
+    sqrt(weight) (x - shift).
+    """
 
-    def __call__(self) -> bool:
-        """Compute; False where the rows must be float64 first."""
-        x, w, y = self._x, self._w, self._y
-        norms = measured_norms(x)
-        if norms is None:
-            return False
-        self.norms = norms
-        weighted = inverse(norms) if w is None else inverse(norms) * w
-        unit = x * weighted.to(x.dtype)[:, None]
-        self.sums["unit_first"] = unit.sum(0).double()
-        self.sums["unit_square"] = unit.square_().sum(0).double()
-        w = None if w is None else w.to(x.dtype)[:, None]
-        if y is None:  # nothing cancels in a first-order sum: the shift is zero
-            self.sums["first"] = (x if w is None else torch.mul(x, w, out=unit)).sum(0).double()
+    def __init__(
+        self, x: Tensor, y: Tensor, norms: Tensor, sums: Tensor, shift: Tensor | None, weight: Tensor | None, scale: Tensor | None
+    ) -> None:
+        self._x, self._y, self._norms, self._sums = x, y, norms, sums
+        self._shift, self._weight, self._scale = shift, weight, scale
+
+    def __call__(self) -> None:
+        x, y, weight, scale = self._x, self._y, self._weight, self._scale
+        first, unit_first, unit_square = self._sums
+        if scale is None:
+            scale = torch.linalg.vector_norm(x, dim=1, out=self._norms).reciprocal()[:, None]
+        torch.sum(torch.mul(x, scale if weight is None else scale * weight, out=y), 0, out=unit_first)
+        torch.sum(y.square_(), 0, out=unit_square)
+        if self._shift is not None:
+            x = torch.sub(x, self._shift, out=y)
+        if weight is None:
+            torch.sum(x, 0, out=first)
+        elif self._shift is None:
+            torch.sum(torch.mul(x, weight, out=y), 0, out=first)
         else:
-            torch.sub(x, self._shift, out=y)
-            self.sums["first"] = (y if w is None else torch.mul(y, w, out=unit)).sum(0).double()
-            if w is not None:
-                y.mul_(w.sqrt())
-        return True
+            root = weight.sqrt()
+            torch.sum(y.mul_(root) * root, 0, out=first)
+
+
+def _column(factor: Tensor, x: Tensor) -> Tensor:
+    return factor.to(x.dtype)[:, None]
 
 
 def _cuts(n: int, device: torch.device) -> list[slice]:

@@ -12,6 +12,13 @@ class NotFiniteError(InputError):
     """A block holds a NaN or an infinity. Whoever has the rows turns it into the message that counts them."""
 
 
+def are_safe(norms: Tensor) -> bool:
+    """Whether these norms, in the dtype of the rows, were computed without overflow, underflow or NaN, and none is zero."""
+    low, high = _SAFE_NORM[norms.dtype]
+    lowest, highest = torch.aminmax(norms)  # NaN where any norm is
+    return float(lowest) > low and float(highest) < high
+
+
 def measured_norms(x: Tensor) -> Tensor | None:
     """The rows' Euclidean norms in float64; None where float32 rows are too long or too short for float32 squares.
 
@@ -20,16 +27,15 @@ def measured_norms(x: Tensor) -> Tensor | None:
         InputError: float64 rows too long for float64 squares.
     """
     norms: Tensor = torch.linalg.vector_norm(x, dim=1)
-    low, high = _SAFE_NORM[x.dtype]
-    lowest, highest = torch.aminmax(norms)  # NaN where any norm is
-    if float(lowest) > low and float(highest) < high:
+    if are_safe(norms):
         return norms.double()
+    low, high = _SAFE_NORM[x.dtype]
     if not bool(torch.isfinite(x).all()):
         raise NotFiniteError(
             f"expected finite rows, got {int((~torch.isfinite(x).all(dim=1)).sum())} with NaN or inf: mend or drop them"
         )
     if x.dtype == torch.float32:
-        if float(highest) < high and bool(((norms > low) | (x == 0).all(dim=1)).all()):
+        if float(norms.max()) < high and bool(((norms > low) | (x == 0).all(dim=1)).all()):
             return norms.double()  # short only where all zero
         return None
     largest: Tensor = x.abs().amax(dim=1)

@@ -15,9 +15,10 @@ import torch
 
 from uncone import atomic
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.moments.cell import Cell
+from uncone.moments.cell import PIECE, Cell
 from uncone.moments.norms import NotFiniteError
 from uncone.moments.weights import weight_blocks
+from uncone.moments.workers import add_matrix, one_thread_each
 from uncone.rows import GRID, as_rows, nonfinite_error
 
 Tensor = torch.Tensor
@@ -84,7 +85,7 @@ class Moments:
             unit_second: also sum u u' (for `uniformity`); costs as much again.
             second: False leaves out the (D, D) sums: enough for `mean_cosine`, `mean_shift` and `rogue_dimensions`,
                 and an order of magnitude faster.
-            shift: (D,); by default the mean of the first block. Shards that are to be merged byte for byte share one.
+            shift: (D,); by default the mean of the first 512 rows. Shards that are to be merged byte for byte share one.
             device: where the sums are computed and kept.
             progress: called with the number of rows done.
 
@@ -116,6 +117,10 @@ class Moments:
             )
         if len(block) == 0:
             return
+        with one_thread_each():
+            self._update(block, weights)
+
+    def _update(self, block: Tensor, weights: Tensor | None) -> None:
         x = block.to(self.device)
         x = x if x.dtype in (torch.float32, torch.float64) else x.float()
         w = None if weights is None else weights.to(self.device, torch.float64)
@@ -128,7 +133,9 @@ class Moments:
         self._derived.clear()
         self.n += len(x)
         for name, value in cell.sums.items():
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor) and value.ndim == 2:
+                add_matrix(getattr(self, name), value)
+            elif isinstance(value, Tensor):
                 getattr(self, name).add_(value)
             else:
                 setattr(self, name, getattr(self, name) + value)
@@ -287,7 +294,8 @@ class Moments:
 
     def _chunk_rows(self, itemsize: int) -> int:
         """Rows worked on at once: few enough to bound the buffer, enough to keep a product busy."""
-        return max(256, _BUFFER_BYTES // (self.d * itemsize), min(GRID, self.d))
+        enough = max(256, _BUFFER_BYTES // (self.d * itemsize), min(GRID, self.d))
+        return 1 << (enough.bit_length() - 1)  # a power of two, so that pieces share out evenly
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         kept = self._scratch.get(name)
@@ -300,8 +308,8 @@ class Moments:
 
 
 def _shift(x: Tensor) -> Tensor:
-    """The mean row, as numbers that the rows' own dtype can hold."""
-    mean = x.mean(dim=0)
+    """The mean of the first rows, as numbers that the rows' own dtype can hold: near enough to the mean of all."""
+    mean = x[:PIECE].mean(dim=0)
     if not bool(torch.isfinite(mean).all()):
         mean = torch.zeros_like(mean)  # not finite or about to overflow: whoever measures the norms says so
     return mean.double()

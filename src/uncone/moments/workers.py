@@ -6,9 +6,12 @@ pools, torch's and one beside it, would spin against each other for the same cor
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,21 +21,55 @@ STRIP = 192
 """Columns of a product computed at once: wide enough to keep one core busy, narrow enough to skip most of the mirrored half."""
 
 
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Inside, the caller's own torch operations take one thread, and `share` still shares out to as many as before.
+
+    The threads of torch's own pool spin for milliseconds after each operation, on the cores that the workers need; so
+    whoever calls `share` again and again keeps that pool asleep in between.
+    """
+    threads = torch.get_num_threads()
+    if getattr(_mine, "threads", 0):
+        yield
+        return
+    _mine.threads = threads
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        _mine.threads = 0
+        torch.set_num_threads(threads)
+
+
 def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
     """Run the tasks, each on one thread, as many at once as torch has threads; their results in order.
 
     Raises:
-        The exception of the first task, in order, that raised one; the others are run to their end first.
+        An exception that a task raised; no task is running any more then.
     """
-    tasks, threads = list(tasks), torch.get_num_threads()
-    if threads == 1:
-        return [task() for task in tasks]
-    pool = _pool(threads)
-    waiting = [pool.submit(task) for task in tasks]
-    failed = [error for error in (future.exception() for future in waiting) if error is not None]
+    tasks = list(tasks)
+    results: list[Any] = [None] * len(tasks)
+    waiting = deque(enumerate(tasks))
+
+    def work() -> None:
+        while waiting:
+            try:
+                i, task = waiting.popleft()
+            except IndexError:  # another worker took the last one
+                return
+            results[i] = task()
+
+    with one_thread_each():
+        # One job a worker, which takes task after task: a future for each task would wake the caller for each.
+        jobs = [_pool(_mine.threads - 1).submit(work) for _ in range(min(_mine.threads, len(tasks)) - 1)]
+        try:
+            work()  # the caller works too
+        finally:
+            waiting.clear()
+            failed = [error for error in (job.exception() for job in jobs) if error is not None]
     if failed:
         raise failed[0]
-    return [future.result() for future in waiting]
+    return results
 
 
 def symmetric_product(y: Tensor, out: Tensor) -> Tensor:
@@ -48,6 +85,15 @@ def symmetric_product(y: Tensor, out: Tensor) -> Tensor:
     return out
 
 
+def add_matrix(total: Tensor, part: Tensor) -> Tensor:
+    """total += part, in place; `part` may be of a narrower dtype."""
+    if total.device.type != "cpu":
+        return total.add_(part)
+    rows = max(1, total.shape[0] // 8)
+    share(partial(into.add_, what) for into, what in zip(torch.split(total, rows), torch.split(part, rows), strict=True))
+    return total
+
+
 class _Strip:
     """One strip of a symmetric product, and its mirror image."""
 
@@ -60,25 +106,26 @@ class _Strip:
         out[:start, start:stop] = out[start:stop, :start].T
 
 
+_mine = threading.local()
 _lock = threading.Lock()
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
+def _pool(workers: int) -> ThreadPoolExecutor:
     """Workers in which torch computes on one thread each. torch keeps that number per thread, and a default for new ones."""
     with _lock:
-        if threads not in _pools:
-            ready = threading.Barrier(threads + 1)
+        if workers not in _pools:
+            threads, ready = torch.get_num_threads(), threading.Barrier(workers + 1)
 
             def start_alone() -> None:
                 torch.set_num_threads(1)
                 torch.get_num_threads()  # a thread's first question takes the default over: ask while it is 1
                 ready.wait()
 
-            pool = ThreadPoolExecutor(threads, thread_name_prefix="uncone", initializer=start_alone)
-            for _ in range(threads):
+            pool = ThreadPoolExecutor(workers, thread_name_prefix="uncone", initializer=start_alone)
+            for _ in range(workers):
                 pool.submit(int)
             ready.wait()
-            torch.set_num_threads(threads)  # the default for the threads of others, which the workers have set to 1
-            _pools[threads] = pool
-        return _pools[threads]
+            torch.set_num_threads(threads)  # the caller's own number again, and the default for threads that are no workers
+            _pools[workers] = pool
+        return _pools[workers]
