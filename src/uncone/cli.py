@@ -19,7 +19,8 @@ PROGRESS_AFTER_S = 2.0
 
 app = App(
     name="uncone",
-    help="Measure, explain, repair and prevent representation degeneration in language models.",
+    help="Measure, explain, repair and prevent representation degeneration in language models.\n\n"
+    "Any command takes --debug, for a traceback instead of one line when something fails.",
     version=__version__,
 )
 

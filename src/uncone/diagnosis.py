@@ -6,6 +6,7 @@ The module is not called `diagnose`: importing it would then hide the function o
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,14 +50,15 @@ MEASURES: tuple[tuple[str, Measure], ...] = (
 OF_A_HEAD = tuple(
     (name, function)
     for name, function in MEASURES
-    if name not in ("mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw")
+    if name not in ("mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions")
 )
-"""A head is read with its mean removed: there is no shift, and what is raw and what is centred is the same."""
+"""A head is read with its mean removed: no shift and no means are left, and what is raw and what is centred is the same."""
 OF_THE_GAUGE: tuple[tuple[str, Measure], ...] = (
     ("mean_cosine", measure.mean_cosine),
     ("mean_shift", measure.mean_shift),
     ("stable_rank", measure.stable_rank),
     ("anisotropy_1_raw", partial(measure.anisotropy, centered=False)),
+    ("outlier_dimensions", measure.outlier_dimensions),
     ("gaussian_isotropy", measure.gaussian_isotropy),
 )
 """Raw readings of a head. Subtracting one vector from all of its rows changes them, and changes no probability."""
@@ -126,7 +128,7 @@ class _Examination:
             measurements = tuple(replace(m, centered=True) for m in measurements)
         groups, raw = _groups(sums), raw or sums.moments
         return Subject(
-            name=self._name, source=rows.name, n=rows.shape[0], d=rows.shape[1], dtype=rows.dtype,
+            name=self._name, source="/".join(Path(rows.name).parts[-2:]), n=rows.shape[0], d=rows.shape[1], dtype=rows.dtype,
             measurements=measurements,
             findings=explain.find(measurements, groups, head=self._head),
             groups=groups,

@@ -199,6 +199,9 @@ class TestUndefined:
     def test_means_that_do_not_differ(self) -> None:
         with pytest.raises(UndefinedMeasure, match="none can stand out"):
             measure.outlier_dimensions(Moments.of(torch.ones(4, 5)))
+        x = gaussian(500, 20)
+        with pytest.raises(UndefinedMeasure, match="by more than rounding"):
+            measure.outlier_dimensions(Moments.of(x - x.mean(0)))
 
 
 class TestBadOptions:

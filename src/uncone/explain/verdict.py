@@ -34,7 +34,7 @@ def _clause(subject: Subject) -> str:
 
 def _problem(cause: str, subject: Subject) -> str:
     values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
-    return _PROBLEMS[cause].format(tail=_tail(subject), d=subject.d, **values)
+    return _PROBLEMS[cause].format(tail=_tail(subject) if cause == "degenerate_tail" else "", d=subject.d, **values)
 
 
 def _headline(subject: Subject) -> str:
@@ -47,8 +47,7 @@ def _headline(subject: Subject) -> str:
 
 def _tail(subject: Subject) -> str:
     groups = subject.groups
-    if groups is None:
-        return "see the bins"
+    assert groups is not None  # the finding came from them
     leaning = leaning_bins(groups, float(subject.measurement("mean_cosine")))
     worst = max(leaning, key=lambda g: g.cosine_to_reserved or 0.0)
     whom = "reserved rows that were never trained" if groups.reserved_by_name else "the last ids"

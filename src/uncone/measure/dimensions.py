@@ -78,14 +78,15 @@ def outlier_dimensions(m: Moments, *, sigmas: float = 3.0) -> Measurement:
         A count; lower is better; D normal means have D P(|z| > sigmas), 0.27 % of D for 3.
 
     Raises:
-        InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all equal.
+        InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all equal but for rounding.
     """
     if not sigmas > 0:
         raise InputError(f"expected sigmas above 0, got {sigmas}: 3 and 5 are customary")
     means = m.mean()
     spread = float(means.std()) if m.d > 2 else 0.0
-    if spread == 0:
-        raise UndefinedMeasure(f"the means of {m.d} features do not differ: none can stand out")
+    rounding = 10 * m.epsilon * math.sqrt(m.norm_square_sum / m.weight / m.d)
+    if spread <= rounding:
+        raise UndefinedMeasure(f"the means of {m.d} features do not differ by more than rounding: none can stand out")
     z = (means - means.mean()) / spread
     found = (z.abs() > sigmas).nonzero().flatten()
     order = found[z[found].abs().argsort(descending=True)][:_NAMED]

@@ -102,7 +102,14 @@ class _Piece:
     """
 
     def __init__(
-        self, x: Tensor, y: Tensor, norms: Tensor, sums: Tensor, shift: Tensor | None, weight: Tensor | None, scale: Tensor | None
+        self,
+        x: Tensor,
+        y: Tensor,
+        norms: Tensor,
+        sums: Tensor,
+        shift: Tensor | None,
+        weight: Tensor | None,
+        scale: Tensor | None,
     ) -> None:
         self._x, self._y, self._norms, self._sums = x, y, norms, sums
         self._shift, self._weight, self._scale = shift, weight, scale

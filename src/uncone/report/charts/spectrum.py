@@ -20,10 +20,10 @@ def spectrum_chart(spectrum: Spectrum, uid: str) -> Chart | None:
     """Eigenvalues by rank on two logarithmic axes; None where there is none to draw."""
     curves = [(css, _positive(getattr(spectrum, field))) for field, _, css in LINES]
     values = [value for _, curve in curves for value in curve]
-    if not values or max(len(curve) for _, curve in curves) < 2:
-        return None
-    largest = max(values)
+    largest = max(values, default=0.0)
     curves = [(css, [value for value in curve if value >= largest * _FLOOR]) for css, curve in curves]
+    if max(len(curve) for _, curve in curves) < 2:
+        return None
     low = min(curve[-1] for _, curve in curves if curve)
     longest = max(len(curve) for _, curve in curves)
     x, y = axes(SIZE, (1.0, float(longest)), (low / 1.3, largest * 1.3), log_x=True, log_y=True)

@@ -1,0 +1,109 @@
+"""A kill while writing leaves the old file or the new one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from uncone import InputError, atomic
+
+WRITER = """
+import sys, time
+from uncone import atomic
+with atomic.replacing(sys.argv[1]) as handle:
+    handle.write(b"new" * 1000)
+    handle.flush()
+    print("half", flush=True)
+    time.sleep(60)
+"""
+FOLDER_WRITER = """
+import sys, time
+from uncone import atomic
+with atomic.new_directory(sys.argv[1]) as folder:
+    (folder / "a").write_text("half")
+    print("half", flush=True)
+    time.sleep(60)
+"""
+
+
+def _kill_in_the_middle(code: str, target: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", code, str(target)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "half\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+def test_kill_9_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "d.json"
+    target.write_text("old")
+    _kill_in_the_middle(WRITER, target)
+    assert target.read_text() == "old"
+
+
+def test_kill_9_while_writing_leaves_no_new_folder(tmp_path: Path) -> None:
+    _kill_in_the_middle(FOLDER_WRITER, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_kill_9_at_any_time_of_a_diagnosis_leaves_whole_files(tmp_path: Path) -> None:
+    """The command is killed at many times around its writing; each file is whole afterwards, or as it was."""
+    import numpy as np
+
+    from uncone import Diagnosis
+
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((20_000, 64), dtype=np.float32))
+    json, html = tmp_path / "d.json", tmp_path / "d.html"
+    command = [sys.executable, "-m", "uncone", "diagnose", str(tmp_path / "x.npy"), "--json", str(json), "--html", str(html)]
+    began = time.monotonic()
+    subprocess.run(command, check=True, capture_output=True)
+    whole = time.monotonic() - began
+    old_json, old_html = json.read_text(), html.read_text()
+    for i in range(12):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(whole * (0.6 + 0.04 * i))
+        process.kill()
+        process.wait()
+        assert Diagnosis.load(json).to_json() == old_json
+        assert html.read_text() == old_html
+
+
+def test_an_error_while_writing_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
+    target = tmp_path / "d.json"
+    target.write_text("old")
+    with pytest.raises(RuntimeError), atomic.replacing(target) as handle:
+        handle.write(b"new")
+        raise RuntimeError
+    assert [p.name for p in tmp_path.iterdir()] == ["d.json"]
+    assert target.read_text() == "old"
+    with pytest.raises(RuntimeError), atomic.new_directory(tmp_path / "out"):
+        raise RuntimeError
+    assert [p.name for p in tmp_path.iterdir()] == ["d.json"]
+
+
+def test_what_is_written_is_there(tmp_path: Path) -> None:
+    atomic.write_text(tmp_path / "a", "ä")
+    assert (tmp_path / "a").read_bytes() == "ä".encode()
+    (tmp_path / "a").chmod(0o600)
+    atomic.write_text(tmp_path / "a", "new")
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
+    with atomic.new_directory(tmp_path / "out") as folder:
+        (folder / "x").write_text("1")
+    assert (tmp_path / "out" / "x").read_text() == "1"
+
+
+def test_targets_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a file to write, got the folder"):
+        atomic.write_text(tmp_path, "x")
+    with pytest.raises(InputError, match="cannot write .* give a folder that exists"):
+        atomic.write_text(tmp_path / "no" / "x", "x")
+    with pytest.raises(InputError, match="expected a new folder, got"), atomic.new_directory(tmp_path):
+        pass
+    with pytest.raises(InputError, match="cannot create"), atomic.new_directory(tmp_path / "no" / "x"):
+        pass

@@ -1,0 +1,152 @@
+"""The command line as a user meets it: answers, files, one clear line for each error, and how soon help comes."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from uncone import Diagnosis, __version__, cli
+
+from .matrices import gaussian
+from .planted import rare_tail, write_model
+
+
+def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "uncone", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+
+
+def _fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([str(a) for a in arguments])
+    assert stopped.value.code == 1
+    error = capsys.readouterr().err
+    assert error.startswith("uncone: ")
+    assert error.count("\n") == 1
+    return error
+
+
+def test_a_model_from_start_to_files(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m", rare_tail())
+    done = _run("diagnose", model, "--json", tmp_path / "d.json", "--html", tmp_path / "d.html")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert " ".join(done.stdout.split()).startswith("The input token table looks healthy as a whole")
+    assert f"wrote {tmp_path / 'd.json'}" in done.stdout
+    d = Diagnosis.load(tmp_path / "d.json")
+    assert d.verdict.replace("&", "&amp;") in (tmp_path / "d.html").read_text()
+    again = _run("report", tmp_path / "d.json", "--html", tmp_path / "again.html")
+    assert again.returncode == 0
+    assert (tmp_path / "again.html").read_text() == (tmp_path / "d.html").read_text()
+    assert _run("report", tmp_path / "d.json").stdout.split()[:4] == ["The", "input", "token", "table"]
+
+
+def test_rows_that_are_not_finite(tmp_path: Path) -> None:
+    x = gaussian(50, 4).numpy()
+    x[3, 0] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    refused = _run("diagnose", tmp_path / "x.npy")
+    assert refused.returncode == 1
+    assert re.fullmatch(r"uncone: expected finite rows, got 1 row of 50 .* \(row 3\): .*--skip-nonfinite.*\n", refused.stderr)
+    done = _run("diagnose", tmp_path / "x.npy", "--skip-nonfinite")
+    assert done.returncode == 0
+    assert "1 row" in done.stdout
+
+
+def test_errors_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no file or folder" in _fails(capsys, "diagnose", tmp_path / "nothing")
+    assert "of another kind" in _fails(capsys, "diagnose", write_model(tmp_path / "m", gaussian(20, 4)) / "vocab.json")
+    assert "folder that exists" in _fails(capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "no" / "d.html")
+    assert "a device that torch can compute on" in _fails(capsys, "diagnose", tmp_path / "m", "--device", "abacus")
+    (tmp_path / "d.json").write_text("{}")
+    assert "schema" in _fails(capsys, "report", tmp_path / "d.json")
+
+
+def test_a_hostile_file_name_is_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = _fails(capsys, "diagnose", tmp_path / "a\x1b[31mred\u202e\nx.npy")
+    assert "\x1b" not in error
+    assert "\u202e" not in error
+
+
+def test_debug_gives_the_traceback(tmp_path: Path) -> None:
+    done = _run("diagnose", tmp_path / "nothing", "--debug")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "InputError" in done.stderr
+
+
+def test_a_defect_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("oh")
+
+    monkeypatch.setattr(cli, "app", broken)
+    assert "unexpected KeyError: 'oh': a defect in uncone; --debug shows where" in _fails(capsys, "diagnose", "x")
+
+
+def test_version() -> None:
+    assert _run("--version").stdout.strip() == __version__
+
+
+def test_help_loads_no_torch() -> None:
+    code = "import sys; from uncone.cli import main\ntry: main(['diagnose', '--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_long_work_shows_progress(tmp_path: Path) -> None:
+    """On a terminal, work beyond the waiting time draws a bar; the waiting time is set to nothing here."""
+    np.save(tmp_path / "x.npy", gaussian(40_000, 32).numpy())
+    code = f"from uncone import cli; cli.PROGRESS_AFTER_S = 0.0; cli.main(['diagnose', {str(tmp_path / 'x.npy')!r}])"
+    main, side = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stderr=side, stdout=subprocess.DEVNULL, env=os.environ | {"TERM": "xterm"}
+    )
+    os.close(side)
+    seen = b""
+    while True:
+        try:
+            part = os.read(main, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(main)
+    assert process.wait() == 0
+    assert b"rows: summing" in seen
+    assert b"%" in seen
+
+
+def test_json_is_the_gold_one(tmp_path: Path) -> None:
+    """Every field name and every reading of a fixed matrix, rounded to the digits that any BLAS keeps."""
+    rounded = json.loads(
+        Diagnosis.to_json(__import__("uncone").diagnose(_fixed())), parse_float=lambda text: float(f"{float(text):.4g}")
+    )
+    rounded["versions"] = {}
+    gold = Path(__file__).parent / "gold" / "diagnosis.json"
+    if os.environ.get("UNCONE_WRITE_GOLD"):
+        gold.parent.mkdir(exist_ok=True)
+        gold.write_text(json.dumps(rounded, indent=1) + "\n")
+    expected = json.loads(gold.read_text())
+    assert _comparable(rounded) == _comparable(expected)
+
+
+def _fixed() -> np.ndarray:
+    steps = np.arange(40 * 5, dtype=np.float64).reshape(40, 5)
+    return (np.sin(steps**1.5) + np.array([1.0, 0.5, 0, 0, 0])).astype(np.float64)
+
+
+def _comparable(data: object) -> object:
+    if isinstance(data, dict):
+        return {
+            k: "coordinates" if k in ("raw", "centered") and isinstance(v, str) else _comparable(v) for k, v in data.items()
+        }
+    if isinstance(data, list):
+        return [_comparable(v) for v in data]
+    return pytest.approx(data, rel=2e-3, abs=1e-6) if isinstance(data, float) else data
