@@ -52,7 +52,8 @@ def _sample(n: int, reserved: Reserved | None) -> Tensor:
         return torch.arange(n)
     kept = reserved.indices[: MOST_POINTS // 16] if reserved is not None else torch.empty(0, dtype=torch.int64)
     even = torch.linspace(0, n - 1, MOST_POINTS - len(kept), dtype=torch.float64).round().long()
-    return torch.unique(torch.cat([even, kept]))
+    sample: Tensor = torch.unique(torch.cat([even, kept]))
+    return sample
 
 
 def _axes(moments: Moments, *, centered: bool, toward: Tensor) -> Tensor:

@@ -71,16 +71,14 @@ def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None 
         raise InputError(f"expected zeta in [0, 1], got {zeta}: 0 is no shrinkage")
     if m.d < 2:
         raise UndefinedMeasure("expected at least two features, got 1: isotropy needs more than one direction")
-    covariance = m.covariance()
-    trace = _positive_trace(covariance)
-    if target is None:
-        target = torch.eye(m.d, dtype=torch.float64, device=covariance.device) * (trace / m.d)
-    if target.shape != covariance.shape:
-        raise InputError(
-            f"expected a target of shape {tuple(covariance.shape)}, got {tuple(target.shape)}: give one row a feature"
-        )
-    shrunk = torch.lerp(covariance, target.to(covariance), zeta)
-    ratio = float(shrunk.diagonal().sum()) ** 2 / float(shrunk.square().sum())
+    trace, square = _spread(m)
+    if target is None:  # tr(C0) = tr(C), <C, C0> = |C0|^2 = tr(C)^2 / D
+        ratio = trace**2 / ((1 - zeta) ** 2 * square + zeta * (2 - zeta) * trace**2 / m.d)
+    elif target.shape != (m.d, m.d):
+        raise InputError(f"expected a target of shape {(m.d, m.d)}, got {tuple(target.shape)}: give one row a feature")
+    else:
+        shrunk = torch.lerp(m.covariance(), target.to(m.first), zeta)
+        ratio = float(shrunk.diagonal().sum()) ** 2 / float(shrunk.square().sum())
     # Of an isotropic cloud only |C - (t/D) I|^2 shrinks, by (1 - zeta)^2.
     inverse = (1 / isotropic.participation_ratio(m.effective_n - 1, m.d) - 1 / m.d) * (1 - zeta) ** 2 + 1 / m.d
     return reading(
@@ -93,8 +91,7 @@ def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None 
 
 def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
     """The participation ratio and what an isotropic cloud has."""
-    covariance = m.covariance()
-    trace, square = _positive_trace(covariance), float(covariance.square().sum())
+    trace, square = _spread(m)
     n = m.effective_n - 1
     if not debiased:
         return trace**2 / square, isotropic.participation_ratio(n, m.d)
@@ -108,11 +105,12 @@ def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
     return (trace**2 - 2 * unbiased / n) / unbiased, float(m.d)
 
 
-def _positive_trace(covariance: torch.Tensor) -> float:
-    trace = float(covariance.diagonal().sum())
+def _spread(m: Moments) -> tuple[float, float]:
+    """tr(C) and |C|_F^2 of the covariance, of rows that differ."""
+    trace, square = m.trace_and_square()
     if trace <= 0:
         raise UndefinedMeasure("expected rows that differ, got rows that are all equal: there is no variance")
-    return trace
+    return trace, square
 
 
 def _suffix(debiased: bool) -> str:

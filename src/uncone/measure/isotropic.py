@@ -1,10 +1,11 @@
 """What an isotropic cloud of the same size gives: the reference beside every number, never by simulation."""
 
 import math
+from functools import lru_cache
 
 import torch
 
-_ANGLES = 16384
+_ANGLES = 8192
 
 
 def marchenko_pastur(n: float, d: int) -> torch.Tensor:
@@ -14,6 +15,11 @@ def marchenko_pastur(n: float, d: int) -> torch.Tensor:
     sqrt((l+ - l)(l - l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the d quantiles at
     (k - 1/2) / d, float64 (d,); their mean is 1.
     """
+    return _quantiles(float(n), d).clone()
+
+
+@lru_cache(maxsize=8)  # one diagnosis asks for the same two or three again and again
+def _quantiles(n: float, d: int) -> torch.Tensor:
     g = d / n
     # With l = 1 + g - 2 sqrt(g) cos(t), the density in t is 2 sin(t)^2 / (pi l), free of square-root edges.
     t = torch.linspace(0.0, math.pi, _ANGLES, dtype=torch.float64)

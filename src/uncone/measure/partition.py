@@ -71,7 +71,8 @@ def gaussian_isotropy(m: Moments) -> Measurement:
     """
     directions = m.directions()
     linear = m.mean() @ directions
-    quadratic = 0.5 * (directions * (m.covariance() @ directions)).sum(0)
+    n = m.effective_n  # along its own eigenvectors, the second moment is the covariance (1 - 1/n) plus the mean's square
+    quadratic = 0.5 * (m.spectrum(centered=False) - linear.square()).clamp_min(0.0) * (n / max(n - 1, 1))
     value = math.exp(float((quadratic - linear.abs()).min() - (quadratic + linear.abs()).max()))
     return reading(
         "gaussian_isotropy", value, m,

@@ -71,7 +71,7 @@ def cosine_warnings(m: Moments) -> tuple[str, ...]:
 
 def largest_share(m: Moments, *, centered: bool) -> tuple[float, int]:
     """The largest share of one feature in the total variance (or raw second moment), and which feature it is."""
-    diagonal = (m.covariance() if centered else m.second_moment()).diagonal()
+    diagonal = m.variances(centered=centered)
     total = float(diagonal.sum())
     if total <= 0:
         return 0.0, 0

