@@ -71,9 +71,19 @@ def test_covariance_and_spectra_agree_with_numpy() -> None:
         y = (x - x.mean(0)).numpy() if centered else x.numpy()
         expected = np.linalg.svd(y, compute_uv=False) ** 2 / (499 if centered else 500)
         assert np.allclose(m.spectrum(centered=centered).numpy(), expected, rtol=1e-10)
-        v = m.directions(centered=centered)
+        v = m.leading_directions(6, centered=centered)
         matrix = m.covariance() if centered else m.second_moment()
         assert torch.allclose(matrix @ v, v * m.spectrum(centered=centered), atol=1e-10)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.35, 1.0])
+def test_leading_directions_are_those_of_the_decomposition(decay: float) -> None:
+    x = gaussian(900, 100, dtype=torch.float64) * torch.arange(1, 101, dtype=torch.float64) ** -decay + 1
+    m = Moments.of(x)
+    found = m.leading_directions(3, centered=True)
+    expected = torch.linalg.eigh(m.covariance())[1].flip(1)[:, :3]
+    assert torch.allclose((found * expected).sum(0).abs(), torch.ones(3, dtype=torch.float64), atol=1e-9)
+    assert m.leading_directions(2, centered=True).shape == (100, 2)
 
 
 def test_weights_of_whole_numbers_repeat_rows() -> None:
@@ -204,6 +214,14 @@ def test_lengths_that_float32_cannot_square(scale: float) -> None:
     m = Moments.of(x32)
     assert m.zero_rows == 0
     assert torch.allclose(m.unit_first, unit.sum(0), rtol=1e-6)
+
+
+def test_one_row_that_needs_float64_among_others() -> None:
+    x = gaussian(3000, 700)
+    x[2500] *= 1e17
+    m, sums = Moments.of(x, unit_second=True), torch.nn.functional.normalize(x.double(), dim=1)
+    assert torch.allclose(m.unit_second, sums.T @ sums, atol=1e-3)
+    assert torch.allclose(m.second_moment(), x.double().T @ x.double() / 3000, rtol=1e-6, atol=1e20)
 
 
 def test_inputs_are_not_modified() -> None:

@@ -16,7 +16,7 @@ from uncone import explain, measure
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure import GroupMoments, NormProfile, Reserved
 from uncone.moments import Moments, NotFiniteError, row_norms
-from uncone.records import Diagnosis, Group, Groups, Measurement, Spectrum, Subject
+from uncone.records import Diagnosis, Group, Groups, Measurement, Picture, Spectrum, Subject
 from uncone.rows import CenteredRows, Rows, nonfinite_error
 from uncone.sources import open_subjects
 
@@ -109,41 +109,54 @@ class _Examination:
     def __init__(self, name: str, rows: Rows, device: str, progress: Progress | None) -> None:
         self._name, self._rows, self._device, self._progress = name, rows, device, progress
         self._head = name == "head"
+        self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
 
     def run(self) -> Subject:
         """Read the rows twice (a head four times: raw, then centred), and draw the conclusions."""
-        raw, rows = None, self._rows
-        without_effect: tuple[Measurement, ...] = ()
         if self._head:
-            raw = Moments.of(rows, device=self._device, progress=self._tick("summing the raw rows"))
-            without_effect = (*_read_all(OF_THE_GAUGE, raw), self._partition(rows, raw))
-            rows = CenteredRows(rows, raw.mean())
+            return self._run_head()
+        sums = self._sum(self._rows)
+        measurements = _read_all(MEASURES, sums.moments)
+        sums.moments.unit_second = None  # read; the pages and the partition function want its memory
+        seen = self._see(sums.moments)
+        return self._conclude(self._rows, sums, (*measurements, *self._second_pass(self._rows, sums)), seen)
+
+    def _run_head(self) -> Subject:
+        raw = Moments.of(self._rows, device=self._device, progress=self._tick("summing the raw rows"))
+        without_effect, seen = _read_all(OF_THE_GAUGE, raw), self._see(raw)
+        without_effect = (*without_effect, self._partition(self._rows, raw))
+        rows = CenteredRows(self._rows, raw.mean())
+        del raw
         sums = self._sum(rows)
-        measurements = (
-            *_read_all(OF_A_HEAD if self._head else MEASURES, sums.moments),
-            self._partition(rows, sums.moments),
-            _read("norm_id_correlation", lambda m: sums.norms.id_correlation(m.d), sums.moments),
-        )
-        if self._head:
-            measurements = tuple(replace(m, centered=True) for m in measurements)
-        groups, raw = _groups(sums), raw or sums.moments
+        measurements = (*_read_all(OF_A_HEAD, sums.moments), *self._second_pass(rows, sums))
+        measurements = tuple(replace(m, centered=True) for m in measurements)
+        return replace(self._conclude(rows, sums, measurements, seen), without_effect=without_effect)
+
+    def _see(self, raw: Moments) -> tuple[Spectrum | None, Picture | None]:
+        """What is drawn from the raw moments."""
+        if raw.n < 2:
+            return None, None
+        return _spectrum(raw), explain.draw_picture(self._rows, raw, self._reserved)
+
+    def _second_pass(self, rows: Rows, sums: _Sums) -> tuple[Measurement, ...]:
+        coupling = _read("norm_id_correlation", lambda m: sums.norms.id_correlation(m.d), sums.moments)
+        return self._partition(rows, sums.moments), coupling
+
+    def _conclude(
+        self, rows: Rows, sums: _Sums, measurements: tuple[Measurement, ...], seen: tuple[Spectrum | None, Picture | None]
+    ) -> Subject:
+        groups = _groups(sums)
         return Subject(
             name=self._name, source="/".join(Path(rows.name).parts[-2:]), n=rows.shape[0], d=rows.shape[1], dtype=rows.dtype,
-            measurements=measurements,
-            findings=explain.find(measurements, groups, head=self._head),
-            groups=groups,
-            spectrum=_spectrum(raw),
-            norms=sums.norms.record(),
-            picture=explain.draw_picture(self._rows, raw, sums.reserved) if rows.shape[0] > 1 else None,
-            without_effect=without_effect,
-            left_out=len(rows.left_out),
+            measurements=measurements, findings=explain.find(measurements, groups, head=self._head), groups=groups,
+            spectrum=seen[0], norms=sums.norms.record(), picture=seen[1], left_out=len(rows.left_out),
         )  # fmt: skip
 
     def _sum(self, rows: Rows) -> _Sums:
         """One pass: moments, norms, bins of ids, and the reserved rows."""
         n, d = rows.shape
         ids = torch.arange(n) if rows.ids is None else rows.ids
-        reserved = measure.reserved_rows(rows.labels, n)
+        reserved = self._reserved
         bin_size = _bin_size(int(ids[-1]) + 1)
         is_reserved = torch.zeros(n, dtype=torch.bool)
         is_reserved[reserved.indices] = True
@@ -167,6 +180,8 @@ class _Examination:
         return _Sums(moments.finish(), profile, bin_size, bins.finish(), reserved, special.finish()[0], shared.tolist())
 
     def _partition(self, rows: Rows, moments: Moments) -> Measurement:
+        moments.directions()
+        moments.second = moments.unit_second = None  # the directions are all that the second pass needs
         tick = self._tick("partition function")
         return _read(
             "partition_isotropy", lambda m: measure.partition_isotropy(rows, m, device=self._device, progress=tick), moments
@@ -218,9 +233,7 @@ def _value(function: Callable[[], Measurement]) -> float | None:
         return None
 
 
-def _spectrum(moments: Moments) -> Spectrum | None:
-    if moments.n < 2:
-        return None
+def _spectrum(moments: Moments) -> Spectrum:
     centered = moments.spectrum(centered=True)
     isotropic = measure.marchenko_pastur(moments.effective_n - 1, moments.d) * float(centered.mean())
     return Spectrum(tuple(moments.spectrum(centered=False).tolist()), tuple(centered.tolist()), tuple(isotropic.tolist()))

@@ -8,7 +8,7 @@ import torch
 from uncone.measure.groups import Reserved
 from uncone.moments import Moments
 from uncone.records import Picture
-from uncone.rows import Rows
+from uncone.rows import GRID, Rows
 
 Tensor = torch.Tensor
 MOST_POINTS = 32768
@@ -27,17 +27,22 @@ def draw_picture(rows: Rows, moments: Moments, reserved: Reserved | None) -> Pic
         reserved: the reserved rows, kept in the sample and shown as a group of their own.
     """
     indices = _sample(rows.shape[0], reserved)
-    x = rows.take(indices).double()
     mean = moments.mean().cpu()
-    raw, raw_scale = _quantise(x @ _axes(moments, centered=False, toward=mean))
-    centered, centered_scale = _quantise((x - mean) @ _axes(moments, centered=True, toward=mean))
+    axes = torch.cat([_axes(moments, centered=centered, toward=mean) for centered in (False, True)], dim=1)
+    parts, cells = [], torch.split(indices, torch.bincount(indices // GRID).tolist())
+    for start, block, cell in zip(range(0, rows.shape[0], GRID), rows.blocks(), cells, strict=True):
+        parts.append((block[cell - start] @ axes.to(block.dtype)).double())
+        del block  # lets the reader use its buffer again
+    coordinates = torch.cat(parts)
+    raw, raw_scale = _quantise(coordinates[:, :_AXES])
+    centered, centered_scale = _quantise(coordinates[:, _AXES:] - mean @ axes[:, _AXES:])
     names, groups = _groups(indices, rows.shape[0], reserved)
     labels = rows.labels
-    chosen = indices.tolist()
+    listed = indices.tolist()
     return Picture(
         total=rows.shape[0],
-        ids=tuple(chosen if rows.ids is None else rows.ids[indices].tolist()),
-        labels=tuple(None if labels is None else labels[i] for i in chosen),
+        ids=tuple(listed if rows.ids is None else rows.ids[indices].tolist()),
+        labels=tuple(None if labels is None else labels[i] for i in listed),
         groups=tuple(groups.tolist()),
         group_names=names,
         raw=raw,
@@ -58,7 +63,7 @@ def _sample(n: int, reserved: Reserved | None) -> Tensor:
 
 def _axes(moments: Moments, *, centered: bool, toward: Tensor) -> Tensor:
     """The leading directions (D, 3) with a fixed sign: toward the mean row, or else toward the largest coordinate."""
-    axes: Tensor = moments.directions(centered=centered)[:, :_AXES].cpu()
+    axes: Tensor = moments.leading_directions(_AXES, centered=centered).cpu()
     along = toward @ axes
     largest = axes.gather(0, axes.abs().argmax(dim=0, keepdim=True))[0]
     decided = along.abs() > 1e-9 * toward.norm()

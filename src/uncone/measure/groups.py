@@ -60,6 +60,8 @@ class GroupMoments:
 
     def __init__(self, count: int, d: int, *, second: bool = False, unit_second: bool = False, device: str = "cpu") -> None:
         self._moments = [Moments(d, second=second, unit_second=unit_second, device=device) for _ in range(count)]
+        for m in self._moments:
+            m.work_with(self._moments[0])
 
     def update(self, block: Tensor, groups: Tensor) -> None:
         """Add rows (n, D) with the group of each, int64 (n,) from 0 up, -1 for none."""

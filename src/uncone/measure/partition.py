@@ -95,10 +95,8 @@ def log_partition(
     chunk = max(256, _BUFFER_BYTES // (max(c.shape) * c.element_size()), min(GRID, c.shape[0]))
     buffer = torch.empty((min(chunk, rows.shape[0]), c.shape[1]), dtype=dtype, device=device)
     done = 0
-    for block in rows.blocks():
-        for start in range(0, len(block), chunk):
-            part = block[start : start + chunk].to(device, dtype)
-            sums.add(torch.mm(part, c, out=buffer[: len(part)]))
+    for block in rows.blocks(chunk):
+        sums.add(torch.mm(block.to(device, dtype), c, out=buffer[: len(block)]))
         done += len(block)
         del block  # lets the reader use its buffer again
         if progress is not None:

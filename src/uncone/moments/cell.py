@@ -22,24 +22,34 @@ class Cell:
     Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows.
     """
 
-    def __init__(self, shift: Tensor, buffer: Buffer, *, second: bool, unit_second: bool) -> None:
-        self._shift, self._buffer, self._second, self._unit_second = shift, buffer, second, unit_second
+    def __init__(self, shift: Tensor, buffer: Buffer, *, second: bool) -> None:
+        self._shift, self._buffer, self._second = shift, buffer, second
+        self._product: Tensor | None = None
         self.sums: dict[str, Any] = {}
         self.norm_min, self.norm_max = float("inf"), 0.0
 
-    def add(self, x: Tensor, w: Tensor | None) -> None:
-        """Add the rows of `x` (n, D) with weights `w` (n,)."""
+    def add(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Add the rows of `x` (n, D) with weights `w` (n,). Returns them, float64 where float32 will not do, and their norms."""
         x, norms, sums = self._measured(x, w)
         for name, value in zip(_SUMS, sums.double().sum(0), strict=True):
             self._add(name, value)
         self._add_scalars(norms, w)
-        y = self._buffer("rows", tuple(x.shape), x.dtype)
         if self._second:
-            self._add_product("second", y)
-        if self._unit_second:
-            root = _column(inverse(norms) if w is None else inverse(norms) * w.sqrt(), x)
-            share(partial(torch.mul, x[cut], root[cut], out=y[cut]) for cut in _cuts(len(x), x.device))
-            self._add_product("unit_second", y)
+            self._add_product(self._buffer("rows", tuple(x.shape), x.dtype))
+        return x, norms
+
+    def add_unit_product(self, x: Tensor, norms: Tensor, w: Tensor | None) -> None:
+        """Add sum w u u' over unit rows to the product."""
+        y, root = self._buffer("rows", tuple(x.shape), x.dtype), inverse(norms)
+        root = _column(root if w is None else root * w.sqrt(), x)
+        share(partial(torch.mul, x[cut], root[cut], out=y[cut]) for cut in _cuts(len(x), x.device))
+        self._add_product(y)
+
+    def take_product(self) -> Tensor:
+        """The (D, D) product added up so far, to be used at once: the next product starts in its place."""
+        assert self._product is not None
+        product, self._product = self._product, None
+        return product
 
     def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """The rows, their norms, and the sums of pieces of them (pieces, 3, D); the buffer "rows" holds the shifted rows.
@@ -86,12 +96,15 @@ class Cell:
     def _add(self, name: str, value: Any) -> None:
         self.sums[name] = self.sums[name] + value if name in self.sums else value
 
-    def _add_product(self, name: str, y: Tensor) -> None:
+    def _add_product(self, y: Tensor) -> None:
         shape = (y.shape[1], y.shape[1])
-        if name not in self.sums:
-            self.sums[name] = symmetric_product(y, out=self._buffer(name, shape, y.dtype))
+        if self._product is None:
+            self._product = symmetric_product(y, out=self._buffer("products", shape, y.dtype))
         else:
-            add_matrix(self.sums[name], symmetric_product(y, out=self._buffer("product", shape, y.dtype)))
+            part = symmetric_product(y, out=self._buffer("product", shape, y.dtype))
+            if part.dtype != self._product.dtype:  # one of the two was float64 for its lengths
+                self._product = self._product.double()
+            add_matrix(self._product, part)
 
 
 class _Piece:

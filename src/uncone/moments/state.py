@@ -16,6 +16,7 @@ import torch
 from uncone import atomic
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.moments.cell import PIECE, Cell
+from uncone.moments.eigen import leading_eigenvectors
 from uncone.moments.norms import NotFiniteError
 from uncone.moments.weights import weight_blocks
 from uncone.moments.workers import add_matrix, one_thread_each
@@ -126,16 +127,19 @@ class Moments:
         w = None if weights is None else weights.to(self.device, torch.float64)
         if self.shift is None:
             self.shift = self._zeros(self.d) if self.second is None else _shift(x)
-        cell = Cell(self.shift, self._buffer, second=self.second is not None, unit_second=self.unit_second is not None)
-        rows = self._chunk_rows(x.element_size())
-        for start in range(0, len(x), rows):
-            cell.add(x[start : start + rows], None if w is None else w[start : start + rows])
+        cell, rows = Cell(self.shift, self._buffer, second=self.second is not None), self._chunk_rows(x.element_size())
+        cuts = [slice(start, start + rows) for start in range(0, len(x), rows)]
+        parts = [cell.add(x[cut], None if w is None else w[cut]) for cut in cuts]
+        if self.second is not None:
+            add_matrix(self.second, cell.take_product())
+        if self.unit_second is not None:
+            for cut, (part, norms) in zip(cuts, parts, strict=True):
+                cell.add_unit_product(part, norms, None if w is None else w[cut])
+            add_matrix(self.unit_second, cell.take_product())
         self._derived.clear()
         self.n += len(x)
         for name, value in cell.sums.items():
-            if isinstance(value, Tensor) and value.ndim == 2:
-                add_matrix(getattr(self, name), value)
-            elif isinstance(value, Tensor):
+            if isinstance(value, Tensor):
                 getattr(self, name).add_(value)
             else:
                 setattr(self, name, getattr(self, name) + value)
@@ -146,6 +150,10 @@ class Moments:
         """Free the working memory that `update` keeps between calls; more updates may follow."""
         self._scratch.clear()
         return self
+
+    def work_with(self, other: "Moments") -> None:
+        """Use the working memory of `other`, for moments that are updated in turn and never at once."""
+        self._scratch = other._scratch
 
     def merge(self, other: "Moments") -> "Moments":
         """The moments of both sets of rows, as a new object about this one's shift. Exact algebra, rounded in float64.
@@ -265,13 +273,24 @@ class Moments:
             return self._derived["centered"]  # type: ignore[no-any-return]
         return self._raw_eigen()[0]
 
-    def directions(self, *, centered: bool = False) -> Tensor:
-        """Unit eigenvectors as columns, in the order of `spectrum`, float64 (D, D)."""
+    def directions(self) -> Tensor:
+        """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D)."""
+        return self._raw_eigen()[1]
+
+    def leading_directions(self, k: int, *, centered: bool) -> Tensor:
+        """The first k unit eigenvectors as columns, float64 (D, k), without the memory of a whole decomposition.
+
+        Centred ones are found by subspace iteration, to a residual of 1e-9 of the largest eigenvalue; where that does not
+        get there soon (the spectrum is flat), by a decomposition after all.
+        """
+        k = min(k, self.d)
         if not centered:
-            return self._raw_eigen()[1]
-        if "centered_directions" not in self._derived:
-            self._derived["centered_directions"] = torch.linalg.eigh(self.covariance())[1].flip(1)
-        return self._derived["centered_directions"]  # type: ignore[no-any-return]
+            return self.directions()[:, :k]
+        if "leading" not in self._derived or self._derived["leading"].shape[1] < k:
+            covariance = self.covariance()
+            found = leading_eigenvectors(covariance, k)
+            self._derived["leading"] = torch.linalg.eigh(covariance)[1].flip(1)[:, :k].clone() if found is None else found
+        return self._derived["leading"][:, :k]  # type: ignore[no-any-return]
 
     def _raw_eigen(self) -> tuple[Tensor, Tensor]:
         if "raw" not in self._derived:

@@ -53,10 +53,13 @@ class Rows:
         """
         raise NotImplementedError
 
-    def blocks(self) -> Iterator[torch.Tensor]:
-        """The rows in order, one tensor (at most GRID, D) per cell of the grid. Do not write to the tensors."""
-        for start in range(0, self.shape[0], GRID):
-            yield self.read(start, min(start + GRID, self.shape[0]))
+    def blocks(self, size: int = GRID) -> Iterator[torch.Tensor]:
+        """The rows in order, one tensor (at most GRID, D) per cell of the grid. Do not write to the tensors.
+
+        Another `size` is for work that depends on no grid and wants less memory.
+        """
+        for start in range(0, self.shape[0], size):
+            yield self.read(start, min(start + size, self.shape[0]))
 
     def take(self, indices: torch.Tensor) -> torch.Tensor:
         """The rows at `indices` (int64, ascending) as a new tensor (len(indices), D); only blocks that hold one are read."""

@@ -40,15 +40,15 @@ class FlatRows(Rows):
             content.view(f"u{stored.itemsize}").byteswap(inplace=True)
         return out if raw is out else out.copy_(raw)
 
-    def blocks(self) -> Iterator[torch.Tensor]:
+    def blocks(self, size: int = GRID) -> Iterator[torch.Tensor]:
         # A fresh tensor a block costs a page fault for every 4 KiB. The buffer is used again, but only once nobody
         # else holds it: a caller that keeps blocks gets blocks that never change.
-        buffer = self._buffer()
-        for start in range(0, self.shape[0], GRID):
-            rows = min(GRID, self.shape[0] - start)
+        buffer = self._buffer(size)
+        for start in range(0, self.shape[0], size):
+            rows = min(size, self.shape[0] - start)
             if sys.getrefcount(buffer) > 2:  # this name and the call's own
-                buffer = self._buffer()
+                buffer = self._buffer(size)
             yield self.read(start, start + rows, out=torch.from_numpy(buffer[:rows]))
 
-    def _buffer(self) -> npt.NDArray[np.floating[Any]]:
-        return np.empty((min(GRID, self.shape[0]), self.shape[1]), np.float64 if self.dtype == "float64" else np.float32)
+    def _buffer(self, size: int) -> npt.NDArray[np.floating[Any]]:
+        return np.empty((min(size, self.shape[0]), self.shape[1]), np.float64 if self.dtype == "float64" else np.float32)
