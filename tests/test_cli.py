@@ -69,6 +69,12 @@ def test_errors_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "schema" in _fails(capsys, "report", tmp_path / "d.json")
 
 
+def test_wrong_usage_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 'Unknown command "diagnos". Did you mean "diagnose"?' in _fails(capsys, "diagnos", "x")
+    assert "Unknown option: --nope. See `uncone --help`." in _fails(capsys, "diagnose", "x", "--nope")
+    assert "SPEC requires an argument" in _fails(capsys, "diagnose")
+
+
 def test_a_hostile_file_name_is_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     error = _fails(capsys, "diagnose", tmp_path / "a\x1b[31mred\u202e\nx.npy")
     assert "\x1b" not in error
@@ -83,7 +89,7 @@ def test_debug_gives_the_traceback(tmp_path: Path) -> None:
 
 
 def test_a_defect_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise KeyError("oh")
 
     monkeypatch.setattr(cli, "app", broken)

@@ -168,6 +168,21 @@ class TestRecord:
         assert Diagnosis.from_json(d.to_json()) == d
         assert uncone.report.to_html(d)
 
+    def test_too_little_is_not_called_healthy(self) -> None:
+        d = uncone.diagnose(torch.ones(1, 4))
+        assert d.verdict == "The collection could not be judged: measures that a verdict needs are undefined on 1 row."
+        assert [f.cause for f in d.subjects[0].findings] == ["not_measured"]
+
+    def test_few_dimensions_are_not_rogue(self) -> None:
+        assert _causes(uncone.diagnose(gaussian(3000, 4) + 1).subjects[0]) == ["common_direction_drift"]
+
+    def test_bins_go_by_the_ids_of_the_source(self) -> None:
+        x = gaussian(1500, 4)
+        x[1200] = float("nan")
+        groups = uncone.diagnose(x, skip_nonfinite=True).subjects[0].groups
+        assert groups is not None
+        assert [(g.name, g.n) for g in groups.bins] == [("ids 0 to 999", 1000), ("ids 1,000 to 1,499", 499)]
+
     def test_rows_left_out_are_counted(self) -> None:
         x = healthy()
         x[[5, 77]] = float("nan")

@@ -19,7 +19,7 @@ PROGRESS_AFTER_S = 2.0
 
 app = App(
     name="uncone",
-    help="Measure, explain, repair and prevent representation degeneration in language models.\n\n"
+    help="Measure and explain representation degeneration in language models.\n\n"
     "Any command takes --debug, for a traceback instead of one line when something fails.",
     version=__version__,
 )
@@ -42,8 +42,8 @@ def diagnose(
     Parameters
     ----------
     spec
-        A model directory or the name of a cached model (MODEL, MODEL#input, MODEL#head, MODEL#tensor),
-        FILE.safetensors#tensor, or FILE.npy.
+        A model directory or the name of a cached model, NAME or NAME@REVISION (MODEL, MODEL#input, MODEL#head,
+        MODEL#tensor), FILE.safetensors#tensor, or FILE.npy.
     """
     from uncone import report
     from uncone.diagnosis import diagnose as run
@@ -90,12 +90,16 @@ def report(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. Exit status 0: done; 1: could not be done, with one line on standard error saying why."""
+    """Run the command line. Exit status 0: done; 1: could not be done, with one line on standard error saying why; 130: stopped."""
     tokens = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
+    from cyclopts import CycloptsError
+
     try:
-        app(tokens)
+        app(tokens, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        _fail(f"{error} See `uncone --help`.", debug)
     except UnconeError as error:
         _fail(str(error), debug)
     except KeyboardInterrupt:

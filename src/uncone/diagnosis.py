@@ -101,6 +101,8 @@ class _Sums:
     reserved: Reserved
     reserved_sums: Moments
     reserved_in_bin: list[int]
+    stop: int
+    """One more than the last id."""
 
 
 class _Examination:
@@ -177,7 +179,9 @@ class _Examination:
             del block
             tick(done)
         shared = torch.bincount(ids[reserved.indices] // bin_size, minlength=int(ids[-1]) // bin_size + 1)
-        return _Sums(moments.finish(), profile, bin_size, bins.finish(), reserved, special.finish()[0], shared.tolist())
+        return _Sums(
+            moments.finish(), profile, bin_size, bins.finish(), reserved, special.finish()[0], shared.tolist(), int(ids[-1]) + 1
+        )
 
     def _partition(self, rows: Rows, moments: Moments) -> Measurement:
         moments.directions()
@@ -214,7 +218,7 @@ def _groups(sums: _Sums) -> Groups:
         start, stop = k * sums.bin_size, (k + 1) * sums.bin_size
         if m.n == 0:
             continue
-        stop = stop if k + 1 < len(sums.bins) else start + m.n
+        stop = min(stop, sums.stop)
         bins.append(_group(f"ids {start:,} to {stop - 1:,}", start, stop, m, reserved, shared))
     return Groups(sums.bin_size, sums.reserved.description, special, tuple(bins), sums.reserved.by_name)
 

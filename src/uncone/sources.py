@@ -33,7 +33,7 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
             - `file.npy`;
             - `file.safetensors`, or `file.safetensors#tensor` when it holds several matrices;
             - `DIR#input` or `DIR#head`: the token table or output head of a Hugging Face model directory (or the name
-              of a cached model), or `DIR#tensor` for any other of its tensors.
+              of a cached model, NAME or NAME@REVISION), or `DIR#tensor` for any other of its tensors.
         skip_nonfinite: leave out rows with NaN or inf (`left_out` of the result names them); costs one pass.
 
     Returns:

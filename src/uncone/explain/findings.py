@@ -13,6 +13,8 @@ SEVERE_DRIFT = 0.5
 """Half of every cosine is the same for all pairs: unrelated rows pass for related ones."""
 ROGUE_SHARE = 0.2
 """One dimension with a fifth of the mean cosine (or of the variance) decides similarities by itself."""
+EVEN_TIMES = 5
+"""With few dimensions an even share is large already: a rogue one has at least five times as much."""
 ROGUE_COSINE = 0.05
 """Below this mean cosine there is hardly anything that a rogue dimension could carry."""
 TAIL_EXCESS = 0.2
@@ -25,6 +27,7 @@ LOW_RANK = 0.5
 """Half of the effective rank an isotropic cloud has: as much would be stored in half of the dimensions."""
 VERY_LOW_RANK = 0.2
 """A fifth of it."""
+TOO_LITTLE = "Too little to judge: measures that a verdict needs are undefined on these rows."
 _SHOWN = 4
 NORM_COUPLING = 0.5
 """Where ids are sorted by frequency, a rank correlation this strong means that length, and with it every inner product,
@@ -82,11 +85,16 @@ def _drift(values: Mapping[str, Measurement]) -> list[Finding]:
 def _rogue(values: Mapping[str, Measurement]) -> list[Finding]:
     evidence = []
     cosine, rogue, dominant = values.get("mean_cosine"), values.get("rogue_dimensions"), values.get("dominant_dimension")
-    if cosine is not None and rogue is not None and float(cosine) >= ROGUE_COSINE and float(rogue) >= ROGUE_SHARE:
+    if (
+        cosine is not None
+        and rogue is not None
+        and float(cosine) >= ROGUE_COSINE
+        and float(rogue) >= max(ROGUE_SHARE, EVEN_TIMES / rogue.d)
+    ):
         evidence.append(
             f"dimension {rogue.details['dimensions'][0]} carries {float(rogue):.0%} of the mean cosine (even spread: {_number(rogue.reference)})"
         )
-    if dominant is not None and float(dominant) >= max(ROGUE_SHARE, 5 / dominant.d):
+    if dominant is not None and float(dominant) >= max(ROGUE_SHARE, EVEN_TIMES / dominant.d):
         evidence.append(
             f"dimension {dominant.details['dimension']} carries {float(dominant):.0%} of the variance (even spread: {_number(dominant.reference)})"
         )
@@ -204,6 +212,14 @@ def _healthy(values: Mapping[str, Measurement], *, head: bool) -> Finding:
         for n in names
         if n in values
     )
+    if len(evidence) < len(names):
+        return Finding(
+            "not_measured",
+            "note",
+            TOO_LITTLE,
+            evidence,
+            "Pass more rows, or rows that differ; each measure says what it lacked.",
+        )
     return Finding(
         "healthy",
         "healthy",

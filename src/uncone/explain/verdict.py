@@ -23,6 +23,8 @@ def give_verdict(subjects: tuple[Subject, ...]) -> str:
 def _clause(subject: Subject) -> str:
     name = _NAMES.get(subject.name, subject.name)
     causes = [finding.cause for finding in subject.findings if finding.level in ("warning", "severe")]
+    if any(finding.cause == "not_measured" for finding in subject.findings):
+        return f"{name} could not be judged: measures that a verdict needs are undefined on {subject.n:,} row{'s' * (subject.n != 1)}"
     if not causes:
         return f"{name} looks healthy ({_headline(subject)})"
     problems = [_problem(cause, subject) for cause in causes]

@@ -25,7 +25,7 @@ def participation_ratio(m: Moments, *, debiased: bool = False) -> Measurement:
     ratio, reference = _ratio(m, debiased=debiased)
     return reading(
         "participation_ratio" + _suffix(debiased), ratio, m,
-        range=(1.0, float(m.d)), better="higher", reference=reference, centered=True, warnings=spectral_warnings(m, centered=True),
+        range=(1.0, float(m.d)), better="higher", reference=reference, centered=True, warnings=spectral_warnings(m, centered=True, debiased=debiased),
         definition="tr(C)^2 / |C|_F^2 of the covariance: dimensions that share the variance evenly" + _debiased_words(debiased),
     )  # fmt: skip
 
@@ -49,7 +49,7 @@ def isoscore(m: Moments, *, debiased: bool = False) -> Measurement:
     return reading(
         "isoscore" + _suffix(debiased), (ratio - 1) / (m.d - 1), m,
         range=(0.0, 1.0), better="higher", reference=(reference - 1) / (m.d - 1), centered=True,
-        warnings=spectral_warnings(m, centered=True),
+        warnings=spectral_warnings(m, centered=True, debiased=debiased),
         definition="(P - 1) / (D - 1), P the participation ratio (Rudman et al. 2022)" + _debiased_words(debiased),
     )  # fmt: skip
 

@@ -67,7 +67,13 @@ def gaussian_isotropy(m: Moments) -> Measurement:
     """I(W) over both signs if the rows were Gaussian: exp(min g - max g), g(c) = c.mean + c'Cc / 2. Needs no second pass.
 
     Exact for Gaussian rows; heavy tails and outlying rows make it differ from `partition_isotropy`. It has the same
-    range and the same dependence on scale.
+    dependence on scale.
+
+    Returns:
+        A value in (0, 1]; higher is better.
+
+    Raises:
+        UndefinedMeasure: no rows.
     """
     directions = m.directions()
     linear = m.mean() @ directions

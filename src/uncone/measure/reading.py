@@ -40,10 +40,10 @@ def reading(
     )  # fmt: skip
 
 
-def spectral_warnings(m: Moments, *, centered: bool) -> tuple[str, ...]:
+def spectral_warnings(m: Moments, *, centered: bool, debiased: bool = False) -> tuple[str, ...]:
     """Why a number read from the spectrum may mislead here."""
     found = []
-    if m.effective_n < FEW_ROWS * m.d:
+    if m.effective_n < FEW_ROWS * m.d and not debiased:
         found.append(
             f"N = {m.effective_n:.0f} is below {FEW_ROWS} D = {FEW_ROWS * m.d}: sampling noise shapes the spectrum, compare with the isotropic reference only"
         )

@@ -36,7 +36,14 @@ def effective_rank(m: Moments, *, centered: bool = True) -> Measurement:
 
 
 def rankme(m: Moments) -> Measurement:
-    """RankMe (Garrido et al. 2023, eq. 3): exp(-sum p ln p) with p = s / sum s + 1e-7, uncentred. In [1, min(N, D)]."""
+    """RankMe (Garrido et al. 2023, eq. 3): exp(-sum p ln p) with p = s / sum s + 1e-7, uncentred.
+
+    Returns:
+        A value in [1, min(N, D)]; higher is better. It grows with N (the paper takes 25,600 rows) and with D.
+
+    Raises:
+        UndefinedMeasure: rows that are all zero.
+    """
 
     def rank(values: Tensor) -> float:
         s = values.sqrt()
@@ -50,7 +57,14 @@ def rankme(m: Moments) -> Measurement:
 
 
 def stable_rank(m: Moments, *, centered: bool = False) -> Measurement:
-    """The stable rank, |W|_F^2 / s_1^2: near 1 when one direction carries the matrix. In [1, min(N, D)]; higher is better."""
+    """The stable rank, |W|_F^2 / s_1^2: near 1 when one direction, raw most often the mean, carries the matrix.
+
+    Returns:
+        A value in [1, min(N, D)]; higher is better.
+
+    Raises:
+        UndefinedMeasure: rows that are all zero (all equal when centred).
+    """
     return _spectral(
         "stable_rank" + ("_centered" if centered else ""), lambda values: float(values.sum() / values[0]), m, centered,
         range=(1.0, float(min(m.n, m.d))), better="higher",
@@ -78,10 +92,16 @@ def anisotropy(m: Moments, k: int = 1, *, centered: bool = True) -> Measurement:
 
 
 def singular_entropy(m: Moments, *, centered: bool = True) -> Measurement:
-    """The entropy in nats of p = s^2 / sum s^2, with s the singular values. In [0, ln D]; higher is better.
+    """The entropy in nats of p = s^2 / sum s^2, with s the singular values.
 
     Its exponential is another "effective rank" found in the literature: over squared singular values, where Roy &
     Vetterli take the singular values themselves and get a larger number.
+
+    Returns:
+        A value in [0, ln D]; higher is better.
+
+    Raises:
+        UndefinedMeasure: rows that are all equal (all zero when raw).
     """
     return _spectral(
         "singular_entropy" + ("" if centered else "_raw"), _entropy, m, centered, range=(0.0, math.log(m.d)), better="higher",

@@ -11,7 +11,8 @@ def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
 
     |u - v|^2 = 2 - 2c, so the value is -2t + ln E exp(2tc); its cumulant expansion is -2t + 2t E[c] + 2 t^2 Var[c],
     with E[c] and E[c^2] exact over all pairs from the moments of unit rows (`Moments.of(rows, unit_second=True)`).
-    Measured against the exact sum, it is off by less than 0.001 on clouds with mean cosines up to 0.3.
+    The expansion is good where cosines are nearly normal: many features, none much louder than the others. Against the
+    exact sum it is off by about 0.003 at D = 64 and mean cosine 0.26, but reads -1.94 for -2.62 on two opposite cones.
 
     Returns:
         A value from about -2t up to 0; lower is better; uniform directions have -2t + 2 t^2 / D.

@@ -46,9 +46,7 @@ def locate(files: ModelFiles) -> Located:
     try:
         import transformers.conversion_mapping  # noqa: F401 - version 4 has none
     except ImportError as error:
-        raise UnsupportedModel(
-            f"telling the token table from the output head of {files.path} needs transformers 5: {INSTALL}"
-        ) from error
+        raise UnsupportedModel(f"telling the token table from the output head needs transformers 5: {INSTALL}") from error
     with _quiet():
         model = _built(files)
         keys = _file_keys(model, files)
@@ -84,7 +82,7 @@ def _built(files: ModelFiles) -> Any:
         raise
     except Exception as error:  # constructors raise whatever the config makes them raise
         raise UnsupportedModel(
-            f"transformers cannot build {model_class.__name__} from {files.path / 'config.json'} ({first_line(error)})"
+            f"transformers cannot build {model_class.__name__} from its config.json ({first_line(error)})"
         ) from error
 
 
@@ -101,7 +99,7 @@ def _model_class(files: ModelFiles) -> Any:
         raise UnsupportedModel(f"transformers cannot load the class {name} ({first_line(error)})") from error
     if not _is_model_class(found):
         raise UnsupportedModel(
-            f"the class {name!r} of {files.path / 'config.json'} is not part of transformers {transformers.__version__}, "
+            f"the class {name!r} in config.json is not part of transformers {transformers.__version__}, "
             "and code that comes with a model is never run: a newer transformers may know it"
         )
     return found
@@ -123,7 +121,7 @@ def _base_class(files: ModelFiles) -> Any:
         found = MODEL_MAPPING[CONFIG_MAPPING[kind]]
     except Exception as error:  # unknown kinds are KeyErrors, of a kind that misses a package anything
         raise UnsupportedModel(
-            f"{files.path / 'config.json'} names no architecture and the model type {kind!r}, which transformers does not build"
+            f"config.json names no architecture and the model type {kind!r}, which transformers does not build"
         ) from error
     return found[0] if isinstance(found, (list, tuple)) else found
 

@@ -81,7 +81,7 @@ def _way_out(files: ModelFiles, candidates: list[str]) -> str:
     known = matrices(files.entries)
     choice = candidates or sorted(known, key=lambda name: (-known[name].shape[0], name))
     if not choice:
-        return f"and no tensor of {files.path} is a matrix of floats: dequantise or convert it first"
+        return "and no tensor of the model is a matrix of floats: dequantise or convert it first"
     return f"or name the tensor yourself, for instance {files.path}#{choice[0]}: there are {listing(choice)}"
 
 

@@ -53,7 +53,7 @@ def as_rows(x: Any, *, name: str | None = None) -> Rows:
     if isinstance(x, np.ndarray):
         return from_numpy(x, name=name or "array")
     raise InputError(
-        f"expected Rows, a tensor or an array of shape (N, D), got {type(x).__name__}: open other sources with uncone.open_rows"
+        f"expected Rows, a tensor or an array of shape (N, D), got {type(x).__name__}: convert it, for instance with numpy.asarray(x)"
     )
 
 
