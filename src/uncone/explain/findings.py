@@ -13,7 +13,7 @@ SEVERE_DRIFT = 0.5
 """Half of every cosine is the same for all pairs: unrelated rows pass for related ones."""
 ROGUE_SHARE = 0.2
 """One dimension with a fifth of the mean cosine (or of the variance) decides similarities by itself."""
-EVEN_TIMES = 5
+EVEN_TIMES = 5.0
 """With few dimensions an even share is large already: a rogue one has at least five times as much."""
 ROGUE_COSINE = 0.05
 """Below this mean cosine there is hardly anything that a rogue dimension could carry."""
