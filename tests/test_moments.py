@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uncone import InputError, Moments, UndefinedMeasure, measure
-from uncone.moments.workers import symmetric_product
+from uncone.moments.workers import share, symmetric_product
 from uncone.rows import GRID
 
 from .matrices import gaussian
@@ -164,6 +164,48 @@ def test_threads_and_alignment_change_no_byte(d: int, weighted: bool) -> None:
     for again in found[1:]:
         assert all(torch.equal(getattr(again, name), getattr(found[0], name)) for name in SUMS)
         assert all(getattr(again, name) == getattr(found[0], name) for name in SCALARS)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # newer Pythons warn of forks with threads
+def test_a_forked_child_has_workers_of_its_own() -> None:
+    """Data loaders fork, and set one thread in the child (torch itself hangs there with more): no worker is needed then."""
+    import multiprocessing
+
+    x = gaussian(2000, 300)
+    here = Moments.of(x)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        there = pool.apply_async(_traced, (x.numpy(),)).get(timeout=60)
+    assert there == pytest.approx(float(here.covariance().trace()), rel=1e-12)
+
+
+def test_an_error_in_a_task_reaches_the_caller_and_leaves_the_threads() -> None:
+    before = torch.get_num_threads()
+    done: list[int] = []
+    with pytest.raises(ZeroDivisionError):
+        share([lambda: done.append(1), lambda: done.append(1 // 0), lambda: done.append(2)])
+    assert torch.get_num_threads() == before
+    assert share([lambda i=i: i * i for i in range(20)]) == [i * i for i in range(20)]
+
+
+def test_tasks_can_share_again() -> None:
+    assert share([lambda: sum(share([lambda: 1, lambda: 2])) for _ in range(4)]) == [3] * 4
+
+
+def test_several_threads_can_sum_at_once() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    parts = [gaussian(3000, 200, seed=i) for i in range(4)]
+    expected = [Moments.of(x).second for x in parts]
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda x: Moments.of(x).second, parts))
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert torch.get_num_threads() == before
+
+
+def _traced(x: np.ndarray) -> float:
+    torch.set_num_threads(1)
+    return float(Moments.of(x).covariance().trace())
 
 
 def test_the_number_of_threads_stays_as_it_was() -> None:

@@ -5,6 +5,7 @@ computed by one thread, from start to end, and more threads only share the tasks
 pools, torch's and one beside it, would spin against each other for the same cores.
 """
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -109,6 +110,16 @@ class _Strip:
 _mine = threading.local()
 _lock = threading.Lock()
 _pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _forget_pools() -> None:
+    """In a forked child: its parent's threads are not there, and a lock may be held by one of them."""
+    global _lock
+    _lock = threading.Lock()
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_forget_pools)
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:
