@@ -1,10 +1,16 @@
-"""Shared by all tests: seeds, few threads' worth of patience for hypothesis, and where the packaged model lies."""
+"""Shared by all tests: types checked, seeds, what hypothesis may take, and where the packaged model lies."""
 
 from pathlib import Path
 
 import pytest
 import torch
+from beartype import BeartypeConf
+from beartype.claw import beartype_package
 from hypothesis import HealthCheck, settings
+
+# Every annotation of the package is checked at every call, in tests only; before its modules are imported. The terminal
+# imports rich inside functions, so that its annotations have no meaning at run time.
+beartype_package("uncone", conf=BeartypeConf(is_pep484_tower=True, claw_skip_package_names=("uncone.report.terminal",)))
 
 settings.register_profile(
     "uncone", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True

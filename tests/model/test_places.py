@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from uncone.errors import InputError, UnconeError, UnsupportedModel
 from uncone.model import ModelFiles, find_places, mapping, open_model_files
+from uncone.rows.bytes import LocalFile
 from uncone.rows.safetensors import Entry
 
 V, D = 16, 4
@@ -178,7 +179,7 @@ SETTINGS = st.fixed_dictionaries(
 
 @given(SETTINGS)
 def test_an_odd_config_gives_an_answer_or_our_error(settings):
-    files = ModelFiles(Path("nowhere"), settings, {"table": (None, Entry("F32", (V, D), 0, 4 * V * D))})
+    files = ModelFiles(Path("nowhere"), settings, {"table": (LocalFile(__file__), Entry("F32", (V, D), 0, 4 * V * D))})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mapping, "locate", refused)
         try:

@@ -4,11 +4,12 @@ import os
 import stat
 import weakref
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from uncone.errors import InputError
 
 
+@runtime_checkable
 class ByteSource(Protocol):
     """Random access to a known number of bytes."""
 
