@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from .matrices import gaussian
 
 Tensor = torch.Tensor
-V, D = 4000, 64
+V, D = 8000, 64
 
 
 def healthy(seed: int = 0, v: int = V, d: int = D) -> Tensor:

@@ -20,7 +20,7 @@ BELOW: dict[str, set[str]] = {
     "sources": {"model", "rows"},
     "report": {"records", "atomic"},
     "diagnosis": {"sources", "explain", "measure", "moments", "model", "rows", "records"},
-    "cli": {"diagnosis", "report", "records"},
+    "cli": {"diagnosis", "report", "records", "atomic"},
 }
 OPTIONAL = {"transformers", "tokenizers", "pyarrow", "ray", "sentence_transformers", "numba", "rich"}
 

@@ -100,9 +100,26 @@ def test_what_is_written_is_there(tmp_path: Path) -> None:
 def test_targets_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a file to write, got the folder"):
         atomic.write_text(tmp_path, "x")
-    with pytest.raises(InputError, match=r"cannot write .* give a folder that exists"):
+    with pytest.raises(InputError, match=r"cannot write .*: give a folder that exists"):
         atomic.write_text(tmp_path / "no" / "x", "x")
     with pytest.raises(InputError, match="expected a new folder, got"), atomic.new_directory(tmp_path):
         pass
     with pytest.raises(InputError, match="cannot create"), atomic.new_directory(tmp_path / "no" / "x"):
         pass
+
+
+def test_links_lead_to_the_file_and_pipes_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    atomic.write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(InputError, match="a device or a pipe"):
+            atomic.write_text(path, "x")
+
+
+def test_long_names_can_be_written(tmp_path: Path) -> None:
+    atomic.write_text(tmp_path / ("n" * 250), "x")
+    assert (tmp_path / ("n" * 250)).read_text() == "x"

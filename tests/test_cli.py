@@ -64,6 +64,7 @@ def test_errors_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "no file or folder" in _fails(capsys, "diagnose", tmp_path / "nothing")
     assert "of another kind" in _fails(capsys, "diagnose", write_model(tmp_path / "m", gaussian(20, 4)) / "vocab.json")
     assert "folder that exists" in _fails(capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "no" / "d.html")
+    assert "twice" in _fails(capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "d", "--json", tmp_path / "d")
     assert "a device that torch can compute on" in _fails(capsys, "diagnose", tmp_path / "m", "--device", "abacus")
     (tmp_path / "d.json").write_text("{}")
     assert "schema" in _fails(capsys, "report", tmp_path / "d.json")

@@ -44,8 +44,8 @@ def test_a_healthy_twin_is_left_alone(tmp_path: Path, seed: int) -> None:
 def test_a_tail_behind_a_healthy_headline_is_said(tmp_path: Path) -> None:
     d = uncone.diagnose(write_model(tmp_path / "m", rare_tail()))
     assert "looks healthy as a whole" in d.verdict
-    assert "its tail is degenerate (ids 3,000 to 3,999" in d.verdict
-    assert "the 1,000 rows of ids 3,000 to 3,999" in d.subjects[0].findings[0].summary
+    assert "its tail is degenerate (ids 7,000 to 7,999" in d.verdict
+    assert "the 1,000 rows of ids 7,000 to 7,999" in d.subjects[0].findings[0].summary
 
 
 def test_a_tail_without_reserved_tokens_is_found_in_the_last_ids() -> None:
@@ -104,7 +104,8 @@ class TestHead:
         folder = write_model(tmp_path / "m", healthy(), drifted())
         assert [s.name for s in uncone.diagnose(f"{folder}#head").subjects] == ["head"]
         assert [s.name for s in uncone.diagnose(f"{folder}#input").subjects] == ["input"]
-        assert [s.name for s in uncone.diagnose(f"{folder}#embed_out.weight").subjects] == ["rows"]
+        assert [s.name for s in uncone.diagnose(f"{folder}#embed_out.weight").subjects] == ["head"]
+        assert uncone.diagnose(f"{folder}#embed_out.weight").verdict == uncone.diagnose(f"{folder}#head").verdict
 
 
 class TestMiniLM:
@@ -170,8 +171,39 @@ class TestRecord:
 
     def test_too_little_is_not_called_healthy(self) -> None:
         d = uncone.diagnose(torch.ones(1, 4))
-        assert d.verdict == "The collection could not be judged: measures that a verdict needs are undefined on 1 row."
+        assert d.verdict == "The collection could not be judged: its 1 row is too little."
         assert [f.cause for f in d.subjects[0].findings] == ["not_measured"]
+
+    @pytest.mark.parametrize(("n", "d"), [(2, 16), (5, 8), (10, 3), (30, 100), (40, 4), (300, 3), (1500, 2)])
+    def test_isotropic_noise_of_any_size_is_left_alone(self, n: int, d: int) -> None:
+        for seed in range(10):
+            subject = uncone.diagnose(gaussian(n, d, seed=seed)).subjects[0]
+            assert _causes(subject) == [], (seed, subject.findings)
+            assert (subject.findings[0].cause == "not_measured") == (n < 30)
+
+    def test_sorted_clusters_have_no_rare_tail(self) -> None:
+        centers = gaussian(10, 32)
+        x = torch.cat([centers[k] + gaussian(1000, 32, seed=k) for k in range(10)])
+        assert _causes(uncone.diagnose(x).subjects[0]) == []
+
+    def test_padding_rows_do_not_hide_the_tail(self, tmp_path: Path) -> None:
+        x = rare_tail()
+        x[-30:] = 0
+        x[60:200] = 0
+        subject = uncone.diagnose(write_model(tmp_path / "m", x)).subjects[0]
+        assert _causes(subject) == ["degenerate_tail"]
+        assert all(g.cosine_to_reserved is not None for g in subject.groups.bins)  # type: ignore[union-attr]
+
+    def test_extreme_scales_get_an_answer(self) -> None:
+        for scale in (1e-130, 1e130):
+            d = uncone.diagnose(gaussian(200, 16, dtype=torch.float64) * scale)
+            assert d.subjects[0].measurement("isoscore").value == pytest.approx(0.92, abs=0.05)
+
+    def test_normalised_rows_have_no_order_of_norms(self) -> None:
+        subject = uncone.diagnose(torch.nn.functional.normalize(gaussian(9000, 64), dim=1)).subjects[0]
+        assert subject.measurement("norm_id_correlation").value is None
+        assert subject.norms is not None
+        assert subject.norms.counts == (9000,)
 
     def test_few_dimensions_are_not_rogue(self) -> None:
         assert _causes(uncone.diagnose(gaussian(3000, 4) + 1).subjects[0]) == ["common_direction_drift"]
@@ -192,7 +224,7 @@ class TestRecord:
         assert d.subjects[0].picture is not None
         assert 5 not in d.subjects[0].picture.ids
         assert "2 rows" in uncone.report.to_html(d)
-        with pytest.raises(InputError, match=r"got 2 rows of 4000 with NaN or inf in tensor \(rows 5, 77\)"):
+        with pytest.raises(InputError, match=r"got 2 rows of 8000 with NaN or inf in tensor \(rows 5, 77\)"):
             uncone.diagnose(x)
 
     def test_zero_rows_are_counted_and_said(self) -> None:
@@ -220,6 +252,13 @@ class TestRecord:
             uncone.diagnose(healthy(), device="nonsense")
 
 
+def _nested(levels: int) -> dict[str, object]:
+    inner: dict[str, object] = {}
+    for _ in range(levels):
+        inner = {"a": inner}
+    return inner
+
+
 class TestBrokenRecords:
     base = json.loads(uncone.diagnose(gaussian(30, 3)).to_json())
 
@@ -244,6 +283,11 @@ class TestBrokenRecords:
             (lambda d: d["subjects"][0]["picture"].update(raw=""), "expected 30 rows of three int16"),
             (lambda d: d["subjects"][0]["picture"]["groups"].__setitem__(0, 9), "expected groups below 4"),
             (lambda d: d["subjects"][0]["picture"]["labels"].pop(), "expected 30 labels and groups"),
+            (lambda d: d["subjects"][0]["picture"].update(raw_scale=1e308), "expected scales of the picture"),
+            (lambda d: d["subjects"][0]["measurements"][0].update(value=10**400), "expected a finite number at"),
+            (lambda d: d["subjects"][0]["measurements"][0].update(details=_nested(700)), "expected at most 20 levels"),
+            (lambda d: d["subjects"][0]["norms"].update(edges=[]), "rising edges"),
+            (lambda d: d["subjects"][0]["groups"]["bins"][0].update(stop=0), "expected bins from a start to a later stop"),
         ],
     )
     def test_each_is_refused_by_name(self, change: object, message: str) -> None:

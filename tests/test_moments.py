@@ -187,6 +187,27 @@ def test_an_error_in_a_task_reaches_the_caller_and_leaves_the_threads() -> None:
     assert share([lambda i=i: i * i for i in range(20)]) == [i * i for i in range(20)]
 
 
+def test_threads_that_start_meanwhile_get_their_usual_number() -> None:
+    import threading
+
+    before, seen, stop = torch.get_num_threads(), [], threading.Event()
+
+    def start_threads() -> None:
+        while not stop.is_set():
+            thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+            thread.start()
+            thread.join()
+
+    Moments.of(gaussian(100, 4))  # the workers are there
+    starter = threading.Thread(target=start_threads)
+    starter.start()
+    for seed in range(5):
+        Moments.of(gaussian(20_000, 200, seed=seed))
+    stop.set()
+    starter.join()
+    assert set(seen) == {before}
+
+
 def test_tasks_can_share_again() -> None:
     assert share([lambda: sum(share([lambda: 1, lambda: 2])) for _ in range(4)]) == [3] * 4
 
@@ -281,6 +302,21 @@ def test_the_symmetric_product_is_the_product(n: int, d: int) -> None:
     assert torch.equal(out, out.T)
 
 
+def test_weights_that_leave_one_row() -> None:
+    m = Moments.of(gaussian(5, 3), [0, 0, 1, 0, 0])
+    for function in (measure.isoscore, measure.effective_rank, measure.dominant_dimension):
+        with pytest.raises(UndefinedMeasure, match="at least 2 rows of positive weight, got 1"):
+            function(m)
+
+
+@pytest.mark.parametrize("d", [512, 1500])
+def test_rounding_of_float32_is_no_rank(d: int) -> None:
+    direction, lengths = gaussian(1, d, dtype=torch.float64), gaussian(3000, 1, dtype=torch.float64)
+    reading = measure.effective_rank(Moments.of((lengths * direction).float()))
+    assert float(reading) == pytest.approx(1.0, abs=0.01)
+    assert "are rounding and count as 0" in reading.warnings[-1]
+
+
 class TestMessages:
     def test_rows_that_are_not_finite_are_counted_and_named(self) -> None:
         x = gaussian(GRID + 20, 3)
@@ -310,6 +346,14 @@ class TestMessages:
     def test_weights_of_another_length(self) -> None:
         with pytest.raises(InputError, match=r"expected weights of shape \(4,\), got \(3,\)"):
             Moments.of(gaussian(4, 3), torch.ones(3))
+
+    def test_weights_of_a_block(self) -> None:
+        with pytest.raises(InputError, match=r"expected weights of shape \(4,\) for the block, got \(1,\)"):
+            Moments(3).update(gaussian(4, 3), torch.ones(1))
+
+    def test_a_transposed_matrix(self) -> None:
+        with pytest.raises(InputError, match=r"expected rows of at most 32768 features, got 300000.*is the matrix transposed"):
+            Moments.of(torch.ones(3, 300_000))
 
     def test_another_width(self) -> None:
         with pytest.raises(InputError, match=r"expected a block of shape \(n, 3\), got \(4, 2\)"):

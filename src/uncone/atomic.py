@@ -18,10 +18,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     Raises:
         InputError: the folder does not exist or cannot be written, or `path` is a folder.
     """
-    target = Path(path)
-    if target.is_dir():
-        raise InputError(f"expected a file to write, got the folder {target}: give a file name in it")
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    target = writable(path)
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         handle = open(temporary, "xb")  # noqa: SIM115 - closed below, before the move
     except OSError as error:
@@ -37,7 +35,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink()
         raise
-    _sync_folder(target.parent)
+    _sync(target.parent)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -46,24 +44,43 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         handle.write(text.encode("utf-8"))
 
 
+def writable(path: str | os.PathLike[str]) -> Path:
+    """The file that `path` names, links followed, so that the file they lead to is what is replaced.
+
+    Raises:
+        InputError: a folder, a device or a pipe, or no folder to write into.
+    """
+    target = Path(path).resolve()
+    if target.is_dir():
+        raise InputError(f"expected a file to write, got the folder {path}: give a file name in it")
+    if target.exists() and not target.is_file():
+        raise InputError(f"expected a file to write, got {path} which is a device or a pipe: give a file name")
+    if not target.parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no folder {target.parent}: give a folder that exists")
+    return target
+
+
 @contextmanager
 def new_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Fill a temporary folder beside `path`; on a clean exit it becomes `path`, which must not exist yet."""
     target = Path(path)
     if target.exists() or target.is_symlink():
         raise InputError(f"expected a new folder, got {target} which exists: choose another name or remove it")
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         temporary.mkdir()
     except OSError as error:
         raise InputError(f"cannot create {target}: {error.strerror}: give a parent folder that can be written") from error
     try:
         yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                _sync(file)
         os.rename(temporary, target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    _sync_folder(target.parent)
+    _sync(target.parent)
 
 
 def _keep_mode(target: Path, temporary: Path) -> None:
@@ -71,9 +88,9 @@ def _keep_mode(target: Path, temporary: Path) -> None:
         os.chmod(temporary, target.stat().st_mode & 0o777)
 
 
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):  # some file systems refuse to sync a folder; the content itself is already on disk
-        descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    with suppress(OSError):  # some file systems refuse to sync a folder
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

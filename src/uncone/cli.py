@@ -48,8 +48,7 @@ def diagnose(
     from uncone import report
     from uncone.diagnosis import diagnose as run
 
-    for target in (json, html):
-        _check_target(target)
+    _check_targets(json, html)
     with _progress() as progress:
         diagnosis = run(spec, skip_nonfinite=skip_nonfinite, device=device, progress=progress)
     if json is not None:
@@ -106,10 +105,12 @@ def main(arguments: list[str] | None = None) -> None:
         _fail("stopped", debug, status=130)
     except MemoryError:
         _fail("out of memory: close other programs, or use a machine with more", debug)
+    except RuntimeError as error:
+        _fail(_told(error), debug)
     except OSError as error:
         _fail(f"{error.filename or 'input/output'}: {error.strerror or error}", debug)
     except Exception as error:  # a defect of uncone: still one line, and how to report it
-        _fail(f"unexpected {type(error).__name__}: {_one_line(error)}: a defect in uncone; --debug shows where", debug)
+        _fail(_defect(error), debug)
 
 
 def _fail(message: str, debug: bool, status: int = 1) -> None:
@@ -125,16 +126,25 @@ def _visible(message: str) -> str:
     return visible(" ".join(message.split()))
 
 
-def _one_line(error: Exception) -> str:
-    return (str(error).splitlines() or ["no message"])[0]
+def _told(error: RuntimeError) -> str:
+    if "allocate" in str(error):  # torch has no MemoryError
+        return "out of memory: close other programs, or use a machine with more"
+    return _defect(error)
 
 
-def _check_target(path: Path | None) -> None:
-    """A target that cannot be written is said before the work, not after it."""
+def _defect(error: Exception) -> str:
+    first = (str(error).splitlines() or ["no message"])[0]
+    return f"unexpected {type(error).__name__}: {first}: a defect in uncone; --debug shows where"
+
+
+def _check_targets(*paths: Path | None) -> None:
+    """Targets that cannot be written are said before the work, not after it."""
+    from uncone.atomic import writable
     from uncone.errors import InputError
 
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise InputError(f"expected a file in a folder that exists, got {path}: make the folder first, or name another file")
+    targets = [writable(path) for path in paths if path is not None]
+    if len(set(targets)) < len(targets):
+        raise InputError(f"expected two files to write, got {targets[0].name} twice: the second would replace the first")
 
 
 @contextmanager

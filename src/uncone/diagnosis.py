@@ -100,7 +100,8 @@ class _Sums:
     bins: list[Moments]
     reserved: Reserved
     reserved_sums: Moments
-    reserved_in_bin: list[int]
+    reserved_in_bin: list[tuple[int, int]]
+    """For each bin: how many of its rows are reserved, and how many of those are not zero."""
     stop: int
     """One more than the last id."""
 
@@ -165,6 +166,7 @@ class _Examination:
         moments, profile = Moments(d, unit_second=True, device=self._device), NormProfile()
         bins = GroupMoments(int(ids[-1]) // bin_size + 1, d, device=self._device)
         special = GroupMoments(1, d, device=self._device)
+        in_bin, directed = torch.zeros((2, int(ids[-1]) // bin_size + 1), dtype=torch.int64)
         tick, done = self._tick("summing"), 0
         for block in rows.blocks():
             part = slice(done, done + len(block))
@@ -172,16 +174,19 @@ class _Examination:
                 moments.update(block)
             except NotFiniteError:
                 raise nonfinite_error(rows) from None
-            profile.update(row_norms(block), ids[part])
+            norms = row_norms(block)
+            profile.update(norms, ids[part])
+            in_bin += torch.bincount(ids[part][is_reserved[part]] // bin_size, minlength=len(in_bin))
+            directed += torch.bincount(ids[part][is_reserved[part] & (norms > 0)] // bin_size, minlength=len(in_bin))
             bins.update(block, ids[part] // bin_size)
             special.update(block, is_reserved[part].long() - 1)
             done += len(block)
             del block
             tick(done)
-        shared = torch.bincount(ids[reserved.indices] // bin_size, minlength=int(ids[-1]) // bin_size + 1)
         return _Sums(
-            moments.finish(), profile, bin_size, bins.finish(), reserved, special.finish()[0], shared.tolist(), int(ids[-1]) + 1
-        )
+            moments.finish(), profile, bin_size, bins.finish(), reserved, special.finish()[0],
+            list(zip(in_bin.tolist(), directed.tolist(), strict=True)), int(ids[-1]) + 1,
+        )  # fmt: skip
 
     def _partition(self, rows: Rows, moments: Moments) -> Measurement:
         moments.directions()
@@ -212,7 +217,7 @@ def _read(name: str, function: Measure, moments: Moments) -> Measurement:
 
 def _groups(sums: _Sums) -> Groups:
     reserved = sums.reserved_sums
-    special = _group(sums.reserved.description, 0, 0, reserved, None, len(sums.reserved.indices))
+    special = _group(sums.reserved.description, 0, 0, reserved, None, (len(sums.reserved.indices), 0))
     bins = []
     for k, (m, shared) in enumerate(zip(sums.bins, sums.reserved_in_bin, strict=True)):
         start, stop = k * sums.bin_size, (k + 1) * sums.bin_size
@@ -223,11 +228,13 @@ def _groups(sums: _Sums) -> Groups:
     return Groups(sums.bin_size, sums.reserved.description, special, tuple(bins), sums.reserved.by_name)
 
 
-def _group(name: str, start: int, stop: int, m: Moments, reserved: Moments | None, shared: int) -> Group:
+def _group(name: str, start: int, stop: int, m: Moments, reserved: Moments | None, shared: tuple[int, int]) -> Group:
     mean = m.mean_norm()
     spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
-    to_reserved = None if reserved is None else _value(lambda: measure.cosine_between(reserved, m, shared=shared))
-    return Group(name, start, stop, m.n, m.zero_rows, mean, spread, _value(lambda: measure.mean_cosine(m)), to_reserved, shared)
+    to_reserved = None if reserved is None else _value(lambda: measure.cosine_between(reserved, m, shared=shared[1]))
+    return Group(
+        name, start, stop, m.n, m.zero_rows, mean, spread, _value(lambda: measure.mean_cosine(m)), to_reserved, shared[0]
+    )
 
 
 def _value(function: Callable[[], Measurement]) -> float | None:

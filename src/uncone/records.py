@@ -3,8 +3,8 @@
 import array
 import base64
 import dataclasses
+import itertools
 import json
-import math
 import os
 import sys
 import types
@@ -18,6 +18,8 @@ from uncone import atomic
 from uncone.errors import InputError, UndefinedMeasure
 
 SCHEMA = "uncone.diagnosis/1"
+_LARGEST_SCALE = 1e290
+_DEEPEST = 20
 
 T = TypeVar("T")
 
@@ -89,6 +91,11 @@ class Groups:
     reserved_by_name: bool = True
     """Whether the tokenizer names the reserved rows; else they are the last ids, which stand in for rare tokens."""
 
+    def __post_init__(self) -> None:
+        for group in self.bins:
+            if not 0 <= group.start < group.stop:
+                raise InputError(f"expected bins from a start to a later stop, got {group.start} to {group.stop}")
+
 
 @dataclass(frozen=True)
 class Spectrum:
@@ -109,6 +116,11 @@ class Norms:
     largest: float
     edges: tuple[float, ...]
     counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        expected = len(self.counts) + 1 if self.counts else 0
+        if len(self.edges) != expected or any(b < a for a, b in itertools.pairwise(self.edges)):
+            raise InputError(f"expected {expected} rising edges for {len(self.counts)} counts of norms, got {len(self.edges)}")
 
 
 @dataclass(frozen=True)
@@ -138,6 +150,10 @@ class Picture:
             )
         if any(not 0 <= group < len(self.group_names) for group in self.groups):
             raise InputError(f"expected groups below {len(self.group_names)} in the picture, got {max(self.groups)}")
+        if not (0 < self.raw_scale < _LARGEST_SCALE and 0 < self.centered_scale < _LARGEST_SCALE):
+            raise InputError(
+                f"expected scales of the picture above 0 and below {_LARGEST_SCALE:g}, got {self.raw_scale}, {self.centered_scale}"
+            )
         for name in ("raw", "centered"):
             if len(_decode(getattr(self, name), name)) != 6 * count:
                 raise InputError(
@@ -254,7 +270,7 @@ def _refuse_constant(name: str) -> Any:
 def _build(kind: Any, data: Any, where: str) -> Any:
     """Rebuild a value of the annotated type `kind` from parsed JSON, or say which field is wrong."""
     if kind is Any:
-        return data
+        return _expect(_depth(data) <= _DEEPEST, data, where, f"at most {_DEEPEST} levels")
     if dataclasses.is_dataclass(kind):
         return _build_record(typing.cast(type, kind), data, where)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -268,7 +284,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         _expect(isinstance(data, dict), data, where, "an object")
         return {key: _build(arguments[1], value, f"{where}.{key}") for key, value in data.items()}
     if kind is float:
-        is_number = isinstance(data, (int, float)) and not isinstance(data, bool) and math.isfinite(data)
+        is_number = isinstance(data, (int, float)) and not isinstance(data, bool) and abs(data) <= sys.float_info.max
         return float(_expect(is_number, data, where, "a finite number"))
     if kind is int:
         return _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "an integer")
@@ -282,6 +298,15 @@ def _hints(cls: type) -> dict[str, Any]:
     if cls not in _known:
         _known[cls] = typing.get_type_hints(cls)
     return _known[cls]
+
+
+def _depth(data: Any) -> int:
+    """Levels of nesting, counted no further than one beyond the deepest allowed."""
+    level, depth = [data], 0
+    while level and depth <= _DEEPEST:
+        inner = [list(item.values()) if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
+        level, depth = [value for items in inner for value in items], depth + 1
+    return depth
 
 
 def _build_record(cls: type[T], data: Any, where: str) -> T:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uncone.errors import InputError
+from uncone.errors import InputError, UnconeError
 from uncone.model import Places, cached_snapshot, find_places, open_model_files, rows_of
 from uncone.rows import Rows, as_rows, open_npy, without_nonfinite
 from uncone.rows.bytes import LocalFile
 from uncone.rows.names import listing
 from uncone.rows.safetensors import matrices, read_header, tensor_rows
 
+_LONGEST_SPEC = 4000
 _KINDS = "a model directory, a .safetensors file, a .npy file, or the name of a model in the Hugging Face cache"
 
 
@@ -80,10 +81,25 @@ def _open_subjects(spec: Any) -> Subjects:
         path, part = _split(spec)
         if path.is_dir() and part is None:
             return _open_model(path, _name(spec, path))
-        if path.is_dir() and part in ("input", "head"):
-            return Subjects(f"{_name(spec, path)}#{part}", ((part, _open_part(path, part)),))
+        if path.is_dir() and part is not None:
+            kind, rows = _open_kind(path, part)
+            return Subjects(f"{_name(spec, path)}#{part}", ((kind, rows),))
     rows = _open(spec)
     return Subjects(Path(rows.name).name, (("rows", rows),))
+
+
+def _open_kind(path: Path, part: str) -> tuple[str, Rows]:
+    """A matrix of a model, and what it is: a head that is named by its tensor is still read as a head."""
+    if part in ("input", "head"):
+        return part, _open_part(path, part)
+    files = open_model_files(path)
+    rows = rows_of(files, part)
+    try:
+        places = find_places(files)
+    except UnconeError:
+        return "rows", rows
+    kinds = {places.head: "head", places.input: "input"}
+    return (kinds[part], rows_of(files, part, with_tokens=True)) if part in kinds else ("rows", rows)
 
 
 def _name(spec: str | os.PathLike[str], path: Path) -> str:
@@ -95,14 +111,16 @@ def _name(spec: str | os.PathLike[str], path: Path) -> str:
 def _split(spec: str | os.PathLike[str]) -> tuple[Path, str | None]:
     """The existing path in a spec, and what follows its '#'. A model's name becomes the path of its cached snapshot."""
     text = os.fspath(spec)
-    if Path(text).exists():
+    if len(text) > _LONGEST_SPEC or "\0" in text:
+        raise InputError(f"expected {_KINDS}, got a text of {len(text)} characters: give a path or a name")
+    if _exists(text):
         return Path(text), None
     text, mark, part = text.partition("#") if "#" in text else (text, "", "")
-    while "#" in part and not Path(text).exists():  # a '#' in a folder's name
+    while "#" in part and not _exists(text):  # a '#' in a folder's name
         more, _, part = part.partition("#")
         text = f"{text}#{more}"
     path = Path(text)
-    if path.exists():
+    if _exists(text):
         return path, _part(part, spec) if mark else None
     snapshot = cached_snapshot(text)
     if snapshot is None:
@@ -111,6 +129,13 @@ def _split(spec: str | os.PathLike[str]) -> tuple[Path, str | None]:
             f"expected {_KINDS}; uncone downloads nothing"
         )
     return snapshot, _part(part, spec) if mark else None
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except OSError:  # longer than a file system's names
+        return False
 
 
 def _part(part: str, spec: str | os.PathLike[str]) -> str:

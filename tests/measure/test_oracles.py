@@ -148,6 +148,17 @@ class TestPartition:
         m = Moments.of(x)
         assert float(measure.gaussian_isotropy(m)) == pytest.approx(float(measure.partition_isotropy(x, m)), rel=0.02)
 
+    def test_moments_that_are_not_of_these_rows(self) -> None:
+        x = gaussian(30, 3)
+        for moments in (Moments.of(x[:20]), Moments.of(x, torch.rand(30))):
+            with pytest.raises(uncone.InputError, match="expected unweighted moments of the same 30 rows"):
+                measure.partition_isotropy(x, moments)
+
+    def test_what_is_too_small_for_a_float_says_its_logarithm(self) -> None:
+        reading = measure.partition_isotropy(_drifted(200, 4) * 2000)
+        assert reading.value == 0.0
+        assert "its natural logarithm is -" in reading.warnings[-1]
+
     def test_rows_with_nan(self) -> None:
         x = gaussian(30, 3)
         x[4, 1] = float("nan")
@@ -242,6 +253,19 @@ class TestGroups:
             assert not found.by_name
             assert found.indices.tolist() == list(range(29000, 30000))
             assert f"the last 1000 ids, because {why}" in found.description or why in found.description
+
+    def test_rows_with_nan_are_named(self) -> None:
+        x = _drifted(50, 2)
+        x[7, 0] = float("nan")
+        for groups in (None, [0] * 50):
+            with pytest.raises(uncone.InputError, match=r"got 1 row of 50 .*\(row 7\)"):
+                measure.by_group(x, [measure.mean_cosine], groups)
+
+    def test_zero_rows_in_both_groups_are_no_pairs(self) -> None:
+        x = torch.zeros(20, 64)
+        x[:10] = torch.eye(64)[:10]
+        a = Moments.of(x, second=False)
+        assert float(measure.groups.cosine_between(a, a, shared=10)) == pytest.approx(0.0)
 
     def test_bad_groups(self) -> None:
         x = _drifted(5, 2)

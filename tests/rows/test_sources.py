@@ -125,6 +125,7 @@ LIES = {
     "a true size": (_tensor(shape=[True, 4]), "its shape is"),
     "offsets backwards": (_tensor(data_offsets=[16, 0]), "its data_offsets are"),
     "no offsets": ({"w": {"dtype": "F32", "shape": [2, 2]}}, "its data_offsets are"),
+    "many axes": (_tensor(shape=[2**62] * 60_000, data_offsets=[0, 0]), "60000 axes"),
     "an unknown dtype": (_tensor(dtype="F33"), "is unknown"),
     "shared bytes": (_tensor() | {"v": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}}, "share bytes"),
 }
@@ -160,6 +161,23 @@ def test_a_file_cut_while_it_is_open_is_an_error(tmp_path: Path) -> None:
         list(rows.blocks())
 
 
+def test_a_message_stays_short_whatever_the_header_holds(tmp_path: Path) -> None:
+    names = {f"{'x' * 400}{i}": {"dtype": "F32", "shape": [1, 1], "data_offsets": [4 * i, 4 * i + 4]} for i in range(20_000)}
+    path = _header(tmp_path / "f.safetensors", names, b"\0" * 80_000)
+    for spec in (path, f"{path}#{'x' * 3000}"):
+        with pytest.raises(InputError) as caught:
+            uncone.open_rows(spec)
+        assert len(str(caught.value)) < 9000
+
+
+def test_long_gaps_between_kept_rows_are_not_read_at_once() -> None:
+    x = torch.full((5 * GRID, 3), float("nan"))
+    x[::GRID] = 1.0
+    rows = uncone.open_rows(x, skip_nonfinite=True)
+    assert rows.shape == (5, 3)
+    assert torch.equal(_all(rows), torch.ones(5, 3))
+
+
 class TestMessages:
     """Each says what was expected, what came and what to do."""
 
@@ -168,6 +186,15 @@ class TestMessages:
             InputError, match=r"no file or folder '.*nothing\.npy', and no model of that name .* downloads nothing"
         ):
             uncone.open_rows(tmp_path / "nothing.npy")
+
+    def test_a_mask_is_not_ignored(self) -> None:
+        with pytest.raises(InputError, match="expected an array without a mask"):
+            uncone.open_rows(np.ma.masked_array(np.ones((2, 2)), mask=True))
+
+    @pytest.mark.parametrize("spec", ["x" * 5000, "a\0b"])
+    def test_what_is_no_path(self, spec: str) -> None:
+        with pytest.raises(InputError, match="expected a model directory"):
+            uncone.open_rows(spec)
 
     def test_another_kind(self, tmp_path: Path) -> None:
         (tmp_path / "x.csv").write_text("1,2")

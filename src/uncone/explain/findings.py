@@ -1,5 +1,7 @@
 """Causes, each with its evidence and the repair it suggests. Thresholds are named, and each has its reason."""
 
+import math
+import statistics
 from collections.abc import Mapping
 from typing import Literal
 
@@ -11,6 +13,10 @@ DRIFT = 0.1
 """Cosines of D = 100 to 1,000 features scatter by 0.03 to 0.1 about their mean: beyond, the common part outweighs it."""
 SEVERE_DRIFT = 0.5
 """Half of every cosine is the same for all pairs: unrelated rows pass for related ones."""
+FEWEST_ROWS = 30
+"""With fewer rows the numbers are given, but sampling decides them, and nothing is concluded."""
+NOISE_SIGMAS = 4.0
+"""A reading counts beyond its threshold by so many standard errors of an isotropic cloud of the same size."""
 ROGUE_SHARE = 0.2
 """One dimension with a fifth of the mean cosine (or of the variance) decides similarities by itself."""
 EVEN_TIMES = 5.0
@@ -27,7 +33,7 @@ LOW_RANK = 0.5
 """Half of the effective rank an isotropic cloud has: as much would be stored in half of the dimensions."""
 VERY_LOW_RANK = 0.2
 """A fifth of it."""
-TOO_LITTLE = "Too little to judge: measures that a verdict needs are undefined on these rows."
+TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
 _SHOWN = 4
 NORM_COUPLING = 0.5
 """Where ids are sorted by frequency, a rank correlation this strong means that length, and with it every inner product,
@@ -51,6 +57,17 @@ def find(measurements: tuple[Measurement, ...], groups: Groups | None, *, head: 
         *_coupling(values),
     ]
     order = ("severe", "warning", "note")
+    rows = max((m.n for m in measurements), default=0)
+    if rows < FEWEST_ROWS:
+        return (
+            Finding(
+                "not_measured",
+                "note",
+                TOO_LITTLE,
+                (f"{rows} rows, where at least {FEWEST_ROWS} are needed to judge",),
+                "Pass more rows.",
+            ),
+        )
     found.sort(key=lambda finding: order.index(finding.level))
     if all(finding.level == "note" for finding in found):
         found.insert(0, _healthy(values, head=head))
@@ -59,7 +76,7 @@ def find(measurements: tuple[Measurement, ...], groups: Groups | None, *, head: 
 
 def _drift(values: Mapping[str, Measurement]) -> list[Finding]:
     cosine = values.get("mean_cosine")
-    if cosine is None or float(cosine) < DRIFT:
+    if cosine is None or float(cosine) < DRIFT + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / cosine.n:
         return []
     evidence = [f"two random rows have a mean cosine of {float(cosine):.3f} (isotropic: 0)"]
     if "mean_shift" in values:
@@ -115,7 +132,7 @@ def _tail(values: Mapping[str, Measurement], groups: Groups | None) -> list[Find
     if groups is None or groups.reserved_group is None or "mean_cosine" not in values:
         return []
     everywhere, reserved = float(values["mean_cosine"]), groups.reserved_group
-    leaning = leaning_bins(groups, everywhere)
+    leaning = leaning_bins(groups, everywhere, values["mean_cosine"].d)
     among = f"{groups.reserved}: mean cosine {_number(reserved.mean_cosine)} among themselves, {everywhere:.3f} among all rows"
     if not leaning:
         collapsed = reserved.mean_cosine is not None and reserved.mean_cosine >= max(COLLAPSED, everywhere + TAIL_EXCESS)
@@ -135,18 +152,27 @@ def _tail(values: Mapping[str, Measurement], groups: Groups | None) -> list[Find
     ]
 
 
-def leaning_bins(groups: Groups, everywhere: float) -> list[Group]:
+def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
     """The bins whose rows lie far closer to the reserved rows than rows lie to each other (mean cosine `everywhere`).
 
     Bins that mostly are reserved rows do not count, unless those are only the last ids.
     """
+    reserved = groups.reserved_group
+    if reserved is None or (not groups.reserved_by_name and not _stands_out(reserved, groups)):
+        return []
     return [
         g
         for g in groups.bins
         if g.cosine_to_reserved is not None
-        and g.cosine_to_reserved - everywhere >= TAIL_EXCESS
+        and g.cosine_to_reserved - everywhere >= TAIL_EXCESS + NOISE_SIGMAS / math.sqrt(d * g.n * reserved.n)
         and (2 * g.reserved_rows < g.n or not groups.reserved_by_name)
     ]
+
+
+def _stands_out(last: Group, groups: Groups) -> bool:
+    """Whether the last ids have more in common than the rows of a usual bin: in sorted rows every bin has much."""
+    usual = statistics.median([g.mean_cosine for g in groups.bins if g.mean_cosine is not None] or [0.0])
+    return last.mean_cosine is not None and (len(groups.bins) < 2 or last.mean_cosine >= usual + TAIL_EXCESS)
 
 
 def spans(bins: list[Group]) -> str:
@@ -191,7 +217,7 @@ def _rank(values: Mapping[str, Measurement]) -> list[Finding]:
 
 def _coupling(values: Mapping[str, Measurement]) -> list[Finding]:
     coupling = values.get("norm_id_correlation")
-    if coupling is None or abs(float(coupling)) < NORM_COUPLING:
+    if coupling is None or abs(float(coupling)) < max(NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)):
         return []
     way = "shorter" if float(coupling) < 0 else "longer"
     return [

@@ -24,13 +24,13 @@ def _clause(subject: Subject) -> str:
     name = _NAMES.get(subject.name, subject.name)
     causes = [finding.cause for finding in subject.findings if finding.level in ("warning", "severe")]
     if any(finding.cause == "not_measured" for finding in subject.findings):
-        return f"{name} could not be judged: measures that a verdict needs are undefined on {subject.n:,} row{'s' * (subject.n != 1)}"
+        return f"{name} could not be judged: its {subject.n:,} row{'s are' if subject.n != 1 else ' is'} too little"
     if not causes:
         return f"{name} looks healthy ({_headline(subject)})"
     problems = [_problem(cause, subject) for cause in causes]
-    if causes == ["degenerate_tail"]:
-        return f"{name} looks healthy as a whole ({_headline(subject)}), but {problems[0]}"
     severe = any(finding.level == "severe" for finding in subject.findings)
+    if causes == ["degenerate_tail"] and not severe:
+        return f"{name} looks healthy as a whole ({_headline(subject)}), but {problems[0]}"
     return f"{name} is {'severely ' if severe else ''}degenerate: {_listing(problems)}"
 
 
@@ -50,7 +50,7 @@ def _headline(subject: Subject) -> str:
 def _tail(subject: Subject) -> str:
     groups = subject.groups
     assert groups is not None  # the finding came from them
-    leaning = leaning_bins(groups, float(subject.measurement("mean_cosine")))
+    leaning = leaning_bins(groups, float(subject.measurement("mean_cosine")), subject.d)
     worst = max(leaning, key=lambda g: g.cosine_to_reserved or 0.0)
     whom = "reserved rows that were never trained" if groups.reserved_by_name else "the last ids"
     return f"{worst.name} have a mean cosine of {_short(worst.cosine_to_reserved)} to {whom}"

@@ -9,9 +9,9 @@ import torch
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import cosine_warnings, reading
-from uncone.moments import Moments
+from uncone.moments import Moments, NotFiniteError
 from uncone.records import Measurement
-from uncone.rows import GRID, Rows, as_rows
+from uncone.rows import GRID, Rows, as_rows, nonfinite_error
 
 Tensor = torch.Tensor
 LAST_IDS = 1000
@@ -111,7 +111,7 @@ def cosine_between(a: Moments, b: Moments, *, shared: int = 0) -> Measurement:
 
     Args:
         a, b: moments of the two groups (first order is enough), unweighted.
-        shared: how many rows are in both; their pairs with themselves are left out.
+        shared: how many rows that are not zero are in both; their pairs with themselves are left out.
 
     Returns:
         A value in [-1, 1]; an isotropic cloud has 0. `n` is the number of rows of b.
@@ -165,7 +165,10 @@ def _members(groups: Tensor, block: Tensor) -> Iterator[tuple[int, Tensor]]:
 def _given(rows: Rows, groups: Tensor, *, second: bool, unit_second: bool, device: str) -> list[Moments]:
     sums = GroupMoments(int(groups.max()) + 1, rows.shape[1], second=second, unit_second=unit_second, device=device)
     for block, part in zip(rows.blocks(), torch.split(groups, GRID), strict=True):
-        sums.update(block, part)
+        try:
+            sums.update(block, part)
+        except NotFiniteError:
+            raise nonfinite_error(rows) from None
         del block
     return sums.finish()
 
@@ -177,6 +180,9 @@ def _bins(rows: Rows, bin_size: int, *, second: bool, unit_second: bool, device:
     for first in range(0, n, bin_size):
         m = Moments(d, second=second, unit_second=unit_second, device=device)
         last = min(first + bin_size, n)
-        for start in range(first, last, GRID):
-            m.update(rows.read(start, min(start + GRID, last)))
+        try:
+            for start in range(first, last, GRID):
+                m.update(rows.read(start, min(start + GRID, last)))
+        except NotFiniteError:
+            raise nonfinite_error(rows) from None
         yield m.finish()

@@ -71,14 +71,14 @@ def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None 
         raise InputError(f"expected zeta in [0, 1], got {zeta}: 0 is no shrinkage")
     if m.d < 2:
         raise UndefinedMeasure("expected at least two features, got 1: isotropy needs more than one direction")
-    trace, square = _spread(m)
     if target is None:  # tr(C0) = tr(C), <C, C0> = |C0|^2 = tr(C)^2 / D
-        ratio = trace**2 / ((1 - zeta) ** 2 * square + zeta * (2 - zeta) * trace**2 / m.d)
+        ratio = 1 / ((1 - zeta) ** 2 * _concentration(m) + zeta * (2 - zeta) / m.d)
     elif target.shape != (m.d, m.d):
         raise InputError(f"expected a target of shape {(m.d, m.d)}, got {tuple(target.shape)}: give one row a feature")
     else:
+        _concentration(m)
         shrunk = torch.lerp(m.covariance(), target.to(m.first), zeta)
-        ratio = float(shrunk.diagonal().sum()) ** 2 / float(shrunk.square().sum())
+        ratio = float(shrunk.diagonal().sum() / torch.linalg.vector_norm(shrunk)) ** 2
     # Of an isotropic cloud only |C - (t/D) I|^2 shrinks, by (1 - zeta)^2.
     inverse = (1 / isotropic.participation_ratio(m.effective_n - 1, m.d) - 1 / m.d) * (1 - zeta) ** 2 + 1 / m.d
     return reading(
@@ -91,26 +91,25 @@ def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None 
 
 def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
     """The participation ratio and what an isotropic cloud has."""
-    trace, square = _spread(m)
-    n = m.effective_n - 1
+    found, n = _concentration(m), m.effective_n - 1
     if not debiased:
-        return trace**2 / square, isotropic.participation_ratio(n, m.d)
+        return 1 / found, isotropic.participation_ratio(n, m.d)
     if n <= 1:
         raise UndefinedMeasure(f"expected at least three rows for the debiased ratio, got {m.n}: pass more rows")
-    unbiased = n**2 / ((n - 1) * (n + 2)) * (square - trace**2 / n)
+    unbiased = n**2 / ((n - 1) * (n + 2)) * (found - 1 / n)  # of |C|_F^2, in units of tr(C)^2
     if unbiased <= 0:
         raise UndefinedMeasure(
-            f"the unbiased |C|_F^2 is {unbiased:.3g} with N = {m.n}: too few rows to remove the bias, pass more"
+            f"the unbiased |C|_F^2 is {unbiased:.3g} tr(C)^2 with N = {m.n}: too few rows to remove the bias, pass more"
         )
-    return (trace**2 - 2 * unbiased / n) / unbiased, float(m.d)
+    return (1 - 2 * unbiased / n) / unbiased, float(m.d)
 
 
-def _spread(m: Moments) -> tuple[float, float]:
-    """tr(C) and |C|_F^2 of the covariance, of rows that differ."""
-    trace, square = m.trace_and_square()
-    if trace <= 0:
+def _concentration(m: Moments) -> float:
+    """|C|_F^2 / tr(C)^2 of the covariance, of rows that differ."""
+    found = m.concentration()
+    if found <= 0:
         raise UndefinedMeasure("expected rows that differ, got rows that are all equal: there is no variance")
-    return trace, square
+    return found
 
 
 def _suffix(debiased: bool) -> str:

@@ -33,7 +33,7 @@ class NormProfile:
         """Add the norms (n,) of the rows with the given ids (n,)."""
         norms, ids = norms.double().cpu(), ids.double().cpu()
         present = norms > 0
-        at = ((norms[present].log2() + _OCTAVES / 2) * _PER_OCTAVE).long().clamp_(0, len(self.counts) - 1)
+        at = ((norms[present].log2() + _OCTAVES / 2) * _PER_OCTAVE + 0.5).long().clamp_(0, len(self.counts) - 1)
         self.counts += torch.bincount(at, minlength=len(self.counts))
         self._id_sums += torch.bincount(at, weights=ids[present], minlength=len(self.counts))
         self.n += len(norms)
@@ -50,16 +50,21 @@ class NormProfile:
         if wanted <= 0:
             return 0.0
         at = int(torch.searchsorted(self.counts.cumsum(0).double(), wanted))
-        return min(self._high, max(self._low, _edge(min(at, len(self.counts) - 1) + 0.5)))
+        return min(self._high, max(self._low, _edge(min(at, len(self.counts) - 1))))
+
+    def _all_alike(self) -> bool:
+        """Whether the norms differ by no more than a bin, as those of rows that were normalised."""
+        alike: bool = self._high <= self._low * 2.0 ** (1 / _PER_OCTAVE)
+        return alike
 
     def record(self) -> Norms:
         """The distribution in at most 60 bars of equal width between the 0.1 % and 99.9 % quantiles, with the rest outside."""
         low, high = self.quantile(0.001), self.quantile(0.999)
-        if not high > low:
+        if not high > low or self._all_alike():
             return Norms(self._low, self._sum / self.n, self._high, (self._low, max(self._high, self._low)), (self.n,))
         edges = torch.linspace(low, high, _BARS + 1, dtype=torch.float64)
         edges[0], edges[-1] = min(self._low, low), max(self._high, high)
-        centers = torch.tensor([_edge(i + 0.5) for i in range(len(self.counts))], dtype=torch.float64)
+        centers = torch.tensor([_edge(i) for i in range(len(self.counts))], dtype=torch.float64)
         at = torch.searchsorted(edges[1:-1].contiguous(), centers)
         counts = torch.bincount(at, weights=self.counts.double(), minlength=_BARS)
         counts[0] += self._zero
@@ -83,7 +88,7 @@ class NormProfile:
         mean_rank, mean_id = (self.n + 1) / 2, float(id_sums.sum()) / max(self.n, 1)
         rank_spread = float((counts * (ranks - mean_rank).square()).sum())
         id_spread = self._id_square - self.n * mean_id**2
-        if self.n < 3 or rank_spread <= 0 or id_spread <= 0:
+        if self.n < 3 or rank_spread <= 0 or id_spread <= 0 or self._all_alike():
             raise UndefinedMeasure(
                 f"expected at least three rows with different norms, got {self.n} rows: their norms have no order"
             )

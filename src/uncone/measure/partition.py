@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from uncone.errors import InputError
 from uncone.measure.isotropic import marchenko_pastur
 from uncone.measure.reading import reading
 from uncone.moments import Moments
@@ -41,21 +42,26 @@ def partition_isotropy(
         A value in (0, 1]; higher is better; the reference is a Gaussian isotropic cloud with the same mean square norm.
 
     Raises:
-        InputError: rows that are not finite. UndefinedMeasure: no rows.
+        InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
     """
     rows = as_rows(rows)
     m = Moments.of(rows, device=device) if moments is None else moments
+    if m.n != rows.shape[0] or m.weight != m.n:
+        raise InputError(
+            f"expected unweighted moments of the same {rows.shape[0]} rows, got moments of {m.n} rows of weight {m.weight:g}: sum these rows"
+        )
     directions = m.directions()
     plus, minus = log_partition(rows, directions, longest=m.norm_max, device=device, progress=progress)
     low, high = sign_interval(plus, minus)
     toward = (m.mean() @ directions >= 0).cpu()
     one = torch.where(toward, plus, minus)
-    value = math.exp(float(torch.minimum(plus, minus).min() - torch.maximum(plus, minus).max()))
+    logarithm = float(torch.minimum(plus, minus).min() - torch.maximum(plus, minus).max())
+    value = math.exp(logarithm)
     return reading(
         "partition_isotropy", value, m,
         range=(0.0, 1.0), better="higher", reference=_isotropic(m), centered=False,
         details={"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high},
-        warnings=_warnings(m),
+        warnings=_warnings(m) if value > 0 else (*_warnings(m), f"too small for a float: its natural logarithm is {logarithm:.6g}"),
         definition=(
             "min over max of Z(c) = sum exp(c.w), c over both signs of the eigenvectors of W'W (Mu & Viswanath 2018); "
             f"not scale-free: read at mean norm {m.mean_norm():.3g}"

@@ -148,6 +148,14 @@ def _spectral(
         raise UndefinedMeasure(
             f"{'rows that are all equal' if centered else 'rows that are all zero'} have no spectrum: pass rows that differ"
         )
+    resolved = values > m.epsilon * values[0]
+    dropped = min(m.n - int(centered), m.d) - int(resolved.sum())
+    if dropped > 0:
+        warnings = (
+            *warnings,
+            f"{dropped} squared singular values below {m.epsilon:.0e} of the largest are rounding and count as 0",
+        )
+    values = torch.where(resolved, values, 0.0)
     isotropic = marchenko_pastur(m.effective_n - int(centered), m.d)
     try:
         reference = function(isotropic)

@@ -65,7 +65,7 @@ def _from_tokenizer(file: Path) -> dict[str, int]:
 
 
 def _from_lines(file: Path) -> dict[str, int]:
-    with open(file, encoding="utf-8") as lines:  # only line feeds end a token: some tokens are themselves separators
+    with open(file, encoding="utf-8") as lines:  # as BERT's own reader: universal newlines, nothing else is stripped
         return {line.rstrip("\n"): index for index, line in enumerate(lines)}
 
 

@@ -19,11 +19,13 @@ from uncone.moments.cell import PIECE, Cell
 from uncone.moments.eigen import leading_eigenvectors
 from uncone.moments.norms import NotFiniteError
 from uncone.moments.weights import weight_blocks
-from uncone.moments.workers import add_matrix, one_thread_each
+from uncone.moments.workers import add_matrix, alone
 from uncone.rows import GRID, as_rows, nonfinite_error
 
 Tensor = torch.Tensor
 _BUFFER_BYTES = 16 * 2**20
+MOST_FEATURES = 32768
+"""Beyond, one (D, D) matrix of sums takes more than 8 GB."""
 _FORMAT = "uncone.moments/1"
 _SCALARS = (
     "n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square",
@@ -52,6 +54,11 @@ class Moments:
     ) -> None:
         if shift is not None and shift.shape != (d,):
             raise InputError(f"expected a shift of shape ({d},), got {tuple(shift.shape)}: give one number a feature")
+        if second and d > MOST_FEATURES:
+            raise InputError(
+                f"expected rows of at most {MOST_FEATURES} features, got {d}: second-order sums would take {8e-9 * d * d:.0f} GB; "
+                "is the matrix transposed? With second=False any number will do"
+            )
         self.d, self.device = d, torch.device(device)
         self.shift = None if shift is None else shift.to(self.device, torch.float64)
         self.first = self._zeros(d)
@@ -86,7 +93,7 @@ class Moments:
             unit_second: also sum u u' (for `uniformity`); costs as much again.
             second: False leaves out the (D, D) sums: enough for `mean_cosine`, `mean_shift` and `rogue_dimensions`,
                 and an order of magnitude faster.
-            shift: (D,); by default the mean of the first 512 rows. Shards that are to be merged byte for byte share one.
+            shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one and merge cell by cell.
             device: where the sums are computed and kept.
             progress: called with the number of rows done.
 
@@ -118,7 +125,14 @@ class Moments:
             )
         if len(block) == 0:
             return
-        with one_thread_each():
+        if weights is not None and weights.shape != (len(block),):
+            raise InputError(
+                f"expected weights of shape ({len(block)},) for the block, got {tuple(weights.shape)}: give one a row"
+            )
+        block = block.detach()
+        if self.device.type == "cpu":
+            alone(lambda: self._update(block, weights))
+        else:
             self._update(block, weights)
 
     def _update(self, block: Tensor, weights: Tensor | None) -> None:
@@ -243,12 +257,13 @@ class Moments:
         diagonal = self._second().diagonal() / self.weight - m.square()
         return diagonal * (n / (n - 1)) if centered else diagonal + self.mean().square()
 
-    def trace_and_square(self) -> tuple[float, float]:
-        """tr(C) and |C|_F^2 of the covariance C."""
-        if "trace" not in self._derived:
+    def concentration(self) -> float:
+        """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1]; 0 where the rows are all equal. Free of scale."""
+        if "concentration" not in self._derived:
             covariance = self.covariance()
-            self._derived["trace"] = float(covariance.diagonal().sum()), float(torch.linalg.vector_norm(covariance) ** 2)
-        return self._derived["trace"]  # type: ignore[no-any-return]
+            trace = float(covariance.diagonal().sum())
+            self._derived["concentration"] = float(torch.linalg.vector_norm(covariance / trace)) ** 2 if trace > 0 else 0.0
+        return self._derived["concentration"]  # type: ignore[no-any-return]
 
     def covariance(self) -> Tensor:
         """The covariance, float64 (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
@@ -299,8 +314,11 @@ class Moments:
         return self._derived["raw"]  # type: ignore[no-any-return]
 
     def _require_rows(self, least: int) -> None:
-        if self.n < least or self.weight <= 0:
-            raise UndefinedMeasure(f"expected at least {least} rows of positive weight, got {self.n}: pass more rows")
+        kish = self.weight**2 / self.weight_square if self.weight > 0 else 0.0
+        if self.n < least or kish == 0 or (least > 1 and kish <= 1 + 1e-12):
+            raise UndefinedMeasure(
+                f"expected at least {least} rows of positive weight, got {min(self.n, kish):.0f}: pass more rows"
+            )
 
     def _second(self) -> Tensor:
         if self.second is None:
@@ -357,6 +375,10 @@ def _load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (OSError, SafetensorError) as error:
         raise InputError(f"expected moments, got {path} which cannot be read ({error}): write it with Moments.save") from error
-    if found != _FORMAT or "first" not in tensors or len(tensors.get("scalars", ())) != len(_SCALARS):
+    if found != _FORMAT or not {"scalars", "first", "unit_first", "unit_square"} <= set(tensors):
         raise InputError(f"expected moments of format {_FORMAT!r}, got {path} of format {found!r}: write it with Moments.save")
+    if len(tensors["scalars"]) != len(_SCALARS) or not float(tensors["scalars"][0]) >= 0 or tensors["first"].ndim != 1:
+        raise InputError(f"expected the sums of some rows, got {path} with others: write it with Moments.save")
+    if any(t.dtype != torch.float64 for t in tensors.values()) or ("shift" not in tensors and float(tensors["scalars"][0]) > 0):
+        raise InputError(f"expected float64 sums about a shift, got {path} with others: write it with Moments.save")
     return tensors

@@ -8,9 +8,8 @@ pools, torch's and one beside it, would spin against each other for the same cor
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,24 +21,25 @@ STRIP = 192
 """Columns of a product computed at once: wide enough to keep one core busy, narrow enough to skip most of the mirrored half."""
 
 
-@contextmanager
-def one_thread_each() -> Iterator[None]:
-    """Inside, the caller's own torch operations take one thread, and `share` still shares out to as many as before.
+def alone(function: Callable[[], T]) -> T:
+    """Run `function` on one of the workers and wait: its torch operations take one thread, and `share` inside it has the rest.
 
-    The threads of torch's own pool spin for milliseconds after each operation, on the cores that the workers need; so
-    whoever calls `share` again and again keeps that pool asleep in between.
+    The threads of torch's own pool spin for milliseconds after each operation, on the cores that the workers need; work
+    that calls `share` again and again keeps that pool asleep. The caller's own number of threads is never touched: torch
+    hands it on to every thread that is started meanwhile.
     """
     threads = torch.get_num_threads()
-    if getattr(_mine, "threads", 0):
-        yield
-        return
-    _mine.threads = threads
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        _mine.threads = 0
-        torch.set_num_threads(threads)
+    if _threads() or threads == 1:
+        return function()
+
+    def run() -> T:
+        _mine.threads = threads
+        try:
+            return function()
+        finally:
+            _mine.threads = 0
+
+    return _pool(threads).submit(run).result()
 
 
 def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
@@ -49,6 +49,10 @@ def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
         An exception that a task raised; no task is running any more then.
     """
     tasks = list(tasks)
+    return alone(lambda: _share(tasks))
+
+
+def _share(tasks: list[Callable[[], T]]) -> list[T]:
     results: list[Any] = [None] * len(tasks)
     waiting = deque(enumerate(tasks))
 
@@ -60,17 +64,23 @@ def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
                 return
             results[i] = task()
 
-    with one_thread_each():
-        # One job a worker, which takes task after task: a future for each task would wake the caller for each.
-        jobs = [_pool(_mine.threads - 1).submit(work) for _ in range(min(_mine.threads, len(tasks)) - 1)]
-        try:
-            work()  # the caller works too
-        finally:
-            waiting.clear()
-            failed = [error for error in (job.exception() for job in jobs) if error is not None]
+    # One job a worker, which takes task after task: a future for each task would wake this thread for each.
+    helpers = min(_threads(), len(tasks)) - 1
+    jobs = [_pool(_threads()).submit(work) for _ in range(helpers)]
+    try:
+        work()
+    finally:
+        waiting.clear()
+        # A job that no worker has begun is not waited for: the workers may all be waiting, as this one is.
+        failed = [error for error in (job.exception() for job in jobs if not job.cancel()) if error is not None]
     if failed:
         raise failed[0]
     return results
+
+
+def _threads() -> int:
+    """How many workers the work that runs on this one may use; 0 outside `alone`."""
+    return getattr(_mine, "threads", 0)
 
 
 def symmetric_product(y: Tensor, out: Tensor) -> Tensor:
@@ -126,17 +136,24 @@ def _pool(workers: int) -> ThreadPoolExecutor:
     """Workers in which torch computes on one thread each. torch keeps that number per thread, and a default for new ones."""
     with _lock:
         if workers not in _pools:
-            threads, ready = torch.get_num_threads(), threading.Barrier(workers + 1)
+            ready = threading.Barrier(workers + 1)
 
             def start_alone() -> None:
                 torch.set_num_threads(1)
                 torch.get_num_threads()  # a thread's first question takes the default over: ask while it is 1
                 ready.wait()
 
+            threads = torch.get_num_threads()
             pool = ThreadPoolExecutor(workers, thread_name_prefix="uncone", initializer=start_alone)
-            for _ in range(workers):
-                pool.submit(int)
-            ready.wait()
-            torch.set_num_threads(threads)  # the caller's own number again, and the default for threads that are no workers
+            try:
+                for _ in range(workers):
+                    pool.submit(int)
+                ready.wait()
+            except BaseException:
+                ready.abort()
+                pool.shutdown(wait=False)
+                raise
+            finally:
+                torch.set_num_threads(threads)  # the default for threads that are no workers
             _pools[workers] = pool
         return _pools[workers]

@@ -33,6 +33,10 @@ class ArrayRows(Rows):
 
 def from_numpy(x: npt.NDArray[Any], *, name: str) -> ArrayRows:
     """Rows of a NumPy array of floats; another byte order is converted."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise InputError(
+            f"expected an array without a mask, got a masked array from {name}: fill or drop the masked rows first"
+        )
     if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise InputError(
             f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: convert it, for instance x.astype('float32')"

@@ -61,7 +61,5 @@ class _KeptRows(Rows):
         return None if labels is None else [labels[i] for i in self._kept.tolist()]
 
     def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
-        kept = self._kept[start:stop]
-        first = int(kept[0])
-        block = self._rows.read(first, int(kept[-1]) + 1)[kept - first]
+        block = self._rows.take(self._kept[start:stop])  # cell by cell: the gaps between kept rows may be long
         return block if out is None else out.copy_(block)

@@ -44,9 +44,10 @@ class FlatRows(Rows):
         # A fresh tensor a block costs a page fault for every 4 KiB. The buffer is used again, but only once nobody
         # else holds it: a caller that keeps blocks gets blocks that never change.
         buffer = self._buffer(size)
+        alone = sys.getrefcount(buffer)  # what the count is while nobody else holds it
         for start in range(0, self.shape[0], size):
             rows = min(size, self.shape[0] - start)
-            if sys.getrefcount(buffer) > 2:  # this name and the call's own
+            if sys.getrefcount(buffer) > alone:
                 buffer = self._buffer(size)
             yield self.read(start, start + rows, out=torch.from_numpy(buffer[:rows]))
 

@@ -15,6 +15,8 @@ from uncone.rows.flat import FlatRows
 from uncone.rows.names import nearest
 
 LONGEST_HEADER = 100_000_000  # the format's own limit
+_MOST_AXES = 64
+_SHOWN = 80  # characters of a name or value that a message quotes: a header may hold megabytes
 _FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64,
@@ -104,16 +106,20 @@ def _parse(text: bytes, source: ByteSource) -> dict[str, Any]:
 
 def _entry(name: str, value: Any, base: int, source: ByteSource) -> Entry:
     def lies(what: str) -> InputError:
-        return InputError(f"the header of {source.name} lies about tensor {name!r}: {what}; copy or convert the file again")
+        return InputError(
+            f"the header of {source.name} lies about tensor {name[:_SHOWN]!r}: {what[: 2 * _SHOWN]}; copy or convert the file again"
+        )
 
     if not isinstance(value, dict) or not isinstance(value.get("dtype"), str):
         raise lies("it has no dtype")
     dtype, shape, offsets = value["dtype"], value.get("shape"), value.get("data_offsets")
     if not _are_sizes(shape):
-        raise lies(f"its shape is {shape!r}")
+        raise lies(f"its shape is {repr(shape)[:_SHOWN]}")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise lies(f"its data_offsets are {offsets!r}")
+        raise lies(f"its data_offsets are {repr(offsets)[:_SHOWN]}")
     start, stop = base + offsets[0], base + offsets[1]
+    if len(shape) > _MOST_AXES:
+        raise lies(f"it has {len(shape)} axes")
     if stop > source.size:
         raise lies(f"it ends at byte {stop} of a file of {source.size}")
     if dtype not in _BITS:
@@ -132,5 +138,5 @@ def _check_overlap(entries: Mapping[str, Entry], source: ByteSource) -> None:
     for (_, stop, name), (start, _, other) in itertools.pairwise(filled):
         if start < stop:
             raise InputError(
-                f"the header of {source.name} lies: tensors {name!r} and {other!r} share bytes; copy or convert the file again"
+                f"the header of {source.name} lies: tensors {name[:_SHOWN]!r} and {other[:_SHOWN]!r} share bytes; copy or convert the file again"
             )
