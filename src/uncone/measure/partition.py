@@ -172,15 +172,15 @@ def _widest(small: Tensor, large: Tensor) -> float:
 def _narrowest(small: Tensor, large: Tensor) -> float:
     """The least spread: the smallest window over the sorted values that holds one of each pair, in O(D log D)."""
     d = len(small)
-    values, order = torch.cat([small, large]).sort()
-    pairs = (order % d).tolist()
+    ordered, order = torch.cat([small, large]).sort()
+    values, pairs = ordered.tolist(), (order % d).tolist()
     held = [0] * d
     missing, first, best = d, 0, math.inf
     for last, pair in enumerate(pairs):
         missing -= held[pair] == 0
         held[pair] += 1
         while missing == 0:
-            best = min(best, float(values[last] - values[first]))
+            best = min(best, values[last] - values[first])
             held[pairs[first]] -= 1
             missing += held[pairs[first]] == 0
             first += 1
