@@ -131,6 +131,7 @@ class Moments:
             )
         block = block.detach()
         if self.device.type == "cpu":
+            self._reserve(len(block), block.dtype)
             alone(lambda: self._update(block, weights))
         else:
             self._update(block, weights)
@@ -343,6 +344,16 @@ class Moments:
         """Rows worked on at once: few enough to bound the buffer, enough to keep a product busy."""
         enough = max(256, _BUFFER_BYTES // (self.d * itemsize), min(GRID, self.d))
         return 1 << (enough.bit_length() - 1)  # a power of two, so that pieces share out evenly
+
+    def _reserve(self, rows: int, dtype: torch.dtype) -> None:
+        """Take the working memory on the caller's thread: what a worker frees stays with that worker's allocator."""
+        dtype = torch.float64 if dtype == torch.float64 else torch.float32
+        chunk = min(rows, self._chunk_rows(dtype.itemsize))
+        self._buffer("rows", (chunk, self.d), dtype)
+        if self.second is not None:
+            self._buffer("products", (self.d, self.d), dtype)
+            if rows > chunk:
+                self._buffer("product", (self.d, self.d), dtype)
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         kept = self._scratch.get(name)
