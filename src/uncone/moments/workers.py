@@ -32,11 +32,16 @@ def alone(function: Callable[[], T]) -> T:
     if _threads() or threads == 1:
         return function()
 
+    box = [function]
+
     def run() -> T:
-        _mine.threads = threads
+        work, _mine.threads = box.pop(), threads
         try:
-            return function()
+            return work()
         finally:
+            # The worker lets go of this job only after the caller goes on; what it holds (a block of rows, whose buffer
+            # the reader wants again) has to be let go of before.
+            del work
             _mine.threads = 0
 
     return _pool(threads).submit(run).result()
