@@ -29,9 +29,11 @@ def draw_picture(rows: Rows, moments: Moments, reserved: Reserved | None) -> Pic
     indices = _sample(rows.shape[0], reserved)
     mean = moments.mean().cpu()
     axes = torch.cat([_axes(moments, centered=centered, toward=mean) for centered in (False, True)], dim=1)
-    parts, cells = [], torch.split(indices, torch.bincount(indices // GRID).tolist())
-    for start, block, cell in zip(range(0, rows.shape[0], GRID), rows.blocks(), cells, strict=True):
-        parts.append((block[cell - start] @ axes.to(block.dtype)).double())
+    parts: list[Tensor] = []
+    cells = torch.split(indices, torch.bincount(indices // GRID).tolist())
+    for block in rows.blocks():  # no zip: it holds what it gave until it gives the next
+        start = len(parts) * GRID
+        parts.append((block[cells[len(parts)] - start] @ axes.to(block.dtype)).double())
         del block  # lets the reader use its buffer again
     coordinates = torch.cat(parts)
     raw, raw_scale = _quantise(coordinates[:, :_AXES])
