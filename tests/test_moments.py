@@ -16,6 +16,7 @@ from .matrices import gaussian
 
 Tensor = torch.Tensor
 SUMS = ("first", "second", "unit_first", "unit_square", "unit_second")
+FIRST = ("first", "unit_first", "unit_square")
 SCALARS = ("n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square", "norm_sum", "norm_square_sum")
 
 
@@ -151,19 +152,36 @@ def test_shards_cut_on_the_grid_give_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("d", [7, 130, 384, 700])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_threads_and_alignment_change_no_byte(d: int, weighted: bool) -> None:
+@pytest.mark.parametrize("second", [False, True])
+def test_threads_and_alignment_change_no_byte(d: int, weighted: bool, second: bool) -> None:
     x, w = gaussian(GRID + 500, d) + 2, torch.rand(GRID + 500) if weighted else None
     shifted = torch.empty(x.numel() + 3)[3:].view(x.shape).copy_(x)  # 12 bytes off a cache line
     before, found = torch.get_num_threads(), []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         try:
-            found += [Moments.of(x, w, unit_second=True), Moments.of(shifted, w, unit_second=True)]
+            found += [Moments.of(rows, w, second=second, unit_second=second) for rows in (x, shifted)]
         finally:
             torch.set_num_threads(before)
     for again in found[1:]:
-        assert all(torch.equal(getattr(again, name), getattr(found[0], name)) for name in SUMS)
+        assert all(torch.equal(getattr(again, name), getattr(found[0], name)) for name in (SUMS if second else FIRST))
         assert all(getattr(again, name) == getattr(found[0], name) for name in SCALARS)
+
+
+def test_without_unit_rows_everything_else_is_the_same() -> None:
+    x = gaussian(GRID + 77, 24) + 1
+    whole, without = Moments.of(x), Moments.of(x, unit_first=False)
+    assert (without.unit_first, without.unit_square) == (None, None)
+    assert without.second is not None
+    assert torch.equal(without.second, whole.second)  # type: ignore[arg-type]
+    assert all(getattr(without, name) == getattr(whole, name) for name in (*SCALARS, "norm_min", "norm_max"))
+    assert float(measure.effective_rank(without)) == float(measure.effective_rank(whole))
+    with pytest.raises(InputError, match="got moments made with unit_first=False"):
+        measure.mean_cosine(without)
+    with pytest.raises(InputError, match="with the same sums"):
+        without.merge(whole)
+    with pytest.raises(InputError, match="expected unit_first=True with unit_second=True"):
+        Moments.of(x, unit_first=False, unit_second=True)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # newer Pythons warn of forks with threads
@@ -241,12 +259,14 @@ def test_the_number_of_threads_stays_as_it_was() -> None:
     assert (torch.get_num_threads(), seen) == (before, [before])
 
 
-@pytest.mark.parametrize("kind", ["whole", "first order", "unit second", "empty"])
+@pytest.mark.parametrize("kind", ["whole", "first order", "unit second", "no unit", "empty"])
 def test_saved_moments_come_back_with_the_same_bytes(tmp_path: Path, kind: str) -> None:
     m = (
         Moments(5)
         if kind == "empty"
-        else Moments.of(gaussian(99, 5), second=kind != "first order", unit_second=kind == "unit second")
+        else Moments.of(
+            gaussian(99, 5), second=kind != "first order", unit_first=kind != "no unit", unit_second=kind == "unit second"
+        )
     )
     m.save(tmp_path / "m.safetensors")
     back = Moments.load(tmp_path / "m.safetensors")
@@ -256,7 +276,7 @@ def test_saved_moments_come_back_with_the_same_bytes(tmp_path: Path, kind: str) 
         assert mine is None or torch.equal(mine, other)
     assert all(getattr(m, name) == getattr(back, name) for name in (*SCALARS, "norm_min", "norm_max", "epsilon"))
     if m.n:
-        assert float(measure.mean_cosine(back)) == float(measure.mean_cosine(m))
+        assert kind == "no unit" or float(measure.mean_cosine(back)) == float(measure.mean_cosine(m))
         assert torch.equal(back.merge(m).mean(), m.merge(back).mean())
 
 

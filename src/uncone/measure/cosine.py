@@ -32,7 +32,8 @@ def mean_cosine(m: Moments) -> Measurement:
     pairs = m.unit_weight**2 - m.unit_weight_square
     if m.n - m.zero_rows < 2 or pairs <= 0:
         raise UndefinedMeasure(f"expected at least two rows with a direction, got {m.n - m.zero_rows} of {m.n}: pass more rows")
-    value = (float(m.unit_first @ m.unit_first) - m.unit_weight_square) / pairs
+    first, _ = m.unit_sums()
+    value = (float(first @ first) - m.unit_weight_square) / pairs
     return reading(
         "mean_cosine", min(1.0, value), m,
         range=(-1.0 / (m.n - m.zero_rows - 1), 1.0), better="lower", reference=0.0, centered=False,

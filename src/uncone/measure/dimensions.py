@@ -35,7 +35,8 @@ def rogue_dimensions(m: Moments) -> Measurement:
         raise UndefinedMeasure(
             f"the mean cosine is {total:.2g}, indistinguishable from 0 with N = {m.n}: no dimension carries it"
         )
-    contributions = (m.unit_first.square() - m.unit_square) / pairs
+    first, square = m.unit_sums()
+    contributions = (first.square() - square) / pairs
     leading = torch.topk(contributions, min(_NAMED, m.d))
     return reading(
         "rogue_dimensions", float(leading.values[0]) / total, m,

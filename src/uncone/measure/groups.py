@@ -60,8 +60,13 @@ class GroupMoments:
 
     def __init__(self, count: int, d: int, *, second: bool = False, unit_second: bool = False, device: str = "cpu") -> None:
         self._moments = [Moments(d, second=second, unit_second=unit_second, device=device) for _ in range(count)]
+        if self._moments:
+            self.work_with(self._moments[0])
+
+    def work_with(self, other: Moments) -> None:
+        """Use the working memory of `other`, which is updated in turn with these and never at once."""
         for m in self._moments:
-            m.work_with(self._moments[0])
+            m.work_with(other)
 
     def update(self, block: Tensor, groups: Tensor) -> None:
         """Add rows (n, D) with the group of each, int64 (n,) from 0 up, -1 for none."""
@@ -124,7 +129,7 @@ def cosine_between(a: Moments, b: Moments, *, shared: int = 0) -> Measurement:
         raise UndefinedMeasure(
             f"expected rows with a direction in both groups, got {a.n - a.zero_rows} and {b.n - b.zero_rows}: nothing to compare"
         )
-    value = (float(a.unit_first @ b.unit_first) - shared) / pairs
+    value = (float(a.unit_sums()[0] @ b.unit_sums()[0]) - shared) / pairs
     return reading(
         "cosine_between", value, b, range=(-1.0, 1.0), better="lower", reference=0.0, centered=False,
         warnings=cosine_warnings(b), definition="mean cosine over the pairs of a row of one group and another row of the other",

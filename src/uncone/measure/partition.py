@@ -12,6 +12,7 @@ from uncone.measure.reading import reading
 from uncone.moments import Moments
 from uncone.records import Measurement
 from uncone.rows import GRID, Rows, as_rows
+from uncone.rows.memory import uninitialised
 
 Tensor = torch.Tensor
 SHORT_ROWS = 0.5
@@ -45,7 +46,7 @@ def partition_isotropy(
         InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
     """
     rows = as_rows(rows)
-    m = Moments.of(rows, device=device) if moments is None else moments
+    m = Moments.of(rows, unit_first=False, device=device) if moments is None else moments
     if m.n != rows.shape[0] or m.weight != m.n:
         raise InputError(
             f"expected unweighted moments of the same {rows.shape[0]} rows, got moments of {m.n} rows of weight {m.weight:g}: sum these rows"
@@ -105,7 +106,7 @@ def log_partition(
     dtype = rows.widened if plain else torch.float64
     c = directions.to(device, dtype)
     chunk = max(256, _BUFFER_BYTES // (max(c.shape) * c.element_size()), min(GRID, c.shape[0]))
-    buffer = torch.empty((min(chunk, rows.shape[0]), c.shape[1]), dtype=dtype, device=device)
+    buffer = uninitialised((min(chunk, rows.shape[0]), c.shape[1]), dtype, device)
     done = 0
     for block in rows.blocks(chunk):
         sums.add(torch.mm(block.to(device, dtype), c, out=buffer[: len(block)]))

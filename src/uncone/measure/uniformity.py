@@ -29,7 +29,7 @@ def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
     pairs = m.unit_weight**2 - m.unit_weight_square
     if m.n - m.zero_rows < 2 or pairs <= 0:
         raise UndefinedMeasure(f"expected at least two rows with a direction, got {m.n - m.zero_rows} of {m.n}: pass more rows")
-    mean = (float(m.unit_first @ m.unit_first) - m.unit_weight_square) / pairs
+    mean = (float(m.unit_sums()[0] @ m.unit_sums()[0]) - m.unit_weight_square) / pairs
     square = (float(m.unit_second.square().sum()) - m.unit_weight_square) / pairs
     variance = max(0.0, square - mean**2)
     return reading(

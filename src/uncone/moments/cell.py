@@ -22,8 +22,9 @@ class Cell:
     Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows.
     """
 
-    def __init__(self, shift: Tensor, buffer: Buffer, *, second: bool) -> None:
+    def __init__(self, shift: Tensor, buffer: Buffer, *, second: bool, unit: bool) -> None:
         self._shift, self._buffer, self._second = shift, buffer, second
+        self._names = _SUMS if unit else _SUMS[:1]
         self._product: Tensor | None = None
         self.sums: dict[str, Any] = {}
         self.norm_min, self.norm_max = float("inf"), 0.0
@@ -31,7 +32,7 @@ class Cell:
     def add(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
         """Add the rows of `x` (n, D) with weights `w` (n,). Returns them, float64 where float32 will not do, and their norms."""
         x, norms, sums = self._measured(x, w)
-        for name, value in zip(_SUMS, sums.double().sum(0), strict=True):
+        for name, value in zip(self._names, sums.double().sum(0), strict=True):
             self._add(name, value)
         self._add_scalars(norms, w)
         if self._second:
@@ -52,7 +53,7 @@ class Cell:
         return product
 
     def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows, their norms, and the sums of pieces of them (pieces, 3, D); the buffer "rows" holds the shifted rows.
+        """The rows, their norms, and the sums of pieces of them (pieces, names, D); the buffer "rows" holds the shifted rows.
 
         Norms are taken for granted first, and looked at when all are there. Where a row is zero, or too long or too
         short for float32 squares, everything is computed again with care.
@@ -69,15 +70,30 @@ class Cell:
         return x, careful, self._sum_pieces(x, w, norms.to(x.dtype), inverse(careful))
 
     def _sum_pieces(self, x: Tensor, w: Tensor | None, norms: Tensor, scale: Tensor | None) -> Tensor:
-        y, cuts = self._buffer("rows", tuple(x.shape), x.dtype), _cuts(len(x), x.device)
-        sums = torch.empty((len(cuts), len(_SUMS), x.shape[1]), dtype=x.dtype, device=x.device)
+        cuts = _cuts(len(x), x.device)
+        sums = torch.empty((len(cuts), len(self._names), x.shape[1]), dtype=x.dtype, device=x.device)
         shift = self._shift.to(x.dtype) if self._second else None
         weight, scale = None if w is None else _column(w, x), None if scale is None else _column(scale, x)
-        share(
-            _Piece(x[cut], y[cut], norms[cut], sums[i], shift, *(None if f is None else f[cut] for f in (weight, scale)))
-            for i, cut in enumerate(cuts)
+        pieces = (
+            _Piece(x[cut], y, norms[cut], sums[i], shift, *(None if f is None else f[cut] for f in (weight, scale)))
+            for i, (cut, y) in enumerate(zip(cuts, self._working(x, cuts), strict=True))
         )
+        if self._second:
+            share(pieces)
+        else:
+            for (
+                piece
+            ) in pieces:  # torch shares out each operation: sums of columns and norms of rows round alike on any threads
+                piece()
         return sums
+
+    def _working(self, x: Tensor, cuts: list[slice]) -> list[Tensor]:
+        """Memory of the shape of each piece: its own part of "rows" where the product wants it, else the same for all."""
+        if self._second:
+            rows = self._buffer("rows", tuple(x.shape), x.dtype)
+            return [rows[cut] for cut in cuts]
+        piece = self._buffer("rows", (cuts[0].stop, x.shape[1]), x.dtype)
+        return [piece[: cut.stop - cut.start] for cut in cuts]
 
     def _add_scalars(self, norms: Tensor, w: Tensor | None) -> None:
         lowest, highest = torch.aminmax(norms)
@@ -108,7 +124,7 @@ class Cell:
 
 
 class _Piece:
-    """A few rows x with weights: their norms, and their sums into `sums` (3, D), with `scale` for 1 / norm if it is given.
+    """A few rows x with weights: their norms, and their sums into `sums` (3, D), or (1, D) without unit rows; `scale` stands for 1 / norm if given.
 
     `y` is working memory of the shape of x, as fresh memory would cost more than the sums; with a `shift` it ends as
     sqrt(weight) (x - shift).
@@ -129,11 +145,12 @@ class _Piece:
 
     def __call__(self) -> None:
         x, y, weight, scale = self._x, self._y, self._weight, self._scale
-        first, unit_first, unit_square = self._sums
+        first, *unit = self._sums
         if scale is None:
             scale = torch.linalg.vector_norm(x, dim=1, out=self._norms).reciprocal()[:, None]
-        torch.sum(torch.mul(x, scale if weight is None else scale * weight, out=y), 0, out=unit_first)
-        torch.sum(y.square_(), 0, out=unit_square)
+        if unit:
+            torch.sum(torch.mul(x, scale if weight is None else scale * weight, out=y), 0, out=unit[0])
+            torch.sum(y.square_(), 0, out=unit[1])
         if self._shift is not None:
             x = torch.sub(x, self._shift, out=y)
         if weight is None:

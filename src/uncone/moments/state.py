@@ -21,6 +21,7 @@ from uncone.moments.norms import NotFiniteError
 from uncone.moments.weights import weight_blocks
 from uncone.moments.workers import add_matrix, alone
 from uncone.rows import GRID, as_rows, nonfinite_error
+from uncone.rows.memory import uninitialised
 
 Tensor = torch.Tensor
 _BUFFER_BYTES = 16 * 2**20
@@ -40,8 +41,8 @@ class Moments:
     Attributes (float64 tensors on `device`):
         first: sum of w y, shape (D,).
         second: sum of w y y', shape (D, D), or None when `second=False`.
-        unit_first: sum of w u over rows that are not zero, shape (D,).
-        unit_square: sum of w^2 u^2 by feature, shape (D,).
+        unit_first: sum of w u over rows that are not zero, shape (D,), or None when `unit_first=False`.
+        unit_square: sum of w^2 u^2 by feature, shape (D,), or None with it.
         unit_second: sum of w u u', shape (D, D), only with `unit_second=True`.
         epsilon: the rounding of the products: the largest machine epsilon among the blocks' dtypes.
         n, zero_rows: rows seen, and how many of them were all zero.
@@ -50,8 +51,17 @@ class Moments:
     """
 
     def __init__(
-        self, d: int, *, shift: Tensor | None = None, second: bool = True, unit_second: bool = False, device: str = "cpu"
+        self,
+        d: int,
+        *,
+        shift: Tensor | None = None,
+        second: bool = True,
+        unit_first: bool = True,
+        unit_second: bool = False,
+        device: str = "cpu",
     ) -> None:
+        if unit_second and not unit_first:
+            raise InputError("expected unit_first=True with unit_second=True, got False: what reads the one wants the other")
         if shift is not None and shift.shape != (d,):
             raise InputError(f"expected a shift of shape ({d},), got {tuple(shift.shape)}: give one number a feature")
         if second and d > MOST_FEATURES:
@@ -63,7 +73,8 @@ class Moments:
         self.shift = None if shift is None else shift.to(self.device, torch.float64)
         self.first = self._zeros(d)
         self.second = self._zeros(d, d) if second else None
-        self.unit_first, self.unit_square = self._zeros(d), self._zeros(d)
+        self.unit_first = self._zeros(d) if unit_first else None
+        self.unit_square = self._zeros(d) if unit_first else None
         self.unit_second = self._zeros(d, d) if unit_second else None
         self.n = self.zero_rows = 0
         self.weight = self.weight_square = self.unit_weight = self.unit_weight_square = 0.0
@@ -81,6 +92,7 @@ class Moments:
         unit_second: bool = False,
         *,
         second: bool = True,
+        unit_first: bool = True,
         shift: Tensor | None = None,
         device: str = "cpu",
         progress: Callable[[int], None] | None = None,
@@ -93,6 +105,8 @@ class Moments:
             unit_second: also sum u u' (for `uniformity`); costs as much again.
             second: False leaves out the (D, D) sums: enough for `mean_cosine`, `mean_shift` and `rogue_dimensions`,
                 and an order of magnitude faster.
+            unit_first: False leaves out the sums over unit rows, which only mean cosines, `rogue_dimensions` and
+                `uniformity` read.
             shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one and merge cell by cell.
             device: where the sums are computed and kept.
             progress: called with the number of rows done.
@@ -101,7 +115,10 @@ class Moments:
             InputError: a row is not finite; weights of another length, negative or all zero.
         """
         rows = as_rows(rows)
-        moments = cls(rows.shape[1], shift=shift if second else None, second=second, unit_second=unit_second, device=device)
+        moments = cls(
+            rows.shape[1], shift=shift if second else None, second=second, unit_first=unit_first, unit_second=unit_second,
+            device=device,
+        )  # fmt: skip
         parts = weight_blocks(weights, rows.shape[0])
         for block in rows.blocks():
             try:
@@ -130,7 +147,7 @@ class Moments:
                 f"expected weights of shape ({len(block)},) for the block, got {tuple(weights.shape)}: give one a row"
             )
         block = block.detach()
-        if self.device.type == "cpu":
+        if self.device.type == "cpu" and not (self.second is None and self.unit_second is None):
             self._reserve(len(block), block.dtype)
             alone(lambda: self._update(block, weights))
         else:
@@ -142,7 +159,8 @@ class Moments:
         w = None if weights is None else weights.to(self.device, torch.float64)
         if self.shift is None:
             self.shift = self._zeros(self.d) if self.second is None else _shift(x)
-        cell, rows = Cell(self.shift, self._buffer, second=self.second is not None), self._chunk_rows(x.element_size())
+        cell = Cell(self.shift, self._buffer, second=self.second is not None, unit=self.unit_first is not None)
+        rows = self._chunk_rows(x.element_size())
         cuts = [slice(start, start + rows) for start in range(0, len(x), rows)]
         parts = [cell.add(x[cut], None if w is None else w[cut]) for cut in cuts]
         if self.second is not None:
@@ -174,19 +192,13 @@ class Moments:
         """The moments of both sets of rows, as a new object about this one's shift. Exact algebra, rounded in float64.
 
         Raises:
-            InputError: another number of features, or other sums (`second`, `unit_second`).
+            InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
         """
-        mine, theirs = (
-            (self.d, self.second is None, self.unit_second is None),
-            (other.d, other.second is None, other.unit_second is None),
-        )
-        if mine != theirs:
+        if (self.d, self._kinds()) != (other.d, other._kinds()):
             raise InputError(
                 f"expected moments of {self.d} features with the same sums, got {other.d} features: sum both the same way"
             )
-        merged = Moments(
-            self.d, second=self.second is not None, unit_second=self.unit_second is not None, device=str(self.device)
-        )
+        merged = Moments._of_kinds(self.d, self._kinds(), device=str(self.device))
         merged.shift = self.shift if self.shift is not None else other.shift
         for name in _SCALARS:
             setattr(merged, name, getattr(self, name) + getattr(other, name))
@@ -194,12 +206,11 @@ class Moments:
         merged.epsilon = max(self.epsilon, other.epsilon)
         first, second = other._about(merged.shift)
         merged.first = self.first + first
-        merged.unit_first = self.unit_first + other.unit_first
-        merged.unit_square = self.unit_square + other.unit_square
+        for name in ("unit_first", "unit_square", "unit_second"):
+            if getattr(self, name) is not None:
+                setattr(merged, name, getattr(self, name) + getattr(other, name))
         if self.second is not None and second is not None:
             merged.second = self.second + second
-        if self.unit_second is not None and other.unit_second is not None:
-            merged.unit_second = self.unit_second + other.unit_second
         return merged
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -220,7 +231,7 @@ class Moments:
         """
         tensors = _load_tensors(path)
         d = len(tensors["first"])
-        moments = cls(d, second="second" in tensors, unit_second="unit_second" in tensors)
+        moments = cls._of_kinds(d, ("second" in tensors, "unit_first" in tensors, "unit_second" in tensors))
         for name, rank in _SHAPES.items():
             if name in tensors:
                 if tensors[name].shape != (d,) * rank:
@@ -321,6 +332,24 @@ class Moments:
                 f"expected at least {least} rows of positive weight, got {min(self.n, kish):.0f}: pass more rows"
             )
 
+    def unit_sums(self) -> tuple[Tensor, Tensor]:
+        """`unit_first` and `unit_square`.
+
+        Raises:
+            InputError: moments made with `unit_first=False`.
+        """
+        if self.unit_first is None or self.unit_square is None:
+            raise InputError("expected moments with sums over unit rows, got moments made with unit_first=False: sum again")
+        return self.unit_first, self.unit_square
+
+    def _kinds(self) -> tuple[bool, bool, bool]:
+        return self.second is not None, self.unit_first is not None, self.unit_second is not None
+
+    @classmethod
+    def _of_kinds(cls, d: int, kinds: tuple[bool, bool, bool], *, device: str = "cpu") -> "Moments":
+        second, unit_first, unit_second = kinds
+        return cls(d, second=second, unit_first=unit_first, unit_second=unit_second, device=device)
+
     def _second(self) -> Tensor:
         if self.second is None:
             raise InputError(
@@ -350,19 +379,18 @@ class Moments:
         dtype = torch.float64 if dtype == torch.float64 else torch.float32
         chunk = min(rows, self._chunk_rows(dtype.itemsize))
         self._buffer("rows", (chunk, self.d), dtype)
-        if self.second is not None:
-            self._buffer("products", (self.d, self.d), dtype)
-            if rows > chunk:
-                self._buffer("product", (self.d, self.d), dtype)
+        self._buffer("products", (self.d, self.d), dtype)
+        if rows > chunk:
+            self._buffer("product", (self.d, self.d), dtype)
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         kept = self._scratch.get(name)
         if kept is None or kept.dtype != dtype or kept.shape[1:] != shape[1:] or len(kept) < shape[0]:
-            kept = self._scratch[name] = torch.empty(shape, dtype=dtype, device=self.device)
+            kept = self._scratch[name] = uninitialised(shape, dtype, self.device)
         return kept[: shape[0]]
 
     def _zeros(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=torch.float64, device=self.device)
+        return uninitialised(shape, torch.float64, self.device).zero_()
 
 
 def _shift(x: Tensor) -> Tensor:
@@ -386,7 +414,7 @@ def _load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (OSError, SafetensorError) as error:
         raise InputError(f"expected moments, got {path} which cannot be read ({error}): write it with Moments.save") from error
-    if found != _FORMAT or not {"scalars", "first", "unit_first", "unit_square"} <= set(tensors):
+    if found != _FORMAT or not {"scalars", "first"} <= set(tensors) or ("unit_first" in tensors) != ("unit_square" in tensors):
         raise InputError(f"expected moments of format {_FORMAT!r}, got {path} of format {found!r}: write it with Moments.save")
     if len(tensors["scalars"]) != len(_SCALARS) or not float(tensors["scalars"][0]) >= 0 or tensors["first"].ndim != 1:
         raise InputError(f"expected the sums of some rows, got {path} with others: write it with Moments.save")

@@ -19,6 +19,8 @@ T = TypeVar("T")
 Tensor = torch.Tensor
 STRIP = 192
 """Columns of a product computed at once: wide enough to keep one core busy, narrow enough to skip most of the mirrored half."""
+_ADDED = 2**16
+"""Numbers added at once: what a core's cache holds."""
 
 
 def alone(function: Callable[[], T]) -> T:
@@ -105,7 +107,8 @@ def add_matrix(total: Tensor, part: Tensor) -> Tensor:
     """total += part, in place; `part` may be of a narrower dtype."""
     if total.device.type != "cpu":
         return total.add_(part)
-    rows = max(1, total.shape[0] // 8)
+    # torch widens a narrower operand into fresh memory, which then stays with the worker's allocator: keep it small.
+    rows = max(1, _ADDED // total.shape[1])
     share(partial(into.add_, what) for into, what in zip(torch.split(total, rows), torch.split(part, rows), strict=True))
     return total
 
