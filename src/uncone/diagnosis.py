@@ -166,6 +166,8 @@ class _Examination:
         moments, profile = Moments(d, unit_second=True, device=self._device), NormProfile()
         bins = GroupMoments(int(ids[-1]) // bin_size + 1, d, device=self._device)
         special = GroupMoments(1, d, device=self._device)
+        bins.work_with(moments)
+        special.work_with(moments)
         in_bin, directed = torch.zeros((2, int(ids[-1]) // bin_size + 1), dtype=torch.int64)
         tick, done = self._tick("summing"), 0
         for block in rows.blocks():

@@ -29,13 +29,7 @@ def draw_picture(rows: Rows, moments: Moments, reserved: Reserved | None) -> Pic
     indices = _sample(rows.shape[0], reserved)
     mean = moments.mean().cpu()
     axes = torch.cat([_axes(moments, centered=centered, toward=mean) for centered in (False, True)], dim=1)
-    parts: list[Tensor] = []
-    cells = torch.split(indices, torch.bincount(indices // GRID).tolist())
-    for block in rows.blocks():  # no zip: it holds what it gave until it gives the next
-        start = len(parts) * GRID
-        parts.append((block[cells[len(parts)] - start] @ axes.to(block.dtype)).double())
-        del block  # lets the reader use its buffer again
-    coordinates = torch.cat(parts)
+    coordinates = _coordinates(rows, indices, axes)
     raw, raw_scale = _quantise(coordinates[:, :_AXES])
     centered, centered_scale = _quantise(coordinates[:, _AXES:] - mean @ axes[:, _AXES:])
     names, groups = _groups(indices, rows.shape[0], reserved)
@@ -52,6 +46,21 @@ def draw_picture(rows: Rows, moments: Moments, reserved: Reserved | None) -> Pic
         centered=centered,
         centered_scale=centered_scale,
     )
+
+
+def _coordinates(rows: Rows, indices: Tensor, axes: Tensor) -> Tensor:
+    """The rows at `indices` (ascending) along `axes` (D, K), float64 (len(indices), K)."""
+    coordinates = torch.empty((len(indices), axes.shape[1]), dtype=torch.float64)
+    counts = torch.bincount(indices // GRID)
+    # Rows of one block after another go through the same memory: what is allocated for each leaves holes that add up.
+    buffer = torch.empty((int(counts.max()), len(axes)), dtype=rows.widened)
+    cells = iter(enumerate(zip(torch.split(indices, counts.tolist()), torch.split(coordinates, counts.tolist()), strict=True)))
+    for block in rows.blocks():  # no zip over them: it holds what it gave until it gives the next
+        cell, (taken, into) = next(cells)
+        chosen = torch.index_select(block, 0, taken - cell * GRID, out=buffer[: len(taken)])
+        del block  # lets the reader use its buffer again
+        into.copy_(chosen @ axes.to(chosen.dtype))
+    return coordinates
 
 
 def _sample(n: int, reserved: Reserved | None) -> Tensor:
