@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from uncone.rows.memory import uninitialised
+from uncone.rows.memory import uninitialised, zeros
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 7), (3, 1000, 1000)])
@@ -13,3 +13,4 @@ def test_memory_is_writable_and_begins_on_a_cache_line(shape: tuple[int, ...], d
         assert memory.numel() == 0 or memory.data_ptr() % 64 == 0
         memory.fill_(i)
     assert all(bool((memory == i).all()) for i, memory in enumerate(found))
+    assert bool((zeros(shape, dtype) == 0).all())

@@ -21,7 +21,7 @@ from uncone.moments.norms import NotFiniteError
 from uncone.moments.weights import weight_blocks
 from uncone.moments.workers import add_matrix, alone
 from uncone.rows import GRID, as_rows, nonfinite_error
-from uncone.rows.memory import uninitialised
+from uncone.rows.memory import uninitialised, zeros
 
 Tensor = torch.Tensor
 _BUFFER_BYTES = 16 * 2**20
@@ -390,7 +390,7 @@ class Moments:
         return kept[: shape[0]]
 
     def _zeros(self, *shape: int) -> Tensor:
-        return uninitialised(shape, torch.float64, self.device).zero_()
+        return zeros(shape, torch.float64, self.device)
 
 
 def _shift(x: Tensor) -> Tensor:
