@@ -236,8 +236,16 @@ class TestRecord:
     def test_progress_is_told(self) -> None:
         seen: list[tuple[str, int, int]] = []
         uncone.diagnose(gaussian(GRID + 5, 3), progress=lambda *step: seen.append(step))
+        assert [what for what, _, _ in seen[:1]] == ["opening"]
         assert ("rows: summing", GRID, GRID + 5) in seen
+        assert ("rows: finding eigenvalues", 0, 0) in seen
+        assert ("rows: drawing", GRID + 5, GRID + 5) in seen
         assert ("rows: partition function", GRID + 5, GRID + 5) in seen
+
+    def test_progress_of_looking_for_rows_to_leave_out(self) -> None:
+        seen: list[tuple[str, int, int]] = []
+        uncone.diagnose(gaussian(GRID + 5, 3), skip_nonfinite=True, progress=lambda *step: seen.append(step))
+        assert ("rows: looking for rows that are not finite", GRID, GRID + 5) in seen
 
     def test_many_rows_are_sampled_and_said(self) -> None:
         d = uncone.diagnose(np.random.default_rng(0).standard_normal((40_000, 3), dtype=np.float32))

@@ -4,7 +4,7 @@ Everything heavy is imported inside the commands, so that `--help` answers at on
 """
 
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -160,24 +160,25 @@ def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
         TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
         console=Console(stderr=True), transient=True,
     )  # fmt: skip
-    began, shown, tasks = time.monotonic(), False, dict[str, Any]()
+    tasks = dict[str, Any]()
 
     def update(what: str, done: int, total: int) -> None:
-        nonlocal shown
         if what not in tasks:
             for task in tasks.values():
                 bar.update(task, visible=False)
-            tasks[what] = bar.add_task(what, total=total)
+            tasks[what] = bar.add_task(what, total=total or None)
         bar.update(tasks[what], completed=done)
-        if not shown and time.monotonic() - began > PROGRESS_AFTER_S:
-            bar.start()
-            shown = True
 
+    # A timer, because a single step that tells nothing meanwhile may take longer than that.
+    starting = threading.Timer(PROGRESS_AFTER_S, bar.start)
+    starting.daemon = True
+    starting.start()
     try:
         yield update
     finally:
-        if shown:
-            bar.stop()
+        starting.cancel()
+        starting.join()
+        bar.stop()
 
 
 if __name__ == "__main__":

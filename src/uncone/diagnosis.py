@@ -72,7 +72,7 @@ def diagnose(spec: Any, *, skip_nonfinite: bool = False, device: str = "cpu", pr
         spec: a model directory (its token table and output head), or anything `open_rows` takes.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
         device: where products are computed, a torch device.
-        progress: called with (what is done, rows done, rows in all).
+        progress: called with (what is done, rows done, rows in all); the last is 0 where rows are not what is counted.
 
     Returns:
         A `Diagnosis`: the verdict in one sentence, and for each matrix the measurements, findings and picture.
@@ -82,7 +82,9 @@ def diagnose(spec: Any, *, skip_nonfinite: bool = False, device: str = "cpu", pr
         UnsupportedModel: the table or the head cannot be found in the model's files.
     """
     _check_device(device)
-    found = open_subjects(spec, skip_nonfinite=skip_nonfinite)
+    if progress is not None:
+        progress("opening", 0, 0)
+    found = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
     subjects = tuple(_Examination(name, rows, device, progress).run() for name, rows in found.rows)
     return Diagnosis(
         name=found.name, verdict=explain.give_verdict(subjects), subjects=subjects, notes=found.notes,
@@ -119,19 +121,19 @@ class _Examination:
         if self._head:
             return self._run_head()
         sums = self._sum(self._rows)
-        measurements = _read_all(MEASURES, sums.moments)
+        measurements = self._read_all(MEASURES, sums.moments)
         sums.moments.unit_second = None  # read; the pages and the partition function want its memory
         seen = self._see(sums.moments)
         return self._conclude(self._rows, sums, (*measurements, *self._second_pass(self._rows, sums)), seen)
 
     def _run_head(self) -> Subject:
         raw = Moments.of(self._rows, device=self._device, progress=self._tick("summing the raw rows"))
-        without_effect, seen = _read_all(OF_THE_GAUGE, raw), self._see(raw)
+        without_effect, seen = self._read_all(OF_THE_GAUGE, raw), self._see(raw)
         without_effect = (*without_effect, self._partition(self._rows, raw))
         rows = CenteredRows(self._rows, raw.mean())
         del raw
         sums = self._sum(rows)
-        measurements = (*_read_all(OF_A_HEAD, sums.moments), *self._second_pass(rows, sums))
+        measurements = (*self._read_all(OF_A_HEAD, sums.moments), *self._second_pass(rows, sums))
         measurements = tuple(replace(m, centered=True) for m in measurements)
         return replace(self._conclude(rows, sums, measurements, seen), without_effect=without_effect)
 
@@ -139,7 +141,7 @@ class _Examination:
         """What is drawn from the raw moments."""
         if raw.n < 2:
             return None, None
-        return _spectrum(raw), explain.draw_picture(self._rows, raw, self._reserved)
+        return _spectrum(raw), explain.draw_picture(self._rows, raw, self._reserved, self._tick("drawing"))
 
     def _second_pass(self, rows: Rows, sums: _Sums) -> tuple[Measurement, ...]:
         coupling = _read("norm_id_correlation", lambda m: sums.norms.id_correlation(m.d), sums.moments)
@@ -198,15 +200,16 @@ class _Examination:
             "partition_isotropy", lambda m: measure.partition_isotropy(rows, m, device=self._device, progress=tick), moments
         )
 
+    def _read_all(self, measures: tuple[tuple[str, Measure], ...], moments: Moments) -> tuple[Measurement, ...]:
+        if self._progress is not None:
+            self._progress(f"{self._name}: finding eigenvalues", 0, 0)
+        return tuple(_read(name, function, moments) for name, function in measures)
+
     def _tick(self, what: str) -> Callable[[int], None]:
         progress, total = self._progress, self._rows.shape[0]
         if progress is None:
             return lambda done: None
         return lambda done: progress(f"{self._name}: {what}", done, total)
-
-
-def _read_all(measures: tuple[tuple[str, Measure], ...], moments: Moments) -> tuple[Measurement, ...]:
-    return tuple(_read(name, function, moments) for name, function in measures)
 
 
 def _read(name: str, function: Measure, moments: Moments) -> Measurement:

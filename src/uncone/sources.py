@@ -1,6 +1,7 @@
 """From a spec to `Rows`: arrays, files, and the matrices of a model."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,23 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
     return without_nonfinite(rows) if skip_nonfinite else rows
 
 
-def open_subjects(spec: Any, *, skip_nonfinite: bool = False) -> Subjects:
-    """What `diagnose` looks at: a model's table and head, or the one matrix that `spec` names."""
+def open_subjects(
+    spec: Any, *, skip_nonfinite: bool = False, progress: Callable[[str, int, int], None] | None = None
+) -> Subjects:
+    """What `diagnose` looks at: a model's table and head, or the one matrix that `spec` names.
+
+    `progress` is called with (what is done, rows done, rows in all) while rows are looked through.
+    """
     opened = _open_subjects(spec)
     if not skip_nonfinite:
         return opened
-    return Subjects(opened.name, tuple((name, without_nonfinite(rows)) for name, rows in opened.rows), opened.notes)
+
+    def kept(name: str, rows: Rows) -> Rows:
+        n = rows.shape[0]
+        tick = None if progress is None else lambda done: progress(f"{name}: looking for rows that are not finite", done, n)
+        return without_nonfinite(rows, tick)
+
+    return Subjects(opened.name, tuple((name, kept(name, rows)) for name, rows in opened.rows), opened.notes)
 
 
 def _open(spec: Any) -> Rows:

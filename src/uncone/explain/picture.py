@@ -2,6 +2,7 @@
 
 import base64
 import sys
+from collections.abc import Callable
 
 import torch
 
@@ -18,18 +19,21 @@ _LEVELS = 32767
 _EDGE = 10  # the first and the last tenth of the ids are groups of their own: there the frequent and the rare ones are
 
 
-def draw_picture(rows: Rows, moments: Moments, reserved: Reserved | None) -> Picture:
+def draw_picture(
+    rows: Rows, moments: Moments, reserved: Reserved | None, progress: Callable[[int], None] | None = None
+) -> Picture:
     """Coordinates of the rows (a sample of at most 32,768) along three singular directions, raw and centred.
 
     Args:
         rows: the rows, raw.
         moments: their moments, with second-order sums.
         reserved: the reserved rows, kept in the sample and shown as a group of their own.
+        progress: called with the number of rows done.
     """
     indices = _sample(rows.shape[0], reserved)
     mean = moments.mean().cpu()
     axes = torch.cat([_axes(moments, centered=centered, toward=mean) for centered in (False, True)], dim=1)
-    coordinates = _coordinates(rows, indices, axes)
+    coordinates = _coordinates(rows, indices, axes, progress)
     raw, raw_scale = _quantise(coordinates[:, :_AXES])
     centered, centered_scale = _quantise(coordinates[:, _AXES:] - mean @ axes[:, _AXES:])
     names, groups = _groups(indices, rows.shape[0], reserved)
@@ -48,7 +52,7 @@ def draw_picture(rows: Rows, moments: Moments, reserved: Reserved | None) -> Pic
     )
 
 
-def _coordinates(rows: Rows, indices: Tensor, axes: Tensor) -> Tensor:
+def _coordinates(rows: Rows, indices: Tensor, axes: Tensor, progress: Callable[[int], None] | None) -> Tensor:
     """The rows at `indices` (ascending) along `axes` (D, K), float64 (len(indices), K)."""
     coordinates = torch.empty((len(indices), axes.shape[1]), dtype=torch.float64)
     counts = torch.bincount(indices // GRID)
@@ -60,6 +64,8 @@ def _coordinates(rows: Rows, indices: Tensor, axes: Tensor) -> Tensor:
         chosen = torch.index_select(block, 0, taken - cell * GRID, out=buffer[: len(taken)])
         del block  # lets the reader use its buffer again
         into.copy_(chosen @ axes.to(chosen.dtype))
+        if progress is not None:
+            progress(min((cell + 1) * GRID, rows.shape[0]))
     return coordinates
 
 

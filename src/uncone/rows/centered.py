@@ -1,10 +1,10 @@
 """Rows with one vector subtracted from each: the gauge-fixed view of an output head."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
-from uncone.rows.base import Rows
+from uncone.rows.base import GRID, Rows, blocks_in_one_buffer
 
 
 class CenteredRows(Rows):
@@ -23,7 +23,9 @@ class CenteredRows(Rows):
         return self._rows.ids
 
     def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
-        block = self._rows.read(start, stop)
         if out is None:
-            out = torch.empty_like(block)
-        return torch.sub(block, self._mean.to(block.dtype), out=out)
+            out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
+        return self._rows.read(start, stop, out=out).sub_(self._mean.to(out.dtype))
+
+    def blocks(self, size: int = GRID) -> Iterator[torch.Tensor]:
+        return blocks_in_one_buffer(self, size)

@@ -1,6 +1,6 @@
 """Rows that are not finite: counted and named, and left out on request."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -10,14 +10,16 @@ from uncone.rows.base import Rows
 _NAMED = 5
 
 
-def nonfinite_rows(rows: Rows) -> torch.Tensor:
-    """Row numbers (int64, ascending) of the rows that hold a NaN or an infinity. Reads every row."""
+def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) -> torch.Tensor:
+    """Row numbers (int64, ascending) of the rows that hold a NaN or an infinity. Reads every row; `progress` gets how many."""
     found, start = [], 0
     for block in rows.blocks():
         bad = ~torch.isfinite(block).all(dim=1)
         found.append(bad.nonzero().flatten() + start)
         start += len(block)
         del block
+        if progress is not None:
+            progress(start)
     return torch.cat(found)
 
 
@@ -33,9 +35,9 @@ def nonfinite_error(rows: Rows) -> InputError:
     )
 
 
-def without_nonfinite(rows: Rows) -> Rows:
+def without_nonfinite(rows: Rows, progress: Callable[[int], None] | None = None) -> Rows:
     """`rows` without those that are not finite; `left_out` of the result names them. Reads every row once."""
-    bad = nonfinite_rows(rows)
+    bad = nonfinite_rows(rows, progress)
     if len(bad) == 0:
         return rows
     if len(bad) == rows.shape[0]:

@@ -1,14 +1,10 @@
 """Rows that lie one after another in a file: the reading shared by every format that stores a plain matrix."""
 
-import sys
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from uncone.rows.base import GRID, Rows
+from uncone.rows.base import GRID, Rows, blocks_in_one_buffer
 from uncone.rows.bytes import ByteSource
 
 TORCH_DTYPES = {
@@ -41,15 +37,4 @@ class FlatRows(Rows):
         return out if raw is out else out.copy_(raw)
 
     def blocks(self, size: int = GRID) -> Iterator[torch.Tensor]:
-        # A fresh tensor a block costs a page fault for every 4 KiB. The buffer is used again, but only once nobody
-        # else holds it: a caller that keeps blocks gets blocks that never change.
-        buffer = self._buffer(size)
-        alone = sys.getrefcount(buffer)  # what the count is while nobody else holds it
-        for start in range(0, self.shape[0], size):
-            rows = min(size, self.shape[0] - start)
-            if sys.getrefcount(buffer) > alone:
-                buffer = self._buffer(size)
-            yield self.read(start, start + rows, out=torch.from_numpy(buffer[:rows]))
-
-    def _buffer(self, size: int) -> npt.NDArray[np.floating[Any]]:
-        return np.empty((min(size, self.shape[0]), self.shape[1]), np.float64 if self.dtype == "float64" else np.float32)
+        return blocks_in_one_buffer(self, size)
