@@ -220,6 +220,20 @@ class TestGroups:
         for k, (shift,) in enumerate(found):
             assert float(shift) == pytest.approx(float(measure.mean_shift(Moments.of(x[groups == k]))))
 
+    def test_measures_that_read_the_rows_again(self) -> None:
+        x, groups = _drifted(2500, 6), torch.arange(2500) % 3 - 1
+        isotropy = measure.partition_isotropy
+        for found, parts in (
+            (measure.by_group(x, [measure.mean_cosine], row_measures=[isotropy]), x.split(1000)),
+            (measure.by_group(x, [measure.mean_cosine], groups, row_measures=[isotropy]), [x[groups == 0], x[groups == 1]]),
+        ):
+            assert [reading.name for reading in found[0]] == ["mean_cosine", "partition_isotropy"]
+            assert [float(row[1]) for row in found] == pytest.approx([float(isotropy(part)) for part in parts], rel=1e-6)
+
+    def test_an_empty_group_has_no_value(self) -> None:
+        _, (empty,), _ = measure.by_group(_drifted(30, 2), [], [0, 2, 2] * 10, row_measures=[measure.partition_isotropy])
+        assert (empty.value, empty.n) == (None, 0)
+
     def test_a_group_without_a_value_says_why(self) -> None:
         (single,), (pair,) = measure.by_group(_drifted(3, 2), [measure.mean_cosine], [0, 1, 1])
         assert single.value is None

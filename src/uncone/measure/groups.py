@@ -11,7 +11,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import cosine_warnings, reading
 from uncone.moments import Moments, NotFiniteError
 from uncone.records import Measurement
-from uncone.rows import GRID, Rows, as_rows, nonfinite_error
+from uncone.rows import GRID, Rows, SelectedRows, as_rows, nonfinite_error
 
 Tensor = torch.Tensor
 LAST_IDS = 1000
@@ -84,6 +84,7 @@ def by_group(
     groups: Any = None,
     *,
     bin_size: int = 1000,
+    row_measures: Iterable[Callable[[Rows, Moments], Measurement]] = (),
     second: bool = True,
     unit_second: bool = False,
     device: str = "cpu",
@@ -94,21 +95,33 @@ def by_group(
         rows: Rows, or a tensor or array (N, D).
         measures: functions of `Moments`, for instance `measure.mean_cosine`, or a lambda that sets their options.
         groups: the group of each row from 0 up, -1 for none, (N,); by default bins of `bin_size` consecutive ids.
+        row_measures: functions of a group's Rows and Moments, for instance `measure.partition_isotropy`: they read the
+            group again.
         second, unit_second: as for `Moments`. With bins one group's sums are held at a time, with given groups all.
 
     Returns:
-        One tuple of measurements for each group, in their order. A measure that is undefined on a group gives a
+        One tuple of measurements for each group, in their order, those of `row_measures` last. A measure that is undefined on a group gives a
         `Measurement` with its reason.
 
     Raises:
         InputError: groups of another length, or rows that are not finite.
     """
-    rows, measures = as_rows(rows), tuple(measures)
+    if bin_size < 1:
+        raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
+    rows, measures, row_measures = as_rows(rows), tuple(measures), tuple(row_measures)
     if groups is None:
-        parts = _bins(rows, bin_size, second=second, unit_second=unit_second, device=device)
+        sums = _bins(rows, bin_size, second=second, unit_second=unit_second, device=device)
+        members = iter(torch.split(torch.arange(rows.shape[0]), bin_size))
     else:
-        parts = iter(_given(rows, _checked(groups, rows.shape[0]), second=second, unit_second=unit_second, device=device))
-    return [tuple(_read(measure, m) for measure in measures) for m in parts]
+        groups = _checked(groups, rows.shape[0])
+        sums = iter(_given(rows, groups, second=second, unit_second=unit_second, device=device))
+        members = ((groups == group).nonzero().flatten() for group in range(int(groups.max()) + 1))
+    found = []
+    for m, indices in zip(sums, members, strict=True):
+        group = SelectedRows(rows, indices)
+        first = tuple(_read(measure, m) for measure in measures)
+        found.append((*first, *(_read(measure, group, m) for measure in row_measures)))
+    return found
 
 
 def cosine_between(a: Moments, b: Moments, *, shared: int = 0) -> Measurement:
@@ -136,10 +149,11 @@ def cosine_between(a: Moments, b: Moments, *, shared: int = 0) -> Measurement:
     )  # fmt: skip
 
 
-def _read(measure: Callable[[Moments], Measurement], m: Moments) -> Measurement:
+def _read(measure: Callable[..., Measurement], *of: Any) -> Measurement:
     try:
-        return measure(m)
+        return measure(*of)
     except UndefinedMeasure as error:
+        m = of[-1]
         return Measurement(getattr(measure, "__name__", "measure"), None, reason=str(error), n=m.n, d=m.d)
 
 
@@ -180,8 +194,6 @@ def _given(rows: Rows, groups: Tensor, *, second: bool, unit_second: bool, devic
 
 def _bins(rows: Rows, bin_size: int, *, second: bool, unit_second: bool, device: str) -> Iterator[Moments]:
     n, d = rows.shape
-    if bin_size < 1:
-        raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
     for first in range(0, n, bin_size):
         m = Moments(d, second=second, unit_second=unit_second, device=device)
         last = min(first + bin_size, n)

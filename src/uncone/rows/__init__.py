@@ -5,12 +5,14 @@ from uncone.rows.base import GRID, Rows
 from uncone.rows.centered import CenteredRows
 from uncone.rows.finite import nonfinite_error, nonfinite_rows, without_nonfinite
 from uncone.rows.npy import open_npy
+from uncone.rows.selected import SelectedRows
 
 __all__ = [
     "GRID",
     "ArrayRows",
     "CenteredRows",
     "Rows",
+    "SelectedRows",
     "as_rows",
     "from_numpy",
     "nonfinite_error",

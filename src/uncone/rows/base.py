@@ -66,12 +66,13 @@ class Rows:
             yield self.read(start, min(start + size, self.shape[0]))
 
     def take(self, indices: torch.Tensor) -> torch.Tensor:
-        """The rows at `indices` (int64, ascending) as a new tensor (len(indices), D); only blocks that hold one are read."""
+        """The rows at `indices` (int64, ascending) as a new tensor (len(indices), D); of a cell of the grid, only the span is read."""
         parts = []
         for cell in torch.unique_consecutive(indices // GRID).tolist():
-            start = cell * GRID
-            block = self.read(start, min(start + GRID, self.shape[0]))
-            parts.append(block[indices[indices // GRID == cell] - start])
+            wanted = indices[indices // GRID == cell]
+            start, stop = int(wanted[0]), int(wanted[-1]) + 1
+            block = self.read(start, stop)
+            parts.append(block[wanted - start])
         return torch.cat(parts) if parts else torch.empty((0, self.shape[1]), dtype=self.widened)
 
 

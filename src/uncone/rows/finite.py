@@ -1,11 +1,12 @@
 """Rows that are not finite: counted and named, and left out on request."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
 from uncone.errors import InputError
 from uncone.rows.base import Rows
+from uncone.rows.selected import SelectedRows
 
 _NAMED = 5
 
@@ -42,26 +43,6 @@ def without_nonfinite(rows: Rows, progress: Callable[[int], None] | None = None)
         return rows
     if len(bad) == rows.shape[0]:
         raise InputError(f"expected some finite rows, got none of {rows.shape[0]} in {rows.name}: there is nothing to measure")
-    return _KeptRows(rows, bad)
-
-
-class _KeptRows(Rows):
-    def __init__(self, rows: Rows, bad: torch.Tensor) -> None:
-        keep = torch.ones(rows.shape[0], dtype=torch.bool)
-        keep[bad] = False
-        self._rows, self._kept = rows, keep.nonzero().flatten()
-        self.shape, self.dtype, self.name = (len(self._kept), rows.shape[1]), rows.dtype, rows.name
-        self.left_out = tuple(bad.tolist())
-
-    @property
-    def ids(self) -> torch.Tensor | None:
-        return self._kept if self._rows.ids is None else self._rows.ids[self._kept]
-
-    @property
-    def labels(self) -> Sequence[str | None] | None:
-        labels = self._rows.labels
-        return None if labels is None else [labels[i] for i in self._kept.tolist()]
-
-    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
-        block = self._rows.take(self._kept[start:stop])  # cell by cell: the gaps between kept rows may be long
-        return block if out is None else out.copy_(block)
+    keep = torch.ones(rows.shape[0], dtype=torch.bool)
+    keep[bad] = False
+    return SelectedRows(rows, keep.nonzero().flatten(), left_out=tuple(bad.tolist()))
