@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uncone import InputError, Moments, UndefinedMeasure, measure
-from uncone.moments.workers import share, symmetric_product
+from uncone.moments.workers import mirror, share, symmetric_product
 from uncone.rows import GRID
 
 from .matrices import gaussian
@@ -318,8 +318,9 @@ def test_inputs_are_not_modified() -> None:
 def test_the_symmetric_product_is_the_product(n: int, d: int) -> None:
     y = gaussian(n, d, seed=d, dtype=torch.float64)
     out = torch.full((d, d), torch.nan, dtype=torch.float64)
-    assert torch.allclose(symmetric_product(y, out), y.T @ y, atol=1e-12)
+    assert torch.allclose(mirror(symmetric_product(y, out)), y.T @ y, atol=1e-12)
     assert torch.equal(out, out.T)
+    assert torch.allclose(mirror(symmetric_product(y, out, add=True)), 2 * y.T @ y, atol=1e-12)
 
 
 def test_weights_that_leave_one_row() -> None:

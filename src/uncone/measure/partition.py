@@ -17,7 +17,7 @@ from uncone.rows.memory import uninitialised
 Tensor = torch.Tensor
 SHORT_ROWS = 0.5
 """Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like."""
-_BUFFER_BYTES = 16 * 2**20
+_BUFFER_BYTES = 8 * 2**20
 _SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
 
 

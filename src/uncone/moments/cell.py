@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from uncone.moments.norms import are_safe, inverse, measured_norms
-from uncone.moments.workers import add_matrix, share, symmetric_product
+from uncone.moments.workers import mirror, share, symmetric_product
 
 Tensor = torch.Tensor
 _SUMS = ("first", "unit_first", "unit_square")
@@ -50,7 +50,7 @@ class Cell:
         """The (D, D) product added up so far, to be used at once: the next product starts in its place."""
         assert self._product is not None
         product, self._product = self._product, None
-        return product
+        return mirror(product)
 
     def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """The rows, their norms, and the sums of pieces of them (pieces, names, D); the buffer "rows" holds the shifted rows.
@@ -113,14 +113,11 @@ class Cell:
         self.sums[name] = self.sums[name] + value if name in self.sums else value
 
     def _add_product(self, y: Tensor) -> None:
-        shape = (y.shape[1], y.shape[1])
         if self._product is None:
-            self._product = symmetric_product(y, out=self._buffer("products", shape, y.dtype))
-        else:
-            part = symmetric_product(y, out=self._buffer("product", shape, y.dtype))
-            if part.dtype != self._product.dtype:  # one of the two was float64 for its lengths
-                self._product = self._product.double()
-            add_matrix(self._product, part)
+            self._product = symmetric_product(y, out=self._buffer("product", (y.shape[1], y.shape[1]), y.dtype))
+            return
+        wider = torch.promote_types(y.dtype, self._product.dtype)  # one of the two may be float64 for its lengths
+        self._product = symmetric_product(y.to(wider), out=self._product.to(wider), add=True)
 
 
 class _Piece:

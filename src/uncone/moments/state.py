@@ -379,9 +379,7 @@ class Moments:
         dtype = torch.float64 if dtype == torch.float64 else torch.float32
         chunk = min(rows, self._chunk_rows(dtype.itemsize))
         self._buffer("rows", (chunk, self.d), dtype)
-        self._buffer("products", (self.d, self.d), dtype)
-        if rows > chunk:
-            self._buffer("product", (self.d, self.d), dtype)
+        self._buffer("product", (self.d, self.d), dtype)
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         kept = self._scratch.get(name)
