@@ -1,5 +1,7 @@
 """How evenly do directions cover the sphere? Wang & Isola's uniformity from second moments of unit rows."""
 
+import torch
+
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import cosine_warnings, reading
 from uncone.moments import Moments
@@ -30,7 +32,7 @@ def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
     if m.n - m.zero_rows < 2 or pairs <= 0:
         raise UndefinedMeasure(f"expected at least two rows with a direction, got {m.n - m.zero_rows} of {m.n}: pass more rows")
     mean = (float(m.unit_sums()[0] @ m.unit_sums()[0]) - m.unit_weight_square) / pairs
-    square = (float(m.unit_second.square().sum()) - m.unit_weight_square) / pairs
+    square = (float(torch.linalg.vector_norm(m.unit_second)) ** 2 - m.unit_weight_square) / pairs
     variance = max(0.0, square - mean**2)
     return reading(
         "uniformity", -2 * t + 2 * t * mean + 2 * t**2 * variance, m,

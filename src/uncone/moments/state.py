@@ -274,7 +274,7 @@ class Moments:
         if "concentration" not in self._derived:
             covariance = self.covariance()
             trace = float(covariance.diagonal().sum())
-            self._derived["concentration"] = float(torch.linalg.vector_norm(covariance / trace)) ** 2 if trace > 0 else 0.0
+            self._derived["concentration"] = float(torch.linalg.vector_norm(covariance.div_(trace))) ** 2 if trace > 0 else 0.0
         return self._derived["concentration"]  # type: ignore[no-any-return]
 
     def covariance(self) -> Tensor:
