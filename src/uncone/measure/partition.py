@@ -9,10 +9,10 @@ import torch
 from uncone.errors import InputError
 from uncone.measure.isotropic import marchenko_pastur
 from uncone.measure.reading import reading
+from uncone.memory import uninitialised
 from uncone.moments import Moments
 from uncone.records import Measurement
 from uncone.rows import GRID, Rows, as_rows
-from uncone.rows.memory import uninitialised
 
 Tensor = torch.Tensor
 SHORT_ROWS = 0.5

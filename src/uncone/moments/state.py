@@ -15,13 +15,13 @@ import torch
 
 from uncone import atomic
 from uncone.errors import InputError, UndefinedMeasure
+from uncone.memory import uninitialised, zeros
 from uncone.moments.cell import PIECE, Cell
 from uncone.moments.eigen import leading_eigenvectors
 from uncone.moments.norms import NotFiniteError
 from uncone.moments.weights import weight_blocks
 from uncone.moments.workers import add_matrix, alone
 from uncone.rows import GRID, as_rows, nonfinite_error
-from uncone.rows.memory import uninitialised, zeros
 
 Tensor = torch.Tensor
 _BUFFER_BYTES = 16 * 2**20

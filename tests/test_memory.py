@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from uncone.rows.memory import uninitialised, zeros
+from uncone.memory import uninitialised, zeros
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 7), (3, 1000, 1000)])
