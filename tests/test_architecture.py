@@ -14,6 +14,7 @@ BELOW: dict[str, set[str]] = {
     "atomic": {"errors"},
     "records": {"errors", "atomic"},
     "rows": {"errors"},
+    "cross_entropy": {"errors"},
     "moments": {"rows", "atomic"},
     "model": {"rows", "records"},
     "measure": {"moments", "rows", "records"},

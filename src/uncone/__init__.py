@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from uncone.sources import open_rows
 
 _WHERE = {
+    "CrossEntropyOptions": "uncone.cross_entropy",
     "Diagnosis": "uncone.records",
     "Finding": "uncone.records",
     "InputError": "uncone.errors",
@@ -29,12 +30,15 @@ _WHERE = {
     "UndefinedMeasure": "uncone.errors",
     "UnsupportedModel": "uncone.errors",
     "diagnose": "uncone.diagnosis",
+    "gated_linear_cross_entropy": "uncone.cross_entropy",
+    "linear_cross_entropy": "uncone.cross_entropy",
     "measure": "uncone.measure",
     "open_rows": "uncone.sources",
     "report": "uncone.report",
 }
 
 __all__ = [
+    "CrossEntropyOptions",
     "Diagnosis",
     "Finding",
     "InputError",
@@ -47,6 +51,8 @@ __all__ = [
     "UnsupportedModel",
     "__version__",
     "diagnose",
+    "gated_linear_cross_entropy",
+    "linear_cross_entropy",
     "measure",
     "open_rows",
     "report",

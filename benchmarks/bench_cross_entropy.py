@@ -1,0 +1,99 @@
+"""The loss of a head and its gradients, forward and backward: gated, plain, and the ways it is computed elsewhere."""
+
+import time
+
+import torch
+from measured import Row, product_rate, run
+
+from uncone import CrossEntropyOptions, gated_linear_cross_entropy
+
+N, V, D = 4096, 50257, 768
+RARE = 0.19
+
+
+class Gate:
+    """The rarest 19 % of ids, with factors as the published rule gives them."""
+
+    def __init__(self) -> None:
+        rare = torch.arange(V) >= V - int(RARE * V)
+        factors = torch.rand(2, V, generator=torch.Generator().manual_seed(1))
+        self._gates = rare, torch.where(rare, 0.03 * factors[0], 1.0), torch.where(rare, factors[1], 1.0)
+
+    def gates(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(rare, g1, g2)"""
+        return self._gates
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """States, head and targets; ids are sorted by a Zipfian frequency, as those of most vocabularies."""
+    random = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(N, D, generator=random), 0.02 * torch.randn(V, D, generator=random)
+    frequencies = 1 / (torch.arange(V) + 2.7)
+    return hidden.requires_grad_(), weight.requires_grad_(), torch.multinomial(frequencies, N, True, generator=random)
+
+
+def dense(h: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Logits, then the cross-entropy."""
+    return torch.nn.functional.cross_entropy(h @ w.T, y)
+
+
+def torch_chunked(h: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """torch's own fused loss, with its chunked options."""
+    return torch.nn.functional.linear_cross_entropy(h, w, y, options=torch.nn.LinearCrossEntropyOptions())
+
+
+def published(h: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The published way: three logit products, gates as dense matrices, one copy of the logits for each gradient."""
+    rare, g1, g2 = Gate().gates()
+    is_rare = rare[y]
+    total = torch.nn.functional.cross_entropy(h @ w.detach().T, y, reduction="sum")
+    for rows, factors in ((~is_rare, g1), (is_rare, g2)):
+        gate = factors.expand(int(rows.sum()), V).clone()
+        gate[torch.arange(len(gate)), y[rows]] = 1
+        z = h[rows].detach() @ (w * 2 / 2).T
+        total = total + torch.nn.functional.cross_entropy(gate * z + (1 - gate) * z.detach(), y[rows], reduction="sum")
+    return total / N
+
+
+def _row(name: str, loss, **options) -> Row:
+    def prepare():
+        h, w, y = inputs()
+
+        def work() -> None:
+            h.grad = w.grad = None
+            loss(h, w, y).backward()
+
+        return work
+
+    return Row(name, prepare, **options)
+
+
+def floor():
+    """Sleeps for as long as 6 N V D takes at the product rate measured now."""
+    duration = 6 * N * V * D / product_rate()
+    return lambda: time.sleep(duration)
+
+
+ROWS = [
+    Row("floor: 6 N V D at the measured rate", floor, memory=False),
+    _row("uncone, plain", lambda h, w, y: gated_linear_cross_entropy(h, w, y)),
+    _row("uncone, gated", lambda h, w, y: gated_linear_cross_entropy(h, w, y, gate=Gate())),
+    _row(
+        "uncone, plain, chunks of 256",
+        lambda h, w, y: gated_linear_cross_entropy(h, w, y, options=CrossEntropyOptions(chunk=256)),
+    ),
+    _row("torch linear_cross_entropy, chunked", torch_chunked, repeats=3),
+    _row("logits + cross_entropy", dense, repeats=3),
+    _row("published gate: three products, dense gates", published, repeats=3),
+]
+
+if __name__ == "__main__":
+    columns = [("floor", ROWS[0].name), ("plain", ROWS[1].name), ("logits", ROWS[5].name), ("published", ROWS[6].name)]
+    run(
+        __file__,
+        f"Cross-entropy of a head, N {N}, V {V}, D {D}, float32, forward and backward",
+        ROWS,
+        repeats=5,
+        base=ROWS[0].name,
+        columns=columns,
+    )

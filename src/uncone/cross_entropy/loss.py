@@ -1,0 +1,117 @@
+"""The public functions: what goes in is looked at here, and only here."""
+
+import torch
+
+from uncone.cross_entropy.chunked import Problem, cross_entropy
+from uncone.cross_entropy.gates import Gate, checked_gates
+from uncone.cross_entropy.options import CrossEntropyOptions
+from uncone.errors import InputError
+
+Tensor = torch.Tensor
+_FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def linear_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    *,
+    bias: Tensor | None = None,
+    options: CrossEntropyOptions | None = None,
+) -> Tensor:
+    """The cross-entropy of softmax(hidden weight' + bias) against `labels`, without ever holding all logits.
+
+    Gradients are computed in the forward pass ("mean" and "sum"), chunk by chunk; the backward pass only scales them. The
+    weight's gradient is summed in float32 (float64 for float64), whatever the inputs' dtype.
+
+    Args:
+        hidden: (..., D) final hidden states.
+        weight: (V, D) output rows.
+        labels: (...) int64 targets in [0, V) or `ignore_index`, aligned with `hidden`: nothing is shifted.
+        bias: (V,).
+        options: see `CrossEntropyOptions`.
+
+    Returns:
+        The mean negative log-likelihood in nats as a scalar, float32 (float64 for float64); the sum; or, with the
+        reduction "none", one value a target, shaped as `labels`, 0 where ignored. No target at all gives 0.
+
+    Raises:
+        InputError: shapes, dtypes or devices that do not fit, a label out of range (which and where), NaN in `hidden`.
+    """
+    return gated_linear_cross_entropy(hidden, weight, labels, gate=None, bias=bias, options=options)
+
+
+def gated_linear_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    *,
+    gate: Gate | None = None,
+    bias: Tensor | None = None,
+    options: CrossEntropyOptions | None = None,
+) -> Tensor:
+    """The same value, with the gradient that pushes rare output rows gated (Yu et al. 2022, adaptive gradient gating).
+
+    With delta the gradient of the loss by the logits, `weight` gets sum_i G_iv delta_iv h_i, where G_iv is g1[v] for
+    targets that are not rare and g2[v] for rare ones, and 1 for the row of the target itself; `hidden` and `bias` get the
+    plain gradient. A tied table gets its lookup gradient ungated, as this acts on the head's path alone.
+
+    Args:
+        gate: an object with `gates()`, such as `RareTokenGate`; None is `linear_cross_entropy`.
+
+    Raises:
+        InputError: as `linear_cross_entropy`; a gate for another vocabulary, or one that amplifies.
+    """
+    options = options or CrossEntropyOptions()
+    _check(hidden, weight, labels, bias)
+    flat = labels.reshape(-1)
+    valid = flat != options.ignore_index
+    _check_range(flat, valid, weight.shape[0], options.ignore_index)
+    gates = None if gate is None else checked_gates(gate, weight.shape[0], weight.device)
+    dtype = _computed_in(hidden, weight)
+    problem = Problem(options, flat, valid, gates, dtype)
+    loss: Tensor = cross_entropy(hidden.reshape(-1, hidden.shape[-1]), weight, bias, problem)
+    return loss.view(labels.shape) if options.reduction == "none" else loss
+
+
+def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) -> None:
+    if weight.ndim != 2 or hidden.ndim < 2 or hidden.shape[-1] != weight.shape[1]:
+        raise InputError(
+            f"expected hidden of shape (..., D) and weight of shape (V, D), got {tuple(hidden.shape)} and "
+            f"{tuple(weight.shape)}: give the states that the head reads and the head's own rows"
+        )
+    if labels.shape != hidden.shape[:-1]:
+        raise InputError(
+            f"expected labels of shape {tuple(hidden.shape[:-1])}, one a hidden state, got {tuple(labels.shape)}: "
+            "align them first (nothing is shifted here)"
+        )
+    if labels.dtype.is_floating_point or labels.dtype in (torch.bool, torch.uint8):
+        raise InputError(f"expected labels as int64 ids, got {labels.dtype}: convert them")
+    if bias is not None and bias.shape != (weight.shape[0],):
+        raise InputError(f"expected a bias of shape ({weight.shape[0]},), got {tuple(bias.shape)}: give one number an id")
+    for name, tensor in (("hidden", hidden), ("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.dtype not in _FLOATING:
+            raise InputError(f"expected {name} in float64, float32, bfloat16 or float16, got {tensor.dtype}: convert it first")
+    devices = {str(t.device) for t in (hidden, weight, labels, bias) if t is not None}
+    if len(devices) > 1:
+        raise InputError(f"expected everything on one device, got {' and '.join(sorted(devices))}: move it there")
+
+
+def _check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int) -> None:
+    wrong = valid & ((labels < 0) | (labels >= vocabulary))
+    if bool(wrong.any()):
+        at = int(wrong.nonzero()[0])
+        raise InputError(
+            f"expected labels from 0 to {vocabulary - 1} or {ignored} (ignored), got {int(labels[at])} at position {at} "
+            f"({int(wrong.sum())} in all): does the tokenizer fit the model?"
+        )
+
+
+def _computed_in(hidden: Tensor, weight: Tensor) -> torch.dtype:
+    """The dtype of the products: what autocast says where it is on, else that of the tensors."""
+    kind = hidden.device.type
+    if torch.is_autocast_enabled(kind) and torch.float64 not in (hidden.dtype, weight.dtype):
+        return torch.get_autocast_dtype(kind)
+    if hidden.dtype != weight.dtype:
+        raise InputError(f"expected hidden and weight of one dtype, got {hidden.dtype} and {weight.dtype}: convert one of them")
+    return hidden.dtype

@@ -1,0 +1,50 @@
+"""What a cross-entropy can be asked for."""
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from uncone.errors import InputError
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+@dataclass(frozen=True)
+class CrossEntropyOptions:
+    """Logits are z = cap tanh((scale h W' + bias) / cap), without the cap where `softcap` is None.
+
+    Raises:
+        InputError: a value out of its range.
+    """
+
+    ignore_index: int = -100
+    """Targets with this label count for nothing: no loss, no gradient, no share in the mean."""
+    label_smoothing: float = 0.0
+    """E in [0, 1): the target distribution is (1 - E) one-hot + E / V."""
+    z_loss: float = 0.0
+    """L >= 0: adds L lse(z)^2 to each target's loss (PaLM; Liger calls it lse_square_scale)."""
+    softcap: float | None = None
+    logit_scale: float = 1.0
+    reduction: str = "mean"
+    """"mean", "sum" or "none"."""
+    num_items: float | Tensor | None = None
+    """What "mean" divides by, if not the targets of this call: the targets of all micro-batches, or of all ranks."""
+    chunk: int | None = None
+    """Targets whose logits are held at once; by default what fits a bounded buffer."""
+
+    def __post_init__(self) -> None:
+        if self.reduction not in REDUCTIONS:
+            raise InputError(f"expected a reduction among {', '.join(REDUCTIONS)}, got {self.reduction!r}: use one of them")
+        if not 0 <= self.label_smoothing < 1:
+            raise InputError(f"expected label_smoothing in [0, 1), got {self.label_smoothing}: 0 is none, 0.1 is customary")
+        if not 0 <= self.z_loss < math.inf:
+            raise InputError(f"expected z_loss of at least 0, got {self.z_loss}: 0 is none, 1e-4 is customary")
+        if self.softcap is not None and not 0 < self.softcap < math.inf:
+            raise InputError(f"expected a softcap above 0, got {self.softcap}: use None for none")
+        if self.logit_scale == 0 or not math.isfinite(self.logit_scale):
+            raise InputError(f"expected a logit_scale that is not 0, got {self.logit_scale}: 1 leaves logits as they are")
+        if self.chunk is not None and self.chunk < 1:
+            raise InputError(f"expected a chunk of at least one target, got {self.chunk}: None chooses one")
+        if self.num_items is not None and self.reduction != "mean":
+            raise InputError(f"expected num_items with the reduction 'mean', got it with {self.reduction!r}: leave it out")
