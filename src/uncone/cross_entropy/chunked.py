@@ -138,9 +138,10 @@ class _Sweep:
         self._found = _Found(
             zeros((n,), self._exact, device),
             zeros((n, d), problem.dtype, device) if needs[0] else None,
-            zeros(tuple(weight.shape), self._exact, device) if needs[1] else None,
+            uninitialised(tuple(weight.shape), self._exact, device) if needs[1] else None,
             zeros((self._vocabulary,), self._exact, device) if needs[2] else None,
         )
+        self._begun = False  # whether anything was written to the head's gradient
 
     def run(self) -> _Found:
         found, gates = self._found, self._problem.gates
@@ -148,10 +149,12 @@ class _Sweep:
         self._allocate(max(len(common), len(rare)))
         for rows in self._cut(common):
             self._add(rows, None)
-        if gates is not None and found.weight is not None and len(common):
+        if gates is not None and found.weight is not None and self._begun:
             found.weight.mul_(gates[1].to(found.weight.dtype)[:, None])
         for rows in self._cut(rare):
             self._add(rows, None if gates is None else gates[2])
+        if found.weight is not None and not self._begun:
+            found.weight.zero_()
         if found.hidden is not None and self._options.logit_scale != 1:
             found.hidden.mul_(self._options.logit_scale)
         self._refuse_nan()
@@ -234,9 +237,12 @@ class _Sweep:
             of_target = d.gather(1, y)
             d.mul_(gate.to(d.dtype)).scatter_(1, y, of_target)
         if low is None:
-            found.weight.addmm_(d.T, h)
-        else:
+            found.weight.addmm_(d.T, h, beta=float(self._begun))
+        elif self._begun:
             found.weight += torch.mm(low[: len(d)].copy_(d).T, h)
+        else:
+            found.weight.copy_(torch.mm(low[: len(d)].copy_(d).T, h))
+        self._begun = True
 
     def _refuse_nan(self) -> None:
         if not bool(torch.isnan(self._found.losses).any()):
