@@ -15,7 +15,7 @@ class Gate(Protocol):
     """Any object whose `gates()` gives (rare, g1, g2), each of shape (V,): bool, float32, float32, the factors 1 off `rare`.
 
     The gradient of target i pushes row v with the factor g1[v] where the target of i is no rare id, else g2[v]; the row
-    of the target itself gets all of its gradient (Yu et al. 2022, eq. 7 to 10).
+    of the target itself gets all of its gradient (Yu et al. 2022, adaptive gradient gating).
     """
 
     def gates(self) -> Gates:
