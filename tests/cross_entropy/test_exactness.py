@@ -198,6 +198,22 @@ def test_extreme_logits(scale: float) -> None:
     assert all(bool(torch.isfinite(g).all()) for g in found)
 
 
+@pytest.mark.parametrize("chunk", [3, 500])
+@pytest.mark.parametrize("softcap", [None, 150.0])
+def test_targets_of_no_probability(chunk: int, softcap: float | None) -> None:
+    """Losses of hundreds of nats, where the probability of the target is no float32 number."""
+    hidden, weight, bias, labels = problem(n=300, dtype=torch.float32)
+    options = CrossEntropyOptions(logit_scale=60.0, chunk=chunk, softcap=softcap, label_smoothing=0.1, z_loss=1e-3)
+    value, found = gradients(lambda h, w, b: linear_cross_entropy(h, w, labels, bias=b, options=options), hidden, weight, bias)
+    exact, known = gradients(
+        lambda h, w, b: gated(h, w, labels, b, options, None), hidden.double(), weight.double(), bias.double()
+    )
+    losses = linear_cross_entropy(hidden, weight, labels, bias=bias, options=replace(options, reduction="none"))
+    assert float(losses.max()) > 150
+    assert float(value) == pytest.approx(float(exact), rel=1e-5)
+    assert all(float((a - b).norm() / b.norm()) < 1e-4 for a, b in zip(found, known, strict=True))
+
+
 @pytest.mark.parametrize("needs", [(True, False), (False, True), (False, False)])
 def test_only_what_is_wanted_is_computed(needs: tuple[bool, bool]) -> None:
     hidden, weight, _, labels = problem()

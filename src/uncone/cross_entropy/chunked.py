@@ -22,6 +22,8 @@ from uncone.memory import uninitialised, zeros
 
 Tensor = torch.Tensor
 _BUFFER_BYTES = 128 * 2**20
+_FAINT = {torch.float32: 1e-30, torch.float64: 1e-290}
+"""Below, a probability may have lost digits: denormal numbers are not far."""
 _FEWEST = 64
 """Targets in a chunk, however large the vocabulary: a product of fewer is slow."""
 
@@ -187,25 +189,47 @@ class _Sweep:
         if options.logit_scale != 1:
             h = h * options.logit_scale
         y = self._problem.labels[rows][:, None]
-        z = self._product(h)
+        z = self._product(h, self._logits, self._low)
         if self._tanh is not None and options.softcap is not None:
             torch.tanh(z.div_(options.softcap), out=self._tanh[:n])
             torch.mul(self._tanh[:n], options.softcap, out=z)
-        top, where = z.max(dim=1, keepdim=True)
         loss = -(1 - options.label_smoothing) * z.gather(1, y)
         if options.label_smoothing:
             loss -= options.label_smoothing / self._vocabulary * z.sum(dim=1, keepdim=True)
-        torch.softmax(z, dim=1, out=z)
-        log_sum = top - z.gather(1, where).log()  # the largest probability is at least 1 / V: no underflow
+        log_sum = self._normalise(z, y, h)
         found.losses[rows] = (loss + log_sum + options.z_loss * log_sum.square())[:, 0]
         if any(self._needs):
             self._differentiate(z, y, log_sum, None if self._factors is None else self._factors[rows][:, None])
             self._multiply(z, h, rows, y, gate)
 
-    def _product(self, h: Tensor) -> Tensor:
-        z = self._logits[: len(h)]
-        if self._low is not None:
-            z.copy_(torch.mm(h, self._weight.T, out=self._low[: len(h)]))
+    def _normalise(self, z: Tensor, y: Tensor, h: Tensor) -> Tensor:
+        """Turn logits into probabilities in place; the logarithms of their sums (n, 1)."""
+        if z.device.type != "cpu":
+            top, where = z.max(dim=1, keepdim=True)
+            torch.softmax(z, dim=1, out=z)
+            return top - z.gather(1, where).log()  # the largest probability is at least 1 / V: no underflow
+        # One pass less: the target's logit and probability say the same, unless the probability has lost its digits.
+        logit = z.gather(1, y)
+        torch.softmax(z, dim=1, out=z)
+        probability = z.gather(1, y)
+        log_sum = logit - probability.log()
+        faint = (probability < _FAINT[z.dtype]).nonzero()[:, 0]
+        few = min(_FEWEST, self._chunk)
+        for start in range(0, len(faint), few):
+            rows = faint[start : start + few]
+            again = self._product(
+                h[rows], torch.empty_like(self._logits[:few]), None if self._low is None else torch.empty_like(self._low[:few])
+            )
+            if self._options.softcap is not None:
+                again = again.div_(self._options.softcap).tanh_().mul_(self._options.softcap)
+            log_sum[rows] = again.logsumexp(dim=1, keepdim=True)
+        return log_sum
+
+    def _product(self, h: Tensor, into: Tensor, low: Tensor | None) -> Tensor:
+        """h W' + bias, in the first rows of `into`; `low` is where it is computed in a narrower dtype."""
+        z = into[: len(h)]
+        if low is not None:
+            z.copy_(torch.mm(h, self._weight.T, out=low[: len(h)]))
         elif self._bias is not None:
             return torch.addmm(self._bias, h, self._weight.T, out=z)
         else:
