@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -14,3 +16,27 @@ def test_memory_is_writable_and_begins_on_a_cache_line(shape: tuple[int, ...], d
         memory.fill_(i)
     assert all(bool((memory == i).all()) for i, memory in enumerate(found))
     assert bool((zeros(shape, dtype) == 0).all())
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the resident memory of Linux")
+def test_large_memory_goes_back_to_the_system_when_it_is_freed() -> None:
+    def resident() -> int:
+        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+        return int(line.split()[1]) * 1024
+
+    size = 64 * 2**20
+    before = resident()
+    memory = uninitialised((size,), torch.uint8).fill_(1)
+    part = memory[: size // 2]
+    assert resident() - before > 0.9 * size
+    del memory
+    assert bool((part == 1).all()), "a view keeps the memory"
+    del part
+    assert resident() - before < 0.1 * size
+
+
+def test_large_memory_is_zero_though_memory_before_it_was_not() -> None:
+    for size in (1000, 5 * 2**20 + 3):
+        memory = uninitialised((size,), torch.uint8).fill_(1)
+        del memory
+        assert not bool(zeros((size,), torch.uint8).any())

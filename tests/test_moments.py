@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uncone import InputError, Moments, UndefinedMeasure, measure
+from uncone.moments.eigen import consume_to_eigen
 from uncone.moments.workers import mirror, share, symmetric_product
 from uncone.rows import GRID
 
@@ -75,6 +76,17 @@ def test_covariance_and_spectra_agree_with_numpy() -> None:
         v = m.leading_directions(6, centered=centered)
         matrix = m.covariance() if centered else m.second_moment()
         assert torch.allclose(matrix @ v, v * m.spectrum(centered=centered), atol=1e-10)
+
+
+@pytest.mark.parametrize("d", [1, 2, 63, 128, 129, 300])
+def test_a_matrix_turned_into_its_eigenvectors_in_place_is_decomposed_as_by_torch(d: int) -> None:
+    x = gaussian(2 * d, d, dtype=torch.float64)
+    matrix = x.T @ x
+    values = torch.linalg.eigvalsh(matrix)
+    found, columns = consume_to_eigen(matrix.clone())
+    assert torch.allclose(found, values.flip(0), rtol=1e-12, atol=1e-12 * float(values[-1]))
+    assert torch.allclose(matrix @ columns, columns * found, atol=1e-11 * float(values[-1]))
+    assert torch.allclose(columns.T @ columns, torch.eye(d, dtype=torch.float64), atol=1e-12)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.35, 1.0])

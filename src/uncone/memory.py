@@ -1,12 +1,14 @@
 """Memory for blocks of rows and what is computed from them."""
 
 import math
-from collections.abc import Callable
+import mmap
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+Bytes = npt.NDArray[np.uint8]
 _CACHE_LINE = 64
 _LARGE_PAGE = 2 * 2**20
 _LARGE = 2 * _LARGE_PAGE
@@ -15,27 +17,44 @@ _LARGE = 2 * _LARGE_PAGE
 def uninitialised(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
     """A tensor with nothing written to it yet, as `torch.empty` gives one.
 
-    The first touch of fresh memory costs a page fault for every 4 KiB, which can take as long as a pass over the data.
-    numpy asks the system for large pages from 4 MiB on, torch does not; memory that begins with a page consists of them.
+    The first touch of fresh memory costs a page fault for every 4 KiB, which can take as long as a pass over the data;
+    large pages save that. What is large has a mapping of its own, and goes back to the system when it is freed: the C
+    library would keep it, and leave holes that the next matrix does not fit into.
     """
     if torch.device(device).type != "cpu":
         return torch.empty(shape, dtype=dtype, device=device)
-    return _laid_out(np.empty, shape, dtype)
+    size = math.prod(shape) * dtype.itemsize
+    content = _mapped(size) if _has_mapping(size) else _on_cache_line(size)
+    return torch.from_numpy(content).view(dtype).view(shape)
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
     """The same with zeros. No thread is woken for it: that would take longer than the zeros, and then be in the way."""
     if torch.device(device).type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    return _laid_out(np.zeros, shape, dtype)
+    found = uninitialised(shape, dtype)
+    if not _has_mapping(found.nbytes):  # what the system maps is zero
+        found.view(torch.uint8).numpy().fill(0)
+    return found
 
 
-def _laid_out(
-    allocate: Callable[[int, type[np.uint8]], npt.NDArray[np.uint8]], shape: tuple[int, ...], dtype: torch.dtype
-) -> torch.Tensor:
-    size = math.prod(shape) * dtype.itemsize
-    # Kernels are fastest on whole cache lines, and round alike only where they find the same alignment.
-    aligned = _LARGE_PAGE if size >= _LARGE else _CACHE_LINE
-    content = allocate(size + 2 * aligned, np.uint8)  # room to begin and to end with a page
-    skipped = -content.ctypes.data % aligned
-    return torch.from_numpy(content[skipped : skipped + size]).view(dtype).view(shape)
+def _has_mapping(size: int) -> bool:
+    return size >= _LARGE and hasattr(mmap, "MAP_PRIVATE")
+
+
+def _on_cache_line(size: int) -> Bytes:
+    """Kernels are fastest on whole cache lines, and round alike only where they find the same alignment."""
+    content = np.empty(size + _CACHE_LINE, np.uint8)
+    skipped = -content.ctypes.data % _CACHE_LINE
+    return content[skipped : skipped + size]
+
+
+def _mapped(size: int) -> Bytes:
+    """Private memory that begins with a large page and consists of them, but for what does not fill one."""
+    mapping = mmap.mmap(-1, size + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    content = np.frombuffer(mapping, np.uint8)
+    skipped = -content.ctypes.data % _LARGE_PAGE
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a system without large pages
+            mapping.madvise(mmap.MADV_HUGEPAGE, skipped, size - size % _LARGE_PAGE)
+    return content[skipped : skipped + size]

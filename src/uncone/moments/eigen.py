@@ -1,4 +1,4 @@
-"""A few leading eigenvectors of a large symmetric matrix, in the memory of the matrix."""
+"""Eigenvectors of a large symmetric matrix: all of them in its place, or a few beside it."""
 
 import torch
 
@@ -6,6 +6,7 @@ Tensor = torch.Tensor
 _EXTRA = 13
 _TURNS = 200
 _RESIDUAL = 1e-9
+_TURNED = 64
 
 
 def leading_eigenvectors(matrix: Tensor, k: int) -> Tensor | None:
@@ -31,3 +32,28 @@ def leading_eigenvectors(matrix: Tensor, k: int) -> Tensor | None:
                 return found
         basis = torch.linalg.qr(image)[0]
     return None
+
+
+def consume_to_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (D,), largest first, and unit eigenvectors as columns (D, D) of a symmetric float64 `matrix` (D, D).
+
+    The eigenvectors take the memory of the matrix, which is lost. LAPACK overwrites it anyway; torch would keep a copy.
+    """
+    if matrix.device.type != "cpu":
+        values, vectors = torch.linalg.eigh(matrix)
+        return values.flip(0), vectors.flip(1)
+    columns = matrix.T  # the same matrix, laid out column by column as LAPACK wants it
+    values = torch.empty(len(matrix), dtype=matrix.dtype)
+    torch.linalg.eigh(columns, out=(values, columns))
+    _reverse(matrix)
+    return values.flip(0), columns
+
+
+def _reverse(rows: Tensor) -> None:
+    """Reverse the order of `rows` in place, a few at a time."""
+    n = len(rows)
+    for first in range(0, n // 2, _TURNED):
+        last = min(first + _TURNED, n // 2)
+        head = rows[first:last].flip(0)
+        rows[first:last] = rows[n - last : n - first].flip(0)
+        rows[n - last : n - first] = head

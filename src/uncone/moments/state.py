@@ -17,7 +17,7 @@ from uncone import atomic
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.memory import uninitialised, zeros
 from uncone.moments.cell import PIECE, Cell
-from uncone.moments.eigen import leading_eigenvectors
+from uncone.moments.eigen import consume_to_eigen, leading_eigenvectors
 from uncone.moments.norms import NotFiniteError
 from uncone.moments.weights import weight_blocks
 from uncone.moments.workers import add_matrix, alone
@@ -25,6 +25,7 @@ from uncone.rows import GRID, as_rows, nonfinite_error
 
 Tensor = torch.Tensor
 _BUFFER_BYTES = 16 * 2**20
+_STRIP_ROWS = 64
 MOST_FEATURES = 32768
 """Beyond, one (D, D) matrix of sums takes more than 8 GB."""
 _FORMAT = "uncone.moments/1"
@@ -272,9 +273,14 @@ class Moments:
     def concentration(self) -> float:
         """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1]; 0 where the rows are all equal. Free of scale."""
         if "concentration" not in self._derived:
-            covariance = self.covariance()
-            trace = float(covariance.diagonal().sum())
-            self._derived["concentration"] = float(torch.linalg.vector_norm(covariance.div_(trace))) ** 2 if trace > 0 else 0.0
+            self._require_rows(2)
+            second, m = self._second(), self.first / self.weight
+            trace = float(second.diagonal().sum() - self.first @ m)  # C times a factor that falls out of the ratio
+            found = 0.0
+            if trace > 0:
+                for strip, first in zip(torch.split(second, _STRIP_ROWS), torch.split(self.first, _STRIP_ROWS), strict=True):
+                    found += float(torch.linalg.vector_norm(torch.addr(strip, first, m, alpha=-1.0).div_(trace))) ** 2
+            self._derived["concentration"] = found
         return self._derived["concentration"]  # type: ignore[no-any-return]
 
     def covariance(self) -> Tensor:
@@ -283,14 +289,14 @@ class Moments:
         second = self._second()
         m = self.first / self.weight
         n = self.effective_n
-        return torch.addr(second, self.first, m, alpha=-1.0).mul_(n / ((n - 1) * self.weight))
+        return torch.addr(second, self.first, m, alpha=-1.0, out=self._matrix()).mul_(n / ((n - 1) * self.weight))
 
     def second_moment(self) -> Tensor:
         """The mean of x x' about the origin, float64 (D, D): the Gram matrix divided by N."""
         self._require_rows(1)
         second, mean = self._second(), self.mean()
         m = self.first / self.weight
-        return torch.addr(second, self.first, m, alpha=-1.0).div_(self.weight).addr_(mean, mean)
+        return torch.addr(second, self.first, m, alpha=-1.0, out=self._matrix()).div_(self.weight).addr_(mean, mean)
 
     def spectrum(self, *, centered: bool) -> Tensor:
         """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` when centred, else of `second_moment`."""
@@ -316,13 +322,13 @@ class Moments:
         if "leading" not in self._derived or self._derived["leading"].shape[1] < k:
             covariance = self.covariance()
             found = leading_eigenvectors(covariance, k)
-            self._derived["leading"] = torch.linalg.eigh(covariance)[1].flip(1)[:, :k].clone() if found is None else found
+            self._derived["leading"] = consume_to_eigen(covariance)[1][:, :k].clone() if found is None else found
         return self._derived["leading"][:, :k]  # type: ignore[no-any-return]
 
     def _raw_eigen(self) -> tuple[Tensor, Tensor]:
         if "raw" not in self._derived:
-            values, vectors = torch.linalg.eigh(self.second_moment())
-            self._derived["raw"] = _descending(values), vectors.flip(1)
+            values, vectors = consume_to_eigen(self.second_moment())
+            self._derived["raw"] = values.clamp_min_(0.0), vectors
         return self._derived["raw"]  # type: ignore[no-any-return]
 
     def _require_rows(self, least: int) -> None:
@@ -386,6 +392,9 @@ class Moments:
         if kept is None or kept.dtype != dtype or kept.shape[1:] != shape[1:] or len(kept) < shape[0]:
             kept = self._scratch[name] = uninitialised(shape, dtype, self.device)
         return kept[: shape[0]]
+
+    def _matrix(self) -> Tensor:
+        return uninitialised((self.d, self.d), torch.float64, self.device)
 
     def _zeros(self, *shape: int) -> Tensor:
         return zeros(shape, torch.float64, self.device)

@@ -109,13 +109,16 @@ def _strip(y: Tensor, out: Tensor, start: int, add: bool) -> None:
 
 
 def mirror(product: Tensor) -> Tensor:
-    """Copy the strips of `product` (D, D) that lie below the diagonal above it."""
+    """Copy what lies below the diagonal of `product` (D, D) above it: symmetric to the bit, which no BLAS promises."""
 
     def strip(start: int) -> None:
-        product[:start, start : start + STRIP] = product[start : start + STRIP, :start].T
+        rows = product[start : start + STRIP]
+        product[:start, start : start + STRIP] = rows[:, :start].T
+        block = rows[:, start : start + STRIP]
+        block.copy_(block.tril().add_(block.tril(-1).T))
 
     if product.device.type == "cpu":
-        share(partial(strip, start) for start in reversed(range(STRIP, len(product), STRIP)))
+        share(partial(strip, start) for start in reversed(range(0, len(product), STRIP)))
     return product
 
 
