@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import doctest
-import importlib
+import importlib.util
 import inspect
 import io
 import os
@@ -205,3 +205,12 @@ def test_examples_in_docstrings_are_right(name: str) -> None:
 def test_there_are_examples_in_docstrings() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
     assert sum(bool(example.examples) for name in MODULES for example in finder.find(importlib.import_module(name))) >= 4
+
+
+def test_the_readmes_figures_are_those_that_the_benchmarks_kept() -> None:
+    spec = importlib.util.spec_from_file_location("readme", ROOT / "benchmarks" / "readme.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.table() in _text("README.md")
