@@ -186,7 +186,7 @@ class TestRefused:
 
 def test_the_default_chunk_fits_its_buffer() -> None:
     hidden, weight, _, labels = problem(n=200, v=30_000, d=3, dtype=torch.float32)
-    sweep = chunked._Sweep(
+    sweep = chunked.Sweep(
         hidden, weight, None, chunked.Problem(CrossEntropyOptions(), labels, labels >= 0, None, torch.float32), (False,) * 3
     )
     sweep.run()

@@ -40,6 +40,8 @@ class Problem:
     gates: Gates | None
     dtype: torch.dtype
     """Of the products."""
+    sweep: "type[Sweep] | None" = None
+    """Another way through the targets than `Sweep`."""
 
 
 # Chunks and rare rows are of sizes that only the data tells: a compiled model calls this as it is.
@@ -57,9 +59,9 @@ class _CrossEntropy(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             if problem.options.reduction == "none":
                 ctx.save_for_backward(hidden, weight, bias)
-                return _Sweep(hidden, weight, bias, problem, (False, False, False)).run().losses
-            found = _Sweep(hidden, weight, bias, problem, ctx.needs).run()
-        ctx.found, ctx.share = found, _share(problem, found.losses)
+                return (problem.sweep or Sweep)(hidden, weight, bias, problem, (False, False, False)).run().losses
+            found = (problem.sweep or Sweep)(hidden, weight, bias, problem, ctx.needs).run()
+        ctx.found, ctx.share = found, share(problem, found.losses.device)
         ctx.dtypes = tuple(None if t is None else t.dtype for t in (hidden, weight, bias))
         total: Tensor = found.losses.sum(dtype=torch.float64) * ctx.share
         return total.to(found.losses.dtype)
@@ -75,7 +77,7 @@ class _CrossEntropy(torch.autograd.Function):
             hidden, weight, bias = ctx.saved_tensors
             dtypes = tuple(None if t is None else t.dtype for t in (hidden, weight, bias))
             with torch.autocast(hidden.device.type, enabled=False):
-                found = _Sweep(hidden, weight, bias, ctx.problem, ctx.needs, factors=grad).run()
+                found = (ctx.problem.sweep or Sweep)(hidden, weight, bias, ctx.problem, ctx.needs, factors=grad).run()
             return *_cast(found.gradients(), dtypes), None
         if ctx.found is None:
             raise RuntimeError(
@@ -91,12 +93,12 @@ class _CrossEntropy(torch.autograd.Function):
         return *_cast(found.gradients(), ctx.dtypes), None
 
 
-def _share(problem: Problem, losses: Tensor) -> Tensor:
+def share(problem: Problem, device: torch.device) -> Tensor:
     """What the sum is multiplied with, float64: 1, or 1 / items, and 0 where there are none."""
     if problem.options.reduction == "sum":
-        return torch.ones((), dtype=torch.float64, device=losses.device)
+        return torch.ones((), dtype=torch.float64, device=device)
     items = problem.valid.sum() if problem.options.num_items is None else problem.options.num_items
-    items = torch.as_tensor(items, dtype=torch.float64).to(losses.device)
+    items = torch.as_tensor(items, dtype=torch.float64).to(device)
     return torch.where(items > 0, 1 / items, 0.0)
 
 
@@ -116,7 +118,7 @@ class _Found:
         return self.hidden, self.weight, self.bias
 
 
-class _Sweep:
+class Sweep:
     """One pass over the targets. `factors` (N,) weight their gradients; without them every target counts 1."""
 
     def __init__(
@@ -159,7 +161,7 @@ class _Sweep:
             found.weight.zero_()
         if found.hidden is not None and self._options.logit_scale != 1:
             found.hidden.mul_(self._options.logit_scale)
-        self._refuse_nan()
+        refuse_nan(found.losses, self._hidden)
         return found
 
     def _groups(self) -> tuple[Tensor, Tensor]:
@@ -268,12 +270,14 @@ class _Sweep:
             found.weight.copy_(torch.mm(low[: len(d)].copy_(d).T, h))
         self._begun = True
 
-    def _refuse_nan(self) -> None:
-        if not bool(torch.isnan(self._found.losses).any()):
-            return
-        bad = torch.isnan(self._hidden).any(dim=1).nonzero().flatten()
-        if len(bad):
-            raise InputError(
-                f"expected hidden states without NaN, got {len(bad)} of {len(self._hidden)} with NaN, first at position "
-                f"{int(bad[0])}: look for the layer that made it (torch.autograd.set_detect_anomaly helps)"
-            )
+
+def refuse_nan(losses: Tensor, hidden: Tensor) -> None:
+    """Raise where NaN among the losses came from NaN among the states (N, D)."""
+    if not bool(torch.isnan(losses).any()):
+        return
+    bad = torch.isnan(hidden).any(dim=1).nonzero().flatten()
+    if len(bad):
+        raise InputError(
+            f"expected hidden states without NaN, got {len(bad)} of {len(hidden)} with NaN, first at position "
+            f"{int(bad[0])}: look for the layer that made it (torch.autograd.set_detect_anomaly helps)"
+        )
