@@ -43,6 +43,13 @@ class Problem:
     sweep: "type[Sweep] | None" = None
     """Another way through the targets than `Sweep`."""
 
+    def groups(self) -> tuple[Tensor, Tensor]:
+        """Row numbers of the targets that are not rare, and of those that are; every target is common without a gate."""
+        if self.gates is None:
+            return self.valid.nonzero().flatten(), self.valid.new_empty(0, dtype=torch.int64)
+        rare = self.gates[0][torch.where(self.valid, self.labels, 0)] & self.valid
+        return (self.valid & ~rare).nonzero().flatten(), rare.nonzero().flatten()
+
 
 # Chunks and rare rows are of sizes that only the data tells: a compiled model calls this as it is.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -149,7 +156,7 @@ class Sweep:
 
     def run(self) -> _Found:
         found, gates = self._found, self._problem.gates
-        common, rare = self._groups()
+        common, rare = self._problem.groups()
         self._allocate(max(len(common), len(rare)))
         for rows in self._cut(common):
             self._add(rows, None)
@@ -163,14 +170,6 @@ class Sweep:
             found.hidden.mul_(self._options.logit_scale)
         refuse_nan(found.losses, self._hidden)
         return found
-
-    def _groups(self) -> tuple[Tensor, Tensor]:
-        """Row numbers of the targets that are not rare, and of those that are; every target is common without a gate."""
-        valid, labels, gates = self._problem.valid, self._problem.labels, self._problem.gates
-        if gates is None:
-            return valid.nonzero().flatten(), valid.new_empty(0, dtype=torch.int64)
-        rare = gates[0][torch.where(valid, labels, 0)] & valid
-        return (valid & ~rare).nonzero().flatten(), rare.nonzero().flatten()
 
     def _allocate(self, most: int) -> None:
         v, device = self._vocabulary, self._hidden.device
