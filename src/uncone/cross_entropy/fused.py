@@ -1,0 +1,92 @@
+"""The triton backend: the chunks of `chunked`, with all that is element by element in one program a row."""
+
+from dataclasses import replace
+
+import torch
+
+from uncone.cross_entropy import chunked
+from uncone.cross_entropy.chunked import Problem, Sweep
+from uncone.errors import InputError
+from uncone.memory import uninitialised
+
+Tensor = torch.Tensor
+_BUFFER_BYTES = 128 * 2**20
+_FEWEST = 64
+
+
+def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
+    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none"."""
+    try:
+        from uncone.cross_entropy import kernels
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"expected the package {error.name} for the backend 'triton', found none: pip install 'uncone[triton]'"
+        ) from error
+    refuse_cpu(kernels.differentiate, hidden.device, "triton")
+    if problem.dtype == torch.float64:
+        raise InputError(
+            "expected float32, bfloat16 or float16 with the backend 'triton', got torch.float64: it computes in float32; "
+            "use backend='chunk'"
+        )
+    loss: Tensor = chunked.cross_entropy(hidden, weight, bias, replace(problem, sweep=FusedSweep))
+    return loss
+
+
+def refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
+    """Raise where a compiled Triton kernel would be given tensors on the CPU; an interpreted one runs there."""
+    import triton
+
+    if device.type == "cpu" and isinstance(kernel, triton.JITFunction):
+        raise InputError(
+            f"expected tensors on a GPU with the backend {backend!r}, got cpu: move them there, or use backend='chunk' (for "
+            "tests, TRITON_INTERPRET=1, set before triton is imported, runs its kernels on the CPU, slowly)"
+        )
+
+
+class FusedSweep(Sweep):
+    """Logits in the dtype of the products; the kernels read them, and write the gradient by them in their place."""
+
+    def _allocate(self, most: int) -> None:
+        v, d = self._weight.shape
+        # The head's gradient is read and written once a chunk, so that chunks grow with it: half of the head at most.
+        fitting = max(_FEWEST, _BUFFER_BYTES // (v * self._weight.itemsize) // _FEWEST * _FEWEST, d // 2)
+        self._chunk = max(1, min(self._options.chunk or fitting, most))
+        self._logits = uninitialised((self._chunk, v), self._weight.dtype, self._weight.device)
+
+    def _add(self, rows: Tensor, gate: Tensor | None) -> None:
+        from uncone.cross_entropy import kernels
+
+        options, found, y = self._options, self._found, self._problem.labels[rows]
+        h = self._hidden[rows]
+        h = h if options.logit_scale == 1 else h * options.logit_scale
+        d = torch.mm(h, self._weight.T, out=self._logits[: len(rows)])
+        factors = None if self._factors is None else self._factors[rows]
+        found.losses[rows] = kernels.losses(d, y, self._bias, factors, options, any(self._needs))
+        if found.bias is not None:
+            found.bias += d.sum(dim=0, dtype=found.bias.dtype)
+        if found.hidden is not None:
+            found.hidden[rows] = torch.mm(d, self._weight)
+        if found.weight is not None:
+            if gate is not None:
+                kernels.gate(d, y, gate)
+            _add_product(found.weight, d.T, h, begun=self._begun)
+            self._begun = True
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor, *, begun: bool) -> None:
+    """total += a b in float32, or total = a b where nothing was written to it yet."""
+    if a.dtype == total.dtype:
+        total.addmm_(a, b, beta=float(begun))
+    elif not _sums_in_float32(a):
+        total.copy_(total + torch.mm(a, b) if begun else torch.mm(a, b))
+    elif begun:
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
+    else:
+        torch.mm(a, b, out_dtype=total.dtype, out=total)
+
+
+def _sums_in_float32(a: Tensor) -> bool:
+    """Whether a product of 16-bit numbers can be given out and added in float32, without a rounded copy."""
+    if a.device.type != "cuda" or torch.version.hip is not None or torch.__version__ < "2.8":
+        return False
+    return torch.cuda.get_device_capability(a.device) >= (8, 0)
