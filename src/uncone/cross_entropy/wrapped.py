@@ -1,0 +1,220 @@
+"""The kernels of other packages as backends, gated without changing them.
+
+Targets that are not rare go through the kernel with the head's gradient multiplied by g1 on its way out, rare targets
+with g2; and what g2 took from the row of the rare target itself,
+
+    (1 - g2[y_i]) d_i,y_i h_i,    d_i,y_i = exp(-nll_i) - 1 where nothing is smoothed or capped,
+
+is given back to row y_i. The gradients of the states and of the bias do not pass a gate.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields, replace
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from uncone.cross_entropy.chunked import Problem, refuse_nan, share
+from uncone.cross_entropy.fused import refuse_cpu
+from uncone.cross_entropy.options import CrossEntropyOptions
+from uncone.errors import InputError
+
+Tensor = torch.Tensor
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, CrossEntropyOptions], Tensor]
+"""(states, head, labels, bias, options) to the sum of the losses, or to one a target with the reduction "none"."""
+
+_LACKS = {
+    "wrap:liger": ("chunk",),
+    "wrap:cce": ("label_smoothing", "z_loss", "chunk"),
+    "wrap:torch": ("label_smoothing", "z_loss", "softcap"),
+}
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
+    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by the kernel that the options name."""
+    options = problem.options
+    _refuse(options, problem.dtype)
+    kernel = {"wrap:liger": _liger, "wrap:cce": _cce, "wrap:torch": _torch}[options.backend](hidden.device, bias)
+    with torch.autocast(hidden.device.type, enabled=False):
+        loss = _loss(kernel, hidden, weight, bias, problem)
+    refuse_nan(loss.detach(), hidden.detach())
+    return loss
+
+
+def _loss(kernel: Kernel, hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
+    options, each = problem.options, problem.options.reduction == "none"
+    h, w, b = (None if t is None else t.to(problem.dtype) for t in (hidden, weight, bias))
+    assert h is not None
+    assert w is not None
+    h = h if options.logit_scale == 1 else h * options.logit_scale
+    losses = torch.zeros(len(h) if each else 1, dtype=_exact(h.dtype), device=h.device)
+    parts = _parts(kernel, h, w, b, problem)
+    for rows, part in parts:
+        losses = losses.index_copy(0, rows, part.to(losses.dtype)) if each else losses + part.sum(dtype=losses.dtype)
+    if not parts:  # no target: the loss is 0, and so are its gradients
+        losses = losses + sum(t[:0].sum() for t in (h, w, b) if t is not None)
+    return losses if each else (losses[0] * share(problem, h.device)).to(losses.dtype)
+
+
+def _parts(kernel: Kernel, h: Tensor, w: Tensor, bias: Tensor | None, problem: Problem) -> list[tuple[Tensor, Tensor]]:
+    """(row numbers, their losses or the sum of those) of the targets that are not rare, and of those that are."""
+    options, labels, (common, rare) = problem.options, problem.labels, problem.groups()
+    inner = options if options.reduction == "none" else replace(options, reduction="sum", num_items=None)
+    parts = []
+    if len(common):
+        states = h if len(common) == len(h) else h[common]
+        head = w if problem.gates is None else _scale_rows(w, problem.gates[1])
+        parts.append((common, kernel(states, head, labels[common], bias, inner)))
+    if len(rare) and problem.gates is not None:
+        parts.append((rare, _of_rare(kernel, h[rare], w, labels[rare], bias, inner, problem.gates[2])))
+    return parts
+
+
+def _of_rare(
+    kernel: Kernel, h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions, gate: Tensor
+) -> Tensor:
+    """The losses (n,) of rare targets; the row of each target gets its whole gradient, other rows what `gate` (V,) leaves."""
+    each = replace(options, reduction="none")
+    losses = kernel(h, _scale_rows(w, gate), y, bias, each)
+    if not (w.requires_grad and torch.is_grad_enabled()):
+        return losses
+    exact = _exact(h.dtype)
+    logits = (h.detach().to(exact) * torch.nn.functional.embedding(y, w).to(exact)).sum(dim=1)
+    with torch.no_grad():
+        nll = losses
+        if options.label_smoothing or options.z_loss:
+            nll = kernel(h.detach(), w.detach(), y, bias, replace(each, label_smoothing=0.0, z_loss=0.0))
+        z = logits if bias is None else logits + bias[y]
+        taken = (1 - gate[y]).to(exact) * _of_target(nll.to(exact), z, len(w), options)
+    return losses + taken * (logits - logits.detach())
+
+
+def _of_target(nll: Tensor, z: Tensor, vocabulary: int, options: CrossEntropyOptions) -> Tensor:
+    """The gradient (n,) of the loss by the target's logit z before the cap; `nll` is without smoothing and z-loss."""
+    slope: Tensor | float = 1.0
+    if options.softcap is not None:
+        tanh = torch.tanh(z / options.softcap)
+        z, slope = options.softcap * tanh, 1 - tanh.square()
+    log_sum = nll + z
+    d = torch.expm1(-nll) + 2 * options.z_loss * log_sum * torch.exp(-nll) + options.label_smoothing * (1 - 1 / vocabulary)
+    return d * slope
+
+
+class _ScaleRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, factors: Tensor) -> Tensor:
+        ctx.save_for_backward(factors)
+        return w.view_as(w)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (factors,) = ctx.saved_tensors
+        return grad * factors.to(grad.dtype)[:, None], None
+
+
+def _scale_rows(w: Tensor, factors: Tensor) -> Tensor:
+    """w (V, D) itself, each row of whose gradient will be multiplied by its factor."""
+    scaled: Tensor = _ScaleRows.apply(w, factors)  # type: ignore[no-untyped-call]
+    return scaled
+
+
+def _exact(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _torch(device: torch.device, bias: Tensor | None) -> Kernel:
+    function = getattr(torch.nn.functional, "linear_cross_entropy", None)
+    if function is None:
+        raise InputError(
+            f"expected torch of at least 2.13 for the backend 'wrap:torch', got {torch.__version__}: update it, or use "
+            "backend='chunk'"
+        )
+    chunked: Any = torch.nn.LinearCrossEntropyOptions
+
+    def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
+        chunks = chunked() if options.chunk is None else chunked(batch_chunk_size=options.chunk)
+        loss: Tensor = function(h, w, y, linear_bias=bias, reduction=options.reduction, options=chunks)
+        return loss
+
+    return kernel
+
+
+def _liger(device: torch.device, bias: Tensor | None) -> Kernel:
+    stock = _package("liger_kernel.ops.fused_linear_cross_entropy", "liger")
+    if "token_grad_output" not in inspect.signature(stock.fused_linear_cross_entropy_forward).parameters:
+        raise InputError(
+            "expected liger-kernel of at least 0.8.2 for the backend 'wrap:liger', got an older one, whose gradients of single "
+            "losses are wrong: pip install 'uncone[liger]'"
+        )
+    refuse_cpu(stock.liger_cross_entropy_kernel, device, "wrap:liger")
+
+    def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
+        if not h.requires_grad and torch.is_grad_enabled():
+            h = h.detach().requires_grad_()  # Liger computes no gradient at all where the states want none
+        found = stock.LigerFusedLinearCrossEntropyFunction.apply(
+            h, w, y, bias, None, -100, options.z_loss, options.label_smoothing, options.reduction, options.softcap, False,
+            torch.float32,
+        )  # fmt: skip
+        loss: Tensor = found[0]
+        return loss
+
+    return kernel
+
+
+def _cce(device: torch.device, bias: Tensor | None) -> Kernel:
+    stock = _package("cut_cross_entropy", "cce").linear_cross_entropy
+    exact = _without_filter(stock, device)
+    if bias is not None and "bias" not in inspect.signature(stock).parameters:
+        raise InputError(
+            "expected no bias with the backend 'wrap:cce' and this version of cut-cross-entropy, got one: take its newer "
+            "version from its repository, or use backend='chunk'"
+        )
+
+    def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
+        more = exact if bias is None else exact | {"bias": bias}
+        loss: Tensor = stock(h, w, y, softcap=options.softcap, reduction=options.reduction, **more)
+        return loss
+
+    return kernel
+
+
+def _without_filter(stock: Callable[..., Tensor], device: torch.device) -> dict[str, Any]:
+    """The arguments with which no gradient is left out: the package's defaults skip small ones (`filter_eps`)."""
+    known = inspect.signature(stock).parameters
+    if device.type == "cpu":
+        return {"impl": "torch_compile"}
+    if "filter_c_grad" in known:
+        return {"impl": "cce_exact"}
+    if "filter_eps" in known:
+        return {"impl": "cce", "filter_eps": None}
+    raise InputError(
+        "expected a cut-cross-entropy whose gradient filter (filter_eps) can be turned off, got a version without that "
+        "argument: install 25.1.1 or newer, or use backend='chunk'"
+    )
+
+
+def _package(module: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"expected the package {error.name} for the backend 'wrap:{extra}', found none: pip install 'uncone[{extra}]'"
+        ) from error
+
+
+def _refuse(options: CrossEntropyOptions, dtype: torch.dtype) -> None:
+    defaults = {field.name: field.default for field in fields(CrossEntropyOptions)}
+    for name in _LACKS[options.backend]:
+        if getattr(options, name) != defaults[name]:
+            raise InputError(
+                f"expected {name}={defaults[name]} with the backend {options.backend!r}, which has no such option, got "
+                f"{getattr(options, name)}: use backend='chunk' or 'triton'"
+            )
+    if dtype == torch.float64 and options.backend != "wrap:torch":
+        raise InputError(
+            f"expected float32, bfloat16 or float16 with the backend {options.backend!r}, got {dtype}: it computes in float32; "
+            "use backend='chunk'"
+        )
