@@ -2,12 +2,15 @@
 
 import torch
 
-from uncone.cross_entropy.chunked import Problem, cross_entropy
+from uncone.cross_entropy import chunked, fused, wrapped
+from uncone.cross_entropy.chunked import Problem
 from uncone.cross_entropy.gates import Gate, checked_gates
 from uncone.cross_entropy.options import CrossEntropyOptions
 from uncone.errors import InputError
 
 Tensor = torch.Tensor
+_BACKENDS = {"chunk": chunked.cross_entropy, "triton": fused.cross_entropy}
+"""And those of other packages, in `wrapped`."""
 _FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -36,7 +39,8 @@ def linear_cross_entropy(
         reduction "none", one value a target, shaped as `labels`, 0 where ignored. No target at all gives 0.
 
     Raises:
-        InputError: shapes, dtypes or devices that do not fit, a label out of range (which and where), NaN in `hidden`.
+        InputError: shapes, dtypes or devices that do not fit, a label out of range (which and where), NaN in `hidden`;
+            a backend whose package is missing, or an option, dtype or device that it cannot do.
     """
     return gated_linear_cross_entropy(hidden, weight, labels, gate=None, bias=bias, options=options)
 
@@ -70,6 +74,7 @@ def gated_linear_cross_entropy(
     gates = None if gate is None else checked_gates(gate, weight.shape[0], weight.device)
     dtype = _computed_in(hidden, weight)
     problem = Problem(options, flat, valid, gates, dtype)
+    cross_entropy = _BACKENDS.get(options.backend, wrapped.cross_entropy)
     loss: Tensor = cross_entropy(hidden.reshape(-1, hidden.shape[-1]), weight, bias, problem)
     return loss.view(labels.shape) if options.reduction == "none" else loss
 

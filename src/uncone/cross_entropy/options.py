@@ -8,6 +8,7 @@ from torch import Tensor
 from uncone.errors import InputError
 
 REDUCTIONS = ("mean", "sum", "none")
+BACKENDS = ("chunk", "triton", "wrap:liger", "wrap:cce", "wrap:torch")
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,14 @@ class CrossEntropyOptions:
     """What "mean" divides by, if not the targets of this call: the targets of all micro-batches, or of all ranks."""
     chunk: int | None = None
     """Targets whose logits are held at once; by default what fits a bounded buffer."""
+    backend: str = "chunk"
+    """What computes it: "chunk", "triton", or another package's kernel, "wrap:liger", "wrap:cce" or "wrap:torch"."""
 
     def __post_init__(self) -> None:
         if self.reduction not in REDUCTIONS:
             raise InputError(f"expected a reduction among {', '.join(REDUCTIONS)}, got {self.reduction!r}: use one of them")
+        if self.backend not in BACKENDS:
+            raise InputError(f"expected a backend among {', '.join(BACKENDS)}, got {self.backend!r}: use one of them")
         if not 0 <= self.label_smoothing < 1:
             raise InputError(f"expected label_smoothing in [0, 1), got {self.label_smoothing}: 0 is none, 0.1 is customary")
         if not 0 <= self.z_loss < math.inf:
