@@ -20,6 +20,7 @@ BELOW: dict[str, set[str]] = {
     "measure": {"moments", "rows", "records"},
     "explain": {"model", "measure", "moments", "rows", "records"},
     "sources": {"model", "rows"},
+    "prevent": {"cross_entropy", "model", "explain", "measure", "moments", "rows", "records", "atomic"},
     "report": {"records", "atomic"},
     "diagnosis": {"sources", "explain", "measure", "moments", "model", "rows", "records"},
     "cli": {"diagnosis", "report", "records", "atomic"},

@@ -1,4 +1,4 @@
-"""uncone measures and explains representation degeneration in language models.
+"""uncone measures, explains and prevents representation degeneration in language models.
 
 Public names are loaded when they are first used: importing `uncone` loads neither torch nor numpy.
 """
@@ -10,25 +10,31 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from uncone import measure, report
+    from uncone.cross_entropy import CrossEntropyOptions, gated_linear_cross_entropy, linear_cross_entropy
     from uncone.diagnosis import diagnose
     from uncone.errors import InputError, UnconeError, UndefinedMeasure, UnsupportedModel
     from uncone.moments import Moments
+    from uncone.prevent.attach import Attached, attach
+    from uncone.prevent.gate import RareTokenGate
     from uncone.records import Diagnosis, Finding, Measurement, Subject
     from uncone.rows import Rows
     from uncone.sources import open_rows
 
 _WHERE = {
+    "Attached": "uncone.prevent",
     "CrossEntropyOptions": "uncone.cross_entropy",
     "Diagnosis": "uncone.records",
     "Finding": "uncone.records",
     "InputError": "uncone.errors",
     "Measurement": "uncone.records",
     "Moments": "uncone.moments",
+    "RareTokenGate": "uncone.prevent",
     "Rows": "uncone.rows",
     "Subject": "uncone.records",
     "UnconeError": "uncone.errors",
     "UndefinedMeasure": "uncone.errors",
     "UnsupportedModel": "uncone.errors",
+    "attach": "uncone.prevent",
     "diagnose": "uncone.diagnosis",
     "gated_linear_cross_entropy": "uncone.cross_entropy",
     "linear_cross_entropy": "uncone.cross_entropy",
@@ -38,18 +44,21 @@ _WHERE = {
 }
 
 __all__ = [
+    "Attached",
     "CrossEntropyOptions",
     "Diagnosis",
     "Finding",
     "InputError",
     "Measurement",
     "Moments",
+    "RareTokenGate",
     "Rows",
     "Subject",
     "UnconeError",
     "UndefinedMeasure",
     "UnsupportedModel",
     "__version__",
+    "attach",
     "diagnose",
     "gated_linear_cross_entropy",
     "linear_cross_entropy",

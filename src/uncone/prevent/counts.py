@@ -1,0 +1,192 @@
+"""How often was each id a target lately? Four memories of the last optimiser steps, from exact to none at all."""
+
+from collections import deque
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from uncone.errors import InputError
+
+Tensor = torch.Tensor
+State = dict[str, Tensor]
+_BUCKETS = 16
+
+
+@runtime_checkable
+class Counts(Protocol):
+    """A memory of target counts: `total` (V,) over `steps` optimiser steps; int64, or float64 where steps fade."""
+
+    total: Tensor
+
+    @property
+    def steps(self) -> float:
+        """How many steps `total` stands for."""
+        ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """What is held between steps."""
+        ...
+
+    def push(self, counts: Tensor) -> None:
+        """Close a step with these counts, int64 (V,)."""
+        ...
+
+    def state(self) -> State:
+        """Everything, as tensors."""
+        ...
+
+    def load(self, state: State) -> None:
+        """Continue from what `state` gave."""
+        ...
+
+
+class ExactWindow:
+    """The last `window` steps, each as its ids and their counts; None remembers every step.
+
+    Memory: 12 bytes for each different target of each step (ids int32, counts int64), and 8 V.
+    """
+
+    def __init__(self, vocab_size: int, window: int | None) -> None:
+        self.total = torch.zeros(vocab_size, dtype=torch.int64)
+        self._window = window
+        self._held: deque[tuple[Tensor, Tensor]] = deque()
+
+    @property
+    def steps(self) -> float:
+        return float(len(self._held))
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.total.nbytes + sum(ids.nbytes + counts.nbytes for ids, counts in self._held)
+
+    def push(self, counts: Tensor) -> None:
+        ids = counts.nonzero().flatten()
+        self._held.append((ids.int(), counts[ids]))
+        self.total += counts
+        self._forget()
+
+    def limit(self, window: int) -> None:
+        """Remember `window` steps from now on."""
+        self._window = window
+        self._forget()
+
+    def with_unfinished(self, counts: Tensor) -> tuple[Tensor, float]:
+        """Totals and steps of the window that ends with an unfinished step of these counts."""
+        total, steps = self.total + counts, len(self._held) + 1
+        if self._window is not None and steps > self._window:
+            ids, oldest = self._held[0]
+            total[ids.long()] -= oldest
+            steps -= 1
+        return total, float(steps)
+
+    def state(self) -> State:
+        empty = torch.empty(0, dtype=torch.int32)
+        return {
+            "ids": torch.cat([empty, *(ids for ids, _ in self._held)]),
+            "counts": torch.cat([empty.long(), *(counts for _, counts in self._held)]),
+            "lengths": torch.tensor([len(ids) for ids, _ in self._held], dtype=torch.int64),
+            "window": torch.tensor(-1 if self._window is None else self._window),
+        }
+
+    def load(self, state: State) -> None:
+        lengths: list[int] = state["lengths"].tolist()
+        self._window = None if int(state["window"]) < 0 else int(state["window"])
+        parts = zip(torch.split(state["ids"], lengths), torch.split(state["counts"], lengths), strict=True)
+        self._held = deque((ids.clone(), counts.clone()) for ids, counts in parts)
+        self.total.zero_().index_add_(0, state["ids"].long(), state["counts"])
+
+    def _forget(self) -> None:
+        while self._window is not None and len(self._held) > self._window:
+            ids, counts = self._held.popleft()
+            self.total[ids.long()] -= counts
+
+
+class BucketRing:
+    """The last `window` steps in 16 buckets: the oldest bucket goes as a whole, so the window is 15/16 to 1 of its length.
+
+    Memory: 8 V bytes a bucket, however long the window.
+    """
+
+    def __init__(self, vocab_size: int, window: int) -> None:
+        self.total = torch.zeros(vocab_size, dtype=torch.int64)
+        buckets = min(_BUCKETS, window)
+        self._each = -(-window // buckets)
+        self._counts = torch.zeros(buckets, vocab_size, dtype=torch.int64)
+        self._steps = torch.zeros(buckets, dtype=torch.int64)
+        self._now = 0
+
+    @property
+    def steps(self) -> float:
+        return float(self._steps.sum())
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.total.nbytes + self._counts.nbytes
+
+    def push(self, counts: Tensor) -> None:
+        if int(self._steps[self._now]) == self._each:
+            self._now = (self._now + 1) % len(self._steps)
+            self.total -= self._counts[self._now]
+            self._counts[self._now] = 0
+            self._steps[self._now] = 0
+        self._counts[self._now] += counts
+        self._steps[self._now] += 1
+        self.total += counts
+
+    def state(self) -> State:
+        return {"counts": self._counts.clone(), "steps": self._steps.clone(), "now": torch.tensor(self._now)}
+
+    def load(self, state: State) -> None:
+        self._counts, self._steps, self._now = state["counts"].clone(), state["steps"].clone(), int(state["now"])
+        self.total = self._counts.sum(0)
+
+
+class ExponentialAverage:
+    """Each step fades by 1 - 1 / `window`. Approximate: no step is forgotten at once. Memory: 8 V bytes (float64)."""
+
+    def __init__(self, vocab_size: int, window: int) -> None:
+        self.total = torch.zeros(vocab_size, dtype=torch.float64)
+        self._decay = 1 - 1 / window
+        self._steps = 0.0
+
+    @property
+    def steps(self) -> float:
+        return self._steps
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.total.nbytes
+
+    def push(self, counts: Tensor) -> None:
+        self.total.mul_(self._decay).add_(counts)
+        self._steps = self._steps * self._decay + 1
+
+    def state(self) -> State:
+        return {"total": self.total.clone(), "steps": torch.tensor(self._steps, dtype=torch.float64)}
+
+    def load(self, state: State) -> None:
+        self.total, self._steps = state["total"].clone(), float(state["steps"])
+
+
+class StaticCounts:
+    """Counts of a corpus, taken beforehand: steps change nothing. Memory: 8 V bytes."""
+
+    steps = 1.0
+
+    def __init__(self, counts: Tensor) -> None:
+        self.total = counts.detach().cpu().to(torch.float64 if counts.dtype.is_floating_point else torch.int64)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.total.nbytes
+
+    def push(self, counts: Tensor) -> None:
+        pass
+
+    def state(self) -> State:
+        return {"total": self.total.clone()}
+
+    def load(self, state: State) -> None:
+        if not torch.equal(state["total"], self.total):
+            raise InputError("expected the corpus counts that the state was saved with, got others: pass the same counts")

@@ -1,0 +1,180 @@
+"""What stands in the place of a model's forward and of its head's: the way from labels to a loss without logits."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from uncone.cross_entropy import CrossEntropyOptions, Gate, gated_linear_cross_entropy
+from uncone.errors import InputError, UnsupportedModel
+from uncone.prevent.probe import HeadMap, decoder_input_ids
+
+Tensor = torch.Tensor
+Penalty = Callable[[Tensor], Tensor]
+
+
+class LogitsNotComputedError(UnsupportedModel, AttributeError):
+    """Logits of a training step were asked for, but are never in memory."""
+
+
+class NoLogits:
+    """Stands where a training step's logits would be."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise LogitsNotComputedError(
+            "expected no use of a training step's logits, got one: the attached loss never holds them; leave out what reads them "
+            "(token accuracy, compute_metrics in training), or detach"
+        )
+
+
+@dataclass
+class Step:
+    """What the model's forward and the head's hand to each other."""
+
+    options: CrossEntropyOptions
+    gate: Gate | None
+    penalties: tuple[Penalty, ...]
+    found: HeadMap
+    labels: Tensor | None = None
+    """Aligned targets that wait for the head."""
+    items: Any = None
+    loss: Tensor | None = None
+    nll: Tensor | None = None
+    penalty: Tensor | None = None
+    losses: int = field(default=0)
+    """Losses since the last optimiser step."""
+
+
+class Forward:
+    """In the place of a module's forward, with its signature: Trainer drops the columns that a forward does not take."""
+
+    of_uncone = True
+
+    def __init__(self, module: torch.nn.Module, step: Step) -> None:
+        self._before = module.__dict__.get("forward")
+        self._original, self._step = module.forward, step
+        self.__signature__ = inspect.signature(module.forward)
+        self.__name__ = "forward"
+
+    def restore(self, module: torch.nn.Module) -> None:
+        if self._before is None:
+            del module.forward
+        else:
+            module.forward = self._before
+
+
+class HeadForward(Forward):
+    """The head's forward: the loss where targets wait, and a single row of zeros for logits; else logits as before."""
+
+    def __init__(self, head: torch.nn.Linear, step: Step) -> None:
+        super().__init__(head, step)
+        self._head = head
+
+    def __call__(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if self._step.labels is None:
+            logits: Tensor = self._original(hidden, *args, **kwargs)
+            return logits
+        labels, self._step.labels = self._step.labels, None
+        self._lose(hidden, labels)
+        return hidden.new_zeros((1,) * (hidden.ndim - 1) + (self._head.weight.shape[0],))
+
+    def _lose(self, hidden: Tensor, labels: Tensor) -> None:
+        step, weight = self._step, self._head.weight
+        if hidden.shape[:-1].numel() != labels.numel():
+            raise InputError(
+                f"expected a hidden state for each of {labels.numel()} labels, got {hidden.shape[:-1].numel()} at the head: leave "
+                "logits_to_keep out in training"
+            )
+        options = step.options if step.items is None else replace(step.options, num_items=step.items)
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        loss = gated_linear_cross_entropy(flat, weight, labels.reshape(-1), gate=step.gate, bias=self._bias(), options=options)
+        step.nll = loss.detach().clone()
+        loss = loss.view(labels.shape) if options.reduction == "none" else loss
+        penalties = [penalty(weight) for penalty in step.penalties]
+        if penalties:
+            added = torch.stack([p.to(loss.dtype) for p in penalties]).sum() * self._part(labels)
+            step.penalty = added.detach().clone()
+            loss = loss + added
+        step.loss = loss
+
+    def _part(self, labels: Tensor) -> Tensor | float:
+        """The part of the step that these targets are, so that a penalty counts once over all micro-batches."""
+        if self._step.items is None:
+            return 1.0
+        here = (labels != self._step.options.ignore_index).sum()
+        return here / torch.as_tensor(self._step.items, device=here.device)
+
+    def _bias(self) -> Tensor | None:
+        """Of scale (h W' + own) + measured, the part after scale h W'."""
+        found = self._step.found
+        own: Tensor | None = self._head.bias
+        if own is not None and found.scale != 1:
+            own = found.scale * own
+        if found.bias is None:
+            return own
+        measured = found.bias.to(self._head.weight.device)
+        return measured if own is None else own.float() + measured
+
+
+class ModelForward(Forward):
+    """The model's forward: in training, labels go to the head instead of the model's own loss."""
+
+    def __init__(self, model: torch.nn.Module, step: Step) -> None:
+        super().__init__(model, step)
+        self._model = model
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not (self._model.training and torch.is_grad_enabled()):
+            return self._original(*args, **kwargs)
+        inputs = self._bound(args, kwargs)
+        labels = inputs.pop("labels", None)
+        if labels is None:
+            return self._original(**inputs)
+        aligned = self._aligned(labels, inputs)
+        tell(self._step.gate, "observe", aligned)
+        return self._with_loss(self._run(aligned, labels, inputs))
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """All arguments by their names."""
+        names = list(self.__signature__.parameters)
+        return dict(zip(names, args, strict=False)) | kwargs
+
+    def _aligned(self, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
+        shifted = inputs.pop("shift_labels", None)
+        return shifted if shifted is not None else self._step.found.align(labels, self._step.options.ignore_index)
+
+    def _run(self, aligned: Tensor, labels: Tensor, inputs: dict[str, Any]) -> Any:
+        step, parameters = self._step, self.__signature__.parameters
+        if getattr(self._model.config, "is_encoder_decoder", False):
+            if inputs.get("decoder_input_ids") is None and inputs.get("decoder_inputs_embeds") is None:
+                inputs["decoder_input_ids"] = decoder_input_ids(self._model, labels)
+            if "use_cache" in parameters and inputs.get("use_cache") is None:
+                inputs["use_cache"] = False  # as with labels
+        step.labels, step.items, step.loss = aligned, inputs.get("num_items_in_batch"), None
+        try:
+            outputs = self._original(**inputs)
+            if step.loss is None:
+                raise UnsupportedModel(
+                    "expected the model to use the head that was attached to, got no call of it: was it replaced since (a copy in "
+                    "modules_to_save, resized embeddings)? Attach after that"
+                )
+        finally:
+            step.labels = None
+        return outputs
+
+    def _with_loss(self, outputs: Any) -> Any:
+        """The outputs with the loss, and without logits."""
+        loss, self._step.loss = self._step.loss, None
+        self._step.losses += 1
+        if isinstance(outputs, tuple):
+            return (loss, NoLogits(), *outputs[1:])
+        found = dict(outputs.items()) | {"loss": loss, "logits": NoLogits()}
+        return type(outputs)(**found)
+
+
+def tell(gate: Any, what: str, *args: Any) -> None:
+    """Call a method that a gate may have and need not."""
+    if hasattr(gate, what):
+        getattr(gate, what)(*args)

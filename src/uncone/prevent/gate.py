@@ -1,0 +1,314 @@
+"""The rare-token gate: which ids are rare now, and how much of the gradient that pushes them is let through."""
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from uncone.errors import InputError
+from uncone.prevent import kept
+from uncone.prevent.counts import BucketRing, Counts, ExactWindow, ExponentialAverage, StaticCounts
+from uncone.prevent.rules import Gates, Rule
+
+Tensor = torch.Tensor
+FEWEST_SHARE = 0.05
+"""Fewer rare ids than this share of the vocabulary: gating them changes next to nothing."""
+LARGEST_MASS = 0.02
+"""Above this share of all targets the rare ids are no rare ones, and gating them slows what the model has to learn."""
+BATCH_FACTOR = 1.5
+"""A step with so many times more (or fewer) targets than any before belongs to another batch size."""
+
+
+@dataclass(frozen=True)
+class GateStatus:
+    """What a gate did in the step that was closed last."""
+
+    step: int
+    """Optimiser steps closed."""
+    rare_ids: int
+    rare_share: float
+    """Of the ids that can be rare or not: all but padding rows."""
+    rare_mass: float
+    """Share of the counted targets that are rare."""
+    gated_share: float | None
+    """Share of the gradient by the logits, sum |(1 - G) delta| / sum |delta|, that the gate held back in the step; None unless
+    a loss reported it."""
+
+
+class RareTokenGate:
+    """Adaptive gradient gating (Yu et al. 2022): rare output rows are not pushed away by targets that are not theirs.
+
+    Call `observe(labels)` once a micro-batch and `step()` once an optimiser step; hand the gate to
+    `gated_linear_cross_entropy` or to `attach`, which calls both. The gates are frozen between steps.
+
+    With a_v the count of id v in the window and R the rare ids, targets that are not rare push a rare row v with g1[v], and
+    rare targets with g2[v] = min(a_v / mean of a over R, 1):
+
+    - "relative" (default): g1 = gate_max r_v / t, r_v the share of v among the targets and t the one at which ids cease to be
+      rare. Free of the batch size; equal to the published rule at its own.
+    - "paper": g1 = min(a_v per step, 1), and rare are ids with fewer than `alpha` targets a step.
+    - "official": the order of the published code, which counts a micro-batch before it is gated, so that gates move within
+      a step; otherwise as "paper".
+    - "hard": g1 = g2 = 0, no push at all.
+
+    Args:
+        vocab_size: rows of the head, V.
+        window: optimiser steps that counts are taken over, or "epoch": all steps until `end_epoch` (or `attach`, which knows
+            the length) says how many there are in one.
+        rare_share: the share of ids that are rare, 0.19 by default, the paper's evaluation group: those with the fewest
+            targets, among equals the higher ids (most vocabularies are sorted by frequency).
+        rare_frequency: instead, ids with a smaller share of the targets are rare.
+        alpha: instead, ids with fewer targets a step are rare (0.03 by default with "paper" and "official").
+        mode: see above.
+        gate_max: g1 at the threshold, with "relative".
+        memory: "exact", "ring" (16 buckets) or "average" (exponential); `memory_bytes` says what it holds.
+        counts: (V,) target counts of the corpus, instead of a window: nothing is counted.
+        protected_ids: never rare: padding, end of text, unknown.
+        n_tokens: rows from here on are padding of the matrix, no tokens: never rare, counted nowhere.
+        start_step: steps to be counted before the gate acts.
+        ignore_index: labels that are no targets.
+        group: the ranks to sum counts over; all ranks by default where torch.distributed is initialised.
+        on_batch_change: after a resume with another number of targets a step, "refuse", or "rescale" with a warning: counts a step
+            are then read at the former batch size.
+
+    Raises:
+        InputError: settings that contradict each other, or would amplify a gradient.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        window: int | str = 1000,
+        rare_share: float | None = None,
+        rare_frequency: float | None = None,
+        alpha: float | None = None,
+        mode: str = "relative",
+        gate_max: float = 0.03,
+        memory: str = "exact",
+        counts: Any = None,
+        protected_ids: Iterable[int] = (),
+        n_tokens: int | None = None,
+        start_step: int = 1,
+        ignore_index: int = -100,
+        group: Any = None,
+        on_batch_change: str = "refuse",
+    ) -> None:
+        self._rule = Rule.of(mode, rare_share, rare_frequency, alpha, gate_max)
+        if start_step < 1:
+            raise InputError(f"expected start_step of at least 1, got {start_step}: a gate without counts knows nothing")
+        if on_batch_change not in ("refuse", "rescale"):
+            raise InputError(f"expected on_batch_change 'refuse' or 'rescale', got {on_batch_change!r}: choose one")
+        self.vocab_size = _positive("vocab_size", vocab_size)
+        self._settings = {"vocab_size": vocab_size, "memory": memory, "start_step": start_step, **asdict(self._rule)}
+        self._counts = _memory(memory, vocab_size, window, counts, official=mode == "official")
+        self._static = counts is not None
+        self._can_be_rare = _eligible(vocab_size, n_tokens)
+        self._n_tokens = vocab_size if n_tokens is None else n_tokens
+        self._start, self._ignored, self._group, self._on_change = start_step, ignore_index, group, on_batch_change
+        self._current = torch.zeros(vocab_size, dtype=torch.int64)
+        self._shares = torch.zeros(2, dtype=torch.float64)
+        self._gated_share: float | None = None
+        self._step = 0
+        self._targets = kept.Targets()
+        self._said: set[str] = set()
+        self._gates: Gates | None = None
+        self.protect(protected_ids)
+
+    def protect(self, ids: Iterable[int]) -> None:
+        """Never call these ids rare, from now on."""
+        for token in ids:
+            if not 0 <= token < self.vocab_size:
+                raise InputError(
+                    f"expected protected_ids from 0 to {self.vocab_size - 1}, got {token}: is it the id of a token?"
+                )
+            self._can_be_rare[token] = False
+        self._gates = None
+
+    def observe(self, labels: Tensor) -> None:
+        """Count the targets of a micro-batch (any shape; `ignore_index` is no target). In evaluation, do not call it.
+
+        Raises:
+            InputError: a label out of range.
+        """
+        labels = labels.detach().reshape(-1)
+        labels = labels[labels != self._ignored]
+        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self._n_tokens:
+            wrong = labels[(labels < 0) | (labels >= self._n_tokens)]
+            raise InputError(
+                f"expected labels from 0 to {self._n_tokens - 1} or {self._ignored} (ignored), got {int(wrong[0])}: "
+                "is the gate made for this vocabulary?"
+            )
+        counts = torch.bincount(labels, minlength=self.vocab_size)
+        if self._rule.mode == "official":
+            counts, self._gates = self._summed(counts), None
+        if self._current.device != counts.device:
+            self._current = self._current.to(counts.device)
+        self._current += counts
+
+    def step(self) -> None:
+        """Close an optimiser step: sum its counts over the ranks, move the window on, and freeze the gates of the next step.
+
+        Raises:
+            InputError: the first step after a resume has another number of targets, and `on_batch_change` is "refuse".
+        """
+        counts = (self._current if self._rule.mode == "official" else self._summed(self._current)).cpu()
+        if not self._static:
+            self._targets.check(int(counts.sum()), rescale=self._on_change == "rescale", factor=BATCH_FACTOR)
+        self._counts.push(counts)
+        self._current.zero_()
+        self._step += 1
+        gated, total = self._summed(self._shares).tolist()
+        self._gated_share = gated / total if total > 0 else None
+        self._shares.zero_()
+        self._freeze()
+        self._warn()
+
+    def gates(self) -> Gates:
+        """(rare, g1, g2): bool, float32, float32, each (V,), on the CPU; the factors are 1 off `rare`."""
+        if self._gates is None:
+            self._freeze()
+        assert self._gates is not None
+        return self._gates
+
+    def record(self, gated: Tensor, total: Tensor) -> None:
+        """What a loss calls with sum |(1 - G) delta| and sum |delta| of its targets, as scalars."""
+        both = torch.stack([gated.detach(), total.detach()]).double()
+        self._shares = self._shares.to(both.device) + both
+
+    def end_epoch(self) -> None:
+        """With `window="epoch"`: the steps so far are one epoch; from now on that many are remembered."""
+        if isinstance(self._counts, ExactWindow) and self._step:
+            self._counts.limit(int(self._counts.steps))
+
+    @property
+    def status(self) -> GateStatus:
+        """Size and mass of the rare set now, and what was gated in the last step."""
+        rare, counts = self.gates()[0], self._counts.total
+        total = float(counts.sum())
+        mass = float(counts[rare].sum()) / total if total > 0 else 0.0
+        size = int(rare.sum())
+        return GateStatus(self._step, size, size / self._n_tokens, mass, self._gated_share)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the gate holds between steps: the memory of counts, one step's counts, the frozen gates."""
+        gates = () if self._gates is None else self._gates
+        return self._counts.memory_bytes + self._current.nbytes + sum(g.nbytes for g in gates)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that training changes, as tensors and plain numbers."""
+        rare, g1, g2 = self.gates()
+        return {
+            "settings": dict(self._settings),
+            "counts": self._counts.state(),
+            "current": self._current.cpu().clone(),
+            "shares": self._shares.cpu().clone(),
+            "gates": {"rare": rare.clone(), "g1": g1.clone(), "g2": g2.clone()},
+            "step": self._step,
+            "gated_share": self._gated_share,
+            "targets": self._targets.state(),
+            "said": sorted(self._said),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`: the next gates are those that an uninterrupted run has, to the bit.
+
+        Raises:
+            InputError: the state of a gate with other settings.
+        """
+        kept.check_settings(self._settings, state["settings"])
+        self._counts.load(state["counts"])
+        self._current, self._shares = state["current"].clone(), state["shares"].clone()
+        gates = state["gates"]
+        self._gates = gates["rare"].clone(), gates["g1"].clone(), gates["g2"].clone()
+        self._step, self._gated_share = int(state["step"]), state["gated_share"]
+        self._targets = kept.Targets.resumed(state["targets"])
+        self._said = set(state["said"])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `state_dict` to a safetensors file, atomically."""
+        kept.save(self.state_dict(), path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from what `save` wrote.
+
+        Raises:
+            InputError: no such file, or not of a gate, or of one with other settings.
+        """
+        self.load_state_dict(kept.load(path))
+
+    def _freeze(self) -> None:
+        counts, steps = self._counts.total, self._counts.steps
+        if self._rule.mode == "official" and isinstance(self._counts, ExactWindow):
+            counts, steps = self._counts.with_unfinished(self._current.cpu())
+        if not self._static and self._step + (self._rule.mode == "official") < self._start:
+            steps = 0.0
+        self._gates = self._rule.gates(counts, steps, self._can_be_rare, self._targets.per_step)
+
+    def _summed(self, counts: Tensor) -> Tensor:
+        if not (dist.is_available() and dist.is_initialized()):
+            return counts
+        on = "cuda" if "nccl" in str(dist.get_backend(self._group)) else counts.device
+        counts = counts.to(on, copy=True)
+        dist.all_reduce(counts, group=self._group)
+        return counts
+
+    def _warn(self) -> None:
+        if self._step < self._start:
+            return
+        now = self.status
+        if now.rare_share < FEWEST_SHARE:
+            size = f"only {now.rare_ids} ids ({now.rare_share:.1%} of the vocabulary) are rare"
+            self._say("few", f"{size}: the gate changes next to nothing; raise rare_share, rare_frequency or alpha")
+        if now.rare_mass > LARGEST_MASS:
+            mass = f"the {now.rare_ids} rare ids are {now.rare_mass:.1%} of the targets"
+            self._say("mass", f"{mass}: these are not rare; lower rare_share, rare_frequency or alpha")
+
+    def _say(self, what: str, message: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            warnings.warn(message, stacklevel=4)
+
+
+def _memory(memory: str, vocab_size: int, window: int | str, counts: Any, *, official: bool) -> Counts:
+    if counts is not None:
+        return StaticCounts(_corpus_counts(counts, vocab_size, official=official))
+    window = window if window == "epoch" else _positive("window", window)
+    if memory == "exact":
+        return ExactWindow(vocab_size, None if isinstance(window, str) else window)
+    if memory not in ("ring", "average"):
+        raise InputError(f"expected memory 'exact', 'ring' or 'average', got {memory!r}: choose one")
+    if isinstance(window, str) or official:
+        raise InputError(
+            f"expected memory 'exact' with window='epoch' and with mode='official', got {memory!r}: it cannot take back single steps"
+        )
+    return BucketRing(vocab_size, window) if memory == "ring" else ExponentialAverage(vocab_size, window)
+
+
+def _corpus_counts(counts: Any, vocab_size: int, *, official: bool) -> Tensor:
+    found = torch.as_tensor(counts)
+    if found.shape != (vocab_size,) or float(found.min()) < 0 or not float(found.sum()) > 0:
+        raise InputError(
+            f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, got shape {tuple(found.shape)}: "
+            "give one count an id"
+        )
+    if official:
+        raise InputError("expected a window with mode='official', got corpus counts: that order counts micro-batches")
+    return found
+
+
+def _eligible(vocab_size: int, n_tokens: int | None) -> Tensor:
+    if n_tokens is not None and not 0 < n_tokens <= vocab_size:
+        raise InputError(f"expected n_tokens from 1 to {vocab_size}, got {n_tokens}: it counts the tokenizer's ids")
+    return torch.arange(vocab_size) < (vocab_size if n_tokens is None else n_tokens)
+
+
+def _positive(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"expected {name} as a number of at least 1, got {value!r}: pass an int")
+    return value
