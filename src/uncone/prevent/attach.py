@@ -48,7 +48,7 @@ def attach(
         raise UnsupportedModel(
             f"expected a model whose forward takes labels, got {type(inner).__name__}: it has no training loss"
         )
-    _check_gate(gate, head, inner)
+    check_gate(gate, head, inner)
     found = probe(inner, head)
     options = replace(options, softcap=found.cap, logit_scale=found.scale)
     return Attached(inner, head, Step(options, gate, tuple(penalties), found))
@@ -139,7 +139,8 @@ def _check_options(options: CrossEntropyOptions) -> None:
         raise InputError("expected options without num_items, got one: pass num_items_in_batch to the model, as Trainer does")
 
 
-def _check_gate(gate: Gate | None, head: torch.nn.Linear, model: Any) -> None:
+def check_gate(gate: Any, head: torch.nn.Linear, model: Any) -> None:
+    """Raises InputError or UnsupportedModel where the gate does not fit the head; the model's special ids are protected."""
     if gate is None:
         return
     if not hasattr(gate, "gates"):

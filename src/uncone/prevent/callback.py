@@ -1,19 +1,17 @@
 """What a Trainer calls: the optimiser's steps, the ends of epochs, and the checkpoints."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uncone.errors import InputError, UnsupportedModel
+from uncone.prevent.attach import Attached
 from uncone.prevent.forwards import tell
-
-if TYPE_CHECKING:
-    from uncone.prevent.attach import Attached
 
 STATE = "uncone_gate.safetensors"
 """The gate's state in a checkpoint folder."""
 
 
-def trainer_callback(attached: "Attached") -> Any:
+def trainer_callback(attached: Attached) -> Any:
     """A `TrainerCallback` for an attached model."""
     try:
         from transformers import TrainerCallback

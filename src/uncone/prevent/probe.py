@@ -92,7 +92,7 @@ def _fit(z: Tensor, logits: Tensor) -> tuple[float, Tensor | None, float | None]
     cap = None
     slope = (at_huge - at_zero) / _HUGE
     if float((at_small - at_zero - _SMALL * slope).abs().max()) > 1e-3 * float((at_small - at_zero).abs().max()):
-        cap = float(at_huge.median())
+        cap = float(at_huge.abs().median())
         if not cap > 0 or not bool((at_zero.abs() < cap).all()):
             raise UnsupportedModel(
                 "expected logits that are linear in the head's output or capped, got neither: use the loss itself"
