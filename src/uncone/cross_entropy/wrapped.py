@@ -152,7 +152,7 @@ def _liger(device: torch.device, bias: Tensor | None) -> Kernel:
     refuse_cpu(stock.liger_cross_entropy_kernel, device, "wrap:liger")
 
     def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
-        if not h.requires_grad and torch.is_grad_enabled():
+        if not h.requires_grad and (w.requires_grad or (bias is not None and bias.requires_grad)) and torch.is_grad_enabled():
             h = h.detach().requires_grad_()  # Liger computes no gradient at all where the states want none
         found = stock.LigerFusedLinearCrossEntropyFunction.apply(
             h, w, y, bias, None, -100, options.z_loss, options.label_smoothing, options.reduction, options.softcap, False,
@@ -200,8 +200,9 @@ def _package(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
+        missing = (error.name or module).partition(".")[0]
         raise InputError(
-            f"expected the package {error.name} for the backend 'wrap:{extra}', found none: pip install 'uncone[{extra}]'"
+            f"expected the package {missing} for the backend 'wrap:{extra}', found none: pip install 'uncone[{extra}]'"
         ) from error
 
 
