@@ -6,6 +6,7 @@ import torch
 
 from uncone.cross_entropy import chunked
 from uncone.cross_entropy.chunked import Problem, Sweep
+from uncone.cross_entropy.products import add_product
 from uncone.errors import InputError
 from uncone.memory import uninitialised
 
@@ -69,24 +70,5 @@ class FusedSweep(Sweep):
         if found.weight is not None:
             if gate is not None:
                 kernels.gate(d, y, gate)
-            _add_product(found.weight, d.T, h, begun=self._begun)
+            add_product(found.weight, d.T, h, begun=self._begun)
             self._begun = True
-
-
-def _add_product(total: Tensor, a: Tensor, b: Tensor, *, begun: bool) -> None:
-    """total += a b in float32, or total = a b where nothing was written to it yet."""
-    if a.dtype == total.dtype:
-        total.addmm_(a, b, beta=float(begun))
-    elif not _sums_in_float32(a):
-        total.copy_(total + torch.mm(a, b) if begun else torch.mm(a, b))
-    elif begun:
-        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
-    else:
-        torch.mm(a, b, out_dtype=total.dtype, out=total)
-
-
-def _sums_in_float32(a: Tensor) -> bool:
-    """Whether a product of 16-bit numbers can be given out and added in float32, without a rounded copy."""
-    if a.device.type != "cuda" or torch.version.hip is not None or torch.__version__ < "2.8":
-        return False
-    return torch.cuda.get_device_capability(a.device) >= (8, 0)

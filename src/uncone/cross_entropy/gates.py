@@ -4,6 +4,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from uncone.cross_entropy.shard import Shard
 from uncone.errors import InputError
 
 Tensor = torch.Tensor
@@ -16,6 +17,11 @@ class Gate(Protocol):
 
     The gradient of target i pushes row v with the factor g1[v] where the target of i is no rare id, else g2[v]; the row
     of the target itself gets all of its gradient (Yu et al. 2022, adaptive gradient gating).
+
+    A gate may have a method `record(gated, total)` besides. It is called once with each loss whose head wants a gradient, with
+    two float64 scalars on the head's device: the sums over the targets that count of |(1 - G) delta| and of |delta|, delta the gradient
+    of a target's own loss by its logits (before any cap's slope, reduction and upstream gradient). Their quotient is
+    the share of the gradient that was held back. Ranks that share a head are told the sums over all of them.
     """
 
     def gates(self) -> Gates:
@@ -23,13 +29,13 @@ class Gate(Protocol):
         ...
 
 
-def checked_gates(gate: Gate, vocabulary: int, device: torch.device) -> Gates:
-    """The gates on `device`.
+def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
+    """The gates on `device`: the rare ids of the whole vocabulary, the factors of this rank's rows.
 
     Raises:
         InputError: gates of another vocabulary, or factors that would amplify or turn a gradient.
     """
-    rare, g1, g2 = gate.gates()
+    (rare, g1, g2), vocabulary = gate.gates(), shard.total
     if rare.shape != (vocabulary,) or g1.shape != (vocabulary,) or g2.shape != (vocabulary,):
         raise InputError(
             f"expected gates for the head's {vocabulary} ids, got shapes {tuple(rare.shape)}, {tuple(g1.shape)} and "
@@ -45,4 +51,4 @@ def checked_gates(gate: Gate, vocabulary: int, device: torch.device) -> Gates:
             )
         if not bool((factors[~rare] == 1).all()):
             raise InputError(f"expected {name} to be 1 for every id that is not rare, got others: gates act on rare rows only")
-    return rare.to(device), g1.to(device), g2.to(device)
+    return rare.to(device), shard.rows(g1).to(device), shard.rows(g2).to(device)

@@ -1,11 +1,14 @@
 """The public functions: what goes in is looked at here, and only here."""
 
+from collections.abc import Callable
+
 import torch
 
 from uncone.cross_entropy import chunked, fused, wrapped
 from uncone.cross_entropy.chunked import Problem
 from uncone.cross_entropy.gates import Gate, checked_gates
 from uncone.cross_entropy.options import CrossEntropyOptions
+from uncone.cross_entropy.shard import shard_of
 from uncone.errors import InputError
 
 Tensor = torch.Tensor
@@ -61,7 +64,8 @@ def gated_linear_cross_entropy(
     plain gradient. A tied table gets its lookup gradient ungated, as this acts on the head's path alone.
 
     Args:
-        gate: an object with `gates()`, such as `RareTokenGate`; None is `linear_cross_entropy`.
+        gate: an object with `gates()`, such as `RareTokenGate`; None is `linear_cross_entropy`. Where it has `record`, it is
+            told how much of the gradient it held back (backend "chunk").
 
     Raises:
         InputError: as `linear_cross_entropy`; a gate for another vocabulary, or one that amplifies.
@@ -70,13 +74,19 @@ def gated_linear_cross_entropy(
     _check(hidden, weight, labels, bias)
     flat = labels.reshape(-1)
     valid = flat != options.ignore_index
-    _check_range(flat, valid, weight.shape[0], options.ignore_index)
-    gates = None if gate is None else checked_gates(gate, weight.shape[0], weight.device)
     dtype = _computed_in(hidden, weight)
-    problem = Problem(options, flat, valid, gates, dtype)
+    shard = shard_of(weight, options.group)
+    _check_range(flat, valid, shard.total, options.ignore_index)
+    gates = None if gate is None else checked_gates(gate, shard, weight.device)
+    problem = Problem(options, flat, valid, gates, dtype, shard=shard, record=_recorder(gate, options))
     cross_entropy = _BACKENDS.get(options.backend, wrapped.cross_entropy)
     loss: Tensor = cross_entropy(hidden.reshape(-1, hidden.shape[-1]), weight, bias, problem)
     return loss.view(labels.shape) if options.reduction == "none" else loss
+
+
+def _recorder(gate: Gate | None, options: CrossEntropyOptions) -> Callable[[Tensor, Tensor], None] | None:
+    """Where the share of the gradient that `gate` holds back is wanted, if it is, and if the backend knows it."""
+    return getattr(gate, "record", None) if options.backend == "chunk" else None
 
 
 def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) -> None:

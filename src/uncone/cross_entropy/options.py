@@ -2,10 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from uncone.errors import InputError
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 REDUCTIONS = ("mean", "sum", "none")
 BACKENDS = ("chunk", "triton", "wrap:liger", "wrap:cce", "wrap:torch")
@@ -35,12 +39,16 @@ class CrossEntropyOptions:
     """Targets whose logits are held at once; by default what fits a bounded buffer."""
     backend: str = "chunk"
     """What computes it: "chunk", "triton", or another package's kernel, "wrap:liger", "wrap:cce" or "wrap:torch"."""
+    group: "ProcessGroup | None" = None
+    """The ranks that a head is cut over by rows, if it is: see the documentation's "A vocabulary over several ranks"."""
 
     def __post_init__(self) -> None:
         if self.reduction not in REDUCTIONS:
             raise InputError(f"expected a reduction among {', '.join(REDUCTIONS)}, got {self.reduction!r}: use one of them")
         if self.backend not in BACKENDS:
             raise InputError(f"expected a backend among {', '.join(BACKENDS)}, got {self.backend!r}: use one of them")
+        if self.group is not None and self.backend != "chunk":
+            raise InputError(f"expected the backend 'chunk' with a group, got {self.backend!r}: the others need the whole head")
         if not 0 <= self.label_smoothing < 1:
             raise InputError(f"expected label_smoothing in [0, 1), got {self.label_smoothing}: 0 is none, 0.1 is customary")
         if not 0 <= self.z_loss < math.inf:
