@@ -166,7 +166,7 @@ def _liger(device: torch.device, bias: Tensor | None) -> Kernel:
 
 def _cce(device: torch.device, bias: Tensor | None) -> Kernel:
     stock = _package("cut_cross_entropy", "cce").linear_cross_entropy
-    exact = _without_filter(stock, device)
+    exact = without_filter(stock, device)
     if bias is not None and "bias" not in inspect.signature(stock).parameters:
         raise InputError(
             "expected no bias with the backend 'wrap:cce' and this version of cut-cross-entropy, got one: take its newer "
@@ -181,7 +181,7 @@ def _cce(device: torch.device, bias: Tensor | None) -> Kernel:
     return kernel
 
 
-def _without_filter(stock: Callable[..., Tensor], device: torch.device) -> dict[str, Any]:
+def without_filter(stock: Callable[..., Tensor], device: torch.device) -> dict[str, Any]:
     """The arguments with which no gradient is left out: the package's defaults skip small ones (`filter_eps`)."""
     known = inspect.signature(stock).parameters
     if device.type == "cpu":
