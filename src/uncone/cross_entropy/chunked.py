@@ -5,8 +5,7 @@ from typing import Any
 import torch
 
 from uncone.cross_entropy.finite import refuse_nan
-from uncone.cross_entropy.problem import Problem
-from uncone.cross_entropy.sweep import Sweep
+from uncone.cross_entropy.sweep import Problem, Sweep
 
 __all__ = ["Problem", "Sweep", "cross_entropy", "refuse_nan", "share"]
 Tensor = torch.Tensor
@@ -16,6 +15,8 @@ Tensor = torch.Tensor
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
     """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none"."""
+    if not torch.is_grad_enabled():  # inside of apply it is off either way
+        hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
     loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, problem)  # type: ignore[no-untyped-call]
     return loss
 

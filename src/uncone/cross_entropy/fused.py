@@ -29,7 +29,7 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: 
             "expected float32, bfloat16 or float16 with the backend 'triton', got torch.float64: it computes in float32; "
             "use backend='chunk'"
         )
-    loss: Tensor = chunked.cross_entropy(hidden, weight, bias, replace(problem, sweep=FusedSweep))
+    loss: Tensor = chunked.cross_entropy(hidden, weight, bias, replace(problem, sweep=FusedSweep, record=None))
     return loss
 
 
@@ -66,7 +66,7 @@ class FusedSweep(Sweep):
         if found.bias is not None:
             found.bias += d.sum(dim=0, dtype=found.bias.dtype)
         if found.hidden is not None:
-            found.hidden[rows] = torch.mm(d, self._weight)
+            found.hidden[rows] = torch.mm(d, self._weight).to(self._exact)
         if found.weight is not None:
             if gate is not None:
                 kernels.gate(d, y, gate)

@@ -2,14 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from uncone.errors import InputError
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 REDUCTIONS = ("mean", "sum", "none")
 BACKENDS = ("chunk", "triton", "wrap:liger", "wrap:cce", "wrap:torch")
@@ -39,7 +36,7 @@ class CrossEntropyOptions:
     """Targets whose logits are held at once; by default what fits a bounded buffer."""
     backend: str = "chunk"
     """What computes it: "chunk", "triton", or another package's kernel, "wrap:liger", "wrap:cce" or "wrap:torch"."""
-    group: "ProcessGroup | None" = None
+    group: ProcessGroup | None = None
     """The ranks that a head is cut over by rows, if it is: see the documentation's "A vocabulary over several ranks"."""
 
     def __post_init__(self) -> None:

@@ -1,14 +1,11 @@
 """The rows of a head that this rank holds, and what the ranks tell each other where the vocabulary is cut over them."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from torch.distributed import ProcessGroup
 
 from uncone.errors import InputError
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 Tensor = torch.Tensor
 
@@ -17,7 +14,7 @@ Tensor = torch.Tensor
 class Shard:
     """Rows `start` to `stop` of a head of `total` rows. Without a group they are all of them, and nobody is to be told."""
 
-    group: "ProcessGroup | None"
+    group: ProcessGroup | None
     start: int
     stop: int
     total: int
@@ -58,7 +55,7 @@ def whole(vocabulary: int) -> Shard:
     return Shard(None, 0, vocabulary, vocabulary, vocabulary)
 
 
-def shard_of(weight: Tensor, group: "ProcessGroup | None") -> Shard:
+def shard_of(weight: Tensor, group: ProcessGroup | None) -> Shard:
     """Where the rows of this rank's `weight` stand: the ranks' slices follow each other in the order of their ranks.
 
     Raises:
@@ -68,7 +65,7 @@ def shard_of(weight: Tensor, group: "ProcessGroup | None") -> Shard:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _exchange(weight: Tensor, group: "ProcessGroup") -> Shard:
+def _exchange(weight: Tensor, group: ProcessGroup) -> Shard:
     rank = torch.distributed.get_rank(group)
     if rank < 0:
         raise InputError(

@@ -9,16 +9,17 @@ with D0 the rows of targets that are not rare and D1 the others: so those come f
 the few rare targets are gated number by number.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 
 from uncone.cross_entropy.finite import refuse_nan
 from uncone.cross_entropy.gated_share import GatedShare
-from uncone.cross_entropy.problem import Problem
+from uncone.cross_entropy.gates import Gates
+from uncone.cross_entropy.options import CrossEntropyOptions
 from uncone.cross_entropy.products import add_product
-from uncone.cross_entropy.shard import whole
+from uncone.cross_entropy.shard import Shard, whole
 from uncone.memory import uninitialised, zeros
 
 Tensor = torch.Tensor
@@ -26,6 +27,34 @@ _BUFFER_BYTES = {"cpu": 64 * 2**20, "other": 128 * 2**20}
 _STEP = 64
 _FEWEST = 128
 """Targets in a chunk, however large the vocabulary: a product of fewer is slow."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be computed, beside the tensors that have gradients."""
+
+    options: CrossEntropyOptions
+    labels: Tensor
+    """(N,)"""
+    valid: Tensor
+    """(N,): which targets count."""
+    gates: Gates | None
+    """The rare ids of the whole vocabulary, and the factors of the head's rows at hand."""
+    dtype: torch.dtype
+    """Of the products."""
+    sweep: "type[Sweep] | None" = None
+    """Another way through the targets than `Sweep`."""
+    shard: Shard | None = None
+    """Which rows of the head are at hand, if not all."""
+    record: Callable[[Tensor, Tensor], None] | None = None
+    """Takes the sums of the gradient that was held back and of all, as `Gate` says."""
+
+    def groups(self) -> tuple[Tensor, Tensor]:
+        """Row numbers of the targets that are not rare, and of those that are; every target is common without a gate."""
+        if self.gates is None:
+            return self.valid.nonzero().flatten(), self.valid.new_empty(0, dtype=torch.int64)
+        rare = self.gates[0][torch.where(self.valid, self.labels, 0)] & self.valid
+        return (self.valid & ~rare).nonzero().flatten(), rare.nonzero().flatten()
 
 
 @dataclass
@@ -70,7 +99,7 @@ class Sweep:
         device = hidden.device
         self._found = Found(
             zeros((n,), self._exact, device),
-            zeros((n, d), problem.dtype, device) if needs[0] else None,
+            zeros((n, d), self._exact, device) if needs[0] else None,
             uninitialised(tuple(weight.shape), self._exact, device) if needs[1] else None,
             zeros((weight.shape[0],), self._exact, device) if needs[2] else None,
         )
@@ -106,8 +135,7 @@ class Sweep:
         if found.hidden is not None:
             if self._options.logit_scale != 1:
                 found.hidden.mul_(self._options.logit_scale)
-            if self._shard.group is not None:
-                found.hidden = self._shard.sum(found.hidden.to(self._exact))
+            self._shard.sum(found.hidden)
         if self._gated is not None and self._problem.record is not None:
             self._problem.record(*self._gated.sums())
 
@@ -205,7 +233,7 @@ class Sweep:
         if found.bias is not None:
             found.bias += d.sum(0)
         if found.hidden is not None:  # by way of its transpose, which is the faster product of contiguous columns
-            found.hidden[rows] = torch.mm(self._weight.T, self._narrow(d).T).T
+            found.hidden[rows] = torch.mm(self._weight.T, self._narrow(d).T).T.to(self._exact)
         if found.weight is None:
             return
         if gate is not None:
