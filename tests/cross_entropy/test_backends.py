@@ -71,7 +71,7 @@ def test_cut_cross_entropy(options: dict[str, Any], gate: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own, of what it compiles
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute of a Tensor")  # the compiler's own
 def test_cut_cross_entropy_compiled() -> None:
     pytest.importorskip("cut_cross_entropy", reason="the extra [cce] is not installed")
     compare(replace(CCE, softcap=1.5), gate_of("some rare"), a_problem(torch.float32), with_bias=False)
@@ -135,6 +135,16 @@ def test_ignored_targets_only() -> None:
 
 
 class TestRefused:
+    def test_a_second_backward_pass(self) -> None:
+        hidden, weight, _, labels = problem()
+        h = hidden.requires_grad_()
+        loss = linear_cross_entropy(h, weight, labels, options=TORCH)
+        loss.backward(retain_graph=True)
+        with pytest.raises(RuntimeError, match=r"given out already.*instead of retain_graph=True"):
+            loss.backward()
+        with pytest.raises(RuntimeError, match="create_graph=True would take them for constants"):
+            torch.autograd.grad(linear_cross_entropy(h, weight, labels, options=TORCH), h, create_graph=True)
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [

@@ -41,7 +41,8 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: 
     with torch.autocast(hidden.device.type, enabled=False):
         loss = _loss(kernel, hidden, weight, bias, problem)
     refuse_nan(loss.detach(), hidden.detach())
-    return loss
+    once: Tensor = _Once.apply(loss, options.reduction != "none")  # type: ignore[no-untyped-call]
+    return once
 
 
 def _loss(kernel: Kernel, hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
@@ -101,6 +102,30 @@ def _of_target(nll: Tensor, z: Tensor, vocabulary: int, options: CrossEntropyOpt
     log_sum = nll + z
     d = torch.expm1(-nll) + 2 * options.z_loss * log_sum * torch.exp(-nll) + options.label_smoothing * (1 - 1 / vocabulary)
     return d * slope
+
+
+class _Once(torch.autograd.Function):
+    """The loss, refusing what kernels answer in different ways: some scale the gradients that they keep in place."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, kept: bool) -> Tensor:
+        ctx.kept, ctx.given = kept, False
+        return loss.view_as(loss)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "the gradients of this loss are numbers without a graph of their own: create_graph=True would take them for "
+                "constants; use torch.nn.functional.cross_entropy on the logits where second derivatives are wanted"
+            )
+        if ctx.kept and ctx.given:
+            raise RuntimeError(
+                "the gradients of this loss were given out already: they are computed with the loss and kept once; "
+                "compute the loss again instead of retain_graph=True"
+            )
+        ctx.given = True
+        return grad, None
 
 
 class _ScaleRows(torch.autograd.Function):
