@@ -115,17 +115,17 @@ FLOAT32_ONLY = ("MixtralForCausalLM",)
 """Its grouped products take no float64."""
 
 
-def build(name: str, *, dtype: torch.dtype = torch.float64, seed: int = 0, **config: Any) -> Any:
-    """A model in training mode without dropout, its weights large enough for logits that differ."""
+def build(name: str, *, dtype: torch.dtype = torch.float64, scale: float = 3.0, **config: Any) -> Any:
+    """A model in training mode without dropout, its matrices scaled up so that logits differ."""
     import transformers
 
     kind, options = ARCHITECTURES[name]
     dtype = torch.float32 if name in FLOAT32_ONLY else dtype
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         model = getattr(transformers, name)(getattr(transformers, kind)(**options | config)).to(dtype)
         for parameter in model.parameters():
-            parameter.data.mul_(3 if parameter.ndim > 1 else 1)
+            parameter.data.mul_(scale if parameter.ndim > 1 else 1)
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias.normal_()
     without_dropout(model)

@@ -183,7 +183,7 @@ def test_under_autocast() -> None:
 
 @pytest.mark.slow
 def test_under_a_compiler() -> None:
-    model = gpt2(dtype=torch.float32)
+    model = gpt2(dtype=torch.float32, n_layer=1)
     loss, known = loss_and_gradients(model, batch())
     gate = RareTokenGate(V)
     compiled = torch.compile(model)

@@ -11,7 +11,7 @@ import torch
 from uncone.cross_entropy import CrossEntropyOptions, Gate
 from uncone.errors import InputError, UnsupportedModel
 from uncone.prevent.forwards import Forward, HeadForward, ModelForward, Penalty, Step, tell
-from uncone.prevent.heads import base_model, output_head, refuse_patched
+from uncone.prevent.heads import base_model, output_head, refuse_patched, refuse_sharded
 from uncone.prevent.probe import HeadMap, probe
 
 Tensor = torch.Tensor
@@ -44,6 +44,7 @@ def attach(
     inner = base_model(model)
     refuse_patched(inner, options.backend)
     head = output_head(inner)
+    refuse_sharded(head, options.reduction)
     if "labels" not in inspect.signature(inner.forward).parameters:
         raise UnsupportedModel(
             f"expected a model whose forward takes labels, got {type(inner).__name__}: it has no training loss"

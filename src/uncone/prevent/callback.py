@@ -24,6 +24,7 @@ def trainer_callback(attached: Attached) -> Any:
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             attached.check()
             _refuse(args)
+            _set_epoch(attached.gate, args, kwargs.get("train_dataloader"))
             if state.global_step > 0:
                 _resume(attached.gate, args, state.global_step)
 
@@ -55,6 +56,12 @@ def _refuse(args: Any) -> None:
         raise UnsupportedModel(
             f"expected one device a process, got {args.n_gpu}: DataParallel copies the model; start one process a device (torchrun)"
         )
+
+
+def _set_epoch(gate: Any, args: Any, loader: Any) -> None:
+    """Say how long an epoch is, where the data has a length; else `end_epoch` says so after the first."""
+    if hasattr(loader, "__len__") and hasattr(loader.dataset, "__len__"):
+        tell(gate, "set_epoch", -(-len(loader) // args.gradient_accumulation_steps))
 
 
 def _resume(gate: Any, args: Any, step: int) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from uncone.cross_entropy import CrossEntropyOptions, Gate, gated_linear_cross_entropy
 from uncone.errors import InputError, UnsupportedModel
+from uncone.prevent.heads import refuse_sharded
 from uncone.prevent.probe import HeadMap, decoder_input_ids
 
 Tensor = torch.Tensor
@@ -82,6 +83,7 @@ class HeadForward(Forward):
 
     def _lose(self, hidden: Tensor, labels: Tensor) -> None:
         step, weight = self._step, self._head.weight
+        refuse_sharded(self._head, step.options.reduction)
         if hidden.shape[:-1].numel() != labels.numel():
             raise InputError(
                 f"expected a hidden state for each of {labels.numel()} labels, got {hidden.shape[:-1].numel()} at the head: leave "

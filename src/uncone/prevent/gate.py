@@ -57,8 +57,8 @@ class RareTokenGate:
 
     Args:
         vocab_size: rows of the head, V.
-        window: optimiser steps that counts are taken over, or "epoch": all steps until `end_epoch` (or `attach`, which knows
-            the length) says how many there are in one.
+        window: optimiser steps that counts are taken over, or "epoch": all steps until `set_epoch` or `end_epoch` says how
+            many there are in one (a Trainer's callback does).
         rare_share: the share of ids that are rare, 0.19 by default, the paper's evaluation group: those with the fewest
             targets, among equals the higher ids (most vocabularies are sorted by frequency).
         rare_frequency: instead, ids with a smaller share of the targets are rare.
@@ -106,7 +106,7 @@ class RareTokenGate:
         self.vocab_size = _positive("vocab_size", vocab_size)
         self._settings = {"vocab_size": vocab_size, "memory": memory, "start_step": start_step, **asdict(self._rule)}
         self._counts = _memory(memory, vocab_size, window, counts, official=mode == "official")
-        self._static = counts is not None
+        self._static, self._by_epoch = counts is not None, window == "epoch"
         self._can_be_rare = _eligible(vocab_size, n_tokens)
         self._n_tokens = vocab_size if n_tokens is None else n_tokens
         self._start, self._ignored, self._group, self._on_change = start_step, ignore_index, group, on_batch_change
@@ -180,10 +180,15 @@ class RareTokenGate:
         both = torch.stack([gated.detach(), total.detach()]).double()
         self._shares = self._shares.to(both.device) + both
 
+    def set_epoch(self, steps: int) -> None:
+        """With `window="epoch"`: an epoch has so many optimiser steps. A Trainer's callback calls it."""
+        if self._by_epoch and isinstance(self._counts, ExactWindow):
+            self._counts.limit(_positive("steps", steps))
+
     def end_epoch(self) -> None:
         """With `window="epoch"`: the steps so far are one epoch; from now on that many are remembered."""
-        if isinstance(self._counts, ExactWindow) and self._step:
-            self._counts.limit(int(self._counts.steps))
+        if self._step and not self._static:
+            self.set_epoch(int(self._counts.steps))
 
     @property
     def status(self) -> GateStatus:

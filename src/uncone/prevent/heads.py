@@ -71,6 +71,15 @@ def refuse_patched(model: Any, backend: str) -> None:
         )
 
 
+def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
+    """Raises UnsupportedModel where the backward pass would find the head's storage freed."""
+    if reduction == "none" and any(kind.__name__ == "FSDPModule" for kind in type(head).__mro__):
+        raise UnsupportedModel(
+            "expected reduction 'mean' with a head that is sharded by itself, got 'none': its gradients are computed in the backward "
+            "pass, when the head's rows are given back; leave the head in the root's group (fully_shard the model only)"
+        )
+
+
 def _active_copy(wrapper: Any) -> Any:
     """The copy of the head that PEFT trains."""
     active = list(wrapper.active_adapters)

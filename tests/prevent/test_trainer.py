@@ -1,0 +1,119 @@
+"""Real runs of a Trainer through the gated loss: they learn, save, load, and go on after a kill as if nothing had been."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import uncone
+from uncone import InputError, RareTokenGate
+
+from .models import V, build
+
+Tensor = torch.Tensor
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+MODELS = ("GPT2LMHeadModel", "BertForMaskedLM", "MarianMTModel")
+STEPS, SAVED, KILLED = 12, 4, 10
+
+
+def examples(name: str, n: int = 64) -> list[dict[str, Tensor]]:
+    """Something to learn: runs of counting ids; masked, or to be copied, where the model is no causal one."""
+    random = torch.Generator().manual_seed(0)
+    found = []
+    for start in torch.randint(5, 15, (n,), generator=random).tolist():
+        ids = torch.arange(start, start + 12)
+        labels = ids.clone()
+        if name == "BertForMaskedLM":
+            hidden = torch.rand(12, generator=random) < 0.3
+            labels[~hidden] = -100
+            ids = torch.where(hidden, 4, ids)
+        found.append({"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels})
+    return found
+
+
+def trainer(
+    name: str, folder: Path, *, model: Any = None, gate: Any = "one", steps: int = STEPS, more: Any = (), **settings: Any
+) -> Any:
+    """A Trainer on one of the small models, gated unless `gate` is None; its callback stops with the model attached."""
+    import transformers
+
+    model = model or build(name, dtype=torch.float32, scale=1.0)
+    arguments = transformers.TrainingArguments(
+        str(folder), max_steps=steps, per_device_train_batch_size=4, gradient_accumulation_steps=2, learning_rate=settings.pop("learning_rate", 3e-3),
+        save_steps=SAVED, logging_steps=1, report_to=[], use_cpu=True, seed=1, disable_tqdm=True, **settings,
+    )  # fmt: skip
+    gate = RareTokenGate(V, window="epoch") if gate == "one" else gate
+    attached = uncone.attach(model, gate=gate)
+    return transformers.Trainer(model, arguments, train_dataset=examples(name), callbacks=[attached.callback, *more])
+
+
+def losses(run: Any) -> list[float]:
+    return [entry["loss"] for entry in run.state.log_history if "loss" in entry]
+
+
+def test_without_a_gate_a_trainer_runs_as_with_the_models_own_loss(tmp_path: Path) -> None:
+    import transformers
+
+    attached = trainer("GPT2LMHeadModel", tmp_path / "a", gate=None)
+    attached.train()
+    stock = transformers.Trainer(
+        build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0), attached.args, train_dataset=examples("GPT2LMHeadModel")
+    )
+    stock.train()
+    assert losses(attached) == pytest.approx(losses(stock), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_learns_saves_and_loads(name: str, tmp_path: Path) -> None:
+    run = trainer(name, tmp_path, steps=40, eval_strategy="no")
+    run.train()
+    found = losses(run)
+    assert sum(found[-5:]) < 0.8 * sum(found[:5])
+    gate = RareTokenGate(V, window="epoch")
+    gate.load(tmp_path / "checkpoint-40" / "uncone_gate.safetensors")
+    assert gate.status.step == 40
+    evaluated = run.evaluate(examples(name))["eval_loss"]
+    run.save_model(str(tmp_path / "saved"))
+    again = type(run.model).from_pretrained(tmp_path / "saved")
+    fresh = trainer(name, tmp_path / "fresh", model=again.train(), gate=None)
+    assert fresh.evaluate(examples(name))["eval_loss"] == pytest.approx(evaluated, rel=1e-4)
+
+
+def main(name: str, folder: str) -> None:
+    """A run that is killed in a step after a checkpoint."""
+    import transformers
+
+    class Kill(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == KILLED:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    torch.set_num_threads(1)  # as in the run that it is compared with
+    trainer(name, Path(folder), more=[Kill()]).train()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_killed_run_goes_on_to_the_same_loss(name: str, tmp_path: Path) -> None:
+    whole = trainer(name, tmp_path / "whole")
+    whole.train()
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\nfrom tests.prevent.test_trainer import main\n"
+    killed = subprocess.run([sys.executable, "-c", f"{code}main({name!r}, {str(tmp_path / 'killed')!r})"], capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
+    resumed = trainer(name, tmp_path / "killed")
+    resumed.train(resume_from_checkpoint=True)
+    assert losses(resumed)[-4:] == losses(whole)[-4:]
+    for a, b in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_checkpoint_without_the_gates_state_is_refused(tmp_path: Path) -> None:
+    trainer("GPT2LMHeadModel", tmp_path, gate=None, steps=SAVED).train()
+    with pytest.raises(
+        InputError, match=r"expected the gate of step 4 in uncone_gate.safetensors beside the checkpoint, got none"
+    ):
+        trainer("GPT2LMHeadModel", tmp_path).train(resume_from_checkpoint=True)
