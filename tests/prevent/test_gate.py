@@ -218,11 +218,21 @@ def test_a_state_of_other_settings_is_refused(tmp_path: Path) -> None:
     gate = RareTokenGate(V)
     with pytest.raises(InputError, match=r"mode .relative.*got mode .hard"):
         RareTokenGate(V, mode="hard").load_state_dict(gate.state_dict())
+    with pytest.raises(InputError, match=r"window 1000.*got window 500"):
+        RareTokenGate(V, window=500).load_state_dict(gate.state_dict())
     (tmp_path / "x").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"expected the state of a gate, got .*x which cannot be read"):
         gate.load(tmp_path / "x")
     with pytest.raises(InputError, match="expected the corpus counts that the state was saved with"):
         RareTokenGate(V, counts=[1] * V).load_state_dict(RareTokenGate(V, counts=[2] * V).state_dict())
+
+
+def test_protected_ids_are_part_of_the_state() -> None:
+    gate, again = RareTokenGate(V, counts=range(V), protected_ids=[0]), RareTokenGate(V, counts=range(V))
+    again.load_state_dict(gate.state_dict())
+    again.step()
+    assert same(again.gates(), gate.gates())
+    assert not again.gates()[0][0]
 
 
 def test_a_changed_batch_is_refused_or_rescaled() -> None:

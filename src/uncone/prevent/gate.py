@@ -104,7 +104,10 @@ class RareTokenGate:
         if on_batch_change not in ("refuse", "rescale"):
             raise InputError(f"expected on_batch_change 'refuse' or 'rescale', got {on_batch_change!r}: choose one")
         self.vocab_size = _positive("vocab_size", vocab_size)
-        self._settings = {"vocab_size": vocab_size, "memory": memory, "start_step": start_step, **asdict(self._rule)}
+        self._settings = {
+            "vocab_size": vocab_size, "window": window, "memory": memory if counts is None else "counts", "start_step": start_step,
+            "ignore_index": ignore_index, "n_tokens": n_tokens, **asdict(self._rule),
+        }  # fmt: skip
         self._counts = _memory(memory, vocab_size, window, counts, official=mode == "official")
         self._static, self._by_epoch = counts is not None, window == "epoch"
         self._can_be_rare = _eligible(vocab_size, n_tokens)
@@ -211,6 +214,7 @@ class RareTokenGate:
         return {
             "settings": dict(self._settings),
             "counts": self._counts.state(),
+            "can_be_rare": self._can_be_rare.clone(),
             "current": self._current.cpu().clone(),
             "shares": self._shares.cpu().clone(),
             "gates": {"rare": rare.clone(), "g1": g1.clone(), "g2": g2.clone()},
@@ -228,6 +232,7 @@ class RareTokenGate:
         """
         kept.check_settings(self._settings, state["settings"])
         self._counts.load(state["counts"])
+        self._can_be_rare = state["can_be_rare"].clone()
         self._current, self._shares = state["current"].clone(), state["shares"].clone()
         gates = state["gates"]
         self._gates = gates["rare"].clone(), gates["g1"].clone(), gates["g2"].clone()
