@@ -1,8 +1,15 @@
-"""Sums of products in more digits than their factors have."""
+"""Products: the fast order of one, and sums of them in more digits than their factors have."""
 
 import torch
 
 Tensor = torch.Tensor
+_FEW = 16
+"""Rows below which a product by way of the transposes takes ten times as long."""
+
+
+def product_by_columns(d: Tensor, weight: Tensor) -> Tensor:
+    """d weight for d (n, V) with contiguous columns, the faster way: a result of contiguous columns saves up to a tenth."""
+    return torch.mm(weight.T, d.T).T if len(d) >= _FEW else torch.mm(d, weight)
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor, *, begun: bool) -> None:

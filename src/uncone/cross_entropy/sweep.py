@@ -18,7 +18,7 @@ from uncone.cross_entropy.finite import refuse_nan
 from uncone.cross_entropy.gated_share import GatedShare
 from uncone.cross_entropy.gates import Gates
 from uncone.cross_entropy.options import CrossEntropyOptions
-from uncone.cross_entropy.products import add_product
+from uncone.cross_entropy.products import add_product, product_by_columns
 from uncone.cross_entropy.shard import Shard, whole
 from uncone.memory import uninitialised, zeros
 
@@ -232,8 +232,8 @@ class Sweep:
         found = self._found
         if found.bias is not None:
             found.bias += d.sum(0)
-        if found.hidden is not None:  # by way of its transpose, which is the faster product of contiguous columns
-            found.hidden[rows] = torch.mm(self._weight.T, self._narrow(d).T).T.to(self._exact)
+        if found.hidden is not None:
+            found.hidden[rows] = product_by_columns(self._narrow(d), self._weight).to(self._exact)
         if found.weight is None:
             return
         if gate is not None:
