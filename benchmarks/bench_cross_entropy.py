@@ -55,9 +55,10 @@ def published(h: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> torch.Tensor
     return total / N
 
 
-def _row(name: str, loss, **options) -> Row:
+def _row(name: str, loss, dtype=torch.float32, **options) -> Row:
     def prepare():
         h, w, y = inputs()
+        h, w = (t.detach().to(dtype).requires_grad_() for t in (h, w))
 
         def work() -> None:
             h.grad = w.grad = None
@@ -68,16 +69,30 @@ def _row(name: str, loss, **options) -> Row:
     return Row(name, prepare, **options)
 
 
-def floor():
+def floor(dtype: str = "float32"):
     """Sleeps for as long as 6 N V D takes at the product rate measured now."""
-    duration = 6 * N * V * D / product_rate()
+    duration = 6 * N * V * D / product_rate(dtype)
     return lambda: time.sleep(duration)
+
+
+def has_narrow_products() -> bool:
+    """Whether this processor multiplies bfloat16 numbers in one instruction, at more than float32's rate."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+class RecordingGate(Gate):
+    """The same, told how much of the gradient it held back."""
+
+    def record(self, gated: torch.Tensor, total: torch.Tensor) -> None:
+        """Keep it."""
+        self.told = gated, total
 
 
 ROWS = [
     Row("floor: 6 N V D at the measured rate", floor, memory=False),
     _row("uncone, plain", lambda h, w, y: gated_linear_cross_entropy(h, w, y)),
     _row("uncone, gated", lambda h, w, y: gated_linear_cross_entropy(h, w, y, gate=Gate())),
+    _row("uncone, gated, share told", lambda h, w, y: gated_linear_cross_entropy(h, w, y, gate=RecordingGate())),
     _row(
         "uncone, plain, chunks of 256",
         lambda h, w, y: gated_linear_cross_entropy(h, w, y, options=CrossEntropyOptions(chunk=256)),
@@ -86,12 +101,21 @@ ROWS = [
     _row("logits + cross_entropy", dense, repeats=3),
     _row("published gate: three products, dense gates", published, repeats=3),
 ]
+NARROW = [
+    Row("floor of bfloat16: 6 N V D at its rate", lambda: floor("bfloat16"), memory=False),
+    _row("uncone, plain, bfloat16", lambda h, w, y: gated_linear_cross_entropy(h, w, y), torch.bfloat16),
+    _row("torch linear_cross_entropy, chunked, bfloat16", torch_chunked, torch.bfloat16, repeats=3),
+    _row("logits + cross_entropy, bfloat16", dense, torch.bfloat16, repeats=3),
+]
 
 if __name__ == "__main__":
-    columns = [("floor", ROWS[0].name), ("plain", ROWS[1].name), ("logits", ROWS[5].name), ("published", ROWS[6].name)]
+    columns = [("floor", ROWS[0].name), ("plain", ROWS[1].name), ("logits", ROWS[6].name), ("published", ROWS[7].name)]
+    if has_narrow_products():
+        ROWS += NARROW
+        columns.append(("floor of bfloat16", NARROW[0].name))
     run(
         __file__,
-        f"Cross-entropy of a head, N {N}, V {V}, D {D}, float32, forward and backward",
+        f"Cross-entropy of a head, N {N}, V {V}, D {D}, float32 unless named, forward and backward",
         ROWS,
         repeats=5,
         base=ROWS[0].name,

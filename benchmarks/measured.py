@@ -132,11 +132,11 @@ def _circumstances() -> str:
     )
 
 
-def product_rate() -> float:
-    """Float32 multiply-adds times two per second, from the best of 16 products of 4096 x 4096: the rate that neighbours on the machine leave."""
+def product_rate(dtype: str = "float32") -> float:
+    """Multiply-adds times two per second, from the best of 16 products of 4096 x 4096: the rate that neighbours on the machine leave."""
     import torch
 
-    a, b = torch.randn(4096, 4096), torch.randn(4096, 4096)
+    a, b = (torch.randn(4096, 4096).to(getattr(torch, dtype)) for _ in range(2))
     best = min(_timed(lambda: a @ b) for _ in range(16))
     return 2 * 4096**3 / best
 
