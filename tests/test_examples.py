@@ -1,0 +1,101 @@
+"""The examples run, and say what they are there to say."""
+
+import importlib.util
+import lzma
+import math
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples" / "train_with_gate.py"
+DATA = (ROOT / "../shared/data/lm/wikitext-2").resolve()
+GROUPS = ("rare", "medium", "frequent")
+TINY = ["--steps", "4", "--batch", "2", "--vocab", "280", "--width", "16", "--layers", "1"]
+
+
+@pytest.fixture
+def main() -> Iterator[Callable[[list[str]], None]]:
+    """The example's, which sets torch's number of threads."""
+    spec = importlib.util.spec_from_file_location("train_with_gate", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["train_with_gate"] = module
+    spec.loader.exec_module(module)
+    threads = torch.get_num_threads()
+    yield module.main
+    torch.set_num_threads(threads)
+    del sys.modules["train_with_gate"]
+
+
+@pytest.fixture
+def made_up(tmp_path: Path) -> Path:
+    """Texts of made-up words, few of them common."""
+    dice = random.Random(0)
+    words = ["".join(dice.choices("abcdefghij", k=dice.randint(2, 6))) for _ in range(400)]
+    for name, lines in (("train", 400), ("valid", 40), ("test", 40)):
+        text = "\n".join(
+            " ".join(dice.choices(words, [1 / (i + 1) for i in range(len(words))], k=12)) + " ." for _ in range(lines)
+        )
+        (tmp_path / f"{name}.txt.xz").write_bytes(lzma.compress(text.encode()))
+    return tmp_path
+
+
+def table(printed: str) -> dict[str, list[float]]:
+    rows = re.findall(r"^(\S.+?)  +([-\d.,]+(?: +[-\d.,]+)+)$", printed, re.MULTILINE)
+    return {name: [float(cell.replace(",", "")) for cell in cells.split()] for name, cells in rows}
+
+
+def check(printed: str, runs: int) -> dict[str, list[float]]:
+    """The verdict repeats the table, and the perplexities of the groups make that of all."""
+    found = table(printed)
+    assert [len(cells) for cells in found.values()] == [runs] * 8
+    rare, everything = found["perplexity, rare"], found["perplexity, all"]
+    assert f"rare targets from {rare[0]:.1f} to {rare[1]:.1f}" in printed
+    assert f"all targets from {everything[0]:.1f} to {everything[1]:.1f}" in printed
+    targets = {name: int(n.replace(",", "")) for name, n in re.findall(r"(\w+) [\d,]+ ids, ([\d,]+) targets", printed)}
+    assert tuple(targets) == GROUPS
+    for i in range(runs):
+        nats = sum(n * math.log(found[f"perplexity, {name}"][i]) for name, n in targets.items()) / sum(targets.values())
+        assert math.exp(nats) == pytest.approx(everything[i], rel=2e-3)
+        assert 0 < found["isotropy I(W), centred"][i] <= 1
+        assert -1 <= found["mean cosine, raw"][i] <= 1
+        assert found["tokens a second of one core"][i] > 0
+    assert printed.count("The gate of the run") == runs - 1
+    assert len(re.findall(r"held back in the last step: \d+\.\d+% of the gradient", printed)) == runs - 1
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:.*rare ids are:UserWarning")
+def test_a_small_training_prints_all(
+    main: Callable[[list[str]], None], made_up: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--data", str(made_up), *TINY, "--modes", "relative", "hard"])
+    printed = capsys.readouterr().out
+    assert "step 4 of 4" in printed
+    plain, *gated = zip(*check(printed, 3).values(), strict=True)
+    assert all(other[:-1] != plain[:-1] for other in gated), "the gate acted"
+
+
+def test_a_missing_text_is_named(main: Callable[[list[str]], None], made_up: Path) -> None:
+    (made_up / "valid.txt.xz").unlink()
+    with pytest.raises(SystemExit, match=r"expected train.txt.xz, .* in .*, got no valid.txt.xz: give --data FOLDER"):
+        main(["--data", str(made_up)])
+
+
+@pytest.mark.slow
+def test_the_gate_on_wikitext() -> None:
+    if not DATA.exists():
+        pytest.skip("the text of WikiText-2 is not there")
+    done = subprocess.run([sys.executable, str(EXAMPLE)], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
+    found = check(done.stdout, 2)
+    assert all(p < 1000 for p in found["perplexity, all"])
+    plain, gated = found["mean cosine of rare rows, raw"]
+    assert gated < plain
