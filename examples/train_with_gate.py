@@ -195,7 +195,9 @@ def report(runs: list[Run], text: Text, args: argparse.Namespace) -> None:
     sizes = [int((text.group == i).sum()) for i in range(len(GROUPS))]
     targets = torch.bincount(text.group[text.windows(args.split)[:, 1:].flatten()], minlength=len(GROUPS))
     shares = [f"{name} {size:,} ids, {n:,} targets" for name, size, n in zip(GROUPS, sizes, targets.tolist(), strict=True)]
-    print(f"\nPerplexity is on the {args.split} text. Groups by count in the training text: {'; '.join(shares)}.")
+    print(
+        f"\nPerplexity is on the {args.split} text; a uniform guess has {text.vocab_size:,}. Groups by count in the training text: {'; '.join(shares)}."
+    )
     print(
         "I(W) is of the head's rows without their mean, in (0, 1], 1 is even; a common direction of raw rows changes no probability."
     )
@@ -228,7 +230,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data/lm/wikitext-2"), help="folder of the text")
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--batch", type=int, default=8, help=f"windows of {LENGTH} tokens a step")
     parser.add_argument("--vocab", type=int, default=8192, help="ids of the tokenizer")
     parser.add_argument("--width", type=int, default=64)
