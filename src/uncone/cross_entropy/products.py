@@ -7,9 +7,9 @@ _FEW = 16
 """Rows below which a product by way of the transposes takes ten times as long."""
 
 
-def product_by_columns(d: Tensor, weight: Tensor) -> Tensor:
-    """d weight for d (n, V) with contiguous columns, the faster way: a result of contiguous columns saves up to a tenth."""
-    return torch.mm(weight.T, d.T).T if len(d) >= _FEW else torch.mm(d, weight)
+def product(d: Tensor, weight: Tensor) -> Tensor:
+    """d weight for d (n, V); where its columns are contiguous, a result that has such too saves up to a tenth."""
+    return torch.mm(d, weight) if len(d) < _FEW or d.is_contiguous() else torch.mm(weight.T, d.T).T
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor, *, begun: bool) -> None:
