@@ -373,7 +373,7 @@ def test_a_second_hand_on_the_model_is_refused() -> None:
 )
 def test_arguments_that_contradict_the_model_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=r"expected a gate with gates.., got object"):
-        check_gate(object(), torch.nn.Linear(2, 2), None)
+        check_gate(object(), torch.nn.Linear(2, 2), None, -100)
     with pytest.raises(InputError, match=message):
         uncone.attach(gpt2(), **arguments)
 

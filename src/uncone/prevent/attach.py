@@ -1,7 +1,7 @@
 """Any Hugging Face model's training through the gated loss: attach to it, train as before, detach."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -15,7 +15,7 @@ from uncone.prevent.heads import base_model, output_head, refuse_patched, refuse
 from uncone.prevent.probe import HeadMap, probe
 
 Tensor = torch.Tensor
-_SPECIAL = ("pad", "bos", "eos", "unk", "decoder_start")
+_SPECIAL = ("pad", "bos", "eos", "unk", "cls", "sep", "mask", "decoder_start")
 
 
 def attach(
@@ -35,12 +35,15 @@ def attach(
     Returns:
         A handle, also as a context manager: `with attach(model, gate=gate) as attached: ...`
 
+    Load weights first: what was measured is not measured again.
+
     Raises:
         UnsupportedModel: what cannot be measured, or would train another objective, with the reason.
         InputError: a gate for another vocabulary, or options that contradict the model.
     """
     options = options or CrossEntropyOptions()
-    _check_options(options)
+    penalties = tuple(penalties)
+    _check_options(options, penalties)
     inner = base_model(model)
     refuse_patched(inner, options.backend)
     head = output_head(inner)
@@ -49,10 +52,10 @@ def attach(
         raise UnsupportedModel(
             f"expected a model whose forward takes labels, got {type(inner).__name__}: it has no training loss"
         )
-    check_gate(gate, head, inner)
+    check_gate(gate, head, inner, options.ignore_index)
     found = probe(inner, head)
     options = replace(options, softcap=found.cap, logit_scale=found.scale)
-    return Attached(inner, head, Step(options, gate, tuple(penalties), found))
+    return Attached(inner, head, Step(options, gate, penalties, found))
 
 
 class Attached:
@@ -68,6 +71,11 @@ class Attached:
     def gate(self) -> Gate | None:
         """The gate, as it was given."""
         return self._step.gate
+
+    @property
+    def options(self) -> CrossEntropyOptions:
+        """Those of the loss, with the measured scale and cap."""
+        return self._step.options
 
     @property
     def head_map(self) -> HeadMap:
@@ -108,14 +116,15 @@ class Attached:
     def check(self) -> None:
         """Raises UnsupportedModel if something else took the place of the attached forwards."""
         for module, forward in self._forwards():
-            if module.__dict__.get("forward") is not forward:
+            if not _is_or_wraps(module.__dict__.get("forward"), forward):
                 raise UnsupportedModel(
                     f"expected the attached forward of {type(module).__name__}, got another: something patched it since "
                     "(use_liger_kernel?); attach last"
                 )
 
     def detach(self) -> None:
-        """Give the model its own forward back. Twice is once."""
+        """Give the model its own forward back. Twice is once; a wrapper that holds on to the attached one finds it passing through."""
+        self._step.active = False
         for module, forward in self._forwards():
             if module.__dict__.get("forward") is forward:
                 forward.restore(module)
@@ -130,7 +139,15 @@ class Attached:
         self.detach()
 
 
-def _check_options(options: CrossEntropyOptions) -> None:
+def _is_or_wraps(forward: Any, ours: Forward) -> bool:
+    """Mixed precision of accelerate wraps a model's forward."""
+    found: Any = forward if forward is None else inspect.unwrap(forward)
+    return found is ours
+
+
+def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...]) -> None:
+    if penalties and options.reduction == "none":
+        raise InputError("expected a reduction to one loss with penalties, got 'none': a penalty belongs to no single target")
     if options.softcap is not None or options.logit_scale != 1:
         raise InputError(
             f"expected options without softcap and logit_scale, got {options.softcap} and {options.logit_scale}: both are measured "
@@ -140,7 +157,7 @@ def _check_options(options: CrossEntropyOptions) -> None:
         raise InputError("expected options without num_items, got one: pass num_items_in_batch to the model, as Trainer does")
 
 
-def check_gate(gate: Any, head: torch.nn.Linear, model: Any) -> None:
+def check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int) -> None:
     """Raises InputError or UnsupportedModel where the gate does not fit the head; the model's special ids are protected."""
     if gate is None:
         return
@@ -153,6 +170,16 @@ def check_gate(gate: Any, head: torch.nn.Linear, model: Any) -> None:
         raise InputError(
             f"expected a gate for the head's {head.weight.shape[0]} rows, got one for {size}: RareTokenGate({head.weight.shape[0]})"
         )
+    counted = getattr(gate, "ignore_index", ignore_index)
+    if counted != ignore_index:
+        raise InputError(
+            f"expected one ignore_index, got {counted} of the gate and {ignore_index} of the options: make both the same"
+        )
     if hasattr(gate, "protect"):
-        ids = (getattr(model.config, f"{name}_token_id", None) for name in _SPECIAL)
-        gate.protect(i for i in ids if isinstance(i, int) and 0 <= i < size)
+        gate.protect(i for i in _special_ids(model.config) if 0 <= i < size)
+
+
+def _special_ids(config: Any) -> Iterator[int]:
+    for name in _SPECIAL:
+        ids = getattr(config, f"{name}_token_id", None)
+        yield from (i for i in (ids if isinstance(ids, list | tuple) else [ids]) if isinstance(i, int))

@@ -23,10 +23,11 @@ def trainer_callback(attached: Attached) -> Any:
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             attached.check()
-            _refuse(args)
+            _refuse(args, attached)
             _set_epoch(attached.gate, args, kwargs.get("train_dataloader"))
             if state.global_step > 0:
                 _resume(attached.gate, args, state.global_step)
+            tell(attached.gate, "set_batch", args.world_size * args.train_batch_size * args.gradient_accumulation_steps)
 
         def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             attached.step()
@@ -41,7 +42,11 @@ def trainer_callback(attached: Attached) -> Any:
     return GateCallback()
 
 
-def _refuse(args: Any) -> None:
+def _refuse(args: Any, attached: Attached) -> None:
+    if attached.options.reduction != "mean":
+        raise UnsupportedModel(
+            f"expected reduction 'mean' under a Trainer, got {attached.options.reduction!r}: it divides by the targets of a step"
+        )
     if args.label_smoothing_factor:
         raise UnsupportedModel(
             f"expected label_smoothing_factor 0, got {args.label_smoothing_factor}: Trainer would compute the loss from logits; give "
@@ -60,22 +65,27 @@ def _refuse(args: Any) -> None:
 
 def _set_epoch(gate: Any, args: Any, loader: Any) -> None:
     """Say how long an epoch is, where the data has a length; else `end_epoch` says so after the first."""
-    if hasattr(loader, "__len__") and hasattr(loader.dataset, "__len__"):
-        tell(gate, "set_epoch", -(-len(loader) // args.gradient_accumulation_steps))
+    try:
+        length = len(loader)
+    except TypeError:  # none given, or a stream
+        return
+    tell(gate, "set_epoch", -(-length // args.gradient_accumulation_steps))
 
 
 def _resume(gate: Any, args: Any, step: int) -> None:
-    if not hasattr(gate, "load"):
+    if not hasattr(gate, "load") or gate.status.step == step:  # loaded already
         return
     given = args.resume_from_checkpoint
     folders = [Path(given)] if isinstance(given, str) and given not in ("True", "true") else []
     for folder in (*folders, _checkpoint(args, step)):
         if (folder / STATE).exists():
             gate.load(folder / STATE)
-            return
+            break
     if gate.status.step != step:
         raise InputError(
-            f"expected the gate of step {step} in {STATE} beside the checkpoint, got none: call gate.load(path) first, or start anew"
+            f"expected the gate's state of step {step} in {_checkpoint(args, step).name}/{STATE} of the output folder, got "
+            f"{'none' if gate.status.step == 0 else f'that of step {gate.status.step}'}: if the checkpoint lies elsewhere, call "
+            f"gate.load(checkpoint / {STATE!r}) before train()"
         )
 
 

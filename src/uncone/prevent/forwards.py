@@ -46,6 +46,8 @@ class Step:
     penalty: Tensor | None = None
     losses: int = field(default=0)
     """Losses since the last optimiser step."""
+    active: bool = True
+    """False once detached: something else may still call these forwards."""
 
 
 class Forward:
@@ -74,7 +76,7 @@ class HeadForward(Forward):
         self._head = head
 
     def __call__(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if self._step.labels is None:
+        if self._step.labels is None or not self._step.active:
             logits: Tensor = self._original(hidden, *args, **kwargs)
             return logits
         labels, self._step.labels = self._step.labels, None
@@ -106,7 +108,8 @@ class HeadForward(Forward):
         if self._step.items is None:
             return 1.0
         here = (labels != self._step.options.ignore_index).sum()
-        return here / torch.as_tensor(self._step.items, device=here.device)
+        items = torch.as_tensor(self._step.items, device=here.device)
+        return torch.where(items > 0, here / items, 0.0)
 
     def _bias(self) -> Tensor | None:
         """Of scale (h W' + own) + measured, the part after scale h W'."""
@@ -126,22 +129,45 @@ class ModelForward(Forward):
     def __init__(self, model: torch.nn.Module, step: Step) -> None:
         super().__init__(model, step)
         self._model = model
+        self._loss_function = getattr(model, "_loss_function", None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not (self._model.training and torch.is_grad_enabled()):
+        if not (self._step.active and self._model.training and torch.is_grad_enabled()):
             return self._original(*args, **kwargs)
         inputs = self._bound(args, kwargs)
         labels = inputs.pop("labels", None)
         if labels is None:
             return self._original(**inputs)
+        self._refuse_changes(inputs)
         aligned = self._aligned(labels, inputs)
-        tell(self._step.gate, "observe", aligned)
-        return self._with_loss(self._run(aligned, labels, inputs))
+        gate = self._step.gate
+        at_once = getattr(gate, "counts_first", False)
+        if at_once:
+            tell(gate, "observe", aligned)
+        outputs = self._with_loss(self._run(aligned, labels, inputs))
+        if not at_once:  # a forward that failed, and is tried again, is counted once
+            tell(gate, "observe", aligned)
+        return outputs
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """All arguments by their names."""
-        names = list(self.__signature__.parameters)
-        return dict(zip(names, args, strict=False)) | kwargs
+        inputs = dict(self.__signature__.bind(*args, **kwargs).arguments)
+        for name, parameter in self.__signature__.parameters.items():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                inputs |= inputs.pop(name, {})
+        return inputs
+
+    def _refuse_changes(self, inputs: dict[str, Any]) -> None:
+        """Raise where the loss is to be another than the one that was measured."""
+        if "ignore_index" in inputs:
+            raise InputError(
+                f"expected no ignore_index in a call of the model, got {inputs['ignore_index']}: give attach "
+                "options=CrossEntropyOptions(ignore_index=...)"
+            )
+        if getattr(self._model, "_loss_function", None) is not self._loss_function:
+            raise UnsupportedModel(
+                "expected the loss function that was there when the model was attached to, got another: set it first, then attach"
+            )
 
     def _aligned(self, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
         shifted = inputs.pop("shift_labels", None)
@@ -162,6 +188,10 @@ class ModelForward(Forward):
                     "expected the model to use the head that was attached to, got no call of it: was it replaced since (a copy in "
                     "modules_to_save, resized embeddings)? Attach after that"
                 )
+            _refuse_more_losses(outputs)
+        except BaseException:
+            step.loss = None  # its gradients are as large as the head
+            raise
         finally:
             step.labels = None
         return outputs
@@ -174,6 +204,18 @@ class ModelForward(Forward):
             return (loss, NoLogits(), *outputs[1:])
         found = dict(outputs.items()) | {"loss": loss, "logits": NoLogits()}
         return type(outputs)(**found)
+
+
+def _refuse_more_losses(outputs: Any) -> None:
+    """Raise where the model computed another loss, which its own sum would hold and this one does not."""
+    more = (
+        [] if isinstance(outputs, tuple) else [k for k, v in outputs.items() if "loss" in k and k != "loss" and v is not None]
+    )
+    if more:
+        raise UnsupportedModel(
+            f"expected the cross-entropy as the only loss, got {', '.join(more)} besides, which would be lost: turn it off (for "
+            "instance output_router_logits=False), or add it yourself as a penalty"
+        )
 
 
 def tell(gate: Any, what: str, *args: Any) -> None:

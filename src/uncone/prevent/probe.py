@@ -130,6 +130,7 @@ def _with_own_loss(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], 
     if own is None or len(outputs) != 1:
         raise UnsupportedModel("expected a model that computes a loss from labels, got none: pass labels to its forward")
     z = outputs[0].view(*batch["labels"].shape, -1)
+    _check_decoder_inputs(model, head, batch, z)
     losses = {}
     for shift in (True, False):
         candidate = HeadMap(found.scale, found.bias, found.cap, shift)
@@ -146,6 +147,28 @@ def _with_own_loss(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], 
     return HeadMap(found.scale, found.bias, found.cap, matching[0])
 
 
+def _check_decoder_inputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], z: Tensor) -> None:
+    """Raise where the decoder is fed something else with labels than without."""
+    if not _is_seq2seq(model):
+        return
+    outputs: list[Tensor] = []
+    original = head.forward
+
+    def kept(hidden: Tensor) -> Tensor:
+        outputs.append(original(hidden))
+        return outputs[-1]
+
+    inputs = {k: v for k, v in batch.items() if k != "labels"} | _decoder_inputs(model, batch["labels"])
+    with _forward_of(head, kept):
+        _run(model, inputs)
+    difference = float((outputs[0].float().view(z.shape) - z).abs().max())
+    if not difference <= 1e-3 * (1 + float(z.abs().max())):
+        raise UnsupportedModel(
+            f"expected {type(model).__name__} to feed its decoder the labels moved by one, got other logits (by {difference:.2g}): "
+            "pass decoder_input_ids to the model, and train it with its own loss"
+        )
+
+
 def _batch(model: Any) -> dict[str, Tensor]:
     table = model.get_input_embeddings()
     v = min(table.num_embeddings, model.get_output_embeddings().weight.shape[0])
@@ -157,7 +180,9 @@ def _batch(model: Any) -> dict[str, Tensor]:
     device = table.weight.device
     if not _is_seq2seq(model):
         labels = torch.where(labels == _IGNORED, labels, ids)  # a causal model is asked for the ids themselves
-    return {"input_ids": ids.to(device), "attention_mask": torch.ones_like(ids, device=device), "labels": labels.to(device)}
+    mask = torch.ones_like(ids)
+    mask[1, -1] = 0  # a loss that leaves out what is masked shows itself
+    return {"input_ids": ids.to(device), "attention_mask": mask.to(device), "labels": labels.to(device)}
 
 
 def _decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
@@ -166,8 +191,17 @@ def _decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
 
 def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
     """What a sequence-to-sequence model feeds its decoder when it is given `labels`."""
-    made: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels)
-    return made
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        made: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels)
+        return made
+    start, pad = _config_id(model, "decoder_start"), _config_id(model, "pad")
+    if start is None or pad is None:
+        raise UnsupportedModel(
+            f"expected a decoder_start_token_id and a pad_token_id in the config of {type(model).__name__}, got none: pass "
+            "decoder_input_ids to the model"
+        )
+    shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
+    return shifted.masked_fill(shifted == _IGNORED, pad)
 
 
 def _is_seq2seq(model: Any) -> bool:
