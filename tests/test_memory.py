@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from uncone.memory import uninitialised, zeros
+from uncone.memory import Bench, uninitialised, zeros
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 7), (3, 1000, 1000)])
@@ -40,3 +40,19 @@ def test_large_memory_is_zero_though_memory_before_it_was_not() -> None:
         memory = uninitialised((size,), torch.uint8).fill_(1)
         del memory
         assert not bool(zeros((size,), torch.uint8).any())
+
+
+def test_a_bench_lends_the_same_memory_again_and_never_twice_at_once() -> None:
+    bench = Bench()
+    first = bench.borrow("a", 100, torch.float32, "cpu")
+    second = bench.borrow("a", 50, torch.float32, "cpu")
+    assert first.data_ptr() != second.data_ptr()
+    bench.give_back("a", second)
+    bench.give_back("a", first)
+    assert bench.borrow("a", 80, torch.float32, "cpu").data_ptr() == first.data_ptr()
+    bench.give_back("a", first)
+    assert len(bench.borrow("a", 101, torch.float32, "cpu")) == 101
+    assert bench.borrow("b", 10, torch.float32, "cpu").data_ptr() != first.data_ptr()
+    bench.give_back("a", first)
+    bench.clear()
+    assert len(bench.borrow("a", 3, torch.float32, "cpu")) == 3

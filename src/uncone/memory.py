@@ -2,6 +2,7 @@
 
 import math
 import mmap
+import threading
 from contextlib import suppress
 
 import numpy as np
@@ -26,6 +27,37 @@ def uninitialised(shape: tuple[int, ...], dtype: torch.dtype, device: str | torc
     size = math.prod(shape) * dtype.itemsize
     content = _mapped(size) if _has_mapping(size) else _on_cache_line(size)
     return torch.from_numpy(content).view(dtype).view(shape)
+
+
+class Bench:
+    """Working memory that is used again and again, kept between uses: one tensor a name.
+
+    First touch of fresh memory can take as long as the work that it is for. Who borrows while it is lent gets fresh memory.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, torch.dtype], torch.Tensor] = {}
+
+    def borrow(self, name: str, size: int, dtype: torch.dtype, device: str | torch.device) -> torch.Tensor:
+        """At least `size` numbers, holding anything. Only memory of the CPU is kept: on a GPU torch does it."""
+        with self._lock:
+            kept = self._kept.pop((name, dtype), None) if torch.device(device).type == "cpu" else None
+        return kept if kept is not None and len(kept) >= size else uninitialised((size,), dtype, device)
+
+    def give_back(self, name: str, memory: torch.Tensor) -> None:
+        """What `borrow` gave; the largest of a name is kept."""
+        if memory.device.type != "cpu":
+            return
+        with self._lock:
+            kept = self._kept.get((name, memory.dtype))
+            if kept is None or len(kept) < len(memory):
+                self._kept[name, memory.dtype] = memory
+
+    def clear(self) -> None:
+        """Give all of it to the system."""
+        with self._lock:
+            self._kept.clear()
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:

@@ -10,6 +10,7 @@ from uncone import InputError
 from uncone.cross_entropy import CrossEntropyOptions, gated_linear_cross_entropy, kernels, linear_cross_entropy
 
 from .backends import GATES, OPTIONS, a_problem, compare, gate_of
+from .ranks import Recorder
 from .test_exactness import gradients, problem
 
 Tensor = torch.Tensor
@@ -126,6 +127,26 @@ def test_rows_may_begin_behind_the_largest_int32() -> None:
         kernels.gate(x, labels, factors)
     assert torch.equal(*losses)
     assert torch.equal(z, near)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_share_of_a_gate_is_the_one_that_chunks_tell(options: str) -> None:
+    given, told = a_problem(torch.float32), []
+    for backend in (TRITON, CrossEntropyOptions()):
+        gate = gate_of("some rare")
+        assert gate is not None
+        recorder = Recorder(gate.gates())
+        hidden, weight, bias, labels = given
+        gated_linear_cross_entropy(
+            hidden,
+            weight.clone().requires_grad_(),
+            labels,
+            bias=bias,
+            gate=recorder,
+            options=replace(backend, **OPTIONS[options]),
+        )
+        told += recorder.told
+    assert told[0] == pytest.approx(told[1], rel=1e-5)
 
 
 def test_float64_is_refused() -> None:

@@ -17,9 +17,9 @@ def by_definition(
     hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor, options: CrossEntropyOptions, gates: Gates
 ) -> list[float]:
     """[sum |(1 - G) delta|, sum |delta|] with dense gates, delta by torch's autograd."""
-    z = options.logit_scale * hidden @ weight.T + bias
-    z = (z if options.softcap is None else options.softcap * torch.tanh(z / options.softcap)).requires_grad_()
-    (delta,) = torch.autograd.grad(losses(z, labels, options).sum(), z)
+    z = (options.logit_scale * hidden @ weight.T + bias).requires_grad_()
+    capped = z if options.softcap is None else options.softcap * torch.tanh(z / options.softcap)
+    (delta,) = torch.autograd.grad(losses(capped, labels, options).sum(), z)
     rare, g1, g2 = gates
     y = labels.clamp(min=0)
     gate = torch.where(rare[y][:, None], g2, g1).double().scatter(1, y[:, None], 1.0)

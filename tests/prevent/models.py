@@ -106,6 +106,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         "LEDConfig",
         _bart(attention_window=4, max_encoder_position_embeddings=64, max_decoder_position_embeddings=64),
     ),
+    "M2M100ForConditionalGeneration": ("M2M100Config", _bart()),
+    "BlenderbotSmallForConditionalGeneration": ("BlenderbotSmallConfig", _bart()),
     "T5ForConditionalGeneration": ("T5Config", _t5(tie_word_embeddings=True)),
     "MT5ForConditionalGeneration": ("MT5Config", _t5(tie_word_embeddings=False)),
 }  # fmt: skip

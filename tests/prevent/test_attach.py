@@ -11,6 +11,7 @@ import uncone
 from uncone import CrossEntropyOptions, InputError, RareTokenGate, UnsupportedModel
 from uncone.prevent.attach import check_gate
 from uncone.prevent.callback import trainer_callback
+from uncone.prevent.heads import refuse_patched
 
 from .models import D, V, batch, build
 from .test_architectures import largest, loss_and_gradients
@@ -225,6 +226,82 @@ def test_fewer_states_than_labels_are_named() -> None:
         model(**batch(), logits_to_keep=1)
 
 
+def test_a_forward_that_failed_is_counted_once() -> None:
+    model, gate = gpt2(), RareTokenGate(V)
+    with uncone.attach(model, gate=gate) as attached:
+        hook = model.transformer.ln_f.register_forward_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model(**batch())
+        hook.remove()
+        assert attached._step.labels is None
+        model(**batch())
+    assert int(gate._current.sum()) == int((batch()["labels"][:, 1:] != -100).sum())
+
+
+def test_a_loss_that_changed_since_is_refused() -> None:
+    mixtral = build("MixtralForCausalLM")
+    with uncone.attach(mixtral) as attached:
+        with pytest.raises(UnsupportedModel, match="expected the cross-entropy as the only loss, got aux_loss besides"):
+            mixtral(**batch(), output_router_logits=True)
+        assert attached._step.loss is None
+        with pytest.raises(InputError, match="expected no ignore_index in a call of the model, got 3"):
+            mixtral(**batch(), ignore_index=3)
+        mixtral.loss_function = lambda *args, **kwargs: torch.zeros(())
+        with pytest.raises(UnsupportedModel, match="expected the loss function that was there when the model was attached to"):
+            mixtral(**batch())
+
+
+def test_a_step_without_targets_is_nothing_but_its_penalty() -> None:
+    model, inputs = gpt2(), batch()
+    inputs["labels"][:] = -100
+    with uncone.attach(model, penalties=[lambda w: w.square().mean()]):
+        assert float(model(**inputs, num_items_in_batch=0).loss) == 0
+        assert float(model(**inputs).loss) > 0
+    with pytest.raises(InputError, match="expected a reduction to one loss with penalties, got 'none'"):
+        uncone.attach(model, penalties=[torch.sum], options=CrossEntropyOptions(reduction="none"))
+
+
+def test_several_ends_of_text_are_never_rare() -> None:
+    model, gate = gpt2(), RareTokenGate(V, rare_share=1.0)
+    model.config.eos_token_id = [2, 7]
+    with uncone.attach(model, gate=gate) as attached:
+        model(**batch()).loss.backward()
+        attached.step()
+    assert not gate.gates()[0][[1, 2, 7]].any()
+
+
+def test_scaled_losses_are_gated_alike() -> None:
+    """What a GradScaler does commutes with the gate."""
+    model, gate = gpt2(), RareTokenGate(V, rare_share=0.5)
+    with uncone.attach(model, gate=gate) as attached:
+        model(**batch()).loss.backward()
+        attached.step()
+        _, once = loss_and_gradients(model, batch())
+        model.zero_grad()
+        (model(**batch()).loss * 2.0**16).backward()
+    assert largest({n: p.grad / 2.0**16 for n, p in model.named_parameters() if p.grad is not None}, once) < 1e-15
+
+
+def test_a_wrapped_forward_is_still_ours_and_detaches() -> None:
+    """accelerate wraps the forward for mixed precision, and keeps what it wrapped."""
+    import functools
+
+    model = gpt2()
+    attached = uncone.attach(model)
+    ours = model.forward
+
+    @functools.wraps(ours)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return ours(*args, **kwargs)
+
+    model.forward = wrapped
+    attached.check()
+    attached.detach()
+    out = model(**batch())
+    assert out.logits.shape == (3, 12, V)
+    out.loss.backward()
+
+
 # PEFT
 
 
@@ -359,6 +436,7 @@ def test_a_second_hand_on_the_model_is_refused() -> None:
 
     lce_forward.__module__ = "liger_kernel.transformers.model.gpt2"
     model.forward = lce_forward.__get__(model)
+    refuse_patched(model, "wrap:liger")
     with pytest.raises(UnsupportedModel, match="expected the model's own forward, got Liger's"):
         uncone.attach(model)
 
@@ -367,6 +445,7 @@ def test_a_second_hand_on_the_model_is_refused() -> None:
     ("arguments", "message"),
     [
         ({"gate": RareTokenGate(V + 1)}, "expected a gate for the head's 97 rows, got one for 98"),
+        ({"gate": RareTokenGate(V, ignore_index=3)}, "expected one ignore_index, got 3 of the gate and -100 of the options"),
         ({"options": CrossEntropyOptions(softcap=3.0)}, "expected options without softcap and logit_scale, got 3.0"),
         ({"options": CrossEntropyOptions(num_items=3)}, "expected options without num_items"),
     ],

@@ -158,13 +158,17 @@ def test_an_exact_window_forgets_and_an_epoch_ends() -> None:
     assert same(run(epoch, steps[4:])[-1], windowed.gates())
 
 
-def test_a_ring_forgets_by_buckets() -> None:
-    steps = zipfian(200, micro=1)
-    ring = RareTokenGate(V, window=64, memory="ring")
-    run(ring, steps)
-    last = int(ring._counts.steps)
-    assert 60 <= last <= 64
-    assert same(ring.gates(), run(RareTokenGate(V, window=last), steps[-last:])[-1])
+@pytest.mark.parametrize("window", [1, 5, 16, 17, 20, 33, 64, 100])
+def test_a_ring_forgets_by_buckets(window: int) -> None:
+    steps = zipfian(2 * window + 9, micro=1)
+    ring = RareTokenGate(V, window=window, memory="ring")
+    held = []
+    for step in steps:
+        run(ring, [step])
+        held.append(int(ring._counts.steps))
+    assert max(held) == window
+    assert min(held[window:]) >= window - -(-window // 16)
+    assert same(ring.gates(), run(RareTokenGate(V, window=held[-1]), steps[-held[-1] :])[-1])
 
 
 def test_an_average_comes_near_the_window() -> None:
@@ -233,6 +237,9 @@ def test_protected_ids_are_part_of_the_state() -> None:
     again.step()
     assert same(again.gates(), gate.gates())
     assert not again.gates()[0][0]
+    more = RareTokenGate(V, counts=range(V), protected_ids=[1])
+    more.load_state_dict(gate.state_dict())
+    assert not more.gates()[0][:2].any()
 
 
 def test_a_changed_batch_is_refused_or_rescaled() -> None:
@@ -244,7 +251,7 @@ def test_a_changed_batch_is_refused_or_rescaled() -> None:
     refusing = RareTokenGate(V, mode="paper", alpha=0.9)
     refusing.load_state_dict(state)
     with pytest.raises(
-        InputError, match=r"expected about \d+ targets a step, as before the resume .*, got \d+: keep ranks x batch"
+        InputError, match=r"expected about \d+ targets a step, as before the resume, got \d+: keep ranks x batch"
     ):
         run(refusing, doubled)
     rescaling = RareTokenGate(V, mode="paper", alpha=0.9, on_batch_change="rescale", window=5)
@@ -256,6 +263,102 @@ def test_a_changed_batch_is_refused_or_rescaled() -> None:
     a, b = rescaling.gates(), small.gates()  # the same five steps twice over, read at the former batch size
     assert torch.equal(a[0], b[0])
     assert torch.allclose(a[1], b[1])
+
+
+def test_a_short_step_after_a_resume_is_no_other_batch() -> None:
+    steps = zipfian(8)
+    short = [[labels[:1]] for labels in steps[5]]
+    gate = RareTokenGate(V)
+    run(gate, steps[:5])
+    resumed = RareTokenGate(V)
+    resumed.load_state_dict(gate.state_dict())
+    run(resumed, [short[0], *steps[5:]])
+    assert resumed.status.step == 9
+
+
+def test_a_batch_that_is_told_is_compared_exactly() -> None:
+    gate = RareTokenGate(V)
+    gate.set_batch(64)
+    run(gate, zipfian(2))
+    same_batch, other = RareTokenGate(V), RareTokenGate(V)
+    for resumed in (same_batch, other):
+        resumed.load_state_dict(gate.state_dict())
+    same_batch.set_batch(64)
+    run(same_batch, [[labels[:1] for labels in step] for step in zipfian(5)])
+    with pytest.raises(InputError, match=r"expected 64 sequences a step, as before the resume, got 65: keep ranks x batch"):
+        other.set_batch(65)
+    rescaled = RareTokenGate(V, on_batch_change="rescale")
+    rescaled.load_state_dict(gate.state_dict())
+    with pytest.warns(
+        UserWarning, match="expected 64 sequences a step, as before the resume, got 32: counts a step are read at"
+    ):
+        rescaled.set_batch(32)
+
+
+MUTATIONS: dict[str, Any] = {
+    "a key is missing": lambda s: s.pop("shares"),
+    "counts are cut": lambda s: s["counts"].update(counts=s["counts"]["counts"][:-1]),
+    "lengths lie": lambda s: s["counts"].update(lengths=s["counts"]["lengths"] + 1),
+    "a length is negative": lambda s: s["counts"]["lengths"].neg_(),
+    "an id is out of range": lambda s: s["counts"]["ids"].fill_(V),
+    "an id is negative": lambda s: s["counts"]["ids"].fill_(-1),
+    "a count is negative": lambda s: s["counts"]["counts"].neg_(),
+    "another window": lambda s: s["counts"].update(window=torch.tensor(7)),
+    "a window that is no number": lambda s: s["counts"].update(window=torch.tensor([1.5, 2])),
+    "current is short": lambda s: s.update(current=s["current"][:3]),
+    "current is of another dtype": lambda s: s.update(current=s["current"].float()),
+    "shares are not finite": lambda s: s["shares"].fill_(torch.nan),
+    "rare is float": lambda s: s["gates"].update(rare=s["gates"]["rare"].float()),
+    "a gate amplifies": lambda s: s["gates"]["g1"].fill_(5),
+    "a gate acts on ids that are not rare": lambda s: s["gates"].update(rare=torch.zeros(V, dtype=torch.bool)),
+    "the eligible ids are cut": lambda s: s.update(can_be_rare=s["can_be_rare"][:3]),
+    "the step is negative": lambda s: s.update(step=-1),
+    "the step is a word": lambda s: s.update(step="many"),
+    "the batch is a word": lambda s: s.update(batch="large"),
+    "a batch size is negative": lambda s: s["batch"].update(per_step=-3.0),
+    "said is a number": lambda s: s.update(said=3),
+    "settings are a list": lambda s: s.update(settings=[1]),
+}
+
+
+@pytest.mark.parametrize("how", MUTATIONS)
+def test_a_state_that_does_not_hold_together_is_refused_and_changes_nothing(how: str) -> None:
+    gate, other = RareTokenGate(V), RareTokenGate(V)
+    run(gate, zipfian(3))
+    run(other, zipfian(2, seed=1))
+    state, before = gate.state_dict(), other.state_dict()
+    MUTATIONS[how](state)
+    with pytest.raises(InputError, match=r"expected a (state|gate)"):
+        other.load_state_dict(state)
+    after = other.state_dict()
+    assert str(after) == str(before)
+
+
+@pytest.mark.parametrize(
+    ("memory", "change"),
+    [
+        ("ring", {"now": torch.tensor(99)}), ("ring", {"counts": torch.zeros(2, V, dtype=torch.int64)}),
+        ("ring", {"steps": torch.full((16,), 1000)}), ("average", {"total": torch.full((V,), torch.nan, dtype=torch.float64)}),
+        ("average", {"steps": torch.tensor(-1.0, dtype=torch.float64)}), ("average", {"total": torch.zeros(3, dtype=torch.float64)}),
+    ],
+)  # fmt: skip
+def test_memories_refuse_what_they_cannot_have_held(memory: str, change: dict[str, Tensor]) -> None:
+    gate = RareTokenGate(V, window=32, memory=memory)
+    state = gate.state_dict()
+    state["counts"] |= change
+    with pytest.raises(InputError, match="expected a state that state_dict or save gave"):
+        gate.load_state_dict(state)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"x": torch.ones(1)}, tmp_path / "a", metadata={"format": "uncone.gate/1", "state": "[nonsense"})
+    with pytest.raises(InputError, match="expected a state that state_dict or save gave"):
+        RareTokenGate(V).load(tmp_path / "a")
+    save_file({"x": torch.ones(1)}, tmp_path / "b")
+    with pytest.raises(InputError, match=r"expected a state of format 'uncone.gate/1', got .*b of format None"):
+        RareTokenGate(V).load(tmp_path / "b")
 
 
 @pytest.mark.filterwarnings("error")
@@ -299,7 +402,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"memory": "ring", "window": "epoch"}, "expected memory 'exact' with window='epoch'"),
     ({"memory": "ring", "mode": "official"}, "expected memory 'exact'.*cannot take back single steps"),
     ({"counts": [1, 2]}, "expected corpus counts of shape .40,., .*got shape .2,."),
-    ({"counts": [1] * V, "mode": "official"}, "expected a window with mode='official', got corpus counts"),
+    ({"counts": [1] * V, "mode": "official"}, "expected the modes 'relative' or 'hard' and no alpha with corpus counts"),
+    ({"counts": [1] * V, "alpha": 0.5}, "expected the modes 'relative' or 'hard' and no alpha with corpus counts"),
     ({"protected_ids": [40]}, "expected protected_ids from 0 to 39, got 40"),
     ({"n_tokens": 41}, "expected n_tokens from 1 to 40, got 41"),
     ({"start_step": 0}, "expected start_step of at least 1, got 0"),

@@ -68,6 +68,18 @@ def test_without_a_gate_a_trainer_runs_as_with_the_models_own_loss(tmp_path: Pat
     assert losses(attached) == pytest.approx(losses(stock), rel=1e-3)
 
 
+def test_mixed_precision_is_as_with_the_models_own_loss(tmp_path: Path) -> None:
+    import transformers
+
+    attached = trainer("GPT2LMHeadModel", tmp_path / "a", gate=None, bf16=True)
+    attached.train()
+    stock = transformers.Trainer(
+        build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0), attached.args, train_dataset=examples("GPT2LMHeadModel")
+    )
+    stock.train()
+    assert losses(attached) == pytest.approx(losses(stock), rel=1e-2)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_it_learns_saves_and_loads(name: str, tmp_path: Path) -> None:
     run = trainer(name, tmp_path, steps=40, eval_strategy="no")
@@ -114,6 +126,24 @@ def test_a_killed_run_goes_on_to_the_same_loss(name: str, tmp_path: Path) -> Non
 def test_a_checkpoint_without_the_gates_state_is_refused(tmp_path: Path) -> None:
     trainer("GPT2LMHeadModel", tmp_path, gate=None, steps=SAVED).train()
     with pytest.raises(
-        InputError, match=r"expected the gate of step 4 in uncone_gate.safetensors beside the checkpoint, got none"
+        InputError,
+        match=r"expected the gate's state of step 4 in checkpoint-4/uncone_gate.safetensors of the output folder, got none",
     ):
         trainer("GPT2LMHeadModel", tmp_path).train(resume_from_checkpoint=True)
+
+
+def test_a_checkpoint_that_lies_elsewhere_goes_on_after_the_gate_is_loaded(tmp_path: Path) -> None:
+    trainer("GPT2LMHeadModel", tmp_path / "a", steps=SAVED).train()
+    gate = RareTokenGate(V, window="epoch")
+    gate.load(tmp_path / "a" / "checkpoint-4" / "uncone_gate.safetensors")
+    run = trainer("GPT2LMHeadModel", tmp_path / "b", gate=gate)
+    run.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-4"))
+    assert gate.status.step == STEPS
+
+
+def test_another_batch_after_a_resume_is_refused(tmp_path: Path) -> None:
+    trainer("GPT2LMHeadModel", tmp_path, steps=SAVED).train()
+    other = trainer("GPT2LMHeadModel", tmp_path)
+    other.args.gradient_accumulation_steps = 4
+    with pytest.raises(InputError, match="expected 8 sequences a step, as before the resume, got 16"):
+        other.train(resume_from_checkpoint=True)

@@ -29,7 +29,7 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: 
             "expected float32, bfloat16 or float16 with the backend 'triton', got torch.float64: it computes in float32; "
             "use backend='chunk'"
         )
-    loss: Tensor = chunked.cross_entropy(hidden, weight, bias, replace(problem, sweep=FusedSweep, record=None))
+    loss: Tensor = chunked.cross_entropy(hidden, weight, bias, replace(problem, sweep=FusedSweep))
     return loss
 
 
@@ -54,6 +54,9 @@ class FusedSweep(Sweep):
         self._chunk = max(1, min(self._options.chunk or fitting, most))
         self._logits = uninitialised((self._chunk, v), self._weight.dtype, self._weight.device)
 
+    def _release(self) -> None:
+        """Torch keeps memory of a GPU."""
+
     def _add(self, rows: Tensor, gate: Tensor | None) -> None:
         from uncone.cross_entropy import kernels
 
@@ -62,7 +65,10 @@ class FusedSweep(Sweep):
         h = h if options.logit_scale == 1 else h * options.logit_scale
         d = torch.mm(h, self._weight.T, out=self._logits[: len(rows)])
         factors = None if self._factors is None else self._factors[rows]
-        found.losses[rows] = kernels.losses(d, y, self._bias, factors, options, any(self._needs))
+        wanted = any(self._needs) or self._gated is not None
+        found.losses[rows] = kernels.losses(d, y, self._bias, factors, options, wanted)
+        if self._gated is not None:
+            self._gated.add(d, *self._shard.place(y[:, None]), rare=gate is not None)
         if found.bias is not None:
             found.bias += d.sum(dim=0, dtype=found.bias.dtype)
         if found.hidden is not None:

@@ -11,7 +11,7 @@ _PART = 32
 
 
 class GatedShare:
-    """Sums over targets of |delta|, and of |(1 - G) delta|, delta the gradient of a target's loss by its logits.
+    """Sums over targets of |delta|, and of |(1 - G) delta|, delta the gradient of a target's loss by its logits before a cap.
 
     G is the same for all common targets and for all rare ones, off the targets themselves; so what is kept is one sum a
     column for each of the two.
@@ -30,7 +30,7 @@ class GatedShare:
         if self._signed:
             columns, of_targets = _absolute_columns(d), of_targets.abs()
         else:  # off the targets these are probabilities: a pass for their signs is saved
-            columns = d.sum(dim=0).double()
+            columns = d.sum(dim=0, dtype=torch.promote_types(d.dtype, torch.float32)).double()
         self._columns[int(rare)] += columns.index_add_(0, at.flatten(), -of_targets.double())
 
     def sums(self) -> tuple[Tensor, Tensor]:
@@ -44,5 +44,5 @@ class GatedShare:
 def _absolute_columns(d: Tensor) -> Tensor:
     columns = torch.zeros(d.shape[1], dtype=torch.float64, device=d.device)
     for part in torch.split(d, _PART):
-        columns += part.abs().sum(dim=0)
+        columns += part.abs().sum(dim=0, dtype=torch.promote_types(d.dtype, torch.float32))
     return columns

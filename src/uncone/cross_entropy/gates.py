@@ -20,7 +20,7 @@ class Gate(Protocol):
 
     A gate may have a method `record(gated, total)` besides. It is called once with each loss whose head wants a gradient, with
     two float64 scalars on the head's device: the sums over the targets that count of |(1 - G) delta| and of |delta|, delta the gradient
-    of a target's own loss by its logits (before any cap's slope, reduction and upstream gradient). Their quotient is
+    of a target's own loss by its logits before a cap (and before reduction and upstream gradient). Their quotient is
     the share of the gradient that was held back. Ranks that share a head are told the sums over all of them.
     """
 

@@ -65,7 +65,7 @@ def gated_linear_cross_entropy(
 
     Args:
         gate: an object with `gates()`, such as `RareTokenGate`; None is `linear_cross_entropy`. Where it has `record`, it is
-            told how much of the gradient it held back (backend "chunk").
+            told how much of the gradient it held back (backends "chunk" and "triton").
 
     Raises:
         InputError: as `linear_cross_entropy`; a gate for another vocabulary, or one that amplifies.
@@ -86,7 +86,7 @@ def gated_linear_cross_entropy(
 
 def _recorder(gate: Gate | None, options: CrossEntropyOptions) -> Callable[[Tensor, Tensor], None] | None:
     """Where the share of the gradient that `gate` holds back is wanted, if it is, and if the backend knows it."""
-    return getattr(gate, "record", None) if options.backend == "chunk" else None
+    return getattr(gate, "record", None) if options.backend in ("chunk", "triton") else None
 
 
 def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) -> None:

@@ -20,12 +20,14 @@ from uncone.cross_entropy.gates import Gates
 from uncone.cross_entropy.options import CrossEntropyOptions
 from uncone.cross_entropy.products import add_product, product
 from uncone.cross_entropy.shard import Shard, whole
-from uncone.memory import uninitialised, zeros
+from uncone.memory import Bench, uninitialised, zeros
 
 Tensor = torch.Tensor
-_BUFFER_BYTES = {"cpu": 64 * 2**20, "other": 128 * 2**20}
-_STEP = 64
-_FEWEST = 128
+_BUFFER_BYTES = {"cpu": 144 * 2**20, "other": 128 * 2**20}
+_STEP = 32
+_SMALL = 64
+_BENCH = Bench()
+_FEWEST = 160
 """Targets in a chunk, however large the vocabulary: a product of fewer is slow."""
 
 
@@ -103,6 +105,8 @@ class Sweep:
             uninitialised(tuple(weight.shape), self._exact, device) if needs[1] else None,
             zeros((weight.shape[0],), self._exact, device) if needs[2] else None,
         )
+        self._low: Tensor | None = None
+        self._tanh: Tensor | None = None
         self._begun = False  # whether anything was written to the head's gradient
         self._gated: GatedShare | None = None
         if recorded and problem.gates is not None:
@@ -115,18 +119,24 @@ class Sweep:
         Raises:
             InputError: NaN among the losses that came with the tensors.
         """
-        found, gates = self._found, self._problem.gates
         common, rare = self._problem.groups()
         self._allocate(max(len(common), len(rare)))
+        try:
+            self._add_all(common, rare)
+        finally:
+            self._release()
+        refuse_nan(self._found.losses, self._hidden, self._weight, self._bias, self._shard)
+        self._finish()
+        return self._found
+
+    def _add_all(self, common: Tensor, rare: Tensor) -> None:
+        found, gates = self._found, self._problem.gates
         for rows in self._cut(common):
             self._add(rows, None)
         if gates is not None and found.weight is not None and self._begun:
             found.weight.mul_(gates[1].to(found.weight.dtype)[:, None])
         for rows in self._cut(rare):
             self._add(rows, None if gates is None else gates[2])
-        refuse_nan(found.losses, self._hidden, self._weight, self._bias, self._shard)
-        self._finish()
-        return found
 
     def _finish(self) -> None:
         found = self._found
@@ -142,12 +152,18 @@ class Sweep:
     def _allocate(self, most: int) -> None:
         v, device = self._weight.shape[0], self._hidden.device
         buffer = _BUFFER_BYTES["cpu" if device.type == "cpu" else "other"]
-        fitting = max(_FEWEST, buffer // (self._shard.largest * self._exact.itemsize) // _STEP * _STEP)
+        steps = buffer // (self._shard.largest * self._exact.itemsize) // _STEP
+        fitting = max(_FEWEST, (steps - 1 + steps % 2) * _STEP)  # an odd number of steps, as `_width` says
         self._chunk = max(1, min(self._options.chunk or fitting, most))
         size, low = _width(self._chunk) * v, self._problem.dtype != self._exact
-        self._logits = uninitialised((size,), self._exact, device)
-        self._low = uninitialised((size,), self._problem.dtype, device) if low else None
-        self._tanh = None if self._options.softcap is None else uninitialised((size,), self._exact, device)
+        self._logits = _BENCH.borrow("logits", size, self._exact, device)
+        self._low = _BENCH.borrow("low", size, self._problem.dtype, device) if low else None
+        self._tanh = None if self._options.softcap is None else _BENCH.borrow("tanh", size, self._exact, device)
+
+    def _release(self) -> None:
+        for name, memory in (("logits", self._logits), ("low", self._low), ("tanh", self._tanh)):
+            if memory is not None:
+                _BENCH.give_back(name, memory)
 
     def _matrix(self, buffer: Tensor, n: int) -> Tensor:
         """(n, V) in `buffer`. On the CPU a column is contiguous: the product that fills it is a third faster so, if not of 16 bits."""
@@ -224,11 +240,11 @@ class Sweep:
         if options.label_smoothing:
             p.sub_(factors * (options.label_smoothing / self._shard.total))
         p.scatter_add_(1, at, torch.where(own, -(1 - options.label_smoothing) * factors, 0.0))
-        if self._gated is not None:
-            self._gated.add(p, at, own, rare=rare)
         if self._tanh is not None:
             slope = self._matrix(self._tanh, len(p))
             p.mul_(slope.square_().neg_().add_(1))
+        if self._gated is not None:
+            self._gated.add(p, at, own, rare=rare)
 
     def _multiply(self, d: Tensor, h: Tensor, rows: Tensor, at: Tensor, own: Tensor, gate: Tensor | None) -> None:
         found = self._found
@@ -252,5 +268,6 @@ class Sweep:
 
 
 def _width(n: int) -> int:
-    """Of a column of n numbers, with what pads it to whole cache lines: products are a third slower without, unless they are small."""
-    return n if n < _STEP else -(-n // 16) * 16
+    """Of a column of n numbers with its padding. A vector register's worth times an odd number is fastest: whole cache lines, and
+    columns that do not all begin on the same lines of a cache. Small products want none."""
+    return n if n < _SMALL else (-(-n // _STEP) | 1) * _STEP

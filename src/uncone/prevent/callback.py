@@ -24,9 +24,9 @@ def trainer_callback(attached: Attached) -> Any:
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             attached.check()
             _refuse(args, attached)
-            _set_epoch(attached.gate, args, kwargs.get("train_dataloader"))
             if state.global_step > 0:
                 _resume(attached.gate, args, state.global_step)
+            _set_epoch(attached.gate, args, kwargs.get("train_dataloader"))
             tell(attached.gate, "set_batch", args.world_size * args.train_batch_size * args.gradient_accumulation_steps)
 
         def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

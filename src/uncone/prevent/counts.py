@@ -1,11 +1,13 @@
 """How often was each id a target lately? Four memories of the last optimiser steps, from exact to none at all."""
 
 from collections import deque
+from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 import torch
 
 from uncone.errors import InputError
+from uncone.prevent.kept import like, not_negative
 
 Tensor = torch.Tensor
 State = dict[str, Tensor]
@@ -49,7 +51,7 @@ class ExactWindow:
 
     def __init__(self, vocab_size: int, window: int | None) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.int64)
-        self._window = window
+        self._window, self._fixed = window, window is not None
         self._held: deque[tuple[Tensor, Tensor]] = deque()
 
     @property
@@ -91,7 +93,14 @@ class ExactWindow:
 
     def load(self, state: State) -> None:
         lengths: list[int] = state["lengths"].tolist()
-        self._window = None if int(state["window"]) < 0 else int(state["window"])
+        window = int(like(state["window"], torch.tensor(0)))
+        if self._fixed and window != self._window:
+            raise ValueError(f"a window of {window} instead of {self._window}")
+        self._window = None if window == -1 else window
+        if window == 0 or window < -1 or (window > 0 and len(lengths) > window):
+            raise ValueError(f"{len(lengths)} steps in a window of {window}")
+        like(state["ids"], torch.empty(sum(lengths), dtype=torch.int32))
+        not_negative(like(state["counts"], torch.empty(sum(lengths), dtype=torch.int64)))
         parts = zip(torch.split(state["ids"], lengths), torch.split(state["counts"], lengths), strict=True)
         self._held = deque((ids.clone(), counts.clone()) for ids, counts in parts)
         self.total.zero_().index_add_(0, state["ids"].long(), state["counts"])
@@ -103,7 +112,7 @@ class ExactWindow:
 
 
 class BucketRing:
-    """The last `window` steps in 16 buckets: the oldest bucket goes as a whole, so the window is 15/16 to 1 of its length.
+    """The last `window` steps in 16 buckets: the oldest bucket goes as a whole, so 15/16 of them to all are held.
 
     Memory: 8 V bytes a bucket, however long the window.
     """
@@ -111,7 +120,8 @@ class BucketRing:
     def __init__(self, vocab_size: int, window: int) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.int64)
         buckets = min(_BUCKETS, window)
-        self._each = -(-window // buckets)
+        ends = [window * i // buckets for i in range(buckets + 1)]
+        self._lengths = torch.tensor([after - before for before, after in pairwise(ends)])
         self._counts = torch.zeros(buckets, vocab_size, dtype=torch.int64)
         self._steps = torch.zeros(buckets, dtype=torch.int64)
         self._now = 0
@@ -125,7 +135,7 @@ class BucketRing:
         return self.total.nbytes + self._counts.nbytes
 
     def push(self, counts: Tensor) -> None:
-        if int(self._steps[self._now]) == self._each:
+        if self._steps[self._now] == self._lengths[self._now]:
             self._now = (self._now + 1) % len(self._steps)
             self.total -= self._counts[self._now]
             self._counts[self._now] = 0
@@ -138,7 +148,10 @@ class BucketRing:
         return {"counts": self._counts.clone(), "steps": self._steps.clone(), "now": torch.tensor(self._now)}
 
     def load(self, state: State) -> None:
-        self._counts, self._steps, self._now = state["counts"].clone(), state["steps"].clone(), int(state["now"])
+        self._counts = not_negative(like(state["counts"], self._counts))
+        self._steps, self._now = not_negative(like(state["steps"], self._steps)), int(state["now"])
+        if not 0 <= self._now < len(self._steps) or bool((self._steps > self._lengths).any()):
+            raise ValueError(f"bucket {self._now} of {len(self._steps)}, filled with {self._steps.tolist()} steps")
         self.total = self._counts.sum(0)
 
 
@@ -166,7 +179,8 @@ class ExponentialAverage:
         return {"total": self.total.clone(), "steps": torch.tensor(self._steps, dtype=torch.float64)}
 
     def load(self, state: State) -> None:
-        self.total, self._steps = state["total"].clone(), float(state["steps"])
+        self.total = not_negative(like(state["total"], self.total))
+        self._steps = float(not_negative(like(state["steps"], torch.tensor(0.0, dtype=torch.float64))))
 
 
 class StaticCounts:
@@ -188,5 +202,5 @@ class StaticCounts:
         return {"total": self.total.clone()}
 
     def load(self, state: State) -> None:
-        if not torch.equal(state["total"], self.total):
+        if not torch.equal(like(state["total"], self.total), self.total):
             raise InputError("expected the corpus counts that the state was saved with, got others: pass the same counts")

@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ FEWEST_SHARE = 0.05
 LARGEST_MASS = 0.02
 """Above this share of all targets the rare ids are no rare ones, and gating them slows what the model has to learn."""
 BATCH_FACTOR = 1.5
-"""A step with so many times more (or fewer) targets than any before belongs to another batch size."""
+"""Steps with so many times more (or fewer) targets on average than before a resume belong to another batch size."""
 
 
 @dataclass(frozen=True)
@@ -108,16 +109,17 @@ class RareTokenGate:
             "vocab_size": vocab_size, "window": window, "memory": memory if counts is None else "counts", "start_step": start_step,
             "ignore_index": ignore_index, "n_tokens": n_tokens, **asdict(self._rule),
         }  # fmt: skip
-        self._counts = _memory(memory, vocab_size, window, counts, official=mode == "official")
+        self._new_counts = partial(_memory, memory, vocab_size, window, counts, self._rule)
+        self._counts = self._new_counts()
         self._static, self._by_epoch = counts is not None, window == "epoch"
         self._can_be_rare = _eligible(vocab_size, n_tokens)
         self._n_tokens = vocab_size if n_tokens is None else n_tokens
-        self._start, self._ignored, self._group, self._on_change = start_step, ignore_index, group, on_batch_change
+        self._start, self.ignore_index, self._group, self._on_change = start_step, ignore_index, group, on_batch_change
         self._current = torch.zeros(vocab_size, dtype=torch.int64)
         self._shares = torch.zeros(2, dtype=torch.float64)
         self._gated_share: float | None = None
         self._step = 0
-        self._targets = kept.Targets()
+        self._batch = kept.Batch()
         self._said: set[str] = set()
         self._gates: Gates | None = None
         self.protect(protected_ids)
@@ -139,11 +141,13 @@ class RareTokenGate:
             InputError: a label out of range.
         """
         labels = labels.detach().reshape(-1)
-        labels = labels[labels != self._ignored]
+        if labels.dtype.is_floating_point or labels.dtype == torch.bool:
+            raise InputError(f"expected labels as integer ids, got {labels.dtype}: convert them")
+        labels = labels[labels != self.ignore_index].long()
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self._n_tokens:
             wrong = labels[(labels < 0) | (labels >= self._n_tokens)]
             raise InputError(
-                f"expected labels from 0 to {self._n_tokens - 1} or {self._ignored} (ignored), got {int(wrong[0])}: "
+                f"expected labels from 0 to {self._n_tokens - 1} or {self.ignore_index} (ignored), got {int(wrong[0])}: "
                 "is the gate made for this vocabulary?"
             )
         counts = torch.bincount(labels, minlength=self.vocab_size)
@@ -157,11 +161,11 @@ class RareTokenGate:
         """Close an optimiser step: sum its counts over the ranks, move the window on, and freeze the gates of the next step.
 
         Raises:
-            InputError: the first step after a resume has another number of targets, and `on_batch_change` is "refuse".
+            InputError: the first steps after a resume have another number of targets, and `on_batch_change` is "refuse".
         """
         counts = (self._current if self._rule.mode == "official" else self._summed(self._current)).cpu()
         if not self._static:
-            self._targets.check(int(counts.sum()), rescale=self._on_change == "rescale", factor=BATCH_FACTOR)
+            self._batch.check(int(counts.sum()), rescale=self._on_change == "rescale", factor=BATCH_FACTOR)
         self._counts.push(counts)
         self._current.zero_()
         self._step += 1
@@ -183,6 +187,15 @@ class RareTokenGate:
         both = torch.stack([gated.detach(), total.detach()]).double()
         self._shares = self._shares.to(both.device) + both
 
+    def set_batch(self, sequences: int) -> None:
+        """A step has so many sequences, over all ranks and micro-batches. A Trainer's callback calls it.
+
+        Raises:
+            InputError: a state with another number was loaded, and `on_batch_change` is "refuse".
+        """
+        if not self._static:
+            self._batch.tell(_positive("sequences", sequences), rescale=self._on_change == "rescale")
+
     def set_epoch(self, steps: int) -> None:
         """With `window="epoch"`: an epoch has so many optimiser steps. A Trainer's callback calls it."""
         if self._by_epoch and isinstance(self._counts, ExactWindow):
@@ -192,6 +205,11 @@ class RareTokenGate:
         """With `window="epoch"`: the steps so far are one epoch; from now on that many are remembered."""
         if self._step and not self._static:
             self.set_epoch(int(self._counts.steps))
+
+    @property
+    def counts_first(self) -> bool:
+        """Whether a micro-batch is to be counted before its loss: so the published code has it. The others freeze their gates."""
+        return self._rule.mode == "official"
 
     @property
     def status(self) -> GateStatus:
@@ -209,7 +227,13 @@ class RareTokenGate:
         return self._counts.memory_bytes + self._current.nbytes + sum(g.nbytes for g in gates)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that training changes, as tensors and plain numbers."""
+        """Everything that training changes, as tensors and plain numbers.
+
+        Raises:
+            InputError: within a step of several ranks, whose counts are not summed yet: save after `step()`.
+        """
+        if not self.counts_first and self._ranks() > 1 and bool(self._current.any()):
+            raise InputError("expected no micro-batch since the last step on several ranks, got some: save after step()")
         rare, g1, g2 = self.gates()
         return {
             "settings": dict(self._settings),
@@ -220,25 +244,33 @@ class RareTokenGate:
             "gates": {"rare": rare.clone(), "g1": g1.clone(), "g2": g2.clone()},
             "step": self._step,
             "gated_share": self._gated_share,
-            "targets": self._targets.state(),
+            "batch": self._batch.state(),
             "said": sorted(self._said),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`: the next gates are those that an uninterrupted run has, to the bit.
+        """Go on from a `state_dict`: the next gates are those that an uninterrupted run has, to the bit. Ids that either
+        protects stay protected.
 
         Raises:
-            InputError: the state of a gate with other settings.
+            InputError: the state of a gate with other settings, or none of any gate; the gate is as it was then.
         """
-        kept.check_settings(self._settings, state["settings"])
-        self._counts.load(state["counts"])
-        self._can_be_rare = state["can_be_rare"].clone()
-        self._current, self._shares = state["current"].clone(), state["shares"].clone()
-        gates = state["gates"]
-        self._gates = gates["rare"].clone(), gates["g1"].clone(), gates["g2"].clone()
-        self._step, self._gated_share = int(state["step"]), state["gated_share"]
-        self._targets = kept.Targets.resumed(state["targets"])
-        self._said = set(state["said"])
+        with kept.refusing_what_is_no_state():
+            kept.check_settings(self._settings, dict(state["settings"]))
+            counts = self._new_counts()
+            counts.load(state["counts"])
+            current = kept.not_negative(kept.like(state["current"], torch.zeros(self.vocab_size, dtype=torch.int64)))
+            shares = kept.not_negative(kept.like(state["shares"], torch.zeros(2, dtype=torch.float64)))
+            can_be_rare = kept.like(state["can_be_rare"], self._can_be_rare) & self._can_be_rare
+            gates = _loaded_gates(state["gates"], self.gates())
+            step, gated_share, batch = int(state["step"]), state["gated_share"], kept.Batch.resumed(dict(state["batch"]))
+            said = {str(what) for what in list(state["said"])}
+            if step < 0 or not (gated_share is None or 0 <= gated_share <= 1):
+                raise ValueError(f"step {step}, gated share {gated_share}")
+        more_protected = not torch.equal(can_be_rare, state["can_be_rare"])
+        self._counts, self._current, self._shares, self._can_be_rare = counts, current, shares, can_be_rare
+        self._step, self._gated_share, self._batch, self._said = step, gated_share, batch, said
+        self._gates = None if more_protected else gates
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `state_dict` to a safetensors file, atomically."""
@@ -258,7 +290,7 @@ class RareTokenGate:
             counts, steps = self._counts.with_unfinished(self._current.cpu())
         if not self._static and self._step + (self._rule.mode == "official") < self._start:
             steps = 0.0
-        self._gates = self._rule.gates(counts, steps, self._can_be_rare, self._targets.per_step)
+        self._gates = self._rule.gates(counts, steps, self._can_be_rare, self._batch.per_step)
 
     def _summed(self, counts: Tensor) -> Tensor:
         if not (dist.is_available() and dist.is_initialized()):
@@ -267,6 +299,9 @@ class RareTokenGate:
         counts = counts.to(on, copy=True)
         dist.all_reduce(counts, group=self._group)
         return counts
+
+    def _ranks(self) -> int:
+        return dist.get_world_size(self._group) if dist.is_available() and dist.is_initialized() else 1
 
     def _warn(self) -> None:
         if self._step < self._start:
@@ -285,9 +320,23 @@ class RareTokenGate:
             warnings.warn(message, stacklevel=4)
 
 
-def _memory(memory: str, vocab_size: int, window: int | str, counts: Any, *, official: bool) -> Counts:
+def _loaded_gates(saved: Mapping[str, Tensor], mine: Gates) -> Gates:
+    rare, g1, g2 = (kept.like(saved[name], gate) for name, gate in zip(("rare", "g1", "g2"), mine, strict=True))
+    for g in (g1, g2):
+        if not bool(((kept.not_negative(g) <= 1) & (rare | (g == 1))).all()):
+            raise ValueError("gates that amplify, or act on ids that are not rare")
+    return rare, g1, g2
+
+
+def _memory(memory: str, vocab_size: int, window: int | str, counts: Any, rule: Rule) -> Counts:
+    official = rule.mode == "official"
     if counts is not None:
-        return StaticCounts(_corpus_counts(counts, vocab_size, official=official))
+        if rule.mode in ("paper", "official") or rule.alpha is not None:
+            raise InputError(
+                "expected the modes 'relative' or 'hard' and no alpha with corpus counts, got a rule that reads targets a step: a "
+                "corpus has no steps"
+            )
+        return StaticCounts(_corpus_counts(counts, vocab_size))
     window = window if window == "epoch" else _positive("window", window)
     if memory == "exact":
         return ExactWindow(vocab_size, None if isinstance(window, str) else window)
@@ -300,15 +349,13 @@ def _memory(memory: str, vocab_size: int, window: int | str, counts: Any, *, off
     return BucketRing(vocab_size, window) if memory == "ring" else ExponentialAverage(vocab_size, window)
 
 
-def _corpus_counts(counts: Any, vocab_size: int, *, official: bool) -> Tensor:
+def _corpus_counts(counts: Any, vocab_size: int) -> Tensor:
     found = torch.as_tensor(counts)
     if found.shape != (vocab_size,) or float(found.min()) < 0 or not float(found.sum()) > 0:
         raise InputError(
             f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, got shape {tuple(found.shape)}: "
             "give one count an id"
         )
-    if official:
-        raise InputError("expected a window with mode='official', got corpus counts: that order counts micro-batches")
     return found
 
 
