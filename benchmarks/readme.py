@@ -55,6 +55,19 @@ def _isoscore() -> str:
     return f"| IsoScore from disk, 128256 x 2048 | {_cost(ours)} | {rivals} | {ratio} | `bench_isoscore.py` |"
 
 
+def _cross_entropy() -> str:
+    _, plain, _, told, _, torch, dense, published, *_ = kept("cross_entropy")
+    rivals = f"`torch` chunked: {_cost(torch)}; logits and cross-entropy: {_cost(dense)}"
+    ratios = f"{_times(torch, plain)} and {_times(dense, plain)} x faster; {plain['x floor']} x the floor of its products"
+    work = "loss and gradients of a head, 4096 targets, 50257 x 768"
+    dense_gate = f"published gate: {_cost(published)}"
+    faster = f"{_times(published, told)} x faster; {_times(told, plain)} x plain"
+    return (
+        f"| {work} | {_cost(plain)} | {rivals} | {ratios} | `bench_cross_entropy.py` |\n"
+        f"| the same, gated, its share told | {_cost(told)} | {dense_gate} | {faster} | `bench_cross_entropy.py` |"
+    )
+
+
 def _diagnose() -> str:
     minilm, _, large, _ = kept("diagnose")
     took = f"{_s(large)}, peak {large['peak anonymous MiB']} MiB in all"
@@ -66,7 +79,7 @@ def _diagnose() -> str:
 
 def table() -> str:
     """The table, in Markdown."""
-    return HEAD + "\n".join(line() for line in (_partition, _moments, _cosine, _isoscore, _diagnose)) + "\n"
+    return HEAD + "\n".join(line() for line in (_partition, _moments, _cosine, _isoscore, _cross_entropy, _diagnose)) + "\n"
 
 
 if __name__ == "__main__":
