@@ -1,9 +1,10 @@
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
-from uncone.memory import Bench, uninitialised, zeros
+from uncone.memory import RECYCLED_BYTES, _freed, clear_recycled, recycled, uninitialised, zeros
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 7), (3, 1000, 1000)])
@@ -42,17 +43,41 @@ def test_large_memory_is_zero_though_memory_before_it_was_not() -> None:
         assert not bool(zeros((size,), torch.uint8).any())
 
 
-def test_a_bench_lends_the_same_memory_again_and_never_twice_at_once() -> None:
-    bench = Bench()
-    first = bench.borrow("a", 100, torch.float32, "cpu")
-    second = bench.borrow("a", 50, torch.float32, "cpu")
-    assert first.data_ptr() != second.data_ptr()
-    bench.give_back("a", second)
-    bench.give_back("a", first)
-    assert bench.borrow("a", 80, torch.float32, "cpu").data_ptr() == first.data_ptr()
-    bench.give_back("a", first)
-    assert len(bench.borrow("a", 101, torch.float32, "cpu")) == 101
-    assert bench.borrow("b", 10, torch.float32, "cpu").data_ptr() != first.data_ptr()
-    bench.give_back("a", first)
-    bench.clear()
-    assert len(bench.borrow("a", 3, torch.float32, "cpu")) == 3
+def test_freed_memory_is_used_again_and_never_twice_at_once() -> None:
+    size = 5 * 2**20
+    first = recycled((size,), torch.uint8).fill_(1)
+    second = recycled((size,), torch.uint8).fill_(2)
+    places = {first.data_ptr(), second.data_ptr()}
+    assert len(places) == 2
+    view = first[10:].view(-1, 2)
+    del first, second
+    third = recycled((size - 7,), torch.uint8)
+    assert third.data_ptr() in places - {view.data_ptr() - 10}, "a view keeps the memory"
+    assert bool((view == 1).all())
+    del view, third
+    assert recycled((size // 4,), torch.float32).data_ptr() in places
+    clear_recycled()
+    assert bool((recycled((size,), torch.uint8) == 0).all()), "fresh"
+
+
+def test_no_more_is_kept_than_is_said() -> None:
+    clear_recycled()
+    memory = [recycled((5 * 2**20,), torch.uint8) for _ in range(9)]
+    del memory
+    large = recycled((RECYCLED_BYTES + 1,), torch.uint8)
+    del large
+    assert len(_freed._kept) <= 4
+    assert sum(len(m) for m in _freed._kept) <= RECYCLED_BYTES
+
+
+def test_memory_is_recycled_from_many_threads() -> None:
+    def work(mark: int) -> bool:
+        for _ in range(20):
+            memory = recycled((5 * 2**20,), torch.uint8)
+            memory[:64] = memory[-64:] = mark
+            if not bool((memory[:64] == mark).all() & (memory[-64:] == mark).all()):
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(1, 9)))

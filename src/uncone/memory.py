@@ -2,7 +2,8 @@
 
 import math
 import mmap
-import threading
+import weakref
+from collections import deque
 from contextlib import suppress
 
 import numpy as np
@@ -13,6 +14,8 @@ Bytes = npt.NDArray[np.uint8]
 _CACHE_LINE = 64
 _LARGE_PAGE = 2 * 2**20
 _LARGE = 2 * _LARGE_PAGE
+_MOST_MAPPINGS = 4
+RECYCLED_BYTES = 512 * 2**20
 
 
 def uninitialised(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
@@ -25,39 +28,56 @@ def uninitialised(shape: tuple[int, ...], dtype: torch.dtype, device: str | torc
     if torch.device(device).type != "cpu":
         return torch.empty(shape, dtype=dtype, device=device)
     size = math.prod(shape) * dtype.itemsize
-    content = _mapped(size) if _has_mapping(size) else _on_cache_line(size)
+    content = _content(_map(size), size) if _has_mapping(size) else _on_cache_line(size)
     return torch.from_numpy(content).view(dtype).view(shape)
 
 
-class Bench:
-    """Working memory that is used again and again, kept between uses: one tensor a name.
+def recycled(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
+    """As `uninitialised`, in memory that was freed by another tensor of this kind, if some fits; it holds anything.
 
-    First touch of fresh memory can take as long as the work that it is for. Who borrows while it is lent gets fresh memory.
+    For what is needed again in every step of a training: the first touch of fresh memory can take as long as the work that it
+    is for. A few freed mappings of `RECYCLED_BYTES` in all are kept; on a GPU torch does that.
     """
+    size = math.prod(shape) * dtype.itemsize
+    if torch.device(device).type != "cpu" or not _has_mapping(size):
+        return uninitialised(shape, dtype, device)
+    return torch.from_numpy(_content(_freed.take(size) or _map(size), size, recycle=True)).view(dtype).view(shape)
+
+
+class _Freed:
+    """Mappings without a user. Tensors are freed on any thread, even between two lines of one that is here."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: dict[tuple[str, torch.dtype], torch.Tensor] = {}
+        self._kept: deque[mmap.mmap] = deque()
 
-    def borrow(self, name: str, size: int, dtype: torch.dtype, device: str | torch.device) -> torch.Tensor:
-        """At least `size` numbers, holding anything. Only memory of the CPU is kept: on a GPU torch does it."""
-        with self._lock:
-            kept = self._kept.pop((name, dtype), None) if torch.device(device).type == "cpu" else None
-        return kept if kept is not None and len(kept) >= size else uninitialised((size,), dtype, device)
+    def put(self, mapping: mmap.mmap) -> None:
+        self._kept.append(mapping)
+        while len(self._kept) > _MOST_MAPPINGS or sum(len(m) for m in tuple(self._kept)) > RECYCLED_BYTES:
+            try:
+                self._kept.popleft()
+            except IndexError:
+                return
 
-    def give_back(self, name: str, memory: torch.Tensor) -> None:
-        """What `borrow` gave; the largest of a name is kept."""
-        if memory.device.type != "cpu":
-            return
-        with self._lock:
-            kept = self._kept.get((name, memory.dtype))
-            if kept is None or len(kept) < len(memory):
-                self._kept[name, memory.dtype] = memory
+    def take(self, size: int) -> mmap.mmap | None:
+        for mapping in sorted(self._kept, key=len):
+            if size + _LARGE_PAGE <= len(mapping) <= 2 * size:
+                try:
+                    self._kept.remove(mapping)
+                except ValueError:  # another thread has it
+                    continue
+                return mapping
+        return None
 
     def clear(self) -> None:
-        """Give all of it to the system."""
-        with self._lock:
-            self._kept.clear()
+        self._kept.clear()
+
+
+_freed = _Freed()
+
+
+def clear_recycled() -> None:
+    """Give what `recycled` keeps to the system."""
+    _freed.clear()
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
@@ -81,12 +101,22 @@ def _on_cache_line(size: int) -> Bytes:
     return content[skipped : skipped + size]
 
 
-def _mapped(size: int) -> Bytes:
+def _map(size: int) -> mmap.mmap:
     """Private memory that begins with a large page and consists of them, but for what does not fill one."""
     mapping = mmap.mmap(-1, size + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    content = np.frombuffer(mapping, np.uint8)
-    skipped = -content.ctypes.data % _LARGE_PAGE
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system without large pages
-            mapping.madvise(mmap.MADV_HUGEPAGE, skipped, size - size % _LARGE_PAGE)
-    return content[skipped : skipped + size]
+            mapping.madvise(mmap.MADV_HUGEPAGE, _begin(np.frombuffer(mapping, np.uint8)), size - size % _LARGE_PAGE)
+    return mapping
+
+
+def _content(mapping: mmap.mmap, size: int, *, recycle: bool = False) -> Bytes:
+    content = np.frombuffer(mapping, np.uint8)
+    if recycle:  # every view of it, a tensor's too, keeps this one array alive
+        weakref.finalize(content, _freed.put, mapping).atexit = False
+    begin = _begin(content)
+    return content[begin : begin + size]
+
+
+def _begin(content: Bytes) -> int:
+    return int(-content.ctypes.data % _LARGE_PAGE)

@@ -54,9 +54,6 @@ class FusedSweep(Sweep):
         self._chunk = max(1, min(self._options.chunk or fitting, most))
         self._logits = uninitialised((self._chunk, v), self._weight.dtype, self._weight.device)
 
-    def _release(self) -> None:
-        """Torch keeps memory of a GPU."""
-
     def _add(self, rows: Tensor, gate: Tensor | None) -> None:
         from uncone.cross_entropy import kernels
 

@@ -20,13 +20,12 @@ from uncone.cross_entropy.gates import Gates
 from uncone.cross_entropy.options import CrossEntropyOptions
 from uncone.cross_entropy.products import add_product, product
 from uncone.cross_entropy.shard import Shard, whole
-from uncone.memory import Bench, uninitialised, zeros
+from uncone.memory import recycled, zeros
 
 Tensor = torch.Tensor
 _BUFFER_BYTES = {"cpu": 144 * 2**20, "other": 128 * 2**20}
 _STEP = 32
 _SMALL = 64
-_BENCH = Bench()
 _FEWEST = 160
 """Targets in a chunk, however large the vocabulary: a product of fewer is slow."""
 
@@ -102,7 +101,7 @@ class Sweep:
         self._found = Found(
             zeros((n,), self._exact, device),
             zeros((n, d), self._exact, device) if needs[0] else None,
-            uninitialised(tuple(weight.shape), self._exact, device) if needs[1] else None,
+            recycled(tuple(weight.shape), self._exact, device) if needs[1] else None,
             zeros((weight.shape[0],), self._exact, device) if needs[2] else None,
         )
         self._low: Tensor | None = None
@@ -121,10 +120,7 @@ class Sweep:
         """
         common, rare = self._problem.groups()
         self._allocate(max(len(common), len(rare)))
-        try:
-            self._add_all(common, rare)
-        finally:
-            self._release()
+        self._add_all(common, rare)
         refuse_nan(self._found.losses, self._hidden, self._weight, self._bias, self._shard)
         self._finish()
         return self._found
@@ -156,14 +152,9 @@ class Sweep:
         fitting = max(_FEWEST, (steps - 1 + steps % 2) * _STEP)  # an odd number of steps, as `_width` says
         self._chunk = max(1, min(self._options.chunk or fitting, most))
         size, low = _width(self._chunk) * v, self._problem.dtype != self._exact
-        self._logits = _BENCH.borrow("logits", size, self._exact, device)
-        self._low = _BENCH.borrow("low", size, self._problem.dtype, device) if low else None
-        self._tanh = None if self._options.softcap is None else _BENCH.borrow("tanh", size, self._exact, device)
-
-    def _release(self) -> None:
-        for name, memory in (("logits", self._logits), ("low", self._low), ("tanh", self._tanh)):
-            if memory is not None:
-                _BENCH.give_back(name, memory)
+        self._logits = recycled((size,), self._exact, device)
+        self._low = recycled((size,), self._problem.dtype, device) if low else None
+        self._tanh = None if self._options.softcap is None else recycled((size,), self._exact, device)
 
     def _matrix(self, buffer: Tensor, n: int) -> Tensor:
         """(n, V) in `buffer`. On the CPU a column is contiguous: the product that fills it is a third faster so, if not of 16 bits."""
