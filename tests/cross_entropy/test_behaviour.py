@@ -193,7 +193,7 @@ class TestRefused:
     def test_options(self) -> None:
         wrong: list[dict[str, Any]] = [
             {"reduction": "max"}, {"label_smoothing": 1.0}, {"z_loss": -1.0}, {"softcap": 0.0}, {"logit_scale": 0.0},
-            {"chunk": 0}, {"reduction": "sum", "num_items": 3},
+            {"chunk": 0}, {"reduction": "sum", "num_items": 3}, {"num_items": -1}, {"num_items": float("nan")},
         ]  # fmt: skip
         for options in wrong:
             with pytest.raises(InputError, match=f"expected.*{next(iter(options))[:5]}"):

@@ -182,6 +182,7 @@ def test_ignored_targets_get_no_gradient_whatever_their_states_hold() -> None:
 def test_shapes_of_a_batch() -> None:
     hidden, weight, _, labels = problem(n=24)
     flat = linear_cross_entropy(hidden, weight, labels)
+    assert float(linear_cross_entropy(hidden, weight, labels.to(torch.int16))) == float(flat)
     assert float(linear_cross_entropy(hidden.view(2, 3, 4, -1), weight, labels.view(2, 3, 4))) == float(flat)
     none = CrossEntropyOptions(reduction="none")
     assert linear_cross_entropy(hidden.view(2, 12, -1), weight, labels.view(2, 12), options=none).shape == (2, 12)

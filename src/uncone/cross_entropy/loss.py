@@ -72,7 +72,7 @@ def gated_linear_cross_entropy(
     """
     options = options or CrossEntropyOptions()
     _check(hidden, weight, labels, bias)
-    flat = labels.reshape(-1)
+    flat = labels.reshape(-1).long()
     valid = flat != options.ignore_index
     dtype = _computed_in(hidden, weight)
     shard = shard_of(weight, options.group)

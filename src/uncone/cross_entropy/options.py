@@ -56,5 +56,7 @@ class CrossEntropyOptions:
             raise InputError(f"expected a logit_scale that is not 0, got {self.logit_scale}: 1 leaves logits as they are")
         if self.chunk is not None and self.chunk < 1:
             raise InputError(f"expected a chunk of at least one target, got {self.chunk}: None chooses one")
+        if isinstance(self.num_items, int | float) and not 0 <= self.num_items < math.inf:
+            raise InputError(f"expected num_items of at least 0, got {self.num_items}: it counts targets")
         if self.num_items is not None and self.reduction != "mean":
             raise InputError(f"expected num_items with the reduction 'mean', got it with {self.reduction!r}: leave it out")
