@@ -1,5 +1,6 @@
 """The loss of a head and its gradients, forward and backward: gated, plain, and the ways it is computed elsewhere."""
 
+import functools
 import time
 
 import torch
@@ -24,8 +25,12 @@ class Gate:
         return self._gates
 
 
+@functools.cache
 def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """States, head and targets; ids are sorted by a Zipfian frequency, as those of most vocabularies."""
+    """States, head and targets; ids are sorted by a Zipfian frequency, as those of most vocabularies.
+
+    The rows have them in common: what lies idle while others run is taken away by the system, and a training reads its head in every step.
+    """
     random = torch.Generator().manual_seed(0)
     hidden, weight = torch.randn(N, D, generator=random), 0.02 * torch.randn(V, D, generator=random)
     frequencies = 1 / (torch.arange(V) + 2.7)
@@ -70,9 +75,15 @@ def _row(name: str, loss, dtype=torch.float32, **options) -> Row:
 
 
 def floor(dtype: str = "float32"):
-    """Sleeps for as long as 6 N V D takes at the product rate measured now."""
-    duration = 6 * N * V * D / product_rate(dtype)
-    return lambda: time.sleep(duration)
+    """Multiplies for as long as 6 N V D takes at the product rate measured now: after a sleep, the next row would find a cold machine."""
+    duration, square = 6 * N * V * D / product_rate(dtype), torch.randn(1024, 1024)
+
+    def work() -> None:
+        until = time.perf_counter() + duration
+        while time.perf_counter() < until:
+            torch.mm(square, square)
+
+    return work
 
 
 def has_narrow_products() -> bool:
