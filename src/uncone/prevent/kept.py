@@ -35,7 +35,7 @@ class Batch:
 
     def tell(self, size: int, *, rescale: bool) -> None:
         """A step has `size` sequences."""
-        if self._size is not None and size != self._size:
+        if self._steps and self._size is not None and size != self._size:
             self._changed(f"{self._size} sequences a step, as before the resume, got {size}", self._mean(), rescale=rescale)
         self._size, self._before = size, None
 
