@@ -41,4 +41,4 @@ ROWS = [
 ]
 
 if __name__ == "__main__":
-    run(__file__, "Mean cosine on 50257 x 768 float32", ROWS, repeats=9, base=ROWS[0].name, columns=[("uncone", ROWS[0].name)])
+    run(__file__, "Mean cosine on 50257 x 768 float32", ROWS, repeats=9, columns=[("uncone", ROWS[0].name)])

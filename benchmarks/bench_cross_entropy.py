@@ -129,6 +129,5 @@ if __name__ == "__main__":
         f"Cross-entropy of a head, N {N}, V {V}, D {D}, float32 unless named, forward and backward",
         ROWS,
         repeats=5,
-        base=ROWS[0].name,
         columns=columns,
     )

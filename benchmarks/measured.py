@@ -80,13 +80,11 @@ def memory_of(script: str, row: Row) -> float | None:
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
-def run(
-    script: str, title: str, rows: list[Row], *, repeats: int, base: str, columns: list[tuple[str, str]], notes: str = ""
-) -> None:
+def run(script: str, title: str, rows: list[Row], *, repeats: int, columns: list[tuple[str, str]], notes: str = "") -> None:
     """Measure `rows`, print the table in Markdown, and keep it in results/.
 
-    `columns` are (heading, row) pairs: the median of each row divided by the median of that row. `base` is the row whose
-    spread is shown first.
+    `columns` are (heading, row) pairs: the median, over the turns that both were part of, of this row's time divided by that
+    row's in the same turn. Neighbours on the machine come and go over many turns; what ran side by side had the same ones.
     """
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--memory-of", help="measure the memory of one row and print it")
@@ -104,7 +102,7 @@ def run(
     lines += ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     for row in rows:
         times = taken[row.name]
-        ratios = [f"{medians[row.name] / medians[against]:.3g}" for _, against in columns]
+        ratios = [f"{_ratio(times, taken[against]):.3g}" for _, against in columns]
         held = memory[row.name]
         cells = [row.name, f"{medians[row.name]:.4g}", f"{min(times):.4g} to {max(times):.4g} ({len(times)})", *ratios]
         lines.append("| " + " | ".join([*cells, "" if held is None else f"{held:.0f}"]) + " |")
@@ -113,6 +111,10 @@ def run(
     text = "\n".join(lines) + "\n"
     print(text)
     (HERE / "results" / f"{Path(script).stem.removeprefix('bench_')}.md").write_text(text)
+
+
+def _ratio(times: list[float], against: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(times, against, strict=False))
 
 
 def _circumstances() -> str:
@@ -127,7 +129,7 @@ def _circumstances() -> str:
     ).stdout
     return (
         f"Commit {commit}{' with edits' if edited else ''}, Python {platform.python_version()}, torch {torch.__version__}, "
-        f"numpy {numpy.__version__}, {torch.get_num_threads()} threads, {platform.machine()}. Ratios of medians, rows in turn in one process; "
+        f"numpy {numpy.__version__}, {torch.get_num_threads()} threads, {platform.machine()}. Medians of ratios turn by turn, rows in turn in one process; "
         "memory is anonymous (RssAnon), beyond what the process held before, each row in a process of its own."
     )
 

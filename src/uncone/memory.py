@@ -14,7 +14,8 @@ Bytes = npt.NDArray[np.uint8]
 _CACHE_LINE = 64
 _LARGE_PAGE = 2 * 2**20
 _LARGE = 2 * _LARGE_PAGE
-_MOST_MAPPINGS = 4
+_MOST_MAPPINGS = 8
+_SMALL = 16 * 2**20
 RECYCLED_BYTES = 512 * 2**20
 
 
@@ -23,25 +24,31 @@ def uninitialised(shape: tuple[int, ...], dtype: torch.dtype, device: str | torc
 
     The first touch of fresh memory costs a page fault for every 4 KiB, which can take as long as a pass over the data;
     large pages save that. What is large has a mapping of its own, and goes back to the system when it is freed: the C
-    library would keep it, and leave holes that the next matrix does not fit into.
+    library would keep it, and leave holes that the next matrix does not fit into. Up to 16 MiB, what was freed is used again.
     """
-    if torch.device(device).type != "cpu":
-        return torch.empty(shape, dtype=dtype, device=device)
-    size = math.prod(shape) * dtype.itemsize
-    content = _content(_map(size), size) if _has_mapping(size) else _on_cache_line(size)
-    return torch.from_numpy(content).view(dtype).view(shape)
+    return _tensor(shape, dtype, device, most_recycled=_SMALL)
 
 
 def recycled(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
-    """As `uninitialised`, in memory that was freed by another tensor of this kind, if some fits; it holds anything.
+    """As `uninitialised`, of any size in memory that was freed by another tensor of this module, if some fits; it holds anything.
 
     For what is needed again in every step of a training: the first touch of fresh memory can take as long as the work that it
     is for. A few freed mappings of `RECYCLED_BYTES` in all are kept; on a GPU torch does that.
     """
+    return _tensor(shape, dtype, device, most_recycled=RECYCLED_BYTES)
+
+
+def _tensor(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device, *, most_recycled: int) -> torch.Tensor:
+    if torch.device(device).type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
     size = math.prod(shape) * dtype.itemsize
-    if torch.device(device).type != "cpu" or not _has_mapping(size):
-        return uninitialised(shape, dtype, device)
-    return torch.from_numpy(_content(_freed.take(size) or _map(size), size, recycle=True)).view(dtype).view(shape)
+    if not _has_mapping(size):
+        content = _on_cache_line(size)
+    elif size > most_recycled:
+        content = _content(_map(size), size)
+    else:
+        content = _content(_freed.take(size) or _map(size), size, recycle=True)
+    return torch.from_numpy(content).view(dtype).view(shape)
 
 
 class _Freed:
@@ -85,7 +92,7 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
     if torch.device(device).type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     found = uninitialised(shape, dtype)
-    if not _has_mapping(found.nbytes):  # what the system maps is zero
+    if not _has_mapping(found.nbytes) or found.nbytes <= _SMALL:  # else just mapped by the system, which gives zeros
         found.view(torch.uint8).numpy().fill(0)
     return found
 

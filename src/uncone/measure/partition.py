@@ -82,11 +82,10 @@ def gaussian_isotropy(m: Moments) -> Measurement:
     Raises:
         UndefinedMeasure: no rows.
     """
-    directions = m.directions()
-    linear = m.mean() @ directions
+    linear = m.mean_along()
     n = m.effective_n  # along its own eigenvectors, the second moment is the covariance (1 - 1/n) plus the mean's square
     quadratic = 0.5 * (m.spectrum(centered=False) - linear.square()).clamp_min(0.0) * (n / max(n - 1, 1))
-    value = math.exp(float((quadratic - linear.abs()).min() - (quadratic + linear.abs()).max()))
+    value = math.exp(float((quadratic - linear).min() - (quadratic + linear).max()))
     return reading(
         "gaussian_isotropy", value, m,
         range=(0.0, 1.0), better="higher", reference=_isotropic(m), centered=False, warnings=_warnings(m),

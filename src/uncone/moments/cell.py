@@ -22,35 +22,34 @@ class Cell:
     Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows.
     """
 
-    def __init__(self, shift: Tensor, buffer: Buffer, *, second: bool, unit: bool) -> None:
-        self._shift, self._buffer, self._second = shift, buffer, second
+    def __init__(self, shift: Tensor, buffer: Buffer, *, second: bool, unit: bool, unit_second: bool) -> None:
+        self._shift, self._buffer, self._second, self._unit_second = shift, buffer, second, unit_second
         self._names = _SUMS if unit else _SUMS[:1]
-        self._product: Tensor | None = None
+        self._products: dict[str, Tensor] = {}
         self.sums: dict[str, Any] = {}
         self.norm_min, self.norm_max = float("inf"), 0.0
 
-    def add(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Add the rows of `x` (n, D) with weights `w` (n,). Returns them, float64 where float32 will not do, and their norms."""
+    def add(self, x: Tensor, w: Tensor | None) -> None:
+        """Add the rows of `x` (n, D) with weights `w` (n,); where float32 will not do, as float64."""
         x, norms, sums = self._measured(x, w)
         for name, value in zip(self._names, sums.double().sum(0), strict=True):
             self._add(name, value)
         self._add_scalars(norms, w)
         if self._second:
-            self._add_product(self._buffer("rows", tuple(x.shape), x.dtype))
-        return x, norms
+            self._add_product("second", self._buffer("rows", tuple(x.shape), x.dtype))
+        if self._unit_second:
+            self._add_unit_product(x, norms, w)
 
-    def add_unit_product(self, x: Tensor, norms: Tensor, w: Tensor | None) -> None:
-        """Add sum w u u' over unit rows to the product."""
+    def take_product(self, name: str) -> Tensor:
+        """The (D, D) product "second" or "unit_second" of all that was added."""
+        return mirror(self._products.pop(name))
+
+    def _add_unit_product(self, x: Tensor, norms: Tensor, w: Tensor | None) -> None:
+        """Add sum w u u' over unit rows to its product, while the rows are still in a cache."""
         y, root = self._buffer("rows", tuple(x.shape), x.dtype), inverse(norms)
         root = _column(root if w is None else root * w.sqrt(), x)
         share(partial(torch.mul, x[cut], root[cut], out=y[cut]) for cut in _cuts(len(x), x.device))
-        self._add_product(y)
-
-    def take_product(self) -> Tensor:
-        """The (D, D) product added up so far, to be used at once: the next product starts in its place."""
-        assert self._product is not None
-        product, self._product = self._product, None
-        return mirror(product)
+        self._add_product("unit_second", y)
 
     def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """The rows, their norms, and the sums of pieces of them (pieces, names, D); the buffer "rows" holds the shifted rows.
@@ -112,12 +111,14 @@ class Cell:
     def _add(self, name: str, value: Any) -> None:
         self.sums[name] = self.sums[name] + value if name in self.sums else value
 
-    def _add_product(self, y: Tensor) -> None:
-        if self._product is None:
-            self._product = symmetric_product(y, out=self._buffer("product", (y.shape[1], y.shape[1]), y.dtype))
+    def _add_product(self, name: str, y: Tensor) -> None:
+        kept = self._products.get(name)
+        if kept is None:
+            out = self._buffer(f"{name} product", (y.shape[1], y.shape[1]), y.dtype)
+            self._products[name] = symmetric_product(y, out=out)
             return
-        wider = torch.promote_types(y.dtype, self._product.dtype)  # one of the two may be float64 for its lengths
-        self._product = symmetric_product(y.to(wider), out=self._product.to(wider), add=True)
+        wider = torch.promote_types(y.dtype, kept.dtype)  # one of the two may be float64 for its lengths
+        self._products[name] = symmetric_product(y.to(wider), out=kept.to(wider), add=True)
 
 
 class _Piece:

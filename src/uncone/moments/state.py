@@ -19,12 +19,13 @@ from uncone.memory import uninitialised, zeros
 from uncone.moments.cell import PIECE, Cell
 from uncone.moments.eigen import consume_to_eigen, leading_eigenvectors
 from uncone.moments.norms import NotFiniteError
+from uncone.moments.rank_one import add_rank_one
 from uncone.moments.weights import weight_blocks
 from uncone.moments.workers import add_matrix, alone
 from uncone.rows import GRID, as_rows, nonfinite_error
 
 Tensor = torch.Tensor
-_BUFFER_BYTES = 16 * 2**20
+_BUFFER_BYTES = 8 * 2**20
 _STRIP_ROWS = 64
 MOST_FEATURES = 32768
 """Beyond, one (D, D) matrix of sums takes more than 8 GB."""
@@ -33,6 +34,7 @@ _SCALARS = (
     "n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square",
     "norm_sum", "norm_square_sum", "norm_min", "norm_max", "epsilon",
 )  # fmt: skip
+_PRODUCTS = ("second", "unit_second")
 _SHAPES = {"shift": 1, "first": 1, "second": 2, "unit_first": 1, "unit_square": 1, "unit_second": 2}
 
 
@@ -160,16 +162,17 @@ class Moments:
         w = None if weights is None else weights.to(self.device, torch.float64)
         if self.shift is None:
             self.shift = self._zeros(self.d) if self.second is None else _shift(x)
-        cell = Cell(self.shift, self._buffer, second=self.second is not None, unit=self.unit_first is not None)
+        products = [name for name in _PRODUCTS if getattr(self, name) is not None]
+        cell = Cell(
+            self.shift, self._buffer,
+            second="second" in products, unit=self.unit_first is not None, unit_second="unit_second" in products,
+        )  # fmt: skip
         rows = self._chunk_rows(x.element_size())
-        cuts = [slice(start, start + rows) for start in range(0, len(x), rows)]
-        parts = [cell.add(x[cut], None if w is None else w[cut]) for cut in cuts]
-        if self.second is not None:
-            add_matrix(self.second, cell.take_product())
-        if self.unit_second is not None:
-            for cut, (part, norms) in zip(cuts, parts, strict=True):
-                cell.add_unit_product(part, norms, None if w is None else w[cut])
-            add_matrix(self.unit_second, cell.take_product())
+        for start in range(0, len(x), rows):
+            cut = slice(start, start + rows)
+            cell.add(x[cut], None if w is None else w[cut])
+        for name in products:
+            add_matrix(getattr(self, name), cell.take_product(name))
         self._derived.clear()
         self.n += len(x)
         for name, value in cell.sums.items():
@@ -299,16 +302,23 @@ class Moments:
         return torch.addr(second, self.first, m, alpha=-1.0, out=self._matrix()).div_(self.weight).addr_(mean, mean)
 
     def spectrum(self, *, centered: bool) -> Tensor:
-        """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` when centred, else of `second_moment`."""
-        if centered:
-            if "centered" not in self._derived:
-                self._derived["centered"] = _descending(torch.linalg.eigvalsh(self.covariance()))
-            return self._derived["centered"]  # type: ignore[no-any-return]
-        return self._raw_eigen()[0]
+        """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` when centred, else of `second_moment`.
+
+        Both come from one decomposition: the second moment is the covariance and a rank-one matrix, that of the mean.
+        """
+        self._require_rows(2 if centered else 1)
+        n = self.effective_n
+        return self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
+
+    def mean_along(self) -> Tensor:
+        """|mean . c| for the unit eigenvectors c of `second_moment`, in the order of its spectrum, float64 (D,)."""
+        return self._raw_eigen()[1]
 
     def directions(self) -> Tensor:
         """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D)."""
-        return self._raw_eigen()[1]
+        if "directions" not in self._derived:
+            self._derived["directions"] = consume_to_eigen(self.second_moment())[1]
+        return self._derived["directions"]  # type: ignore[no-any-return]
 
     def leading_directions(self, k: int, *, centered: bool) -> Tensor:
         """The first k unit eigenvectors as columns, float64 (D, k), without the memory of a whole decomposition.
@@ -325,10 +335,19 @@ class Moments:
             self._derived["leading"] = consume_to_eigen(covariance)[1][:, :k].clone() if found is None else found
         return self._derived["leading"][:, :k]  # type: ignore[no-any-return]
 
+    def _centered_eigen(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues of the mean of (x - mean)(x - mean)', largest first, and the mean in their eigenvectors, float64 (D,)."""
+        if "centered" not in self._derived:
+            self._require_rows(1)
+            m = self.first / self.weight
+            about_mean = torch.addr(self._second(), self.first, m, alpha=-1.0, out=self._matrix()).div_(self.weight)
+            values, vectors = consume_to_eigen(about_mean)
+            self._derived["centered"] = values.clamp_min_(0.0), self.mean() @ vectors
+        return self._derived["centered"]  # type: ignore[no-any-return]
+
     def _raw_eigen(self) -> tuple[Tensor, Tensor]:
         if "raw" not in self._derived:
-            values, vectors = consume_to_eigen(self.second_moment())
-            self._derived["raw"] = values.clamp_min_(0.0), vectors
+            self._derived["raw"] = add_rank_one(*self._centered_eigen())
         return self._derived["raw"]  # type: ignore[no-any-return]
 
     def _require_rows(self, least: int) -> None:
@@ -385,7 +404,9 @@ class Moments:
         dtype = torch.float64 if dtype == torch.float64 else torch.float32
         chunk = min(rows, self._chunk_rows(dtype.itemsize))
         self._buffer("rows", (chunk, self.d), dtype)
-        self._buffer("product", (self.d, self.d), dtype)
+        for name in _PRODUCTS:
+            if getattr(self, name) is not None:
+                self._buffer(f"{name} product", (self.d, self.d), dtype)
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         kept = self._scratch.get(name)
@@ -406,10 +427,6 @@ def _shift(x: Tensor) -> Tensor:
     if not bool(torch.isfinite(mean).all()):
         mean = torch.zeros_like(mean)  # not finite or about to overflow: whoever measures the norms says so
     return mean.double()
-
-
-def _descending(values: Tensor) -> Tensor:
-    return values.flip(0).clamp_min_(0.0)
 
 
 def _load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
