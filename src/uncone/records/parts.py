@@ -1,0 +1,168 @@
+"""What a diagnosis is made of."""
+
+import array
+import base64
+import itertools
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from uncone.errors import InputError, UndefinedMeasure
+
+_LARGEST_SCALE = 1e290
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One number with its meaning.
+
+    `value` is None exactly when the measure is undefined here, and `reason` says why. `range` is (lowest, highest),
+    None where unbounded. `reference` is what an isotropic cloud of the same number of rows and columns gives.
+    `centered` says whether the mean row was subtracted (None: the question does not arise).
+    """
+
+    name: str
+    value: float | None
+    reason: str = ""
+    range: tuple[float | None, float | None] = (None, None)
+    better: Literal["higher", "lower", "neither"] = "neither"
+    reference: float | None = None
+    interval: tuple[float, float] | None = None
+    n: int = 0
+    d: int = 0
+    centered: bool | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    definition: str = ""
+
+    def __float__(self) -> float:
+        if self.value is None:
+            raise UndefinedMeasure(f"{self.name} is undefined: {self.reason}")
+        return self.value
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cause in the user's words, the evidence for it, and what to do about it."""
+
+    cause: str
+    level: Literal["healthy", "note", "warning", "severe"]
+    summary: str
+    evidence: tuple[str, ...] = ()
+    repair: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Readings of one group of rows: a bin of ids, or the reserved rows. Undefined readings are None."""
+
+    name: str
+    start: int
+    stop: int
+    n: int
+    zero_rows: int
+    norm_mean: float | None
+    norm_std: float | None
+    mean_cosine: float | None
+    cosine_to_reserved: float | None
+    reserved_rows: int = 0
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows cut into bins of ids, and the reserved rows that each bin is compared to."""
+
+    bin_size: int
+    reserved: str
+    reserved_group: Group | None
+    bins: tuple[Group, ...]
+    reserved_by_name: bool = True
+    """Whether the tokenizer names the reserved rows; else they are the last ids, which stand in for rare tokens."""
+
+    def __post_init__(self) -> None:
+        for group in self.bins:
+            if not 0 <= group.start < group.stop:
+                raise InputError(f"expected bins from a start to a later stop, got {group.start} to {group.stop}")
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Eigenvalues, largest first, of the second moment (raw), of the covariance (centred), and of an isotropic cloud
+    with the covariance's trace and the same number of rows and columns (Marchenko-Pastur quantiles)."""
+
+    raw: tuple[float, ...]
+    centered: tuple[float, ...]
+    isotropic: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Norms:
+    """The distribution of the rows' Euclidean norms: `counts[i]` rows lie in [edges[i], edges[i + 1])."""
+
+    smallest: float
+    mean: float
+    largest: float
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        expected = len(self.counts) + 1 if self.counts else 0
+        if len(self.edges) != expected or any(b < a for a, b in itertools.pairwise(self.edges)):
+            raise InputError(f"expected {expected} rising edges for {len(self.counts)} counts of norms, got {len(self.edges)}")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Where the rows lie along the first three singular directions, raw and centred.
+
+    `raw` and `centered` are base64 of little-endian int16 of shape (len(ids), 3), row-major; multiply by `raw_scale`
+    or `centered_scale` to get coordinates. `group_names[groups[i]]` is the group of row `ids[i]`. `labels[i]` is its
+    token, None where there is none. `total` counts the rows there are, of which `ids` is a sample when smaller.
+    """
+
+    total: int
+    ids: tuple[int, ...]
+    labels: tuple[str | None, ...]
+    groups: tuple[int, ...]
+    group_names: tuple[str, ...]
+    raw: str
+    raw_scale: float
+    centered: str
+    centered_scale: float
+
+    def __post_init__(self) -> None:
+        count = len(self.ids)
+        if len(self.labels) != count or len(self.groups) != count:
+            raise InputError(
+                f"expected {count} labels and groups in the picture, got {len(self.labels)} and {len(self.groups)}"
+            )
+        if any(not 0 <= group < len(self.group_names) for group in self.groups):
+            raise InputError(f"expected groups below {len(self.group_names)} in the picture, got {max(self.groups)}")
+        if not (0 < self.raw_scale < _LARGEST_SCALE and 0 < self.centered_scale < _LARGEST_SCALE):
+            raise InputError(
+                f"expected scales of the picture above 0 and below {_LARGEST_SCALE:g}, got {self.raw_scale}, {self.centered_scale}"
+            )
+        for name in ("raw", "centered"):
+            if len(_decode(getattr(self, name), name)) != 6 * count:
+                raise InputError(
+                    f"expected {count} rows of three int16 in the picture's {name!r} coordinates, got another length"
+                )
+
+    def coordinates(self, *, centered: bool) -> list[tuple[float, float, float]]:
+        """The coordinates as floats, one (x, y, z) per row of `ids`."""
+        values = array.array("h", _decode(self.centered if centered else self.raw, "coordinates"))
+        if sys.byteorder == "big":
+            values.byteswap()
+        scale = self.centered_scale if centered else self.raw_scale
+        flat = [value * scale for value in values]
+        return list(zip(flat[0::3], flat[1::3], flat[2::3], strict=True))
+
+
+def _decode(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise InputError(
+            f"expected base64 in the picture's {name!r}, got text that does not decode: the file was cut or edited"
+        ) from error

@@ -1,0 +1,125 @@
+"""JSON to records: every value checked against the annotated type of its field."""
+
+import dataclasses
+import json
+import os
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from uncone.errors import InputError
+
+_DEEPEST = 20
+
+T = TypeVar("T")
+
+
+def read_text(path: str | os.PathLike[str], how: str) -> str:
+    """The text of a file written by the command `how`, or why it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}: give a file written by `{how}`") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"expected JSON in UTF-8, got {path} which is not: give a file written by `{how}`") from error
+
+
+def from_json(cls: type[T], text: str, *, schema: str, what: str, how: str) -> T:
+    """The record of class `cls` in `text`, `what` in words, as the command `how` writes it.
+
+    Raises:
+        InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
+    """
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"expected a {what} in JSON, got text that does not parse ({error}): write one with `{how}`"
+        ) from error
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != schema:
+        raise InputError(f"expected a {what} of schema {schema!r}, got {found!r}: write it anew with `{how}`")
+    return _build_record(cls, data, what)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _build(kind: Any, data: Any, where: str) -> Any:
+    """Rebuild a value of the annotated type `kind` from parsed JSON, or say which field is wrong."""
+    if kind is Any:
+        return _expect(_depth(data) <= _DEEPEST, data, where, f"at most {_DEEPEST} levels")
+    if dataclasses.is_dataclass(kind):
+        return _build_record(typing.cast(type, kind), data, where)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return _build_optional(arguments, data, where)
+    if origin is Literal:
+        return _expect(data in arguments, data, where, f"one of {', '.join(map(repr, arguments))}")
+    if origin is tuple:
+        return _build_tuple(arguments, data, where)
+    if origin is not None and issubclass(origin, Mapping):
+        _expect(isinstance(data, dict), data, where, "an object")
+        return {key: _build(arguments[1], value, f"{where}.{key}") for key, value in data.items()}
+    if kind is float:
+        is_number = isinstance(data, (int, float)) and not isinstance(data, bool) and abs(data) <= sys.float_info.max
+        return float(_expect(is_number, data, where, "a finite number"))
+    if kind is int:
+        return _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "an integer")
+    return _expect(isinstance(data, kind), data, where, kind.__name__)
+
+
+_known: dict[type, dict[str, Any]] = {}
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    if cls not in _known:
+        _known[cls] = typing.get_type_hints(cls)
+    return _known[cls]
+
+
+def _depth(data: Any) -> int:
+    """Levels of nesting, counted no further than one beyond the deepest allowed."""
+    level, depth = [data], 0
+    while level and depth <= _DEEPEST:
+        inner = [list(item.values()) if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
+        level, depth = [value for items in inner for value in items], depth + 1
+    return depth
+
+
+def _build_record(cls: type[T], data: Any, where: str) -> T:
+    _expect(isinstance(data, dict), data, where, "an object")
+    hints = _hints(cls)
+    unknown = sorted(set(data) - set(hints))
+    if unknown:
+        raise InputError(f"unknown field {unknown[0]!r} in {where}: the file was written by another version or by hand")
+    required = {f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING}  # type: ignore[arg-type]
+    missing = sorted(required - set(data))
+    if missing:
+        raise InputError(f"missing field {missing[0]!r} in {where}: the file was cut or edited")
+    return cls(**{key: _build(hints[key], value, f"{where}.{key}") for key, value in data.items()})
+
+
+def _build_optional(arguments: tuple[Any, ...], data: Any, where: str) -> Any:
+    if data is None and types.NoneType in arguments:
+        return None
+    (kind,) = [argument for argument in arguments if argument is not types.NoneType]
+    return _build(kind, data, where)
+
+
+def _build_tuple(arguments: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:
+    _expect(isinstance(data, list), data, where, "a list")
+    if arguments[-1] is Ellipsis:
+        return tuple(_build(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(data))
+    _expect(len(data) == len(arguments), data, where, f"a list of {len(arguments)}")
+    return tuple(_build(kind, item, f"{where}[{i}]") for i, (kind, item) in enumerate(zip(arguments, data, strict=True)))
+
+
+def _expect(condition: bool, data: T, where: str, what: str) -> T:
+    if not condition:
+        raise InputError(f"expected {what} at {where}, got {repr(data)[:60]}: the file was cut or edited")
+    return data
