@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from uncone.moments.norms import are_safe, inverse, measured_norms
-from uncone.moments.workers import mirror, share, symmetric_product
+from uncone.moments.workers import share, symmetric_product
 
 Tensor = torch.Tensor
 _SUMS = ("first", "unit_first", "unit_square")
@@ -41,8 +41,8 @@ class Cell:
             self._add_unit_product(x, norms, w)
 
     def take_product(self, name: str) -> Tensor:
-        """The (D, D) product "second" or "unit_second" of all that was added."""
-        return mirror(self._products.pop(name))
+        """The (D, D) product "second" or "unit_second" of all that was added; only its lower half has a meaning."""
+        return self._products.pop(name)
 
     def _add_unit_product(self, x: Tensor, norms: Tensor, w: Tensor | None) -> None:
         """Add sum w u u' over unit rows to its product, while the rows are still in a cache."""

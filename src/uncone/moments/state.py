@@ -21,7 +21,7 @@ from uncone.moments.eigen import consume_to_eigen, leading_eigenvectors
 from uncone.moments.norms import NotFiniteError
 from uncone.moments.rank_one import add_rank_one
 from uncone.moments.weights import weight_blocks
-from uncone.moments.workers import add_matrix, alone
+from uncone.moments.workers import add_lower, alone, mirror
 from uncone.rows import GRID, as_rows, nonfinite_error
 
 Tensor = torch.Tensor
@@ -34,7 +34,6 @@ _SCALARS = (
     "n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square",
     "norm_sum", "norm_square_sum", "norm_min", "norm_max", "epsilon",
 )  # fmt: skip
-_PRODUCTS = ("second", "unit_second")
 _SHAPES = {"shift": 1, "first": 1, "second": 2, "unit_first": 1, "unit_square": 1, "unit_second": 2}
 
 
@@ -75,6 +74,8 @@ class Moments:
         self.d, self.device = d, torch.device(device)
         self.shift = None if shift is None else shift.to(self.device, torch.float64)
         self.first = self._zeros(d)
+        self._products: dict[str, Tensor] = {}
+        self._lower: set[str] = set()  # products of which only the lower half is up to date
         self.second = self._zeros(d, d) if second else None
         self.unit_first = self._zeros(d) if unit_first else None
         self.unit_square = self._zeros(d) if unit_first else None
@@ -86,6 +87,34 @@ class Moments:
         self.epsilon = 0.0
         self._scratch: dict[str, Tensor] = {}
         self._derived: dict[str, Any] = {}
+
+    @property
+    def second(self) -> Tensor | None:
+        return self._whole("second")
+
+    @second.setter
+    def second(self, value: Tensor | None) -> None:
+        self._set_product("second", value)
+
+    @property
+    def unit_second(self) -> Tensor | None:
+        return self._whole("unit_second")
+
+    @unit_second.setter
+    def unit_second(self, value: Tensor | None) -> None:
+        self._set_product("unit_second", value)
+
+    def _whole(self, name: str) -> Tensor | None:
+        if name in self._lower:
+            mirror(self._products[name])
+            self._lower.discard(name)
+        return self._products.get(name)
+
+    def _set_product(self, name: str, value: Tensor | None) -> None:
+        self._lower.discard(name)
+        self._products.pop(name, None)
+        if value is not None:
+            self._products[name] = value
 
     @classmethod
     def of(
@@ -150,7 +179,7 @@ class Moments:
                 f"expected weights of shape ({len(block)},) for the block, got {tuple(weights.shape)}: give one a row"
             )
         block = block.detach()
-        if self.device.type == "cpu" and not (self.second is None and self.unit_second is None):
+        if self.device.type == "cpu" and self._products:
             self._reserve(len(block), block.dtype)
             alone(lambda: self._update(block, weights))
         else:
@@ -161,8 +190,8 @@ class Moments:
         x = x if x.dtype in (torch.float32, torch.float64) else x.float()
         w = None if weights is None else weights.to(self.device, torch.float64)
         if self.shift is None:
-            self.shift = self._zeros(self.d) if self.second is None else _shift(x)
-        products = [name for name in _PRODUCTS if getattr(self, name) is not None]
+            self.shift = self._zeros(self.d) if "second" not in self._products else _shift(x)
+        products = list(self._products)
         cell = Cell(
             self.shift, self._buffer,
             second="second" in products, unit=self.unit_first is not None, unit_second="unit_second" in products,
@@ -172,7 +201,8 @@ class Moments:
             cut = slice(start, start + rows)
             cell.add(x[cut], None if w is None else w[cut])
         for name in products:
-            add_matrix(getattr(self, name), cell.take_product(name))
+            add_lower(self._products[name], cell.take_product(name))
+        self._lower.update(products)
         self._derived.clear()
         self.n += len(x)
         for name, value in cell.sums.items():
@@ -404,9 +434,8 @@ class Moments:
         dtype = torch.float64 if dtype == torch.float64 else torch.float32
         chunk = min(rows, self._chunk_rows(dtype.itemsize))
         self._buffer("rows", (chunk, self.d), dtype)
-        for name in _PRODUCTS:
-            if getattr(self, name) is not None:
-                self._buffer(f"{name} product", (self.d, self.d), dtype)
+        for name in self._products:
+            self._buffer(f"{name} product", (self.d, self.d), dtype)
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         kept = self._scratch.get(name)

@@ -122,13 +122,18 @@ def mirror(product: Tensor) -> Tensor:
     return product
 
 
-def add_matrix(total: Tensor, part: Tensor) -> Tensor:
-    """total += part, in place; `part` may be of a narrower dtype."""
+def add_lower(total: Tensor, part: Tensor) -> Tensor:
+    """total += part below and on the diagonal, in place; `part` may be of a narrower dtype."""
     if total.device.type != "cpu":
         return total.add_(part)
     # torch widens a narrower operand into fresh memory, which then stays with the worker's allocator: keep it small.
     rows = max(1, _ADDED // total.shape[1])
-    share(partial(into.add_, what) for into, what in zip(torch.split(total, rows), torch.split(part, rows), strict=True))
+
+    def strip(start: int) -> None:
+        stop = min(start + rows, len(total))
+        total[start:stop, :stop] += part[start:stop, :stop]
+
+    share(partial(strip, start) for start in range(0, len(total), rows))
     return total
 
 
