@@ -1,7 +1,9 @@
 """Does the partition function care which way one looks? The isotropy I(W) of Arora, Mu & Viswanath, and Bis et al."""
 
 import math
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,14 +12,15 @@ from uncone.errors import InputError
 from uncone.measure.isotropic import marchenko_pastur
 from uncone.measure.reading import reading
 from uncone.memory import uninitialised
-from uncone.moments import Moments
+from uncone.moments import Moments, share
 from uncone.records import Measurement
 from uncone.rows import GRID, Rows, as_rows
 
 Tensor = torch.Tensor
 SHORT_ROWS = 0.5
 """Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like."""
-_BUFFER_BYTES = 8 * 2**20
+PIECE = 256
+"""Rows multiplied at once: enough to keep a core busy, few enough for its cache."""
 _SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
 
 
@@ -98,58 +101,48 @@ def log_partition(
 ) -> tuple[Tensor, Tensor]:
     """ln Z(c) and ln Z(-c) for every column c of `directions` (D, K), float64 (K,) on the CPU.
 
-    `longest` bounds |c.w|: where exp cannot leave float32 the sums are plain, else float64 and log-sum-exp.
+    `longest` bounds |c.w|: where exp cannot leave float32 the sums are plain, else float64 and log-sum-exp. Rows are worked on
+    in pieces, each on one thread from product to sums, while a core's cache still holds it.
     """
     plain = longest <= _SAFE_EXPONENT
-    sums = _PlainSums(directions.shape[1], device) if plain else _LogSums(directions.shape[1], device)
     dtype = rows.widened if plain else torch.float64
-    c = directions.to(device, dtype)
-    chunk = max(256, _BUFFER_BYTES // (max(c.shape) * c.element_size()), min(GRID, c.shape[0]))
-    buffer = uninitialised((min(chunk, rows.shape[0]), c.shape[1]), dtype, device)
+    c, k = directions.to(device, dtype), directions.shape[1]
+    size = PIECE if torch.device(device).type == "cpu" else GRID
+    free = deque[Tensor]()
+
+    def sums_of(x: Tensor) -> Tensor:
+        try:
+            buffer = free.popleft()
+        except IndexError:  # as many as there are workers
+            buffer = uninitialised((min(size, rows.shape[0]), k), dtype, device)
+        z = torch.mm(x.to(device, dtype), c, out=buffer[: len(x)])
+        sums = _plain_sums(z) if plain else _log_sums(z)
+        free.append(buffer)
+        return sums.cpu()
+
+    total: Tensor | None = None
     done = 0
-    for block in rows.blocks(chunk):
-        sums.add(torch.mm(block.to(device, dtype), c, out=buffer[: len(block)]))
+    for block in rows.blocks():
+        for sums in share(partial(sums_of, x) for x in torch.split(block, size)):
+            total = sums if total is None else total.add_(sums) if plain else torch.logaddexp(total, sums)
         done += len(block)
-        del block  # lets the reader use its buffer again
+        del block, sums  # lets the reader use its buffer again
         if progress is not None:
             progress(done)
-    return sums.logarithms()
+    assert total is not None
+    plus, minus = total.log_() if plain else total
+    return plus, minus
 
 
-class _PlainSums:
-    """Sums of exp(z) and exp(-z) by column, where none can overflow."""
-
-    def __init__(self, k: int, device: str) -> None:
-        self._plus = torch.zeros(k, dtype=torch.float64, device=device)
-        self._minus = torch.zeros(k, dtype=torch.float64, device=device)
-
-    def add(self, z: Tensor) -> None:
-        """Add the rows of z (n, K), which is overwritten."""
-        self._plus += z.exp_().sum(0)
-        self._minus += z.reciprocal_().sum(0)
-
-    def logarithms(self) -> tuple[Tensor, Tensor]:
-        return self._plus.log().cpu(), self._minus.log().cpu()
+def _plain_sums(z: Tensor) -> Tensor:
+    """Sums of exp(z) and exp(-z) by column of z (n, K), where none can overflow, float64 (2, K); z is overwritten."""
+    plus = z.exp_().sum(0)
+    return torch.stack([plus, z.reciprocal_().sum(0)]).double()
 
 
-class _LogSums:
-    """The same with a running maximum for each column and sign: log-sum-exp in float64."""
-
-    def __init__(self, k: int, device: str) -> None:
-        self._top = torch.full((2, k), -math.inf, dtype=torch.float64, device=device)
-        self._sum = torch.zeros((2, k), dtype=torch.float64, device=device)
-
-    def add(self, z: Tensor) -> None:
-        """Add the rows of z (n, K)."""
-        for sign in (0, 1):
-            top = torch.maximum(self._top[sign], z.amax(0))
-            self._sum[sign] = self._sum[sign] * (self._top[sign] - top).exp() + (z - top).exp_().sum(0)
-            self._top[sign] = top
-            z = z.neg()
-
-    def logarithms(self) -> tuple[Tensor, Tensor]:
-        plus, minus = (self._top + self._sum.log()).cpu()
-        return plus, minus
+def _log_sums(z: Tensor) -> Tensor:
+    """Their logarithms."""
+    return torch.stack([torch.logsumexp(z, 0), torch.logsumexp(z.neg_(), 0)])
 
 
 def sign_interval(plus: Tensor, minus: Tensor) -> tuple[float, float]:
