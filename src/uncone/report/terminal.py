@@ -1,22 +1,19 @@
 """The diagnosis in a terminal: verdict, findings, numbers. Works at 80 columns and in black and white."""
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from uncone.records import Diagnosis, Finding, Groups, Measurement, Subject
 from uncone.report.findings import cause_title, worst_first
 from uncone.report.measurements import is_centered
+from uncone.report.printer import Printer, sparkline
 from uncone.report.provenance import subject_title
-from uncone.report.text import count, number, title, visible
+from uncone.report.text import count, number, title
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
 _STYLES = {"severe": "bold red", "warning": "bold yellow", "note": "bold blue", "healthy": "bold green"}
-_BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
-_WIDEST_LINE = 40
 _WITHOUT_EFFECT = "No effect on probabilities (a vector added to every row of the head changes none):"
 _READINGS = (("cosine to reserved", "cosine_to_reserved"), ("cosine within bin", "mean_cosine"), ("mean norm", "norm_mean"))
 
@@ -28,7 +25,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: "Console | None" = None) -> N
     """
     from rich.console import Console
 
-    out = _Printer(console or Console(highlight=False))
+    out = Printer(console or Console(highlight=False))
     out.line(diagnosis.verdict, "bold")
     out.line(diagnosis.name, "dim")
     for subject in diagnosis.subjects:
@@ -40,55 +37,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: "Console | None" = None) -> N
         out.line(", ".join(f"{name} {version}" for name, version in diagnosis.versions.items()), "dim")
 
 
-class _Printer:
-    """The one way to the console: text is made visible, encodable and free of markup before it gets there."""
-
-    def __init__(self, console: "Console") -> None:
-        self.console = console
-        self.is_unicode = console.encoding.lower().startswith("utf")
-
-    def text(self, content: str, style: str = "") -> "Text":
-        from rich.text import Text
-
-        shown = visible(content)
-        if not self.is_unicode:
-            shown = shown.encode(self.console.encoding, "backslashreplace").decode(self.console.encoding)
-        return Text(shown, style=style, overflow="fold")
-
-    def gap(self) -> None:
-        self.console.print()
-
-    def line(self, content: str, style: str = "", indent: int = 0) -> None:
-        from rich.padding import Padding
-
-        self.console.print(Padding(self.text(content, style), (0, 0, 0, indent), expand=False), highlight=False)
-
-    def heading(self, strong: str, style: str, rest: str, rest_style: str) -> None:
-        content = self.text("")
-        content.append_text(self.text(strong, style)).append("  ").append_text(self.text(rest, rest_style))
-        self.console.print(content, highlight=False)
-
-    def bullet(self, content: str) -> None:
-        from rich.table import Table
-
-        row = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
-        row.add_row(self.text("  -", "dim"), self.text(content, "dim"))
-        self.console.print(row)
-
-    def table(self, columns: Sequence[str], to_the_right: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        from rich.table import Table
-
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
-        for column in columns:
-            table.add_column(column, justify="right" if column in to_the_right else "left", overflow="fold")
-        for row in rows:
-            table.add_row(
-                *(self.text(cell, "bold" if column == "value" else "") for column, cell in zip(columns, row, strict=True))
-            )
-        self.console.print(table)
-
-
-def _subject(out: _Printer, subject: Subject) -> None:
+def _subject(out: Printer, subject: Subject) -> None:
     out.gap()
     size = f"{_count(subject.n)} rows x {_count(subject.d)} columns"
     out.heading(subject_title(subject), "bold underline", f"{size}, {subject.dtype}, {subject.source}", "")
@@ -106,7 +55,7 @@ def _subject(out: _Printer, subject: Subject) -> None:
         out.line(f"Note: {note}")
 
 
-def _finding(out: _Printer, finding: Finding) -> None:
+def _finding(out: Printer, finding: Finding) -> None:
     out.gap()
     out.heading(finding.level.upper(), _STYLES[finding.level], cause_title(finding), "bold")
     out.line(finding.summary, indent=2)
@@ -116,7 +65,7 @@ def _finding(out: _Printer, finding: Finding) -> None:
         out.line(f"What to do: {finding.repair}", indent=2)
 
 
-def _table(out: _Printer, heading: str, measurements: Sequence[Measurement], *, gauge_fixed: bool) -> None:
+def _table(out: Printer, heading: str, measurements: Sequence[Measurement], *, gauge_fixed: bool) -> None:
     out.gap()
     if heading:
         out.line(heading, "bold")
@@ -146,14 +95,14 @@ def _number(value: float, measurement: Measurement) -> str:
     return number(value, limits=measurement.range, separator=",")
 
 
-def _remarks(out: _Printer, measurement: Measurement) -> None:
+def _remarks(out: Printer, measurement: Measurement) -> None:
     if measurement.value is None:
         out.line(f"{title(measurement.name)} is undefined: {measurement.reason}", indent=2)
     for warning in measurement.warnings:
         out.line(f"{title(measurement.name)}: {warning}", indent=2)
 
 
-def _bins(out: _Printer, groups: Groups) -> None:
+def _bins(out: Printer, groups: Groups) -> None:
     """One line of bars for each reading, from the first id to the last."""
     lines = [(label, [getattr(group, field) for group in groups.bins]) for label, field in _READINGS]
     lines = [(label, values) for label, values in lines if any(value is not None for value in values)]
@@ -164,25 +113,8 @@ def _bins(out: _Printer, groups: Groups) -> None:
     out.line(f"By row id, {first} to {last}, bins of {_count(groups.bin_size)}:", "bold")
     for label, values in lines:
         known = [value for value in values if value is not None]
-        bars = sparkline(values, _BARS if out.is_unicode else _ASCII_BARS)
+        bars = sparkline(values, out.bars)
         low, high = (number(value, separator=",") for value in (min(known), max(known)))
         out.line(f"{label:<20}{bars}  {low} to {high}")
     if groups.reserved_group is not None:
         out.line(f"Reserved: {groups.reserved}, {_count(groups.reserved_group.n)} rows", "dim")
-
-
-def sparkline(values: Sequence[float | None], bars: str = _BARS) -> str:
-    """The values as one line of bars, lowest to highest; neighbours are averaged to fit 40 characters, gaps stay blank."""
-    stride = math.ceil(len(values) / _WIDEST_LINE) if values else 1
-    means = [_mean(values[start : start + stride]) for start in range(0, len(values), stride)]
-    known = [mean for mean in means if mean is not None]
-    if not known:
-        return " " * len(means)
-    low, width = min(known), max(known) - min(known)
-    heights = (None if mean is None else round((mean - low) / width * (len(bars) - 1)) if width else 0 for mean in means)
-    return "".join(" " if height is None else bars[height] for height in heights)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
