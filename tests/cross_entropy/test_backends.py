@@ -77,6 +77,7 @@ def test_cut_cross_entropy_compiled() -> None:
     compare(replace(CCE, softcap=1.5), gate_of("some rare"), a_problem(torch.float32), with_bias=False)
 
 
+@pytest.mark.slow
 def test_interpreted_kernels(tmp_path: Path) -> None:
     """In a process of their own: Triton reads the variable when it is imported."""
     for package in ("triton", "liger_kernel"):

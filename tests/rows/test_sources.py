@@ -162,8 +162,8 @@ def test_a_file_cut_while_it_is_open_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_message_stays_short_whatever_the_header_holds(tmp_path: Path) -> None:
-    names = {f"{'x' * 400}{i}": {"dtype": "F32", "shape": [1, 1], "data_offsets": [4 * i, 4 * i + 4]} for i in range(20_000)}
-    path = _header(tmp_path / "f.safetensors", names, b"\0" * 80_000)
+    names = {f"{'x' * 400}{i}": {"dtype": "F32", "shape": [1, 1], "data_offsets": [4 * i, 4 * i + 4]} for i in range(5_000)}
+    path = _header(tmp_path / "f.safetensors", names, b"\0" * 20_000)
     for spec in (path, f"{path}#{'x' * 3000}"):
         with pytest.raises(InputError) as caught:
             uncone.open_rows(spec)
