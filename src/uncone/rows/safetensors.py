@@ -17,7 +17,7 @@ from uncone.rows.names import nearest
 LONGEST_HEADER = 100_000_000  # the format's own limit
 _MOST_AXES = 64
 _SHOWN = 80  # characters of a name or value that a message quotes: a header may hold megabytes
-_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64,
     "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
@@ -68,10 +68,10 @@ def tensor_rows(source: ByteSource, entries: Mapping[str, Entry], name: str, *, 
     if name not in entries:
         raise InputError(f"no tensor {name!r} in {source.name}{nearest(name, entries)}")
     entry = entries[name]
-    if entry.dtype not in _FLOATS:
+    if entry.dtype not in FLOATS:
         raise InputError(f"expected a tensor of {FLOATING}, got {entry.dtype} from {where}: dequantise or convert it first")
     check_shape(entry.shape, where)
-    return FlatRows(source, offset=entry.start, shape=(entry.shape[0], entry.shape[1]), dtype=_FLOATS[entry.dtype], name=where)
+    return FlatRows(source, offset=entry.start, shape=(entry.shape[0], entry.shape[1]), dtype=FLOATS[entry.dtype], name=where)
 
 
 def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -79,7 +79,7 @@ def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     return {
         name: entry
         for name, entry in entries.items()
-        if len(entry.shape) == 2 and entry.dtype in _FLOATS and 0 not in entry.shape
+        if len(entry.shape) == 2 and entry.dtype in FLOATS and 0 not in entry.shape
     }
 
 
