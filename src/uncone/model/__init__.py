@@ -1,17 +1,23 @@
 """What a language model is to uncone: a token table, an output head, and what their rows stand for."""
 
 from uncone.model.cache import cached_snapshot
+from uncone.model.convert_llama2c import to_hugging_face
 from uncone.model.files import ModelFiles, open_model_files, rows_of
+from uncone.model.language_model import LanguageModel, is_model_file, open_language_model
 from uncone.model.places import Places, find_places
 from uncone.model.tokens import TokenLabels, token_labels
 
 __all__ = [
+    "LanguageModel",
     "ModelFiles",
     "Places",
     "TokenLabels",
     "cached_snapshot",
     "find_places",
+    "is_model_file",
+    "open_language_model",
     "open_model_files",
     "rows_of",
+    "to_hugging_face",
     "token_labels",
 ]

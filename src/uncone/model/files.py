@@ -1,4 +1,7 @@
-"""A checkpoint directory as the Hub lays it out: config.json and safetensors weights. Nothing in it is trusted or executed."""
+"""A checkpoint directory as the Hub lays it out: config.json, and weights in safetensors or as torch.save writes them.
+
+Nothing in it is trusted or executed.
+"""
 
 import json
 import os
@@ -6,18 +9,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from uncone.errors import InputError
 from uncone.model.tokens import token_labels
 from uncone.rows import Rows
 from uncone.rows.bytes import ByteSource, LocalFile
+from uncone.rows.checkpoint import StoredTensor, checkpoint_rows, read_checkpoint
 from uncone.rows.names import listing, nearest
 from uncone.rows.safetensors import Entry, read_header, tensor_rows
 
 LARGEST_JSON = 64 * 2**20
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}\.safetensors")
+_WEIGHTS = ((_SINGLE, _INDEX, ".safetensors"), ("pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"))
+"""One file or an index of shards, in the order in which they are looked for, and how shards end."""
+_SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}")
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -44,14 +50,12 @@ class ModelFiles:
 
 
 def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
-    """Read config.json and the safetensors headers of a checkpoint directory.
+    """Read config.json and the headers of the weights of a checkpoint directory.
 
-    The weights are `model.safetensors` or, where that is missing, the shards that `model.safetensors.index.json` lists.
-    Pickled weights are never opened, code in the directory is never run, the network is never asked.
+    Code in the directory is never run, the network is never asked.
 
     Raises:
-        InputError: no directory, no config.json, no safetensors weights, a file that does not parse, an index that lists a
-            shard or a tensor that is not there or names a file outside the directory, a header that lies about its file.
+        InputError: no directory, no config.json, or weights that `open_weights` refuses.
     """
     directory = Path(path)
     if not directory.is_dir():
@@ -61,11 +65,24 @@ def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
             f"expected a model directory with config.json and {_SINGLE}, got {directory} without config.json: "
             "give the directory that save_pretrained wrote, or open one tensor as FILE.safetensors#tensor.name"
         )
-    config = _read_object(directory / "config.json")
-    if (directory / _SINGLE).is_file():
-        return ModelFiles(directory, config, _open_single(directory / _SINGLE))
-    if (directory / _INDEX).is_file():
-        return ModelFiles(directory, config, _open_sharded(directory, _read_object(directory / _INDEX)))
+    return ModelFiles(directory, read_json(directory / "config.json", dict), open_weights(directory))
+
+
+def open_weights(directory: Path) -> dict[str, tuple[ByteSource, Entry]]:
+    """Where each tensor of a checkpoint directory lies, by its name.
+
+    The weights are `model.safetensors` or, where that is missing, the shards that `model.safetensors.index.json` lists; and else
+    `pytorch_model.bin` or its shards, of which torch reads the layout alone and unpickles nothing but tensors and plain values.
+
+    Raises:
+        InputError: no weights, a file that does not parse, an index that lists a shard or a tensor that is not there or names a file
+            outside the directory, a header that lies about its file, a checkpoint that could run code.
+    """
+    for single, index, ending in _WEIGHTS:
+        if (directory / single).is_file():
+            return _open_single(directory / single)
+        if (directory / index).is_file():
+            return _open_sharded(directory / index, ending)
     raise _no_weights(directory)
 
 
@@ -81,7 +98,11 @@ def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Row
     if tensor not in files.tensors:
         raise InputError(f"no tensor {tensor!r} in {files.path}{nearest(tensor, files.tensors)}")
     source, entry = files.tensors[tensor]
-    rows = tensor_rows(source, {tensor: entry}, tensor, where=f"{files.path}#{tensor}")
+    where = f"{files.path}#{tensor}"
+    if isinstance(entry, StoredTensor) and isinstance(source, LocalFile):
+        rows = checkpoint_rows(source, {tensor: entry}, tensor, where=where)
+    else:
+        rows = tensor_rows(source, {tensor: entry}, tensor, where=where)
     if with_tokens and _about(rows.shape[0], files.vocab_size):
         rows.load_labels = lambda: token_labels(files.path, rows.shape[0]).labels
     return rows
@@ -98,7 +119,15 @@ def text_parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [config, nested] if isinstance(nested, dict) else [config]
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+Json = TypeVar("Json", dict[str, Any], list[Any])
+
+
+def read_json(path: Path, kind: type[Json]) -> Json:
+    """The object or list in a JSON file of at most `LARGEST_JSON` bytes.
+
+    Raises:
+        InputError: it cannot be read, is larger, does not parse, or holds something else.
+    """
     try:
         with open(path, "rb") as handle:
             text = handle.read(LARGEST_JSON + 1)
@@ -110,46 +139,46 @@ def _read_object(path: Path) -> dict[str, Any]:
         value = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"expected JSON in {path}, got a file that does not parse ({error}): copy it again") from error
-    if not isinstance(value, dict):
-        raise InputError(f"expected a JSON object in {path}, got {type(value).__name__}: copy it again")
+    if not isinstance(value, kind):
+        what = "object" if kind is dict else "list"
+        raise InputError(f"expected a JSON {what} in {path}, got {type(value).__name__}: copy it again")
     return value
 
 
 def _open_single(path: Path) -> dict[str, tuple[ByteSource, Entry]]:
     source = LocalFile(path)
-    return {name: (source, entry) for name, entry in read_header(source).items()}
+    entries: Mapping[str, Entry] = read_header(source) if path.suffix == ".safetensors" else read_checkpoint(source)
+    return {name: (source, entry) for name, entry in entries.items()}
 
 
-def _open_sharded(directory: Path, index: Mapping[str, Any]) -> dict[str, tuple[ByteSource, Entry]]:
-    where = directory / _INDEX
-    placed = index.get("weight_map")
+def _open_sharded(index: Path, ending: str) -> dict[str, tuple[ByteSource, Entry]]:
+    placed = read_json(index, dict).get("weight_map")
     if not isinstance(placed, dict) or not placed or not all(isinstance(shard, str) for shard in placed.values()):
-        raise InputError(f"expected a weight_map from tensors to files in {where}, got {_brief(placed)}: copy it again")
-    shards = {shard: _open_single(_shard_path(directory, shard)) for shard in sorted(set(placed.values()))}
+        raise InputError(f"expected a weight_map from tensors to files in {index}, got {_brief(placed)}: copy it again")
+    shards = {shard: _open_single(_shard_path(index, shard, ending)) for shard in sorted(set(placed.values()))}
     for tensor, shard in placed.items():
         if tensor not in shards[shard]:
-            raise InputError(f"{where} places tensor {tensor!r} in {shard}, which does not hold it: copy both files again")
+            raise InputError(f"{index} places tensor {tensor!r} in {shard}, which does not hold it: copy both files again")
     return {tensor: shards[shard][tensor] for tensor, shard in placed.items()}
 
 
-def _shard_path(directory: Path, shard: str) -> Path:
+def _shard_path(index: Path, shard: str, ending: str) -> Path:
     """Where a shard lies. The name comes from the index, so it must not lead out of the directory."""
-    index = directory / _INDEX
-    if not _SHARD.fullmatch(shard):
-        raise InputError(f"expected plain names of .safetensors files in {index}, got {shard[:200]!r}: do not trust this index")
-    path = directory / shard
+    if not (_SHARD.fullmatch(shard) and shard.endswith(ending)):
+        raise InputError(f"expected plain names of {ending} files in {index}, got {shard[:200]!r}: do not trust this index")
+    path = index.with_name(shard)
     if not path.is_file():
         raise InputError(f"{index} lists the shard {shard}, which is missing: download the rest of the model")
     return path
 
 
 def _no_weights(directory: Path) -> InputError:
-    expected = f"expected {_SINGLE} or {_INDEX} in {directory}"
+    expected = f"expected {_SINGLE}, {_WEIGHTS[1][0]} or an index of shards in {directory}"
     pickled = sorted({file.name for pattern in _PICKLED for file in directory.glob(pattern)})
     if pickled:
         return InputError(
-            f"{expected}, got only pickled weights ({listing(pickled)}), which are never unpickled, since that can run code: "
-            "where you trust them, load the model with transformers and call save_pretrained, which writes safetensors"
+            f"{expected}, got {listing(pickled)}: open one tensor as {directory / pickled[0]}#tensor.name, or, where you trust "
+            "the file, load the model with transformers and call save_pretrained, which writes safetensors"
         )
     others = sorted(file.name for file in directory.glob("*.safetensors"))
     if others:

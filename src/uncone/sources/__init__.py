@@ -7,7 +7,7 @@ from typing import Any
 
 from uncone.rows import Rows, as_rows, without_nonfinite
 from uncone.sources.files import open_file
-from uncone.sources.models import Subjects, open_kind, open_model, open_part
+from uncone.sources.models import Subjects, is_model, open_kind, open_model, open_part
 from uncone.sources.spec import name_of, split
 
 __all__ = ["Subjects", "open_rows", "open_subjects"]
@@ -21,8 +21,10 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
             - a tensor or NumPy array of shape (N, D);
             - `file.npy`;
             - `file.safetensors`, or `file.safetensors#tensor` when it holds several matrices;
-            - `DIR#input` or `DIR#head`: the token table or output head of a Hugging Face model directory (or the name
-              of a cached model, NAME or NAME@REVISION), or `DIR#tensor` for any other of its tensors.
+            - `file.pt`, `.pth`, `.ckpt` or `.bin` as `torch.save` writes them, with `#tensor` where there are several;
+            - `MODEL#input` or `MODEL#head`: the token table or output head of a model, or `MODEL#tensor` for any other of its
+              tensors. A model is a directory of transformers or Sentence Transformers, the name of a cached one (NAME or
+              NAME@REVISION), a GGUF file, or a llama2.c file or its directory.
         skip_nonfinite: leave out rows with NaN or inf (`left_out` of the result names them); costs one pass.
 
     Returns:
@@ -64,15 +66,15 @@ def _open(spec: Any) -> Rows:
     if not isinstance(spec, str | os.PathLike):
         return as_rows(spec)
     path, part = split(spec)
-    return open_part(path, part) if path.is_dir() else open_file(path, part)
+    return open_part(path, part) if is_model(path) else open_file(path, part)
 
 
 def _open_subjects(spec: Any) -> Subjects:
     if isinstance(spec, str | os.PathLike):
         path, part = split(spec)
-        if path.is_dir() and part is None:
+        if is_model(path) and part is None:
             return open_model(path, name_of(spec, path))
-        if path.is_dir() and part is not None:
+        if is_model(path) and part is not None:
             kind, rows = open_kind(path, part)
             return Subjects(f"{name_of(spec, path)}#{part}", ((kind, rows),))
     rows = _open(spec)

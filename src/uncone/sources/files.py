@@ -1,15 +1,17 @@
 """One file with one or more matrices: which format it is, by its suffix, and how it opens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from uncone.errors import InputError
 from uncone.rows import Rows, open_npy
 from uncone.rows.bytes import LocalFile
+from uncone.rows.checkpoint import checkpoint_rows, is_checkpoint, read_checkpoint, without_ties
 from uncone.rows.names import listing
-from uncone.rows.safetensors import matrices, read_header, tensor_rows
+from uncone.rows.safetensors import Entry, matrices, read_header, tensor_rows
+from uncone.rows.word_vectors_binary import open_word2vec_binary
 
-KINDS = "a model directory, a .safetensors file, a .npy file, or the name of a model in the Hugging Face cache"
+KINDS = "a model directory, a .gguf, .safetensors, .npy, .pt, .pth, .ckpt or .bin file, or the name of a model in the Hugging Face cache"
 
 Opener = Callable[[Path, str | None], Rows]
 
@@ -35,11 +37,37 @@ def _open_npy(path: Path, part: str | None) -> Rows:
 def _open_safetensors(path: Path, part: str | None) -> Rows:
     source = LocalFile(path)
     entries = read_header(source)
+    return tensor_rows(source, entries, _only(entries, path) if part is None else part)
+
+
+def _open_checkpoint(path: Path, part: str | None) -> Rows:
+    source = LocalFile(path)
+    entries = read_checkpoint(source)
+    return checkpoint_rows(source, entries, _only(without_ties(entries), path) if part is None else part)
+
+
+def _open_bin(path: Path, part: str | None) -> Rows:
+    """What `torch.save` wrote, or word2vec. A model of llama2.c was told from them before."""
+    source, first = LocalFile(path), bytearray(1)
+    if is_checkpoint(source):
+        return _open_checkpoint(path, part)
+    if source.size:
+        source.read_into(0, memoryview(first))
+    if not first.isdigit():  # word2vec begins with a number: then its reader says what is wrong
+        raise InputError(
+            f"expected a .bin file of torch.save, of word2vec or of llama2.c, got {path} of another kind: convert it, or load it and "
+            "pass the array"
+        )
     if part is not None:
-        return tensor_rows(source, entries, part)
+        raise InputError(f"expected a word2vec file without '#', got {path}#{part}: it holds one matrix")
+    return open_word2vec_binary(path)
+
+
+def _only(entries: Mapping[str, Entry], path: Path) -> str:
+    """The name of the one matrix of floats among the tensors of a file."""
     found = matrices(entries)
     if len(found) == 1:
-        return tensor_rows(source, entries, next(iter(found)))
+        return next(iter(found))
     if not found:
         raise InputError(
             f"expected a matrix of floats in {path}, got none among {len(entries)} tensors: there are no rows to read"
@@ -52,4 +80,8 @@ def _open_safetensors(path: Path, part: str | None) -> Rows:
 _FORMATS: tuple[tuple[str, Opener], ...] = (
     (".npy", _open_npy),
     (".safetensors", _open_safetensors),
+    (".pt", _open_checkpoint),
+    (".pth", _open_checkpoint),
+    (".ckpt", _open_checkpoint),
+    (".bin", _open_bin),
 )
