@@ -1,0 +1,175 @@
+"""A comparison in a terminal: the verdict, what was compared, and each matrix with its findings, numbers and bins."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from uncone.records import ComparedMeasure, ComparedSubject, Comparison, Subject
+from uncone.report.comparison_words import (
+    LETTERS,
+    change_words,
+    difference_words,
+    level_order,
+    limits_of,
+    remarks,
+    signed,
+    tally,
+    title_of,
+)
+from uncone.report.printer import Printer, sparkline
+from uncone.report.text import count, number, shortened, title
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_STYLES = {
+    "better": "green", "worse": "red", "unclear": "dim", "equal": "dim", "severe": "bold red", "warning": "yellow",
+    "note": "blue", "healthy": "green",
+}  # fmt: skip
+_WITHOUT_EFFECT = "No effect on probabilities (a vector added to every row of the head changes none):"
+_READINGS = (("cosine to reserved", "cosine_to_reserved"), ("cosine within bin", "mean_cosine"), ("mean norm", "norm_mean"))
+_MARKS = {"better": "+", "worse": "-", "equal": "=", "unclear": "?", "neither": "", "": ""}
+_LONGEST_NAME = 40
+
+
+def print_comparison(comparison: Comparison, console: "Console | None" = None) -> None:
+    """Print the comparison to `console`, by default the standard output; text from the record is never markup."""
+    from rich.console import Console
+
+    out = Printer(console or Console(highlight=False))
+    out.line(comparison.verdict, "bold")
+    out.gap()
+    for order, (letter, diagnosis) in enumerate(zip(LETTERS, comparison.diagnoses, strict=False)):
+        said = "baseline" if order == 0 else tally(comparison, order)
+        out.heading(letter, "bold", f"{shortened(diagnosis.name, _LONGEST_NAME)}{f': {said}' if said else ''}", "")
+    for subject in comparison.subjects:
+        _subject(out, subject)
+    out.gap()
+    for note in comparison.notes:
+        out.line(f"Note: {note}")
+    if _has_intervals(comparison):
+        out.line(comparison.intervals, "dim")
+
+
+def _has_intervals(comparison: Comparison) -> bool:
+    measures = [m for subject in comparison.subjects for m in (*subject.measures, *subject.without_effect)]
+    return any(change is not None and change.interval is not None for m in measures for change in m.changes)
+
+
+def _subject(out: Printer, subject: ComparedSubject) -> None:
+    out.gap()
+    sizes = [(letter, side) for letter, side in zip(LETTERS, subject.sides, strict=False) if side is not None]
+    out.heading(title_of(subject), "bold underline", _sizes(sizes), "")
+    for note in subject.notes:
+        out.line(f"Note: {note}")
+    _findings(out, subject)
+    _measures(out, "", subject, without_effect=False)
+    if subject.without_effect:
+        _measures(out, _WITHOUT_EFFECT, subject, without_effect=True)
+    _bins(out, subject)
+
+
+def _sizes(sides: Sequence[tuple[str, Subject]]) -> str:
+    """The sizes, said once where they are the same."""
+    words = {letter: f"{_count(side.n)} x {_count(side.d)}, {side.dtype}" for letter, side in sides}
+    if len(set(words.values())) == 1:
+        return next(iter(words.values()))
+    return "; ".join(f"{letter} {size}" for letter, size in words.items())
+
+
+def _findings(out: Printer, subject: ComparedSubject) -> None:
+    found = level_order(subject)
+    if found:
+        out.gap()
+        rows = [(cause, *(level or "-" for level in levels)) for cause, levels in found]
+        out.table(("finding", *LETTERS[: len(subject.sides)]), (), rows, _STYLES)
+
+
+def _measures(out: Printer, heading: str, subject: ComparedSubject, *, without_effect: bool) -> None:
+    measures = subject.without_effect if without_effect else subject.measures
+    if not measures:
+        return
+    out.gap()
+    if heading:
+        out.line(heading, "bold")
+    if len(subject.sides) == 2:
+        _pair_table(out, subject, measures, without_effect)
+    else:
+        _wide_table(out, subject, measures, without_effect)
+    for measure in measures:
+        for letters, words in remarks(subject, measure, without_effect=without_effect):
+            out.line(f"{title(measure.name)}, {letters}: {words}", "dim", indent=2)
+
+
+def _pair_table(out: Printer, subject: ComparedSubject, measures: Sequence[ComparedMeasure], without_effect: bool) -> None:
+    """Two diagnoses: values, difference with its interval, and the distances to the isotropic value."""
+    numbers = ("A", "B", "B - A", "A off", "B off")
+    rows = [_pair_row(subject, measure, without_effect) for measure in measures]
+    out.table(("measure", "A", "B", "B - A", "", "A off", "B off"), numbers, rows, _STYLES | {"B - A": "bold"})
+    if any(distance is not None for measure in measures for distance in measure.distances):
+        out.line("Off: the value less what an isotropic cloud of the same number of rows and columns has.", "dim")
+
+
+def _pair_row(subject: ComparedSubject, measure: ComparedMeasure, without_effect: bool) -> tuple[str, ...]:
+    limits = limits_of(subject.readings(measure.name, without_effect=without_effect))
+    change = measure.changes[1]
+    difference = "-" if change is None else difference_words(change, ",")
+    if change is not None and change.interval is not None:
+        low, high = (signed(end, ",") for end in change.interval)
+        difference += f" ({low} to {high})"
+    values = (_optional(value, limits) for value in measure.values)
+    distances = ("-" if distance is None else signed(distance, ",") for distance in measure.distances)
+    return (title(measure.name), *values, difference, change_words(change), *distances)
+
+
+def _wide_table(out: Printer, subject: ComparedSubject, measures: Sequence[ComparedMeasure], without_effect: bool) -> None:
+    """More than two: values, each with a mark for its direction against A."""
+    columns = LETTERS[: len(subject.sides)]
+    rows = []
+    for measure in measures:
+        readings = subject.readings(measure.name, without_effect=without_effect)
+        marks = [_MARKS[change_words(change)] for change in measure.changes]
+        cells = [_optional(value, limits_of(readings)) for value in measure.values]
+        reference = next((reading.reference for reading in readings if reading is not None), None)
+        shown = [f"{cell} {mark}".rstrip() if mark else f"{cell}  " for cell, mark in zip(cells, marks, strict=True)]
+        rows.append((title(measure.name), "-" if reference is None else number(reference, separator=","), *shown))
+    out.table(
+        ("measure", f"isotropic, {_first_letter(subject)}", *columns), (*columns, f"isotropic, {_first_letter(subject)}"), rows
+    )
+    out.line("Against A: + better, - worse, = equal, ? unclear.", "dim")
+
+
+def _first_letter(subject: ComparedSubject) -> str:
+    return next(letter for letter, side in zip(LETTERS, subject.sides, strict=False) if side is not None)
+
+
+def _optional(value: float | None, limits: tuple[float | None, float | None]) -> str:
+    return "-" if value is None else number(value, limits=limits, separator=",")
+
+
+def _bins(out: Printer, subject: ComparedSubject) -> None:
+    """One line of bars for each reading and diagnosis, all of a reading on one scale."""
+    sides = [(letter, side) for letter, side in zip(LETTERS, subject.sides, strict=False) if side is not None]
+    grouped = [(letter, side.groups.bins) for letter, side in sides if side.groups is not None and side.groups.bins]
+    if len(grouped) < 2:
+        return
+    first = grouped[0][1]
+    out.gap()
+    out.line(f"By row id, from {_count(first[0].start)} to {_count(first[-1].stop - 1)}, one scale for each reading:", "bold")
+    for label, field in _READINGS:
+        _lines(out, label, [(letter, [getattr(group, field) for group in bins]) for letter, bins in grouped])
+
+
+def _lines(out: Printer, label: str, lines: Sequence[tuple[str, Sequence[float | None]]]) -> None:
+    known = [value for _, values in lines for value in values if value is not None]
+    if not known:
+        return
+    for letter, values in lines:
+        of_line = [value for value in values if value is not None]
+        if of_line:
+            low, high = (number(value, separator=",") for value in (min(of_line), max(of_line)))
+            out.line(f"{label:<20}{letter}  {sparkline(values, out.bars, (min(known), max(known)))}  {low} to {high}")
+            label = ""
+
+
+def _count(value: int) -> str:
+    return count(value, separator=",")

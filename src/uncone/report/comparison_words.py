@@ -1,0 +1,83 @@
+"""What the terminal and the page of a comparison say alike: letters, changes and remarks in words."""
+
+from collections.abc import Sequence
+
+from uncone.records import Change, ComparedMeasure, ComparedSubject, Comparison, Measurement, Subject
+from uncone.report.findings import LEVELS
+from uncone.report.provenance import subject_title
+from uncone.report.text import number, title
+
+LETTERS = "ABCDEF"
+READING = "Distances are values less what an isotropic cloud of the same number of rows and columns gives."
+
+
+def title_of(subject: ComparedSubject) -> str:
+    """The subject in words."""
+    return subject_title(first_side(subject))
+
+
+def first_side(subject: ComparedSubject) -> Subject:
+    """What the first diagnosis that has this subject read from it."""
+    return next(side for side in subject.sides if side is not None)
+
+
+def limits_of(readings: Sequence[Measurement | None]) -> tuple[float | None, float | None]:
+    """The range that numbers of a measure must not be rounded onto, of the first reading."""
+    return next((reading.range for reading in readings if reading is not None), (None, None))
+
+
+def signed(value: float, separator: str) -> str:
+    """A difference with its sign."""
+    shown = number(value, separator=separator)
+    return shown if value <= 0 or shown.startswith((">", "<")) else f"+{shown}"
+
+
+def difference_words(change: Change, separator: str) -> str:
+    """A difference with its sign; what is no more than rounding is `0`, with a tilde where it is not 0 to the bit."""
+    if change.direction == "equal":
+        return "~0" if change.difference else "0"
+    return signed(change.difference, separator)
+
+
+def tally(comparison: Comparison, order: int) -> str:
+    """How many measures of the diagnosis at `order` went which way; empty where none has a direction."""
+    changes = [m.changes[order] for subject in comparison.subjects for m in subject.measures if m.better != "neither"]
+    ways = [change.direction for change in changes if change is not None]
+    parts = [f"{ways.count(way)} {way}" for way in ("worse", "better", "unclear", "equal") if way in ways]
+    return f"{', '.join(parts)} of {len(ways)} measures with a better end" if ways else ""
+
+
+def remarks(subject: ComparedSubject, measure: ComparedMeasure, *, without_effect: bool) -> list[tuple[str, str]]:
+    """(letters, words): why a side has no number, what was warned of there, and the cautions; the same words once."""
+    said = dict[str, str]()
+    for letter, side, reading, change, cautions in zip(
+        LETTERS, subject.sides, subject.readings(measure.name, without_effect=without_effect), measure.changes,
+        measure.cautions, strict=False,
+    ):  # fmt: skip
+        for words in (*_missing(side, reading), *(reading.warnings if reading is not None else ()), *cautions):
+            said[words] = said.get(words, "") + letter
+        if change is not None and change.direction == "unclear":
+            said["the interval of the difference holds 0"] = said.get("the interval of the difference holds 0", "") + letter
+    return [(", ".join(letters), words) for words, letters in said.items()]
+
+
+def _missing(side: Subject | None, reading: Measurement | None) -> list[str]:
+    if side is None:
+        return []  # said once, of the subject
+    if reading is None:
+        return ["not taken"]
+    return [f"undefined: {reading.reason}"] if reading.value is None else []
+
+
+def change_words(change: Change | None) -> str:
+    """The direction as one word; empty where there is none."""
+    return "" if change is None or change.direction == "neither" else change.direction
+
+
+def level_order(subject: ComparedSubject) -> list[tuple[str, tuple[str | None, ...]]]:
+    """Causes in words with their levels, the worst first; `healthy` last."""
+    worst = [
+        (min(LEVELS.index(level) for level in f.levels if level is not None), f) for f in subject.findings if any(f.levels)
+    ]
+    ordered = [finding for _, finding in sorted(worst, key=lambda pair: pair[0])]
+    return [(title(finding.cause), tuple(finding.levels)) for finding in ordered]
