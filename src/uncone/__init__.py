@@ -10,18 +10,23 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from uncone import measure, report
+    from uncone.checking import check
+    from uncone.comparison import compare
     from uncone.cross_entropy import CrossEntropyOptions, gated_linear_cross_entropy, linear_cross_entropy
     from uncone.diagnosis import diagnose
     from uncone.errors import InputError, UnconeError, UndefinedMeasure, UnsupportedModel
+    from uncone.model import to_hugging_face
     from uncone.moments import Moments
     from uncone.prevent.attach import Attached, attach
     from uncone.prevent.gate import RareTokenGate
-    from uncone.records import Diagnosis, Finding, Measurement, Subject
+    from uncone.records import Check, Comparison, Diagnosis, Finding, Measurement, Subject
     from uncone.rows import Rows
     from uncone.sources import open_rows
 
 _WHERE = {
     "Attached": "uncone.prevent",
+    "Check": "uncone.records",
+    "Comparison": "uncone.records",
     "CrossEntropyOptions": "uncone.cross_entropy",
     "Diagnosis": "uncone.records",
     "Finding": "uncone.records",
@@ -35,16 +40,21 @@ _WHERE = {
     "UndefinedMeasure": "uncone.errors",
     "UnsupportedModel": "uncone.errors",
     "attach": "uncone.prevent",
+    "check": "uncone.checking",
+    "compare": "uncone.comparison",
     "diagnose": "uncone.diagnosis",
     "gated_linear_cross_entropy": "uncone.cross_entropy",
     "linear_cross_entropy": "uncone.cross_entropy",
     "measure": "uncone.measure",
     "open_rows": "uncone.sources",
     "report": "uncone.report",
+    "to_hugging_face": "uncone.model",
 }
 
 __all__ = [
     "Attached",
+    "Check",
+    "Comparison",
     "CrossEntropyOptions",
     "Diagnosis",
     "Finding",
@@ -59,12 +69,15 @@ __all__ = [
     "UnsupportedModel",
     "__version__",
     "attach",
+    "check",
+    "compare",
     "diagnose",
     "gated_linear_cross_entropy",
     "linear_cross_entropy",
     "measure",
     "open_rows",
     "report",
+    "to_hugging_face",
 ]
 
 

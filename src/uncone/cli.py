@@ -13,9 +13,11 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from uncone import __version__
-from uncone.errors import UnconeError
+from uncone.errors import InputError, UnconeError
+from uncone.records import Diagnosis
 
 PROGRESS_AFTER_S = 2.0
+BEYOND = 2
 
 app = App(
     name="uncone",
@@ -78,7 +80,6 @@ def report(
         A file written by `uncone diagnose SPEC --json FILE`.
     """
     from uncone import report as reports
-    from uncone.records import Diagnosis
 
     loaded = Diagnosis.load(diagnosis)
     if html is None:
@@ -88,8 +89,105 @@ def report(
     print(f"wrote {html}")  # noqa: T201 - the command's answer
 
 
+@app.command
+def compare(
+    *diagnoses: Path,
+    names: Annotated[
+        str | None, Parameter(help="What to call them, in their order and separated by commas; else their own names.")
+    ] = None,
+    json: Annotated[Path | None, Parameter(help="Write the whole comparison to this file, for machines.")] = None,
+    html: Annotated[Path | None, Parameter(help="Write a report with overlaid drawings to this file, for people.")] = None,
+) -> None:
+    """Say what became better or worse between saved diagnoses, and draw them over each other.
+
+    Parameters
+    ----------
+    diagnoses
+        Two to six files written by `uncone diagnose SPEC --json FILE`; the first is the baseline.
+    """
+    from uncone import report
+    from uncone.comparison import compare as run
+
+    _check_targets(json, html)
+    comparison = run([_load(path) for path in diagnoses], names=None if names is None else names.split(","))
+    if json is not None:
+        comparison.save(json)
+    if html is not None:
+        report.write_comparison_html(comparison, html)
+    report.print_comparison(comparison)
+    for target in (json, html):
+        if target is not None:
+            print(f"wrote {target}")  # noqa: T201 - the command's answer
+
+
+@app.command
+def check(
+    diagnosis: Path,
+    /,
+    *,
+    max: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="NAME=VALUE: the number NAME must not be above VALUE. Can be given again."),
+    ] = None,
+    min: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="NAME=VALUE: the number NAME must not be below VALUE. Can be given again."),
+    ] = None,
+    json: Annotated[Path | None, Parameter(help="Write the result to this file, for machines.")] = None,
+) -> None:
+    """Hold numbers of a saved diagnosis against bars: exit status 0 within all, 1 could not be measured, 2 beyond one.
+
+    Parameters
+    ----------
+    diagnosis
+        A file written by `uncone diagnose SPEC --json FILE`. Its numbers are called SUBJECT.MEASURE, such as
+        input.isoscore, or SUBJECT.MEASURE.DETAIL; SUBJECT may be left out where there is one.
+    """
+    from uncone import report
+    from uncone.checking import check as run
+
+    _check_targets(json)
+    result = run(_load(diagnosis), maxima=_bars(max, "--max"), minima=_bars(min, "--min"))
+    if json is not None:
+        result.save(json)
+    report.print_check(result)
+    if json is not None:
+        print(f"wrote {json}")  # noqa: T201 - the command's answer
+    if not result.ok:
+        raise SystemExit(BEYOND)
+
+
+def _load(path: Path) -> Diagnosis:
+    """The diagnosis in the file; where it holds none, which file of several that is."""
+    try:
+        return Diagnosis.load(path)
+    except InputError as error:
+        raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
+
+
+def _bars(given: list[str] | None, flag: str) -> dict[str, float]:
+    """NAME=VALUE of a repeated flag."""
+    bars = dict[str, float]()
+    for text in given or []:
+        name, _, value = text.rpartition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            name = ""
+        if not name.strip():
+            raise InputError(f"expected {flag} NAME=VALUE, got {text!r}: give one such as {flag} head.mean_cosine=0.3")
+        if name.strip() in bars:
+            raise InputError(f"expected one {flag} of {name.strip()}, got two: the second would hide the first")
+        bars[name.strip()] = number
+    return bars
+
+
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. Exit status 0: done; 1: could not be done, with one line on standard error saying why; 130: stopped."""
+    """Run the command line.
+
+    Exit status 0: done; 1: could not be done, with one line on standard error saying why; 2: `check` found a number beyond
+    its bar; 130: stopped.
+    """
     tokens = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
@@ -140,7 +238,6 @@ def _defect(error: Exception) -> str:
 def _check_targets(*paths: Path | None) -> None:
     """Targets that cannot be written are said before the work, not after it."""
     from uncone.atomic import writable
-    from uncone.errors import InputError
 
     targets = [writable(path) for path in paths if path is not None]
     if len(set(targets)) < len(targets):

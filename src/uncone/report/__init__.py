@@ -1,18 +1,35 @@
 """From a saved record to something to read: one self-contained HTML file, or the terminal. Never sees a tensor or a model."""
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+from uncone.report.comparison_html import comparison_to_html, write_comparison_html
 from uncone.report.html import to_html, write_html
 
 if TYPE_CHECKING:
+    from uncone.report.check_terminal import print_check
+    from uncone.report.comparison_terminal import print_comparison
     from uncone.report.terminal import print_diagnosis
 
-__all__ = ["print_diagnosis", "to_html", "write_html"]
+__all__ = [
+    "comparison_to_html",
+    "print_check",
+    "print_comparison",
+    "print_diagnosis",
+    "to_html",
+    "write_comparison_html",
+    "write_html",
+]
+
+# rich is loaded only by those who print
+_PRINTERS = {
+    "print_check": "check_terminal",
+    "print_comparison": "comparison_terminal",
+    "print_diagnosis": "terminal",
+}
 
 
-def __getattr__(name: str) -> object:
-    if name == "print_diagnosis":  # rich is loaded only by those who print
-        from uncone.report.terminal import print_diagnosis
-
-        return print_diagnosis
+def __getattr__(name: str) -> Any:
+    if name in _PRINTERS:
+        return getattr(import_module(f"uncone.report.{_PRINTERS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
