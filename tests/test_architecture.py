@@ -16,16 +16,18 @@ BELOW: dict[str, set[str]] = {
     "rows": {"errors"},
     "cross_entropy": {"errors"},
     "moments": {"rows", "atomic"},
-    "model": {"rows", "records"},
+    "model": {"rows", "records", "atomic"},
     "measure": {"moments", "rows", "records"},
     "explain": {"model", "measure", "moments", "rows", "records"},
     "sources": {"model", "rows"},
     "prevent": {"cross_entropy", "model", "explain", "measure", "moments", "rows", "records", "atomic"},
     "report": {"records", "atomic"},
     "diagnosis": {"sources", "explain", "measure", "moments", "model", "rows", "records"},
-    "cli": {"diagnosis", "report", "records", "atomic"},
+    "comparison": {"report", "records"},
+    "checking": {"records"},
+    "cli": {"diagnosis", "comparison", "checking", "report", "records", "atomic"},
 }
-OPTIONAL = {"transformers", "tokenizers", "pyarrow", "ray", "sentence_transformers", "numba", "rich"}
+OPTIONAL = {"transformers", "tokenizers", "gguf", "pyarrow", "ray", "sentence_transformers", "numba", "rich"}
 
 
 def _room(path: Path) -> str:
@@ -90,6 +92,7 @@ def test_importing_the_package_or_its_cli_loads_neither_torch_nor_numpy() -> Non
 
 def test_a_function_is_not_hidden_by_a_module() -> None:
     code = "import uncone.diagnosis, uncone; assert callable(uncone.diagnose) and callable(uncone.open_rows)"
+    code += "; import uncone.comparison.matching, uncone.checking; assert callable(uncone.compare) and callable(uncone.check)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
