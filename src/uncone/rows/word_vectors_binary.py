@@ -16,8 +16,8 @@ from uncone.errors import InputError
 from uncone.rows.array import check_shape
 from uncone.rows.base import GRID
 from uncone.rows.bytes import LocalFile
+from uncone.rows.decimals import Bytes
 from uncone.rows.streamed import StreamedRows
-from uncone.rows.words import decoded
 
 _LONGEST_HEADER = 64
 _LONGEST_WORD = 65536
@@ -91,7 +91,7 @@ class Word2VecRows(StreamedRows):
 
     def _words(self) -> list[str | None]:
         return [
-            decoded(bytes(records.buffer[start : vector - 1]))
+            bytes(records.buffer[start : vector - 1]).decode("utf-8", "replace")
             for records in self._records(0, int(self._places[0]))
             for start, vector in zip(records.words, records.vectors, strict=True)
         ]
@@ -102,7 +102,7 @@ class Word2VecRows(StreamedRows):
         size = max(_PIECE_BYTES, 2 * (vector + _LONGEST_WORD + 2))
         while row < n:
             buffer = np.empty(min(size, self._source.size - offset), np.uint8)
-            self._source.read_into(offset, memoryview(buffer))
+            self._source.read_into(offset, buffer.data)
             words, vectors, end = _scan(buffer, vector, n - row)
             if not words:
                 raise self._cut_error(row, offset, bytes(buffer[: _LONGEST_WORD + 1]))
@@ -125,14 +125,14 @@ class Word2VecRows(StreamedRows):
 class _Records:
     """Whole records in a buffer read at `offset`: where each word begins and where its vector does; the last ends at `end`."""
 
-    buffer: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    buffer: Bytes
     offset: int
     words: list[int]
     vectors: list[int]
     end: int
 
 
-def _scan(buffer: np.ndarray[tuple[int], np.dtype[np.uint8]], vector: int, most: int) -> tuple[list[int], list[int], int]:
+def _scan(buffer: Bytes, vector: int, most: int) -> tuple[list[int], list[int], int]:
     """Up to `most` records that are whole in `buffer`. A newline after a vector belongs to it; word2vec writes one, gensim none."""
     content, words, vectors, end = buffer.tobytes(), list[int](), list[int](), 0
     while len(words) < most:

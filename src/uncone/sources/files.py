@@ -9,6 +9,7 @@ from uncone.rows.bytes import LocalFile
 from uncone.rows.checkpoint import checkpoint_rows, is_checkpoint, read_checkpoint, without_ties
 from uncone.rows.names import listing
 from uncone.rows.safetensors import Entry, matrices, read_header, tensor_rows
+from uncone.rows.word_vectors import open_word_vectors
 from uncone.rows.word_vectors_binary import open_word2vec_binary
 
 KINDS = "a model directory, a .gguf, .safetensors, .npy, .pt, .pth, .ckpt or .bin file, or the name of a model in the Hugging Face cache"
@@ -63,6 +64,12 @@ def _open_bin(path: Path, part: str | None) -> Rows:
     return open_word2vec_binary(path)
 
 
+def _open_word_vectors(path: Path, part: str | None) -> Rows:
+    if part is not None:
+        raise InputError(f"expected a file of word vectors without '#', got {path}#{part}: it holds one matrix")
+    return open_word_vectors(path)
+
+
 def _only(entries: Mapping[str, Entry], path: Path) -> str:
     """The name of the one matrix of floats among the tensors of a file."""
     found = matrices(entries)
@@ -84,4 +91,9 @@ _FORMATS: tuple[tuple[str, Opener], ...] = (
     (".pth", _open_checkpoint),
     (".ckpt", _open_checkpoint),
     (".bin", _open_bin),
+    (".vec", _open_word_vectors),
+    (".txt", _open_word_vectors),
+    (".glove", _open_word_vectors),
+    (".vec.gz", _open_word_vectors),
+    (".txt.gz", _open_word_vectors),
 )

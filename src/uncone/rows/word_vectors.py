@@ -1,0 +1,220 @@
+"""Rows of word-vector text: word2vec (a first line "N D"), GloVe (no such line) and fastText's `.vec`, plain or gzipped.
+
+Opening reads the file once, to count the lines and to note where every `GRID`-th one begins. Numbers are parsed when rows are
+read, piece by piece, on as many threads as torch has.
+"""
+
+import gzip
+import io
+import os
+import re
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uncone.errors import InputError
+from uncone.rows.array import check_shape
+from uncone.rows.base import GRID
+from uncone.rows.bytes import LocalFile
+from uncone.rows.decimals import PADDING
+from uncone.rows.sequential import SequentialFile
+from uncone.rows.streamed import StreamedRows
+from uncone.rows.word_vectors_lines import WHITE, LineError, Piece, number, parse_piece, quoted, words_of
+
+LONGEST_LINE = 16 * 2**20
+_PIECE_BYTES = 2**18
+_NEWLINE = ord("\n")
+_HEADER = re.compile(rb"(?:\xef\xbb\xbf)?[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t\r]*\n?")
+_MOST_DEFLATED = 1032
+"""Bytes that one byte of a deflated stream can stand for at most."""
+
+
+def open_word_vectors(path: str | os.PathLike[str]) -> "WordVectorRows":
+    """Open a text file of word vectors, gzipped if its name ends in `.gz`; one pass counts its lines.
+
+    Each line is a word and D numbers. D is that of a first line "N D", or else the count of numbers that end the first line.
+    A word is all that stands before the last D numbers; it may hold spaces, be empty, or stand twice.
+
+    Raises:
+        InputError: no such file, no word vectors in it, another number of lines than the first one promises.
+    """
+    return WordVectorRows(LocalFile(path), zipped=os.fspath(path).endswith(".gz"))
+
+
+class WordVectorRows(StreamedRows):
+    """The vectors of a text file, float32: each number is `float` of its text, rounded. `labels` are the words, read in a pass
+    of their own. Reading raises InputError, with its number, for a line without D numbers."""
+
+    dtype = "float32"
+
+    def __init__(self, source: LocalFile, *, zipped: bool) -> None:
+        super().__init__()
+        self._source, self.name, self._zipped = source, source.name, zipped
+        self._start, self._stop = 0, 2**62
+        first = self._first_line()
+        header = _HEADER.fullmatch(first)
+        self._lines_before = 0 if header is None else 1
+        if header is None:
+            self.shape = (1, _count_numbers(first, self.name))
+        else:
+            self._start = len(first)
+            self.shape = self._promise(int(header[1]), int(header[2]))
+        n, offsets = self._count_lines()
+        if header is not None and n != self.shape[0]:
+            raise self._another_count(n)
+        self.shape, self._offsets = (n, self.shape[1]), offsets
+        self._parse_first()
+        self.load_labels = self._words
+
+    def begin(self, row: int) -> int:
+        return 0 if self._zipped else row // GRID * GRID
+
+    def pieces(self, begin: int) -> Iterator[torch.Tensor]:
+        row = begin
+        try:
+            for x in self._parsed(self._text(self._offsets[begin // GRID])):
+                yield torch.from_numpy(x)
+                row += len(x)
+        except LineError as error:
+            line = self._lines_before + row + error.index + 1
+            raise InputError(f"line {line} of {self.name}: {error}: mend the line, or leave it out") from None
+
+    def _parsed(self, text: Iterator[Piece]) -> Iterator[npt.NDArray[np.float32]]:
+        threads, d = torch.get_num_threads(), self.shape[1]
+        if threads == 1:
+            yield from (parse_piece(piece, d) for piece in text)
+            return
+        coming = deque[Future[npt.NDArray[np.float32]]]()
+        with ThreadPoolExecutor(threads, thread_name_prefix="uncone-text") as pool:
+            for piece in text:
+                coming.append(pool.submit(parse_piece, piece, d))
+                if len(coming) > 2 * threads:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+
+    def _words(self) -> list[str | None]:
+        return [word for piece in self._text(self._start) for word in words_of(piece, self.shape[1])]
+
+    def _first_line(self) -> bytes:
+        for piece in self._text(0):
+            content = piece.text(0, piece.size)
+            return content[: content.index(b"\n") + 1]
+        raise InputError(f"expected word vectors in {self.name}, got an empty file: copy it again")
+
+    def _promise(self, n: int, d: int) -> tuple[int, int]:
+        """The shape that a first line promises, if the file can hold as much."""
+        check_shape((n, d), self.name)
+        most = self._source.size * (_MOST_DEFLATED if self._zipped else 1)
+        if n * (2 * d + 1) > most:
+            raise InputError(
+                f"line 1 of {self.name} lies: {n} lines of {d} numbers take at least {n * (2 * d + 1)} bytes, "
+                f"the file has {'at most ' * self._zipped}{most}: it was cut, or is no text of word vectors"
+            )
+        return n, d
+
+    def _another_count(self, n: int) -> InputError:
+        promised = self.shape[0]
+        if n < promised:
+            return InputError(
+                f"line 1 of {self.name} promises {promised} rows, got {n}, up to line {n + 1}: the file was cut, or mend line 1"
+            )
+        return InputError(
+            f"line 1 of {self.name} promises {promised} rows, got {n}: line {promised + 2} is one too many, mend line 1"
+        )
+
+    def _count_lines(self) -> tuple[int, list[int]]:
+        """How many lines there are after the header, white lines at the end left out, and where every GRID-th begins."""
+        begun = n = 0
+        stop = offset = self._start
+        offsets: list[int] = []
+        for piece in self._text(self._start):
+            text = piece.bytes[: piece.size]
+            newlines = text == _NEWLINE
+            count = int(np.count_nonzero(newlines))
+            for row in range(-(-begun // GRID) * GRID, begun + count, GRID):
+                at = 0 if row == begun else int(np.flatnonzero(newlines)[row - begun - 1]) + 1
+                offsets.append(offset + at)
+            filled = len(piece.text(0, piece.size).rstrip(WHITE))
+            if filled:
+                n, stop = begun + count - int(np.count_nonzero(newlines[filled:])) + 1, offset + filled
+            begun, offset = begun + count, offset + piece.size
+        self._stop = stop
+        return n, offsets
+
+    def _parse_first(self) -> None:
+        """Read the first line now: what is no file of word vectors is refused when it is opened."""
+        first = next(self._text(self._start), None)
+        if first is None:
+            raise self._another_count(0)
+        first.size = first.text(0, first.size).index(b"\n") + 1
+        try:
+            parse_piece(first, self.shape[1])
+        except LineError as error:
+            raise InputError(
+                f"line {self._lines_before + 1} of {self.name}: {error}: expected text of word vectors, mend the line or the header"
+            ) from None
+
+    def _text(self, offset: int) -> Iterator[Piece]:
+        """Whole lines from byte `offset` (of the text, not of its gzipped form) to the end, in pieces."""
+        kept, stream = b"", self._stream(offset)
+        while True:
+            buffer = bytearray(len(kept) + _PIECE_BYTES + 1 + PADDING)
+            buffer[: len(kept)] = kept
+            with memoryview(buffer) as view:
+                room = view[len(kept) : len(kept) + max(0, min(_PIECE_BYTES, self._stop - offset))]
+                filled = len(kept) + self._read(stream, room)
+            offset += filled - len(kept)
+            if filled == len(kept):
+                if filled:  # the last line may lack its newline
+                    buffer[filled] = _NEWLINE
+                    yield Piece(buffer, filled + 1)
+                return
+            end = buffer.rfind(b"\n", len(kept), filled) + 1
+            if end:
+                yield Piece(buffer, end)
+            elif filled > LONGEST_LINE:
+                raise InputError(
+                    f"expected lines of at most {LONGEST_LINE} bytes in {self.name}, got a longer one before byte {offset}: "
+                    "is it text of word vectors?"
+                )
+            kept = bytes(buffer[end:filled])
+
+    def _stream(self, offset: int) -> io.RawIOBase | gzip.GzipFile:
+        if not self._zipped:
+            return SequentialFile(self._source, offset)
+        stream = gzip.GzipFile(fileobj=io.BufferedReader(SequentialFile(self._source), _PIECE_BYTES))
+        with memoryview(bytearray(offset)) as header:
+            self._read(stream, header)
+        return stream
+
+    def _read(self, stream: io.RawIOBase | gzip.GzipFile, room: memoryview) -> int:
+        try:
+            return stream.readinto(room) or 0
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise InputError(
+                f"expected gzipped text in {self.name}, got what does not unpack ({error}): copy it again"
+            ) from error
+
+
+def _count_numbers(line: bytes, name: str) -> int:
+    """D of a file without a header: how many numbers end its first line."""
+    fields = line.split()
+    count = next((i for i, field in enumerate(reversed(fields)) if number(field) is None), len(fields))
+    if fields and count == len(fields) and not line[:1].isspace():
+        if b"." in fields[0]:
+            raise InputError(
+                f"line 1 of {name}: expected a word, then numbers, got the number {quoted(fields[0])} in place of a word: "
+                "load a matrix without words with numpy.loadtxt and pass the array"
+            )
+        count -= 1  # the word is a number too
+    if count == 0:
+        raise InputError(
+            f"line 1 of {name}: expected a word and its numbers, or 'N D', got {quoted(line)}: is it text of word vectors?"
+        )
+    return count
