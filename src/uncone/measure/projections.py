@@ -1,0 +1,67 @@
+"""Norms and products of all rows with a few axes, and sums of unit rows by group: what readings of tokens are made from."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch.nn.functional import linear
+
+from uncone.moments import row_norms, share
+from uncone.moments.norms import inverse
+from uncone.rows import Rows
+
+Tensor = torch.Tensor
+_PIECE = 2048  # rows multiplied at once, by one thread
+
+
+class UnitSums:
+    """The sums of unit rows of each group, and the norms of all rows, from one pass.
+
+    Attributes:
+        groups: int64 (N,), from 0 to K - 1.
+        norms: float64 (N,), of the rows seen so far.
+        sums: float64 (K, D).
+    """
+
+    def __init__(self, groups: Tensor, k: int, d: int) -> None:
+        self.groups, self._done = groups, 0
+        self.norms = torch.zeros(len(groups), dtype=torch.float64)
+        self.sums = torch.zeros(k, d, dtype=torch.float64)
+
+    @classmethod
+    def of(cls, rows: Rows, groups: Tensor, k: int) -> "UnitSums":
+        """Those of `rows`, read once."""
+        found = cls(groups, k, rows.shape[1])
+        for block in rows.blocks():
+            found.update(block, row_norms(block))
+            del block  # lets the reader use its buffer again
+        return found
+
+    def update(self, block: Tensor, norms: Tensor) -> None:
+        """Add the next rows (n, D) with their norms (n,)."""
+        part = slice(self._done, self._done + len(block))
+        self.norms[part] = norms
+        weights = torch.zeros(len(self.sums), len(block), dtype=block.dtype)
+        weights.scatter_(0, self.groups[None, part], inverse(norms).to(block.dtype)[None])
+        pieces = zip(torch.split(weights, _PIECE, dim=1), torch.split(block, _PIECE), strict=True)
+        for piece in share(partial(torch.mm, w, x) for w, x in pieces):
+            self.sums += piece
+        self._done += len(block)
+
+
+def project(rows: Rows, axes: Tensor, progress: Callable[[int], None] | None = None) -> Tensor:
+    """The products of all rows with the columns of `axes` (D, K), float64 (N, K). Read once.
+
+    Products are computed in the dtype of the blocks with axes of unit length, so that they stay in its range.
+    """
+    lengths = axes.norm(dim=0)
+    unit = (axes / torch.where(lengths > 0, lengths, 1.0)).T.contiguous().to(rows.widened)  # twice as fast as (D, K)
+    products, done = torch.empty(rows.shape[0], axes.shape[1], dtype=torch.float64), 0
+    for block in rows.blocks():
+        pieces = share(partial(linear, x, unit) for x in torch.split(block, _PIECE))
+        torch.mul(torch.cat(pieces), lengths, out=products[done : done + len(block)])
+        done += len(block)
+        del block
+        if progress is not None:
+            progress(done)
+    return products
