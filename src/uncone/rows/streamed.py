@@ -29,6 +29,9 @@ class StreamedRows(Rows):
     ascending order therefore cost one pass over the source, in any other order up to a pass for each call.
     """
 
+    ahead = True
+    """Whether `blocks` makes the next piece on another thread while a block is in use; False if `pieces` has its own threads."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._cursor: _Cursor | None = None
@@ -58,7 +61,8 @@ class StreamedRows(Rows):
 
     def blocks(self, size: int = GRID) -> Iterator[Tensor]:
         n, d = self.shape
-        cursor, buffer = _Cursor(self.pieces(0), 0, self.name), _Buffer(min(size, n), d, self.widened)
+        pieces = one_ahead(self.pieces(0)) if self.ahead else self.pieces(0)
+        cursor, buffer = _Cursor(pieces, 0, self.name), _Buffer(min(size, n), d, self.widened)
         for start in range(0, n, size):
             count = min(size, n - start)
             block = cursor.whole(count, self.widened)

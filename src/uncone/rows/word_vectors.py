@@ -51,6 +51,7 @@ class WordVectorRows(StreamedRows):
     of their own. Reading raises InputError, with its number, for a line without D numbers."""
 
     dtype = "float32"
+    ahead = False
 
     def __init__(self, source: LocalFile, *, zipped: bool) -> None:
         super().__init__()

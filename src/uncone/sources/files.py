@@ -8,6 +8,7 @@ from uncone.rows import Rows, open_npy
 from uncone.rows.bytes import LocalFile
 from uncone.rows.checkpoint import checkpoint_rows, is_checkpoint, read_checkpoint, without_ties
 from uncone.rows.names import listing
+from uncone.rows.parquet import is_parquet_folder, open_parquet
 from uncone.rows.safetensors import Entry, matrices, read_header, tensor_rows
 from uncone.rows.word_vectors import open_word_vectors
 from uncone.rows.word_vectors_binary import open_word2vec_binary
@@ -23,6 +24,8 @@ def open_file(path: Path, part: str | None) -> Rows:
     Raises:
         InputError: no format of ours, no such matrix, or more than one and none named.
     """
+    if is_parquet_folder(path):
+        return open_parquet(path, part)
     for suffix, opener in _FORMATS:
         if path.name.endswith(suffix):
             return opener(path, part)
@@ -91,6 +94,7 @@ _FORMATS: tuple[tuple[str, Opener], ...] = (
     (".pth", _open_checkpoint),
     (".ckpt", _open_checkpoint),
     (".bin", _open_bin),
+    (".parquet", open_parquet),
     (".vec", _open_word_vectors),
     (".txt", _open_word_vectors),
     (".glove", _open_word_vectors),

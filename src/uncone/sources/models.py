@@ -7,6 +7,7 @@ from uncone.errors import InputError, UnconeError
 from uncone.model import LanguageModel, Places, is_model_file, open_language_model
 from uncone.rows import Rows
 from uncone.rows.flat import TORCH_DTYPES
+from uncone.rows.parquet import is_parquet_folder
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Subjects:
 
 def is_model(path: Path) -> bool:
     """The path is a model of a table and a head, and not only a file of tensors."""
-    return path.is_dir() or is_model_file(path)
+    return (path.is_dir() and not is_parquet_folder(path)) or is_model_file(path)
 
 
 def open_part(path: Path, part: str | None) -> Rows:

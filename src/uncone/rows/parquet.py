@@ -1,0 +1,265 @@
+"""Rows of a Parquet column of lists, in one file or in a folder of part files. Needs pyarrow, the extra `parquet`.
+
+Batches of rows are decoded one after another, the next while the one before is in use, and handed on without a copy where
+they lie on the grid. No row group is held whole, however large it is.
+"""
+
+import bisect
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from uncone.errors import InputError
+from uncone.rows.array import FLOATING, check_shape
+from uncone.rows.base import GRID, Rows
+from uncone.rows.bytes import LocalFile
+from uncone.rows.names import listing, nearest
+from uncone.rows.parquet_lists import check_lists, list_values, value_type
+from uncone.rows.streamed import StreamedRows
+
+T = TypeVar("T")
+SUFFIX = ".parquet"
+LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
+"""Columns of text that are taken for labels; the first that is there."""
+LONGEST_LABEL = 80
+_BATCH_BYTES = 128 * 2**20
+_BUFFER_BYTES = 2**20
+_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
+
+
+def open_parquet(path: str | os.PathLike[str], column: str | None = None) -> Rows:
+    """Open a column of lists of floats, all of one length: of a Parquet file, or of all part files of a folder, sorted by path.
+
+    Args:
+        path: a file; or a folder of `.parquet` files, also in folders below that are named `key=value`. Names that begin with
+            `_` or `.` are passed over.
+        column: its name; it may be left out where one column has lists of floats.
+
+    Raises:
+        InputError: pyarrow is missing; no such file; no Parquet; no such column, or several and none named; a column of
+            something else; parts that differ.
+    """
+    files = _part_files(Path(path)) if Path(path).is_dir() else [Path(path)]
+    if not files:
+        raise InputError(f"expected {SUFFIX} files in {path}, got none: give a folder of part files")
+    parts = [_open_part(file) for file in files]
+    name = _only_column(parts[0], str(path)) if column is None else column
+    return ParquetRows(parts, name, f"{path}#{name}")
+
+
+def is_parquet_folder(path: Path) -> bool:
+    """Whether `path` is a folder of Parquet files and no model."""
+    is_one = path.is_dir() and not any((path / name).exists() for name in ("config.json", "modules.json"))
+    return is_one and next(_walk(path), None) is not None
+
+
+class ParquetRows(StreamedRows):
+    """The lists of one column, one row each. `labels` come from a column of text with a name of `LABEL_COLUMNS`, if there is one.
+
+    Reading raises InputError, with the number of the row, for a list that is null, holds a null or has another length.
+    """
+
+    def __init__(self, parts: list["_Part"], column: str, name: str) -> None:
+        super().__init__()
+        self._parts, self._column, self.name = [part for part in parts if part.rows], column, name
+        kinds = [part.kind(column) for part in parts]
+        for part, kind in zip(parts, kinds, strict=True):
+            if kind != kinds[0]:
+                raise InputError(
+                    f"expected column {column!r} to be alike in all parts of {name}, got {kinds[0]} in {parts[0].path.name} and {kind} "
+                    f"in {part.path.name}: write the parts alike"
+                )
+        self.dtype = _DTYPES[kinds[0].value]
+        self._firsts = list(itertools.accumulate((part.rows for part in self._parts), initial=0))
+        d = kinds[0].length if self._parts and kinds[0].length is not None else self._first_length()
+        check_shape((self._firsts[-1], d), name)
+        self.shape = (self._firsts[-1], d)
+        if (text := parts[0].label_column()) is not None:
+            self.load_labels = partial(self._texts, text)
+
+    def begin(self, row: int) -> int:
+        k = bisect.bisect_right(self._firsts, row) - 1
+        groups = self._parts[k].groups
+        return self._firsts[k] + groups[bisect.bisect_right(groups, row - self._firsts[k]) - 1]
+
+    def pieces(self, begin: int) -> Iterator[torch.Tensor]:
+        d = self.shape[1]
+        for first, part in zip(self._firsts, self._parts, strict=False):
+            if first + part.rows <= begin:
+                continue
+            row = max(0, begin - first)
+            size = part.batch_rows(self._column, d, 8)
+            for array in part.batches(self._column, size, part.groups.index(row)):
+                check_lists(array, d, row, f"{part.path}#{self._column}")
+                yield list_values(array).view(len(array), d)
+                row += len(array)
+
+    def _first_length(self) -> int:
+        """The length of the first list, which all others must have."""
+        for part in self._parts:
+            for array in part.batches(self._column, 1):
+                if array.null_count == 0:
+                    return len(array.flatten())
+                check_lists(array, 0, 0, f"{part.path}#{self._column}")
+        return 1  # no rows: it does not matter
+
+    def _texts(self, column: str) -> list[str | None] | None:
+        if any(part.label_column() != column for part in self._parts):
+            return None
+        return [label for part in self._parts for array in part.batches(column, GRID) for label in _shortened(array)]
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What the lists of a column are: the name of Arrow's type of their values, and their length where the type says it."""
+
+    value: str
+    length: int | None
+
+    def __str__(self) -> str:
+        return f"lists of {self.value}" if self.length is None else f"lists of {self.length} {self.value}"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One Parquet file: its number of rows, and the first row of each row group that has any."""
+
+    path: Path
+    schema: Any
+    rows: int
+    groups: list[int]
+    group_numbers: list[int]
+    leaves: dict[str, int]
+    """For each column the most leaf values a row that a row group has on average, rounded up."""
+
+    def kind(self, column: str) -> _Kind:
+        index = self.schema.get_all_field_indices(column)
+        if len(index) != 1:
+            if index:
+                raise InputError(f"expected one column {column!r} in {self.path}, got {len(index)} of that name: rename them")
+            raise InputError(f"no column {column!r} in {self.path}{nearest(column, self.schema.names)}")
+        found = value_type(self.schema.field(index[0]).type)
+        if found is None or str(found[0]) not in _DTYPES:
+            raise InputError(
+                f"expected lists of {FLOATING} in column {column!r} of {self.path}, got {self.schema.field(index[0]).type}: "
+                "write a column of lists, one vector each, of a floating type"
+            )
+        return _Kind(str(found[0]), found[1])
+
+    def label_column(self) -> str | None:
+        """The first column of text that may name the rows."""
+        import pyarrow as pa
+
+        text = {field.name for field in self.schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)}
+        return next((name for name in LABEL_COLUMNS if name in text), None)
+
+    def batch_rows(self, column: str, d: int, itemsize: int) -> int:
+        """Rows to decode at once: a cell of the grid, fewer where the lists are long (or said to be)."""
+        return max(1, min(GRID, _BATCH_BYTES // (itemsize * max(d, self.leaves.get(column, 1)))))
+
+    def batches(self, column: str, size: int, group: int = 0) -> Iterator[Any]:
+        """The column from row group `group` on (of those with rows), as Arrow arrays of `size` rows."""
+        file = _guarded(self.path, partial(_parquet_file, self.path))
+        reader = _guarded(
+            self.path,
+            lambda: file.iter_batches(batch_size=size, row_groups=self.group_numbers[group:], columns=[column]),
+        )
+        while (batch := _guarded(self.path, lambda: next(reader, None))) is not None:
+            array = batch.column(batch.schema.get_field_index(column))
+            if len(array):
+                yield getattr(array, "storage", array)
+
+
+def _part_files(folder: Path) -> list[Path]:
+    return sorted(_walk(folder), key=lambda path: path.relative_to(folder).parts)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror}: give a folder that can be read") from error
+    for entry in entries:
+        if entry.name.startswith(("_", ".")):
+            continue
+        if entry.name.endswith(SUFFIX) and entry.is_file():
+            yield entry
+        elif "=" in entry.name and entry.is_dir() and not entry.is_symlink():
+            yield from _walk(entry)
+
+
+def _open_part(path: Path) -> _Part:
+    source = LocalFile(path)
+    file = _guarded(path, partial(_parquet_file, path))
+    metadata, schema = file.metadata, _guarded(path, lambda: file.schema_arrow)
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    rows = [group.num_rows for group in groups]
+    sizes = [column.total_compressed_size for group in groups for column in map(group.column, range(group.num_columns))]
+    if metadata.num_rows != sum(rows) or min(rows, default=0) < 0 or any(not 0 <= size <= source.size for size in sizes):
+        raise InputError(
+            f"the footer of {path} lies: {metadata.num_rows} rows in row groups of {sum(rows)} and {sum(sizes)} bytes, the file has "
+            f"{source.size}; copy or write the file again"
+        )
+    numbers = [i for i, count in enumerate(rows) if count]
+    firsts = list(itertools.accumulate((rows[i] for i in numbers), initial=0))[:-1]
+    return _Part(path, schema, sum(rows), firsts, numbers, _leaves(groups))
+
+
+def _leaves(groups: list[Any]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for group in groups:
+        for column in map(group.column, range(group.num_columns)):
+            name = column.path_in_schema.partition(".")[0]
+            found[name] = max(found.get(name, 0), -(-column.num_values // max(1, group.num_rows)))
+    return found
+
+
+def _parquet_file(path: Path) -> Any:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise InputError(f"expected pyarrow for reading {path}, got none installed: pip install 'uncone[parquet]'") from error
+    # Without a buffer size a whole column chunk is read into memory before its first page is decoded.
+    return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+
+
+def _guarded(path: Path, work: Callable[[], T]) -> T:
+    """What `work` gives. pyarrow raises errors of many kinds over damaged files."""
+    try:
+        return work()
+    except InputError:
+        raise
+    except Exception as error:
+        told: str = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise InputError(
+            f"expected a Parquet file, got {path} which pyarrow does not read ({told}): copy or write it again"
+        ) from error
+
+
+def _only_column(part: _Part, where: str) -> str:
+    names: list[str] = [
+        field.name for field in part.schema if (found := value_type(field.type)) is not None and str(found[0]) in _DTYPES
+    ]
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise InputError(
+            f"expected a column of lists of {FLOATING} in {where}, got none among {listing(part.schema.names)}: "
+            "write one vector a row, as a list"
+        )
+    raise InputError(
+        f"expected one column of lists in {where}, got {len(names)}: say which with {Path(where).name}#NAME; it holds {listing(names)}"
+    )
+
+
+def _shortened(array: Any) -> list[str | None]:
+    import pyarrow.compute as pc
+
+    found: list[str | None] = pc.utf8_slice_codeunits(array, 0, LONGEST_LABEL).to_pylist()
+    return found
