@@ -1,0 +1,346 @@
+"""PyTorch checkpoints: what torch.save wrote is read block by block, nothing in it is run, and nothing in it is believed."""
+
+import argparse
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import uncone
+from uncone import InputError
+from uncone.rows import GRID, checkpoint
+from uncone.rows.bytes import LocalFile
+from uncone.rows.checkpoint import read_checkpoint
+
+from ..matrices import gaussian
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def _all(rows: uncone.Rows) -> torch.Tensor:
+    return torch.cat([block.clone() for block in rows.blocks()])
+
+
+def _saved(path: Path, content: object, **options: object) -> Path:
+    torch.save(content, path, **options)
+    return path
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("suffix", ["pt", "pth", "ckpt", "bin"])
+def test_every_dtype_and_suffix_reads_what_was_saved(tmp_path: Path, dtype: str, suffix: str) -> None:
+    x = gaussian(GRID + 3, 5, dtype=DTYPES[dtype])
+    path = _saved(tmp_path / f"m.{suffix}", {"w": x, "bias": torch.ones(3), "step": 7, "name": "a"})
+    for rows in (uncone.open_rows(path), uncone.open_rows(f"{path}#w")):
+        assert (rows.shape, rows.dtype, rows.name) == ((GRID + 3, 5), dtype, f"{path}#w")
+        assert torch.equal(_all(rows), x.double() if dtype == "float64" else x.float())
+        assert torch.equal(rows.take(torch.tensor([0, GRID])), _all(rows)[[0, GRID]])
+
+
+def test_a_bare_tensor_needs_no_name(tmp_path: Path) -> None:
+    x = gaussian(4, 3)
+    for value in (x, torch.nn.Parameter(x)):
+        assert torch.equal(_all(uncone.open_rows(_saved(tmp_path / "x.pt", value))), x)
+
+
+def test_nested_names_are_joined_with_dots(tmp_path: Path) -> None:
+    x = gaussian(4, 3)
+    content = {"state_dict": {"model": {"embed.weight": x}}, "optimizer": {"state": {0: {"exp_avg": x * 2}}, "more": [x * 3]}}
+    path = _saved(tmp_path / "x.ckpt", content)
+    for name, factor in (("state_dict.model.embed.weight", 1), ("optimizer.state.0.exp_avg", 2), ("optimizer.more.0", 3)):
+        assert torch.equal(_all(uncone.open_rows(f"{path}#{name}")), x * factor)
+    with pytest.raises(
+        InputError, match=r"expected one matrix in .*, got 3: say which with x\.ckpt#NAME; it holds 'state_dict"
+    ):
+        uncone.open_rows(path)
+
+
+def test_tied_weights_are_one_matrix_under_either_name(tmp_path: Path) -> None:
+    x = gaussian(4, 3)
+    path = _saved(tmp_path / "x.pt", {"table": x, "head": x, "again": {"table": torch.nn.Parameter(x)}})
+    for spec in (path, f"{path}#table", f"{path}#head", f"{path}#again.table"):
+        assert torch.equal(_all(uncone.open_rows(spec)), x)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.T,
+        lambda x: x[:, 1:4],
+        lambda x: x[::2],
+        lambda x: x[3:9],
+        lambda x: x[:, ::2],
+        lambda x: x[:1],
+        lambda x: x.T[:1],
+        lambda x: x[:, :1],
+    ],
+)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_transposed_and_sliced_matrices_are_read_through_their_strides(tmp_path: Path, view, dtype: str) -> None:
+    x = view(gaussian(20, 6, dtype=DTYPES[dtype]))
+    rows = uncone.open_rows(_saved(tmp_path / "x.pt", x))
+    expected = x.double() if dtype == "float64" else x.float()
+    assert torch.equal(_all(rows), expected)
+    out = torch.empty((len(x) - 1, x.shape[1]), dtype=expected.dtype)
+    assert torch.equal(rows.read(1, len(x), out=out), expected[1:])
+
+
+def test_a_block_that_is_kept_never_changes(tmp_path: Path) -> None:
+    x = gaussian(2 * GRID + 5, 3)
+    assert torch.equal(torch.cat(list(uncone.open_rows(_saved(tmp_path / "x.pt", x)).blocks())), x)
+
+
+def test_a_checkpoint_without_checksums_is_read(tmp_path: Path) -> None:
+    torch.serialization.set_crc32_options(False)
+    try:
+        path = _saved(tmp_path / "x.pt", gaussian(4, 3))
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert torch.equal(_all(uncone.open_rows(path)), gaussian(4, 3))
+
+
+@pytest.mark.slow
+def test_memory_stays_that_of_a_block(tmp_path: Path) -> None:
+    """256 MiB of rows: less than 64 MiB of anonymous memory more than before, the transposed one included."""
+    x = torch.zeros(2**20, 64)
+    _saved(tmp_path / "x.pt", {"x": x})
+    code = (
+        "import sys, re, uncone\n"
+        "def anonymous(): return int(re.search(r'RssAnon:\\s+(\\d+)', open('/proc/self/status').read())[1]) / 1024\n"
+        "import torch; uncone.open_rows(torch.ones(2, 2)); before = anonymous(); most = 0\n"
+        "for block in uncone.open_rows(sys.argv[1]).blocks():\n"
+        "    del block; most = max(most, anonymous() - before)\n"
+        "print(most)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "x.pt")], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 64
+
+
+class TestMessages:
+    """Each says what was expected, what came and what to do."""
+
+    def test_an_object_is_not_unpickled(self, tmp_path: Path) -> None:
+        path = _saved(tmp_path / "x.pt", {"args": argparse.Namespace(lr=1), "w": torch.ones(2, 2)})
+        with pytest.raises(
+            InputError, match=r"got an object of argparse\.Namespace, which only unpickling .* run code: where you"
+        ):
+            uncone.open_rows(path)
+
+    def test_code_is_not_run(self, tmp_path: Path) -> None:
+        class Evil:
+            def __reduce__(self):  # type: ignore[no-untyped-def]
+                return os.mkdir, (str(tmp_path / "ran"),)
+
+        for path in (_saved(tmp_path / "x.pt", {"w": Evil()}), tmp_path / "y.bin"):
+            if path.suffix == ".bin":
+                path.write_bytes(pickle.dumps(Evil()))
+            with pytest.raises(InputError, match="can run code|unpickles nothing"):
+                uncone.open_rows(path)
+        assert not (tmp_path / "ran").exists()
+
+    @pytest.mark.filterwarnings("ignore:.*quantize_per_tensor")
+    def test_quantised_tensors(self, tmp_path: Path) -> None:
+        path = _saved(tmp_path / "x.pt", torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, torch.qint8))
+        with pytest.raises(InputError, match="got quantised tensors: dequantise them"):
+            uncone.open_rows(path)
+
+    @pytest.mark.parametrize(
+        ("tensor", "message"),
+        [
+            (torch.ones(2, 2, dtype=torch.int64), "got int64"),
+            (torch.eye(2).to_sparse(), "got a sparse_coo tensor"),
+            (torch.ones(3), r"got shape \(3,\)"),
+            (torch.ones(0, 3), "at least one row"),
+            (torch.ones(1, 3).expand(9, 3), "overlapping ones .*contiguous"),
+            (torch.arange(9.0).as_strided((4, 3), (2, 1)), "overlapping ones .*contiguous"),
+        ],
+    )
+    def test_what_is_no_matrix_of_floats(self, tmp_path: Path, tensor: torch.Tensor, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            uncone.open_rows(f"{_saved(tmp_path / 'x.pt', {'w': tensor})}#w")
+
+    def test_no_matrix(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="expected a matrix of floats in .*, got none among 1 tensors"):
+            uncone.open_rows(_saved(tmp_path / "x.pt", {"w": torch.ones(3), "n": None}))
+
+    def test_unknown_name(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"no tensor 'wte\.wieght' in .*: did you mean 'wte\.weight'"):
+            uncone.open_rows(f"{_saved(tmp_path / 'x.pt', {'wte.weight': torch.ones(2, 2)})}#wte.wieght")
+
+    def test_the_format_before_1_6(self, tmp_path: Path) -> None:
+        path = _saved(tmp_path / "x.pt", torch.ones(2, 2), _use_new_zipfile_serialization=False)
+        with pytest.raises(InputError, match="in the older one, which can only be read whole: load it with torch.load"):
+            uncone.open_rows(path)
+
+    def test_torchscript(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
+            archive.writestr("x/data.pkl", b"")
+            archive.writestr("x/constants.pkl", b"")
+        with pytest.raises(InputError, match="a TorchScript program"):
+            uncone.open_rows(tmp_path / "x.pt")
+
+    def test_another_zip_file(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
+            archive.writestr("hello", b"")
+        with pytest.raises(InputError, match=r"a zip file without data\.pkl"):
+            uncone.open_rows(tmp_path / "x.pt")
+
+    def test_a_compressed_member_is_not_inflated(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "x.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x/data.pkl", b"\0" * 10**7)
+        with pytest.raises(InputError, match="with a compressed member"):
+            uncone.open_rows(tmp_path / "x.pt")
+
+    def test_a_huge_pickle(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(checkpoint, "LARGEST_PICKLE", 10)
+        with pytest.raises(InputError, match="expected at most 10 bytes of names"):
+            uncone.open_rows(_saved(tmp_path / "x.pt", torch.ones(2, 2)))
+
+    @pytest.mark.parametrize("content", [b"", b"hello", b"PK", b"\x1f\x8b\x08\0"])
+    def test_another_kind(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "x.pt").write_bytes(content)
+        with pytest.raises(
+            InputError, match=r"expected a PyTorch checkpoint, as torch\.save writes it, got .* of another kind"
+        ):
+            uncone.open_rows(tmp_path / "x.pt")
+        (tmp_path / "x.bin").write_bytes(content)
+        with pytest.raises(InputError, match=r"expected a \.bin file of torch\.save, of word2vec or of llama2\.c, got"):
+            uncone.open_rows(tmp_path / "x.bin")
+
+    def test_a_cut_file(self, tmp_path: Path) -> None:
+        path = _saved(tmp_path / "x.pt", torch.ones(100, 3))
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(InputError, match="cut or damaged"):
+            uncone.open_rows(path)
+
+    def test_a_big_endian_file(self, tmp_path: Path) -> None:
+        path = _saved(tmp_path / "x.pt", torch.ones(100, 3))
+        path.write_bytes(path.read_bytes().replace(b"little", b"bigend"))
+        with pytest.raises(InputError, match="little-endian machine"):
+            uncone.open_rows(path)
+
+    def test_a_file_cut_while_it_is_open(self, tmp_path: Path) -> None:
+        rows = uncone.open_rows(_saved(tmp_path / "x.pt", torch.ones(100, 3)))
+        os.truncate(tmp_path / "x.pt", 300)
+        with pytest.raises(InputError, match="the file was cut"):
+            list(rows.blocks())
+
+
+def _pickled(path: Path, instructions: bytes, storage: bytes = b"\0" * 64) -> Path:
+    """A checkpoint with instructions of one's own."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x/data.pkl", b"\x80\x02" + instructions + b".")
+        archive.writestr("x/byteorder", b"little")
+        archive.writestr("x/data/0", storage)
+        archive.writestr("x/version", b"3\n")
+    return path
+
+
+def _number(value: int) -> bytes:
+    content = value.to_bytes(9, "little", signed=True)
+    return b"\x8a" + bytes([len(content)]) + content
+
+
+def _tensor(numel: int, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
+    """What torch.save writes for one float32 tensor in storage 0, with these numbers."""
+    storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpu" + _number(numel) + b"tQ"
+    sizes = b"(" + b"".join(map(_number, shape)) + b"t(" + b"".join(map(_number, strides)) + b"t"
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + _number(offset) + sizes + b"\x89ccollections\nOrderedDict\n)RtR"
+
+
+def test_the_planted_instructions_are_those_of_torch(tmp_path: Path) -> None:
+    path = _pickled(tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(16, dtype="f4").tobytes())
+    assert _all(uncone.open_rows(path)).tolist() == [[4, 5, 6], [7, 8, 9]]
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        (2**50, 0, (2**40, 2**10), (2**10, 1)),
+        (16, 0, (2**40, 2**10), (2**10, 1)),
+        (16, 2**40, (2, 3), (3, 1)),
+        (17, 0, (1, 17), (17, 1)),
+        (16, 0, (5, 4), (4, 1)),
+        (16, 14, (1, 3), (3, 1)),
+        (16, 0, (2, 3), (2**60, 1)),
+        (16, -4, (2, 3), (3, 1)),
+        (16, 0, (-2, 3), (3, 1)),
+    ],
+)
+def test_sizes_that_do_not_fit_the_file_are_refused_and_allocate_nothing(tmp_path: Path, lie) -> None:
+    with pytest.raises(InputError, match="lies about tensor|which torch cannot read"):
+        uncone.open_rows(_pickled(tmp_path / "x.pt", _tensor(*lie)))
+
+
+@pytest.mark.parametrize("name", [b"bytearray", b"print", b"eval"])
+def test_no_function_is_called_with_a_size(tmp_path: Path, name: bytes) -> None:
+    module = b"__builtin__" if name == b"bytearray" else b"builtins"
+    call = b"c" + module + b"\n" + name + b"\n(" + _number(2**45) + b"tR"
+    with pytest.raises(InputError, match="got a bytearray|got an object of"):
+        uncone.open_rows(_pickled(tmp_path / "x.pt", call))
+
+
+def test_containers_that_hold_themselves_end(tmp_path: Path) -> None:
+    again = b"}q\x00X\x01\0\0\0ah\x00s"
+    with pytest.raises(InputError, match="got none among 0 tensors"):
+        uncone.open_rows(_pickled(tmp_path / "x.pt", again))
+    doubled = b"]q\x00" + b"".join(
+        b"]q" + bytes([i]) + b"(h" + bytes([i - 1]) + b"h" + bytes([i - 1]) + b"e" for i in range(1, 200)
+    )
+    with pytest.raises(InputError, match="got none among 0 tensors"):
+        uncone.open_rows(_pickled(tmp_path / "x.pt", doubled))
+
+
+def _valid(folder: Path) -> bytes:
+    path = _saved(folder / "valid.pt", {"w": gaussian(8, 4), "v": gaussian(4, 8).T, "n": [1, {"a": "b"}]})
+    return path.read_bytes()
+
+
+@given(st.binary(max_size=300))
+@example(b"\x8a\x0a")
+def test_random_instructions_are_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    for path in (_pickled(folder / "x.pt", data), folder / "y.bin", folder / "z.pt"):
+        if path.name != "x.pt":
+            path.write_bytes((b"\x80\x02" if path.suffix == ".bin" else b"PK\x03\x04") + data)
+        with pytest.raises(uncone.UnconeError):
+            uncone.open_rows(path)
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6), st.booleans())
+def test_mutated_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, changes, in_pickle: bool) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    content = bytearray(_valid(folder))
+    start, length = 0, len(content)
+    if in_pickle:  # where the instructions are
+        with zipfile.ZipFile(folder / "valid.pt") as archive:
+            member = archive.getinfo("valid/data.pkl")
+        start, length = member.header_offset, 60 + member.file_size
+    for at, value in changes:
+        content[start + at % length] = value
+    (folder / "x.pt").write_bytes(content)
+    for name in ("w", "v"):
+        try:
+            rows = uncone.open_rows(f"{folder}/x.pt#{name}")
+            assert rows.shape[0] * rows.shape[1] <= len(content)
+            list(rows.blocks())
+        except uncone.UnconeError:
+            pass
+
+
+def test_offsets_are_those_of_the_zip_file(tmp_path: Path) -> None:
+    """An independent look: the bytes at `start` are the storage's."""
+    x = gaussian(8, 4)
+    path = _saved(tmp_path / "x.pt", {"w": x[2:]})
+    entry = read_checkpoint(LocalFile(path))["w"]
+    assert path.read_bytes()[entry.start : entry.stop] == struct.pack("<24f", *x[2:].flatten().tolist())
