@@ -2,6 +2,7 @@
 
 import io
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,29 @@ from uncone.rows.base import Rows
 from uncone.rows.bytes import LocalFile
 from uncone.rows.flat import FlatRows
 
-_LONGEST_HEADER = 65536
+LONGEST_HEADER = 65536
+
+
+@dataclass(frozen=True)
+class MatrixHeader:
+    """What the header of a `.npy` file says, where that is a matrix of floats."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    """As stored, with its byte order."""
+    column_major: bool
+    offset: int
+    """The first byte of the numbers, from where the header begins."""
+
+    @property
+    def end(self) -> int:
+        """One more than the last byte of the numbers, from where the header begins."""
+        return self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    @property
+    def name(self) -> str:
+        """The dtype without its byte order."""
+        return np.dtype(self.dtype.newbyteorder("=")).name
 
 
 def open_npy(path: str | os.PathLike[str]) -> Rows:
@@ -23,27 +46,41 @@ def open_npy(path: str | os.PathLike[str]) -> Rows:
         InputError: no such file, not `.npy`, truncated, pickled objects, another dtype or another rank.
     """
     source = LocalFile(path)
-    head = bytearray(min(source.size, _LONGEST_HEADER))
+    head = bytearray(min(source.size, LONGEST_HEADER))
     source.read_into(0, memoryview(head))
-    shape, fortran, dtype, offset = _header(bytes(head), source.name)
+    return rows_at(source, 0, matrix_header(bytes(head), source.name, source.size), source.name)
+
+
+def matrix_header(head: bytes, name: str, size: int) -> MatrixHeader:
+    """The header at the begin of `head`, of an array with `size` bytes in all.
+
+    Raises:
+        InputError: no header, or one of pickled objects, of another dtype or rank, or of more than `size` bytes.
+    """
+    shape, fortran, dtype, offset = _header(head, name)
     if dtype.hasobject:
         raise InputError(
-            f"expected an array of {FLOATING}, got pickled objects in {source.name}: they are never loaded, save floats instead"
+            f"expected an array of {FLOATING}, got pickled objects in {name}: they are never loaded, save floats instead"
         )
     if dtype.kind != "f" or dtype.itemsize > 8:
         raise InputError(
-            f"expected an array of {FLOATING}, got dtype {dtype} in {source.name}: convert it, for instance x.astype('float32')"
+            f"expected an array of {FLOATING}, got dtype {dtype} in {name}: convert it, for instance x.astype('float32')"
         )
-    check_shape(shape, source.name)
-    expected = offset + shape[0] * shape[1] * dtype.itemsize
-    if source.size < expected:
+    check_shape(shape, name)
+    found = MatrixHeader((shape[0], shape[1]), dtype, fortran, offset)
+    if size < found.end:
         raise InputError(
-            f"expected {expected} bytes for shape {shape} of {dtype} in {source.name}, got {source.size}: the file was cut, copy it again"
+            f"expected {found.end} bytes for shape {shape} of {dtype} in {name}, got {size}: the file was cut, copy it again"
         )
-    if fortran:
-        return _ColumnRows(path, offset, (shape[0], shape[1]), dtype, source.name)
-    name = np.dtype(dtype.newbyteorder("=")).name
-    return FlatRows(source, offset=offset, shape=(shape[0], shape[1]), dtype=name, name=source.name, swapped=not dtype.isnative)
+    return found
+
+
+def rows_at(source: LocalFile, start: int, header: MatrixHeader, name: str) -> Rows:
+    """The rows of an array that lies at byte `start` of `source` as `.npy`."""
+    offset = start + header.offset
+    if header.column_major:
+        return _ColumnRows(source.path, offset, header.shape, header.dtype, name)
+    return FlatRows(source, offset=offset, shape=header.shape, dtype=header.name, name=name, swapped=not header.dtype.isnative)
 
 
 def _header(head: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
@@ -51,7 +88,7 @@ def _header(head: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(stream, max_header_size=_LONGEST_HEADER)
+        shape, fortran, dtype = read(stream, max_header_size=LONGEST_HEADER)
     except Exception as error:
         raise InputError(
             f"expected a .npy file, got {name} with a header that does not parse ({error}): save it with numpy.save"

@@ -28,7 +28,7 @@ class SequentialFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
         if base + offset < 0:
-            raise ValueError(f"expected a position from 0 up, got {base + offset}")
+            raise OSError(f"expected a position from 0 up, got {base + offset}")
         self._at = base + offset
         return self._at
 

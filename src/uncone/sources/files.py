@@ -8,6 +8,7 @@ from uncone.rows import Rows, open_npy
 from uncone.rows.bytes import LocalFile
 from uncone.rows.checkpoint import checkpoint_rows, is_checkpoint, read_checkpoint, without_ties
 from uncone.rows.names import listing
+from uncone.rows.npz import open_npz
 from uncone.rows.parquet import is_parquet_folder, open_parquet
 from uncone.rows.safetensors import Entry, matrices, read_header, tensor_rows
 from uncone.rows.word_vectors import open_word_vectors
@@ -89,6 +90,7 @@ def _only(entries: Mapping[str, Entry], path: Path) -> str:
 
 _FORMATS: tuple[tuple[str, Opener], ...] = (
     (".npy", _open_npy),
+    (".npz", open_npz),
     (".safetensors", _open_safetensors),
     (".pt", _open_checkpoint),
     (".pth", _open_checkpoint),
