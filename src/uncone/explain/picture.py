@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+from uncone.errors import InputError
 from uncone.measure.groups import Reserved
-from uncone.moments import Moments
+from uncone.moments import Moments, row_norms
 from uncone.records import Picture
 from uncone.rows import GRID, Rows
 
@@ -16,31 +17,46 @@ MOST_POINTS = 32768
 """More points add nothing that an eye could see, and a megabyte to the file for every 40,000."""
 _AXES = 3
 _LEVELS = 32767
+_NORM_LEVELS = 65535
 _EDGE = 10  # the first and the last tenth of the ids are groups of their own: there the frequent and the rare ones are
 
 
 def draw_picture(
-    rows: Rows, moments: Moments, reserved: Reserved | None, progress: Callable[[int], None] | None = None
+    rows: Rows,
+    moments: Moments,
+    reserved: Reserved | None,
+    progress: Callable[[int], None] | None = None,
+    *,
+    counts: Tensor | None = None,
 ) -> Picture:
-    """Coordinates of the rows (a sample of at most 32,768) along three singular directions, raw and centred.
+    """Coordinates of the rows (a sample of at most 32,768) along three singular directions, raw and centred; and their norms.
+
+    The sample holds all reserved rows, where they are at most half of it, and evenly spaced rows besides.
 
     Args:
         rows: the rows, raw.
         moments: their moments, with second-order sums.
         reserved: the reserved rows, kept in the sample and shown as a group of their own.
         progress: called with the number of rows done.
+        counts: (N,), integers of at least 0: how often the token of each row occurs in a text. None where unknown.
+
+    Raises:
+        InputError: `counts` is not one whole number of at least 0 for each row.
     """
-    indices = _sample(rows.shape[0], reserved)
+    n = rows.shape[0]
+    _check_counts(counts, n)
+    indices = _sample(n, reserved)
     mean = moments.mean().cpu()
     axes = torch.cat([_axes(moments, centered=centered, toward=mean) for centered in (False, True)], dim=1)
-    coordinates = _coordinates(rows, indices, axes, progress)
+    coordinates, norms = _coordinates(rows, indices, axes, progress)
     raw, raw_scale = _quantise(coordinates[:, :_AXES])
     centered, centered_scale = _quantise(coordinates[:, _AXES:] - mean @ axes[:, _AXES:])
-    names, groups = _groups(indices, rows.shape[0], reserved)
+    lengths, norm_scale = _quantise_norms(norms)
+    names, groups = _groups(indices, n, reserved)
     labels = rows.labels
     listed = indices.tolist()
     return Picture(
-        total=rows.shape[0],
+        total=n,
         ids=tuple(listed if rows.ids is None else rows.ids[indices].tolist()),
         labels=tuple(None if labels is None else labels[i] for i in listed),
         groups=tuple(groups.tolist()),
@@ -49,33 +65,60 @@ def draw_picture(
         raw_scale=raw_scale,
         centered=centered,
         centered_scale=centered_scale,
+        norms=lengths,
+        norm_scale=norm_scale,
+        counts=None if counts is None else tuple(counts.cpu()[indices].tolist()),
     )
 
 
-def _coordinates(rows: Rows, indices: Tensor, axes: Tensor, progress: Callable[[int], None] | None) -> Tensor:
-    """The rows at `indices` (ascending) along `axes` (D, K), float64 (len(indices), K)."""
+def _check_counts(counts: Tensor | None, n: int) -> None:
+    if counts is None:
+        return
+    if counts.shape != (n,) or counts.is_floating_point() or counts.is_complex():
+        raise InputError(
+            f"expected counts as integers of shape ({n},), one a row, got {counts.dtype} of shape {tuple(counts.shape)}: "
+            "count the tokens by id"
+        )
+    if n and int(counts.min()) < 0:
+        raise InputError(f"expected counts of at least 0, got {int(counts.min())}: count the tokens by id")
+
+
+def _coordinates(rows: Rows, indices: Tensor, axes: Tensor, progress: Callable[[int], None] | None) -> tuple[Tensor, Tensor]:
+    """The rows at `indices` (ascending) along `axes` (D, K), float64 (len(indices), K), and their norms (len(indices),)."""
     coordinates = torch.empty((len(indices), axes.shape[1]), dtype=torch.float64)
+    norms = torch.empty(len(indices), dtype=torch.float64)
     counts = torch.bincount(indices // GRID)
     # Rows of one block after another go through the same memory: what is allocated for each leaves holes that add up.
     buffer = torch.empty((int(counts.max()), len(axes)), dtype=rows.widened)
-    cells = iter(enumerate(zip(torch.split(indices, counts.tolist()), torch.split(coordinates, counts.tolist()), strict=True)))
+    parts = [torch.split(whole, counts.tolist()) for whole in (indices, coordinates, norms)]
+    cells = iter(enumerate(zip(*parts, strict=True)))
     for block in rows.blocks():  # no zip over them: it holds what it gave until it gives the next
-        cell, (taken, into) = next(cells)
+        cell, (taken, into, lengths) = next(cells)
         chosen = torch.index_select(block, 0, taken - cell * GRID, out=buffer[: len(taken)])
         del block  # lets the reader use its buffer again
-        into.copy_(chosen @ axes.to(chosen.dtype))
+        if len(taken):
+            into.copy_(chosen @ axes.to(chosen.dtype))
+            lengths.copy_(row_norms(chosen))
         if progress is not None:
             progress(min((cell + 1) * GRID, rows.shape[0]))
-    return coordinates
+    return coordinates, norms
 
 
 def _sample(n: int, reserved: Reserved | None) -> Tensor:
     if n <= MOST_POINTS:
         return torch.arange(n)
-    kept = reserved.indices[: MOST_POINTS // 16] if reserved is not None else torch.empty(0, dtype=torch.int64)
-    even = torch.linspace(0, n - 1, MOST_POINTS - len(kept), dtype=torch.float64).round().long()
-    sample: Tensor = torch.unique(torch.cat([even, kept]))
-    return sample
+    is_reserved, is_sampled = torch.zeros((2, n), dtype=torch.bool)
+    if reserved is not None:
+        is_reserved[reserved.indices] = True
+        is_sampled[reserved.indices[_evenly(len(reserved.indices), MOST_POINTS // 2)]] = True
+    others = torch.nonzero(~is_reserved).flatten()
+    is_sampled[others[_evenly(len(others), MOST_POINTS - int(is_sampled.sum()))]] = True
+    return torch.nonzero(is_sampled).flatten()
+
+
+def _evenly(n: int, most: int) -> Tensor:
+    """At most `most` places among `n`, evenly spaced, with the first and the last."""
+    return torch.linspace(0, n - 1, min(n, most), dtype=torch.float64).round().long()
 
 
 def _axes(moments: Moments, *, centered: bool, toward: Tensor) -> Tensor:
@@ -93,10 +136,19 @@ def _axes(moments: Moments, *, centered: bool, toward: Tensor) -> Tensor:
 
 def _quantise(coordinates: Tensor) -> tuple[str, float]:
     scale = float(coordinates.abs().max()) / _LEVELS or 1.0
-    values = (coordinates / scale).round().to(torch.int16).numpy()
+    return _base64((coordinates / scale).round().clamp(-_LEVELS, _LEVELS).to(torch.int16)), scale
+
+
+def _quantise_norms(norms: Tensor) -> tuple[str, float]:
+    scale = float(norms.max()) / _NORM_LEVELS or 1.0
+    return _base64((norms / scale).round().clamp(max=_NORM_LEVELS).to(torch.int32).to(torch.uint16)), scale
+
+
+def _base64(integers: Tensor) -> str:
+    values = integers.numpy()
     if sys.byteorder == "big":
         values = values.byteswap()
-    return base64.b64encode(values.tobytes()).decode("ascii"), scale
+    return base64.b64encode(values.tobytes()).decode("ascii")
 
 
 def _groups(indices: Tensor, n: int, reserved: Reserved | None) -> tuple[tuple[str, ...], Tensor]:

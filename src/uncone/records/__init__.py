@@ -1,12 +1,40 @@
 """The results: small frozen records, to and from versioned JSON. Standard library only, so reports need no tensors."""
 
+from uncone.records.check import CHECK_SCHEMA, Bar, Check
+from uncone.records.comparison import (
+    COMPARISON_SCHEMA,
+    MOST_COMPARED,
+    Change,
+    ComparedDiagnosis,
+    ComparedFinding,
+    ComparedMeasure,
+    ComparedSubject,
+    Comparison,
+)
 from uncone.records.diagnosis import SCHEMA, Diagnosis, Subject
-from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Picture, Spectrum
+from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Spectrum
+from uncone.records.picture import Picture
+from uncone.records.tokens import Difference, Estimate, FrequencyGroup, FrequencyGroups, UnderTrained, UnderTrainedToken
 
 __all__ = [
+    "CHECK_SCHEMA",
+    "COMPARISON_SCHEMA",
+    "MOST_COMPARED",
     "SCHEMA",
+    "Bar",
+    "Change",
+    "Check",
+    "ComparedDiagnosis",
+    "ComparedFinding",
+    "ComparedMeasure",
+    "ComparedSubject",
+    "Comparison",
     "Diagnosis",
+    "Difference",
+    "Estimate",
     "Finding",
+    "FrequencyGroup",
+    "FrequencyGroups",
     "Group",
     "Groups",
     "Measurement",
@@ -14,4 +42,6 @@ __all__ = [
     "Picture",
     "Spectrum",
     "Subject",
+    "UnderTrained",
+    "UnderTrainedToken",
 ]

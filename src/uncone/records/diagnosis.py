@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from uncone import atomic
-from uncone.records.parts import Finding, Groups, Measurement, Norms, Picture, Spectrum
+from uncone.records.parts import Finding, Groups, Measurement, Norms, Spectrum
+from uncone.records.picture import Picture
+from uncone.records.tokens import FrequencyGroups, UnderTrained
 from uncone.records.rebuild import from_json, read_text
 
 SCHEMA = "uncone.diagnosis/1"
@@ -34,6 +36,8 @@ class Subject:
     left_out: int = 0
     """Rows that are not finite and were left out on request."""
     notes: tuple[str, ...] = ()
+    frequency_groups: FrequencyGroups | None = None
+    under_trained: UnderTrained | None = None
 
     def measurement(self, name: str) -> Measurement:
         """The measurement called `name`; KeyError where it was not taken."""

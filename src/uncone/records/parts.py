@@ -1,16 +1,11 @@
 """What a diagnosis is made of."""
 
-import array
-import base64
 import itertools
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from uncone.errors import InputError, UndefinedMeasure
-
-_LARGEST_SCALE = 1e290
 
 
 @dataclass(frozen=True)
@@ -110,59 +105,3 @@ class Norms:
         expected = len(self.counts) + 1 if self.counts else 0
         if len(self.edges) != expected or any(b < a for a, b in itertools.pairwise(self.edges)):
             raise InputError(f"expected {expected} rising edges for {len(self.counts)} counts of norms, got {len(self.edges)}")
-
-
-@dataclass(frozen=True)
-class Picture:
-    """Where the rows lie along the first three singular directions, raw and centred.
-
-    `raw` and `centered` are base64 of little-endian int16 of shape (len(ids), 3), row-major; multiply by `raw_scale`
-    or `centered_scale` to get coordinates. `group_names[groups[i]]` is the group of row `ids[i]`. `labels[i]` is its
-    token, None where there is none. `total` counts the rows there are, of which `ids` is a sample when smaller.
-    """
-
-    total: int
-    ids: tuple[int, ...]
-    labels: tuple[str | None, ...]
-    groups: tuple[int, ...]
-    group_names: tuple[str, ...]
-    raw: str
-    raw_scale: float
-    centered: str
-    centered_scale: float
-
-    def __post_init__(self) -> None:
-        count = len(self.ids)
-        if len(self.labels) != count or len(self.groups) != count:
-            raise InputError(
-                f"expected {count} labels and groups in the picture, got {len(self.labels)} and {len(self.groups)}"
-            )
-        if any(not 0 <= group < len(self.group_names) for group in self.groups):
-            raise InputError(f"expected groups below {len(self.group_names)} in the picture, got {max(self.groups)}")
-        if not (0 < self.raw_scale < _LARGEST_SCALE and 0 < self.centered_scale < _LARGEST_SCALE):
-            raise InputError(
-                f"expected scales of the picture above 0 and below {_LARGEST_SCALE:g}, got {self.raw_scale}, {self.centered_scale}"
-            )
-        for name in ("raw", "centered"):
-            if len(_decode(getattr(self, name), name)) != 6 * count:
-                raise InputError(
-                    f"expected {count} rows of three int16 in the picture's {name!r} coordinates, got another length"
-                )
-
-    def coordinates(self, *, centered: bool) -> list[tuple[float, float, float]]:
-        """The coordinates as floats, one (x, y, z) per row of `ids`."""
-        values = array.array("h", _decode(self.centered if centered else self.raw, "coordinates"))
-        if sys.byteorder == "big":
-            values.byteswap()
-        scale = self.centered_scale if centered else self.raw_scale
-        flat = [value * scale for value in values]
-        return list(zip(flat[0::3], flat[1::3], flat[2::3], strict=True))
-
-
-def _decode(text: str, name: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise InputError(
-            f"expected base64 in the picture's {name!r}, got text that does not decode: the file was cut or edited"
-        ) from error
