@@ -1,4 +1,4 @@
-"""One self-contained HTML file: no script, no request, no model; drawn from the record alone."""
+"""One self-contained HTML file: no request, no model, one script that only draws; made from the record alone."""
 
 import os
 from functools import cache
@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from uncone import atomic
 from uncone.records import Diagnosis, Subject
+from uncone.report.explorer import script, script_source
 from uncone.report.findings import findings_section, worst_level
 from uncone.report.headline import headline
 from uncone.report.markup import element, escape
@@ -15,6 +16,7 @@ from uncone.report.pictures import pictures_section
 from uncone.report.provenance import provenance, subject_facts, subject_notes, subject_title
 
 # Nothing but inline styles and the favicon may load, so a token string that slipped through could still do nothing.
+# A page with a picture adds the hash of its one script, and no other can run.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 _MARK = (
@@ -34,7 +36,8 @@ def write_html(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
 
 
 def to_html(diagnosis: Diagnosis) -> str:
-    """The diagnosis as one HTML page that opens from disk: no JavaScript, nothing loaded from elsewhere."""
+    """The diagnosis as one HTML page that opens from disk: nothing is loaded from elsewhere, and all but the picture to
+    explore is there without JavaScript."""
     body = _masthead(diagnosis)
     body += element("main", headline(diagnosis) + _subjects(diagnosis) + provenance(diagnosis))
     return f'<!DOCTYPE html>\n<html lang="en">\n{_head(diagnosis)}\n<body>{body}</body>\n</html>\n'
@@ -42,17 +45,20 @@ def to_html(diagnosis: Diagnosis) -> str:
 
 def _head(diagnosis: Diagnosis) -> str:
     icon = "data:image/svg+xml," + quote(_MARK)
+    moving = any(subject.picture is not None and subject.picture.ids for subject in diagnosis.subjects)
+    policy = f"{POLICY}; script-src {script_source()}" if moving else POLICY
     return "\n".join(
         (
             '<head>\n<meta charset="utf-8"/>',
-            f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}"/>',
+            f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}"/>',
             '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
             '<meta name="color-scheme" content="light dark"/>',
             '<meta name="generator" content="uncone"/>',
             f'<meta name="description" content="{escape(diagnosis.verdict)}"/>',
             f'<link rel="icon" href="{escape(icon)}"/>',
             f"<title>{escape(diagnosis.name)} · uncone diagnosis</title>",
-            f"<style>\n{_stylesheet()}</style>\n</head>",
+            f"<style>\n{_stylesheet()}</style>" + (f"\n<script>{script()}</script>" if moving else ""),
+            "</head>",
         )
     )
 

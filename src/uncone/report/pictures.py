@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from uncone.records import Group, Groups, Picture, Subject
 from uncone.report.charts import Chart, bin_charts, cone_charts, legends, norms_chart, spectrum_chart
 from uncone.report.charts.spectrum import LINES
+from uncone.report.explorer import explorer
 from uncone.report.markup import SVG, element, escape, section, shown, shown_count, token
 from uncone.report.outermost import outermost
 from uncone.report.text import count, shortened
@@ -12,15 +13,18 @@ from uncone.report.text import count, shortened
 
 def pictures_section(subject: Subject, uid: str) -> str:
     """All figures that the record has the numbers for."""
-    figures = _cone(subject.picture, f"{uid}-cone") + _bins(subject.groups, f"{uid}-bins") + _shape(subject, uid)
+    figures = _cone(subject, f"{uid}-cone") + _bins(subject.groups, f"{uid}-bins") + _shape(subject, uid)
     return section("Pictures", figures, uid=f"{uid}-pictures") if figures else ""
 
 
 def _figure(title: str, charts: Sequence[Chart], columns: str, *, legend: str = "", caption: str = "", extra: str = "") -> str:
+    return element("figure", _content(title, charts, columns, legend=legend, caption=caption) + extra)
+
+
+def _content(title: str, charts: Sequence[Chart], columns: str, *, legend: str, caption: str) -> str:
     panels = "".join(_panel(chart, with_title=chart.title != title) for chart in charts)
     content = element("h4", escape(title)) + legend + element("div", panels, class_=f"panels {columns}")
-    content += element("figcaption", caption) if caption else ""
-    return element("figure", content + extra)
+    return content + (element("figcaption", caption) if caption else "")
 
 
 def _panel(chart: Chart, *, with_title: bool) -> str:
@@ -28,9 +32,16 @@ def _panel(chart: Chart, *, with_title: bool) -> str:
     return element("div", heading + chart.svg + element("p", escape(chart.caption), class_="muted"), class_="panel")
 
 
-def _cone(picture: Picture | None, uid: str) -> str:
+def _cone(subject: Subject, uid: str) -> str:
+    """The picture to explore, and the drawings that stand for it on paper and where scripts are off."""
+    picture = subject.picture
     if picture is None or not picture.ids:
         return ""
+    live = element("div", element("h4", "The cone") + explorer(picture, subject.spectrum, f"{uid}-explorer"), class_="live")
+    return element("figure", live + element("div", _drawings(picture, uid), class_="still") + _outermost(picture))
+
+
+def _drawings(picture: Picture, uid: str) -> str:
     entries = legends(picture)
     swatches = [
         (f"dots {entry.css}", f"{entry.name}, {count(entry.drawn)} of {count(entry.pictured)} drawn") for entry in entries
@@ -40,8 +51,7 @@ def _cone(picture: Picture | None, uid: str) -> str:
     if drawn < len(picture.ids):
         caption += " Small groups are drawn more densely than they are, so that they can be seen."
     caption += " The two panels have their own directions and scales. Outermost points tell their row on hover."
-    charts = cone_charts(picture, uid)
-    return _figure("The cone", charts, "two", legend=_legend(swatches), caption=caption, extra=_outermost(picture))
+    return _content("The cone", cone_charts(picture, uid), "two", legend=_legend(swatches), caption=caption)
 
 
 def _outermost(picture: Picture) -> str:
