@@ -79,15 +79,14 @@ def _number(diagnosis: Diagnosis, name: str) -> tuple[str, float]:
 
 def _find(diagnosis: Diagnosis, name: str) -> tuple[str, Measurement, str]:
     """The measurement that `name` begins with: its whole name, itself, and the rest of `name`, which leads into its details."""
-    named = {
-        f"{prefix}.{measurement.name}": measurement
-        for subject in reversed(diagnosis.subjects)
-        for prefix, measurements in (
-            (f"{subject.name}.{WITHOUT_EFFECT}", subject.without_effect),
+    named = dict[str, Measurement]()
+    for subject in diagnosis.subjects:
+        for prefix, taken in (
             (subject.name, subject.measurements),
-        )
-        for measurement in reversed(measurements)
-    }
+            (f"{subject.name}.{WITHOUT_EFFECT}", subject.without_effect),
+        ):
+            for measurement in taken:
+                named.setdefault(f"{prefix}.{measurement.name}", measurement)
     candidates = [name, *(f"{subject.name}.{name}" for subject in diagnosis.subjects if len(diagnosis.subjects) == 1)]
     for candidate in candidates:
         full = max((known for known in named if f"{candidate}.".startswith(f"{known}.")), key=len, default=None)

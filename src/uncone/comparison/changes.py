@@ -64,9 +64,14 @@ def _direction(before: float, after: Measurement, interval: tuple[float, float] 
 
 def _rounding(before: float, after: float, limits: tuple[float | None, float | None]) -> float:
     """What rounding can make of two equal readings: a share of the larger, and of the range where it has two ends."""
+    return max(ROUNDING * max(abs(before), abs(after)), ROUNDING / 10 * range_width(limits))
+
+
+def range_width(limits: tuple[float | None, float | None]) -> float:
+    """From end to end of a range; 0 where one is open."""
     low, high = limits
     width = high - low if low is not None and high is not None else 0.0
-    return max(ROUNDING * max(abs(before), abs(after)), ROUNDING * width / 10)
+    return width if 0 < width < math.inf else 0.0
 
 
 def _interval(

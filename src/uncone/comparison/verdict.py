@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from uncone.comparison.changes import range_width
 from uncone.records import ComparedMeasure, ComparedSubject
 from uncone.report.text import number, shortened, title
 
@@ -12,6 +13,7 @@ MEANINGFUL = 0.02
 MEANINGFUL_UNBOUNDED = 0.1
 """Where a range has no end: from a tenth of the larger of the two values on."""
 _MOST_NAMED = 3
+_BAD = ("warning", "severe")
 
 # Measures of one question tell the same change again: of each family only the first that was taken speaks.
 FAMILIES = (
@@ -60,13 +62,13 @@ def _clause(base: str, name: str, order: int, subjects: Sequence[ComparedSubject
     worse, better = ([step.words for step in chosen if step.direction == way] for way in ("worse", "better"))
     ways = [f"{way} in {_listing(words)}" for way, words in (("worse", worse), ("better", better)) if words]
     than = f" than {base}" if alone else ""
+    also = f", with {_listing(findings)}" if findings else ""
     if not ways:
-        said = f"differs little from {base}" if alone else "differs little"
-        return f"{name} {said}" + (f"; {', '.join(findings)}" if findings else "")
+        return f"{name} differs little{f' from {base}' if alone else ''}{also}"
     first = chosen[0].direction
     ordered = sorted(ways, key=lambda way: not way.startswith(first))
     one = f"{name} is {ordered[0].replace(' in ', than + ' in ', 1)}"
-    return ", but ".join([one, *ordered[1:]]) + (f"; {', '.join(findings)}" if findings else "")
+    return ", but ".join([one, *ordered[1:]]) + also
 
 
 def _steps(subject: ComparedSubject, order: int, *, of_many: bool) -> list[_Step]:
@@ -84,24 +86,23 @@ def _step(subject: ComparedSubject, measure: ComparedMeasure, order: int, of_man
     if measure.cautions[order]:
         return None
     reading = next(reading for reading in subject.readings(measure.name) if reading is not None)
-    low, high = reading.range
-    bounded = low is not None and high is not None and high > low
-    size = abs(change.difference) / ((high - low) if bounded else max(abs(before), abs(after)))  # type: ignore[operator]
-    if not size >= (MEANINGFUL if bounded else MEANINGFUL_UNBOUNDED):
+    width = range_width(reading.range)
+    size = abs(change.difference) / (width or max(abs(before), abs(after)))
+    if not size >= (MEANINGFUL if width else MEANINGFUL_UNBOUNDED):
         return None
     of = f" of {_SUBJECTS.get(subject.name, shortened(subject.name))}" if of_many else ""
     shown = (number(value, limits=reading.range, separator=",") for value in (after, before))
-    return _Step(change.direction, bounded, size, f"{_name(measure.name)}{of} ({' instead of '.join(shown)})")
+    return _Step(change.direction, width > 0, size, f"{_name(measure.name)}{of} ({' instead of '.join(shown)})")
 
 
 def _finding_words(subject: ComparedSubject, order: int, *, of_many: bool) -> list[str]:
     of = f" in {_SUBJECTS.get(subject.name, shortened(subject.name))}" if of_many else ""
     words = []
     for finding in subject.findings:
-        before, after = (finding.levels[place] in ("warning", "severe") for place in (0, order))
+        before, after = (level if level in _BAD else None for level in (finding.levels[0], finding.levels[order]))
         if before != after:
-            cause = _name(finding.cause)
-            words.append(f"{cause}{of} is new ({finding.levels[order]})" if after else f"{cause}{of} is gone")
+            how = "gone" if after is None else f"new ({after})" if before is None else f"now {after}"
+            words.append(f"{_name(finding.cause)}{of} {how}")
     return words[:_MOST_NAMED]
 
 

@@ -1,0 +1,238 @@
+"""Reports of a comparison: complete, harmless whatever the records hold, and the same from saved JSON."""
+
+import io
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tests.report.records_example import HOSTILE, make_diagnosis, make_groups, make_hostile, make_subject
+from tests.report.test_html import _assert_harmless, _Reader
+from uncone import compare, report
+from uncone.errors import InputError
+from uncone.records import Comparison, Diagnosis, Group, Groups, Measurement, Norms, Spectrum, Subject
+from uncone.report.comparison_charts import norms_chart, spectrum_charts
+from uncone.report.page import STILL
+from uncone.report.text import visible
+
+INTERVAL = (0.0175, 0.0187)
+
+
+def make_other() -> Diagnosis:
+    """The example, drifted: another mean cosine with an interval, one finding less, other norms and bins."""
+    subject = make_subject("input")
+    cosine = replace(subject.measurements[0], value=0.61, interval=(0.6, 0.62))
+    isoscore = replace(subject.measurements[1], value=0.9997)
+    groups = make_groups()
+    bins = tuple(replace(g, mean_cosine=0.5, cosine_to_reserved=None if g.start == 3000 else 0.6) for g in groups.bins)
+    moved = replace(
+        subject, measurements=(cosine, isoscore, *subject.measurements[2:]), findings=subject.findings[2:],
+        groups=replace(groups, bins=bins), norms=Norms(0.8, 1.5, 2.0, (0.8, 1.4, 1.6, 2.0), (1000, 3000, 2000)),
+        spectrum=Spectrum((20.0, *(2.0 / (k + 1) for k in range(1, 8))), tuple(2.0 / (k + 1) for k in range(8)), ()),
+    )  # fmt: skip
+    return Diagnosis("drifted", "It drifts.", (moved,), (), {"uncone": "0.1.1"})
+
+
+def make_comparison(count: int = 2) -> Comparison:
+    """The example, its drifted twin, and further copies of the first."""
+    return compare([make_diagnosis(), make_other(), *[make_diagnosis()] * (count - 2)])
+
+
+def _hostile(text: str) -> Diagnosis:
+    """The hostile example with measures of different names."""
+    hostile = make_hostile(text)
+    (subject,) = hostile.subjects
+    first, second = subject.measurements
+    return replace(hostile, subjects=(replace(subject, measurements=(first, replace(second, name=f"{text}!"))),))
+
+
+def _printed(comparison: Comparison, *, width: int = 80, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
+    report.print_comparison(comparison, Console(file=stream, width=width, color_system=None))
+    return raw.getvalue().decode(encoding)
+
+
+def test_the_terminal_has_verdict_values_differences_and_distances() -> None:
+    text = _printed(make_comparison())
+    lines = text.splitlines()
+    assert lines[0].startswith("drifted is worse than example-model in mean cosine")
+    assert max(map(len, lines)) <= 80
+    wide = _printed(make_comparison(), width=200)
+    row = next(line for line in wide.splitlines() if line.startswith("Mean cosine"))
+    assert re.split(r"\s{2,}", row.strip()) == [
+        "Mean cosine", "0.0181", "0.610", "+0.592 (+0.582 to +0.602)", "worse", "+0.0181", "+0.610",
+    ]  # fmt: skip
+    assert re.search(r"Degenerate tail +severe +-", wide)
+    assert "TwoNN dimension, A, B: undefined: more than half of the rows have a duplicate" in wide
+    assert "Note: only in A; B has none" in wide
+    assert "Note: made with different versions of uncone: 0.1.0 (A), 0.1.1 (B)" in wide
+    assert "MOVER; Zou & Donner 2008" in wide
+
+
+def test_bins_of_one_reading_share_one_scale() -> None:
+    text = _printed(make_comparison())
+    assert "cosine to reserved  A  ▁▁▂ ▄▆  -0.0500 to 0.450" in text
+    assert "                    B  ███ ██  0.600 to 0.600" in text
+
+
+def test_more_than_two_have_marks() -> None:
+    text = _printed(make_comparison(6), width=120)
+    row = next(line for line in text.splitlines() if line.startswith("Mean cosine"))
+    assert re.split(r"\s{2,}", row.strip()) == ["Mean cosine", "0", "0.0181", "0.610 -", *["0.0181 ="] * 4]
+    assert "Against A: + better, - worse, = equal, ? unclear." in text
+
+
+def test_a_narrow_encoding_gets_escapes_instead_of_an_error() -> None:
+    hostile = compare([_hostile("Ġthe"), _hostile("Ġthe")])
+    assert "\\u0120the" in _printed(hostile, width=200, encoding="ascii")
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_hostile_strings_are_text_in_the_terminal(text: str) -> None:
+    shown = _printed(compare([_hostile(text), _hostile(text)]), width=500)
+    assert shown.count(visible(text)) >= 5
+    assert not {"\u202e", "\x07", "\x1b", "\u200b"} & set(shown)
+
+
+def test_the_page_is_complete_and_policed() -> None:
+    comparison = make_comparison()
+    page = report.comparison_to_html(comparison)
+    reader = _assert_harmless_list(page)
+    assert "<title>example-model and drifted · uncone comparison</title>" in page
+    assert "<script" not in page
+    assert set(re.findall(r"https?://[^\s\"'<]+", page)) == {"http://www.w3.org/2000/svg"}
+    assert "default-src &#x27;none&#x27;" in page
+    assert STILL.startswith("default-src 'none'")
+    identifiers = [value for name, value in reader.attributes if name == "id"]
+    assert len(identifiers) == len(set(identifiers))
+    labelled = [part for name, value in reader.attributes if name == "aria-labelledby" for part in (value or "").split()]
+    assert set(labelled) <= set(identifiers)
+    for words in (
+        comparison.verdict, "+0.592", "+0.582 to +0.602", "+0.610 from isotropic", "0.9996", "Degenerate tail", "only in A; B has none",
+        "undefined: more than half", "It drifts.", "0.1.1", "MOVER",
+    ):  # fmt: skip
+        assert words in reader.text
+    assert page.index(comparison.verdict.replace("&", "&amp;")) < page.index("Findings") < page.index("Pictures")
+
+
+def _assert_harmless_list(page: str) -> _Reader:
+    return _assert_harmless(page.replace("<ol", "<ul").replace("</ol", "</ul"))
+
+
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_every_diagnosis_has_its_colour_and_dashes(count: int) -> None:
+    page = report.comparison_to_html(make_comparison(count))
+    drawn = {int(k) for k in re.findall(r'class="line d(\d)"', page)}
+    assert drawn == set(range(count))
+    dashes = dict(re.findall(r"\.line\.d(\d) \{[^}]*stroke-dasharray: ([^;]+);", page))
+    colours = dict(re.findall(r"\.line\.d(\d) \{ stroke: ([^;]+);", page))
+    assert len(set(dashes.values())) == 5, "the first is solid, the others have patterns of their own"
+    assert len(set(colours.values())) == 6
+
+
+def test_json_gives_the_same_page_and_lines() -> None:
+    comparison = make_comparison(3)
+    again = Comparison.from_json(comparison.to_json())
+    assert report.comparison_to_html(again) == report.comparison_to_html(comparison)
+    assert _printed(again) == _printed(comparison)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_hostile_strings_show_as_text(text: str) -> None:
+    comparison = compare([_hostile(text), _hostile(text)])
+    page = report.comparison_to_html(comparison)
+    reader = _assert_harmless_list(page)
+    assert reader.text.count(visible(text)) >= 10
+    assert report.comparison_to_html(Comparison.from_json(comparison.to_json())) == page
+
+
+@given(st.text(st.characters(codec=None, categories=None), max_size=30))
+def test_any_string_is_harmless(text: str) -> None:
+    page = report.comparison_to_html(compare([_hostile(text), _hostile(text + "x")]))
+    _assert_harmless_list(page)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]", page)
+
+
+def test_records_with_next_to_nothing() -> None:
+    empty = Diagnosis("n", "Nothing.", ())
+    found = compare([empty, empty])
+    assert "have no subject in common" in report.comparison_to_html(found)
+    assert "have no subject in common" in _printed(found)
+    bare = replace(make_subject(), measurements=(), findings=(), groups=None, spectrum=None, norms=None, picture=None, n=0)
+    for other in (bare, make_subject()):
+        found = compare([Diagnosis("n", "v", (bare,)), Diagnosis("m", "v", (other,))])
+        _assert_harmless_list(report.comparison_to_html(found))
+        assert "Pictures" not in report.comparison_to_html(found) or other is not bare
+        assert _printed(found)
+
+
+number = st.floats(allow_nan=False, allow_infinity=False)
+reading = st.none() | number
+
+
+spectrum = st.none() | st.tuples(*[st.lists(number, max_size=4)] * 3)
+side = st.fixed_dictionaries({
+    "n": st.integers(-1, 10**15), "value": reading, "low": reading, "high": reading, "reference": reading,
+    "interval": st.none() | st.tuples(number, number), "spectrum": spectrum,
+    "edges": st.lists(number, min_size=2, max_size=4).map(sorted), "counts": st.lists(st.integers(-3, 10**12), min_size=3, max_size=3),
+    "bins": st.lists(st.tuples(st.integers(0, 10**12), st.integers(1, 10**9), reading, reading, reading), max_size=3),
+})  # fmt: skip
+
+
+def _subject(of: dict[str, Any]) -> Subject:
+    """A subject whose numbers are anything that a file can hold."""
+    measured = Measurement(
+        "isoscore", of["value"], "r", (of["low"], of["high"]), "higher", of["reference"], of["interval"], of["n"], 8
+    )
+    bins = tuple(Group("g", start, start + size, 1, 0, a, None, b, c) for start, size, a, b, c in of["bins"])
+    spectra = None if of["spectrum"] is None else Spectrum(*(tuple(values) for values in of["spectrum"]))
+    edges = tuple(of["edges"])
+    norms = Norms(edges[0], edges[0], edges[-1], edges, tuple(of["counts"][: len(edges) - 1]))
+    return Subject("rows", "s", of["n"], 8, "float32", (measured,), (), Groups(1000, "r", None, bins), spectra, norms, None)
+
+
+@given(st.lists(side, min_size=2, max_size=3))
+def test_any_numbers_give_a_page_and_lines(sides: list[dict[str, Any]]) -> None:
+    found = compare([Diagnosis("n", "v", (_subject(of),)) for of in sides])
+    page = report.comparison_to_html(found)
+    ET.fromstring(page)
+    assert not re.search(r'd="[^"]*(nan|inf)', page)
+    assert _printed(found)
+
+
+def test_norms_are_shares_of_the_rows() -> None:
+    """Twice as many rows with the same norms draw the same outline."""
+    one = Norms(1.0, 1.5, 2.0, (1.0, 1.5, 2.0), (10, 30))
+    two = replace(one, counts=(20, 60))
+    found = compare([Diagnosis("n", "v", (replace(make_subject(), norms=norms),)) for norms in (one, two)])
+    chart = norms_chart(found.subjects[0], "u")
+    assert chart is not None
+    paths = re.findall(r'class="line d\d" d="([^"]+)"', chart.svg)
+    assert len(paths) == 2
+    assert paths[0] == paths[1]
+
+
+def test_spectra_leave_out_what_is_rounding() -> None:
+    spectrum = Spectrum((1.0, 0.1, 1e-12, 0.0, -1e-12), (1.0, 0.5), (0.6, 0.4))
+    found = compare([Diagnosis("n", "v", (replace(make_subject(), spectrum=spectrum),))] * 2)
+    raw, centred = spectrum_charts(found.subjects[0], "u")
+    assert raw.svg.count("line d") == 2
+    assert "line even" in centred.svg
+    assert "line even" not in raw.svg
+    (path,) = set(re.findall(r'class="line d\d" d="([^"]+)"', raw.svg))
+    assert path.count("L") == 1
+
+
+def test_write_html_writes_the_page_whole(tmp_path: Path) -> None:
+    target = tmp_path / "c.html"
+    report.write_comparison_html(make_comparison(), target)
+    assert target.read_text(encoding="utf-8") == report.comparison_to_html(make_comparison())
+    with pytest.raises(InputError, match="expected a file to write"):
+        report.write_comparison_html(make_comparison(), tmp_path)
