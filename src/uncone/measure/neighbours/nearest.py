@@ -1,0 +1,172 @@
+"""`nearest_neighbours`: the k nearest rows of every row, or of a sample of the rows, among all rows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure.neighbours.duplicates import Places, first_of_each
+from uncone.measure.neighbours.exact import nearest_points
+from uncone.measure.neighbours.points import Metric, Points
+from uncone.moments import Moments
+from uncone.moments.workers import alone
+from uncone.rows import Rows, as_rows
+
+Tensor = torch.Tensor
+EXACT_ROWS = 65536
+"""Up to this many rows all are asked for their neighbours: every pair once, N^2 D multiply-adds over two. Beyond, a sample is."""
+SAMPLED_ROWS = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The nearest rows of some rows (the queries) among all N.
+
+    `indices` and `distances` are (Q, k): row numbers, int64, and distances, float64, from the nearest to the farthest;
+    under the cosine metric distances are those of unit rows, sqrt(2 - 2 cos). `queries` (Q,) are row numbers, ascending.
+    """
+
+    indices: Tensor
+    distances: Tensor
+    queries: Tensor
+    metric: Metric
+    rows: int
+    """How many rows there are."""
+    searched: int
+    """How many of them were searched: without zero rows under cosine, and without copies when `distinct`."""
+    distinct: bool
+    """Whether only the first of equal rows is there."""
+    duplicates: int
+    """How many rows equal a row before them."""
+    tied: int
+    """For how many queries the k-th and the next neighbour are equally far: which of the two is listed is its number's doing."""
+
+    @property
+    def k(self) -> int:
+        """Neighbours of each query."""
+        return self.indices.shape[1]
+
+    @property
+    def sampled(self) -> bool:
+        """Whether only some rows were asked."""
+        return len(self.queries) < self.searched
+
+
+def nearest_neighbours(
+    rows: Any,
+    k: int,
+    moments: Moments | None = None,
+    *,
+    metric: Metric = "euclidean",
+    distinct: bool = False,
+    sample: int | None = None,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Neighbours:
+    """The k nearest other rows of every row, exact: the same on any number of threads, equally far rows in the order of their numbers.
+
+    Products in float32 find candidates; their distances are then taken by difference in float64, and a bound on what products
+    err proves for each row that no other row is nearer. Rows for which it does not (ties, copies, clusters far apart) are
+    searched again in float64. Takes about N^2 D multiply-adds over two, and memory for N (k + 7) candidates beside the rows.
+
+    Args:
+        rows: Rows, or a tensor or array (N, D).
+        k: neighbours of each row; fewer come back where there are fewer other rows.
+        moments: the moments of the same rows, first-order sums suffice; computed when not given.
+        metric: "euclidean", or "cosine": the distance of unit rows; all-zero rows are then left out.
+        distinct: only the first of equal rows is there. Else copies of a row are its nearest neighbours.
+        sample: how many rows to ask, drawn with `seed`; all rows are searched. By default all up to 65,536 rows, else 8,192.
+        progress: called with the number of rows' worth of work done, out of N.
+
+    Raises:
+        InputError: k or sample below 1, an unknown metric, rows that are not finite, moments of other rows.
+        UndefinedMeasure: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
+    """
+    rows = as_rows(rows)
+    _check(k, metric, sample)
+    m = Moments.of(rows, second=False) if moments is None else moments
+    check_moments(m, rows)
+    return alone(lambda: _nearest(rows, k, m, metric, distinct, sample, seed, progress))
+
+
+def _nearest(
+    rows: Rows,
+    k: int,
+    m: Moments,
+    metric: Metric,
+    distinct: bool,
+    sample: int | None,
+    seed: int,
+    progress: Callable[[int], None] | None,
+) -> Neighbours:
+    _require(m.n - m.zero_rows if metric == "cosine" else m.n, "rows with a direction" if metric == "cosine" else "rows")
+    points = Points(rows, m, metric=metric)
+    everything = points.ids
+    places = Places(first_of_each(points))
+    if distinct:
+        _require(len(places.distinct), "different rows")
+    if len(places.distinct) < points.n:
+        del points
+        points = Points(rows, m, metric=metric, ids=everything[places.distinct])
+    total = points.n if distinct else len(everything)
+    queries = sampled_rows(total, sample, seed)
+    k = min(k, total - 1)
+    asked = queries if distinct else places.place[queries].unique()
+    tick = _ticks(rows.shape[0], progress)
+    near, squares = _of_places(points, min(k + 1, points.n - 1), None if len(asked) == points.n else asked, tick)
+    ids = everything
+    if distinct:
+        ids = points.ids
+    elif len(places.distinct) < len(everything):
+        near, squares = places.expand(queries, min(k + 1, total - 1), near, squares)
+    tied = int((squares[:, k] == squares[:, k - 1]).sum()) if squares.shape[1] > k else 0
+    return Neighbours(
+        indices=ids[near[:, :k]], distances=squares[:, :k].sqrt() * points.unit, queries=ids[queries], metric=metric,
+        rows=rows.shape[0], searched=total, distinct=distinct, duplicates=len(everything) - len(places.distinct), tied=tied,
+    )  # fmt: skip
+
+
+def _of_places(points: Points, k: int, asked: Tensor | None, tick: Callable[[float], None]) -> tuple[Tensor, Tensor]:
+    """The search; where there is one place only, its empty answer."""
+    if k > 0:
+        return nearest_points(points, k, asked, tick)
+    return torch.empty((1, 0), dtype=torch.int64), torch.empty((1, 0), dtype=torch.float64)
+
+
+def sampled_rows(total: int, sample: int | None, seed: int) -> Tensor:
+    """Which of `total` rows are asked, int64, ascending: all, or `sample` of them (by default 8,192 of more than 65,536)."""
+    if sample is None:
+        sample = total if total <= EXACT_ROWS else SAMPLED_ROWS
+    if sample >= total:
+        return torch.arange(total)
+    return torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:sample].sort().values
+
+
+def check_moments(m: Moments, rows: Rows) -> None:
+    """Raise InputError unless these are moments of as many rows, each counted once."""
+    if m.n != rows.shape[0] or m.weight != m.n:
+        raise InputError(
+            f"expected unweighted moments of the same {rows.shape[0]} rows, got moments of {m.n} rows of weight {m.weight:g}: sum these rows"
+        )
+
+
+def _check(k: int, metric: str, sample: int | None) -> None:
+    if k < 1:
+        raise InputError(f"expected at least one neighbour, got k = {k}: 10 is customary")
+    if metric not in ("euclidean", "cosine"):
+        raise InputError(f"expected the metric euclidean or cosine, got {metric!r}: choose one of them")
+    if sample is not None and sample < 1:
+        raise InputError(f"expected a sample of at least one row, got {sample}: pass None for the default")
+
+
+def _require(count: int, what: str) -> None:
+    if count < 2:
+        raise UndefinedMeasure(f"expected at least two {what}, got {count}: there are no neighbours to look for")
+
+
+def _ticks(n: int, progress: Callable[[int], None] | None) -> Callable[[float], None]:
+    if progress is None:
+        return lambda share: None
+    return lambda share: progress(int(n * share))
