@@ -69,15 +69,55 @@ def test_a_config_is_needed(tmp_path):
 
 def test_weights_are_needed(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(InputError, match=r"expected model\.safetensors or model\.safetensors\.index\.json .* got no weights"):
+    with pytest.raises(
+        InputError, match=r"expected model\.safetensors, pytorch_model\.bin or an index of shards .* got no weights"
+    ):
         open_model_files(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.pt", "old.pth", "last.ckpt"])
-def test_pickled_weights_are_refused_with_the_way_to_convert(tmp_path, name):
+@pytest.mark.parametrize("name", ["other.bin", "consolidated.pt", "old.pth", "last.ckpt"])
+def test_other_checkpoints_are_named_with_the_way_to_convert(tmp_path, name):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / name).write_bytes(b"\x80\x04.")
-    with pytest.raises(InputError, match=rf"only pickled weights \('{name}'\), which are never unpickled.*save_pretrained"):
+    with pytest.raises(InputError, match=rf"got '{name}': open one tensor as .*{name}#tensor\.name, or, .*save_pretrained"):
+        open_model_files(tmp_path)
+
+
+def test_a_pickled_model_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    with pytest.raises(InputError, match=r"a bare pickle, which can run code: where you trust the file"):
+        open_model_files(tmp_path)
+
+
+def test_a_model_that_torch_saved_is_read(tmp_path):
+    weight = torch.arange(24, dtype=torch.float32).reshape(8, 3)
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 8}))
+    torch.save({"wte.weight": weight, "proj": weight.T, "bias": torch.ones(8)}, tmp_path / "pytorch_model.bin")
+    (tmp_path / "vocab.txt").write_text("a\nb\n")
+    files = open_model_files(tmp_path)
+    assert torch.equal(rows_of(files, "wte.weight").read(0, 8), weight)
+    assert torch.equal(rows_of(files, "proj").read(0, 3), weight.T)
+    assert rows_of(files, "wte.weight", with_tokens=True).labels[:3] == ["a", "b", None]
+    assert rows_of(files, "wte.weight").name == f"{tmp_path}#wte.weight"
+
+
+def test_safetensors_come_first(plant):
+    directory = plant({"vocab_size": 8}, {"wte.weight": (8, 3)})
+    (directory / "pytorch_model.bin").write_bytes(b"not looked at")
+    assert set(open_model_files(directory).tensors) == {"wte.weight"}
+
+
+def test_shards_that_torch_saved_are_read_through_their_index(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 8}))
+    placed = {"a": "pytorch_model-00001-of-00002.bin", "b": "pytorch_model-00002-of-00002.bin"}
+    for name, shard in placed.items():
+        torch.save({name: torch.ones(4, 2)}, tmp_path / shard)
+    index = tmp_path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": placed}))
+    assert rows_of(open_model_files(tmp_path), "b").shape == (4, 2)
+    index.write_text(json.dumps({"weight_map": {"a": "../outside.bin"}}))
+    with pytest.raises(InputError, match=r"expected plain names of \.bin files in .*: do not trust this index"):
         open_model_files(tmp_path)
 
 

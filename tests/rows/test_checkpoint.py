@@ -143,7 +143,7 @@ class TestMessages:
         for path in (_saved(tmp_path / "x.pt", {"w": Evil()}), tmp_path / "y.bin"):
             if path.suffix == ".bin":
                 path.write_bytes(pickle.dumps(Evil()))
-            with pytest.raises(InputError, match="can run code|unpickles nothing"):
+            with pytest.raises(InputError, match=r"can run code|unpickles nothing"):
                 uncone.open_rows(path)
         assert not (tmp_path / "ran").exists()
 
@@ -169,7 +169,7 @@ class TestMessages:
             uncone.open_rows(f"{_saved(tmp_path / 'x.pt', {'w': tensor})}#w")
 
     def test_no_matrix(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="expected a matrix of floats in .*, got none among 1 tensors"):
+        with pytest.raises(InputError, match=r"expected a matrix of floats in .*, got none among 1 tensors"):
             uncone.open_rows(_saved(tmp_path / "x.pt", {"w": torch.ones(3), "n": None}))
 
     def test_unknown_name(self, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ class TestMessages:
 
     def test_the_format_before_1_6(self, tmp_path: Path) -> None:
         path = _saved(tmp_path / "x.pt", torch.ones(2, 2), _use_new_zipfile_serialization=False)
-        with pytest.raises(InputError, match="in the older one, which can only be read whole: load it with torch.load"):
+        with pytest.raises(InputError, match=r"in the older one, which can only be read whole: load it with torch\.load"):
             uncone.open_rows(path)
 
     def test_torchscript(self, tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_the_planted_instructions_are_those_of_torch(tmp_path: Path) -> None:
     ],
 )
 def test_sizes_that_do_not_fit_the_file_are_refused_and_allocate_nothing(tmp_path: Path, lie) -> None:
-    with pytest.raises(InputError, match="lies about tensor|which torch cannot read"):
+    with pytest.raises(InputError, match=r"lies about tensor|which torch cannot read"):
         uncone.open_rows(_pickled(tmp_path / "x.pt", _tensor(*lie)))
 
 
@@ -285,7 +285,7 @@ def test_sizes_that_do_not_fit_the_file_are_refused_and_allocate_nothing(tmp_pat
 def test_no_function_is_called_with_a_size(tmp_path: Path, name: bytes) -> None:
     module = b"__builtin__" if name == b"bytearray" else b"builtins"
     call = b"c" + module + b"\n" + name + b"\n(" + _number(2**45) + b"tR"
-    with pytest.raises(InputError, match="got a bytearray|got an object of"):
+    with pytest.raises(InputError, match=r"got a bytearray|got an object of"):
         uncone.open_rows(_pickled(tmp_path / "x.pt", call))
 
 
@@ -316,7 +316,7 @@ def test_random_instructions_are_refused(tmp_path_factory: pytest.TempPathFactor
             uncone.open_rows(path)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6), st.booleans())
 def test_mutated_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, changes, in_pickle: bool) -> None:
     folder = tmp_path_factory.mktemp("fuzz")

@@ -1,0 +1,119 @@
+"""A GGUF file as a model: where its table and head lie, what its tokens are, and what is said of quantised rows."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import uncone
+from uncone import InputError, UnsupportedModel
+from uncone.sources import open_subjects
+
+gguf = pytest.importorskip("gguf", reason="the extra [gguf] is not installed")
+V, D = 40, 32
+Q8 = gguf.GGMLQuantizationType.Q8_0
+TABLE = np.random.default_rng(0).standard_normal((V, D)).astype("f4")
+HEAD = np.random.default_rng(1).standard_normal((V, D)).astype("f4")
+
+
+def planted(
+    path: Path, tensors: dict[str, np.ndarray], *, arch: str = "llama", tokens: int = V, quantised: bool = False, **keys: bool
+) -> Path:
+    writer = gguf.GGUFWriter(path, arch)
+    writer.add_token_list([f"▁{index}" for index in range(tokens)])
+    for key, value in keys.items():
+        (writer.add_uint16 if isinstance(value, int) and not isinstance(value, bool) else writer.add_bool)(
+            key.replace("__", "."), value
+        )
+    for name, value in tensors.items():
+        if quantised:
+            writer.add_tensor(name, gguf.quants.quantize(value, Q8), raw_dtype=Q8)
+        else:
+            writer.add_tensor(name, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_table_and_head_with_their_tokens(tmp_path: Path) -> None:
+    path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE, "output.weight": HEAD, "blk.0.attn_q.weight": TABLE[:D]})
+    found = open_subjects(path)
+    assert [name for name, _ in found.rows] == ["input", "head"]
+    assert found.notes == ()
+    for (_, rows), expected in zip(found.rows, (TABLE, HEAD), strict=True):
+        assert np.array_equal(rows.read(0, V).numpy(), expected)
+        assert list(rows.labels or ()) == [f"▁{index}" for index in range(V)]
+    assert uncone.open_rows(f"{path}#blk.0.attn_q.weight").labels is None
+    assert [name for name, _ in open_subjects(f"{path}#output.weight").rows] == ["head"]
+
+
+def test_a_missing_head_is_the_table(tmp_path: Path) -> None:
+    path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE})
+    assert [name for name, _ in open_subjects(path).rows] == ["input", "head"]
+    assert "is tied to the token table" in open_subjects(path).notes[0]
+    assert np.array_equal(uncone.open_rows(f"{path}#head").read(0, V).numpy(), TABLE)
+
+
+@pytest.mark.parametrize(
+    ("arch", "keys"), [("bert", {}), ("nomic-bert", {}), ("t5encoder", {}), ("qwen3", {"qwen3__attention__causal": False})]
+)
+def test_an_encoder_has_no_head(tmp_path: Path, arch: str, keys: dict[str, bool]) -> None:
+    path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE}, arch=arch, **keys)
+    assert [name for name, _ in open_subjects(path).rows] == ["input"]
+    assert open_subjects(path).notes == (f"{arch} is an encoder: the GGUF file holds no output head over the vocabulary",)
+    with pytest.raises(InputError, match=r"expected a model with an output head, got .*; its token table is .*#input"):
+        uncone.open_rows(f"{path}#head")
+
+
+def test_quantised_rows_are_said_to_be(tmp_path: Path) -> None:
+    path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE, "output.weight": HEAD}, quantised=True)
+    found = open_subjects(path)
+    assert found.notes == ("The rows are stored as Q8_0: what is read are the dequantised rows.",)
+    assert torch.allclose(found.rows[0][1].read(0, V), torch.from_numpy(TABLE), atol=0.02)
+
+
+def test_a_diagnosis_reads_a_quantised_file(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).standard_normal((300, D)).astype("f4")
+    d = uncone.diagnose(planted(tmp_path / "x.gguf", {"token_embd.weight": table}, tokens=300, quantised=True))
+    assert [subject.dtype for subject in d.subjects] == ["Q8_0", "Q8_0"]
+    exact = uncone.diagnose(table).subjects[0]
+    for measurement, other in zip(d.subjects[0].measurements, exact.measurements, strict=True):
+        if measurement.name in ("isoscore", "effective_rank", "mean_cosine"):
+            assert measurement.value == pytest.approx(other.value, abs=0.02, rel=0.01)
+
+
+@pytest.mark.parametrize("tokens", [V - 5, V + 5])
+def test_another_number_of_tokens_than_rows(tmp_path: Path, tokens: int) -> None:
+    labels = uncone.open_rows(f"{planted(tmp_path / 'x.gguf', {'token_embd.weight': TABLE}, tokens=tokens)}#input").labels
+    assert labels is not None
+    assert len(labels) == V
+    assert labels[34] == "▁34"
+    assert (labels[-1] is None) == (tokens < V)
+
+
+def test_a_file_is_known_by_what_is_in_it(tmp_path: Path) -> None:
+    path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE}).rename(tmp_path / "blob")
+    assert uncone.open_rows(f"{path}#input").shape == (V, D)
+
+
+def test_a_file_without_a_table(tmp_path: Path) -> None:
+    path = planted(tmp_path / "x.gguf", {"blk.0.attn_q.weight": TABLE}, split__no=1)
+    with pytest.raises(
+        UnsupportedModel, match=r"no tensor 'token_embd\.weight' in .*, part 2 of a split model: give .*'blk\.0\.attn_q"
+    ):
+        open_subjects(path)
+    assert uncone.open_rows(f"{path}#blk.0.attn_q.weight").shape == (V, D)
+
+
+def test_the_whole_model(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected one matrix of the model .*, got the whole model: say .*x\.gguf#input"):
+        uncone.open_rows(planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE}))
+
+
+def test_no_gguf(tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(b"hello")
+    with pytest.raises(InputError, match="expected a GGUF file"):
+        open_subjects(tmp_path / "x.gguf")
