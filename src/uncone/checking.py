@@ -39,9 +39,9 @@ def check(
 
     Example:
         >>> import numpy, uncone
-        >>> found = uncone.check(uncone.diagnose(numpy.eye(64)), maxima={"mean_cosine": 0.0}, minima={"rows.isoscore": 0.5})
-        >>> found.ok, [bar.value for bar in found.bars]
-        (True, [0.0, 0.9999999999999997])
+        >>> found = uncone.check(uncone.diagnose(numpy.eye(64)), maxima={"mean_cosine": 0.1}, minima={"rows.isoscore": 0.5})
+        >>> found.ok, found.bars[0].name, found.bars[0].value
+        (True, 'rows.mean_cosine', 0.0)
     """
     wanted = [*_wanted(maxima or {}, "max"), *_wanted(minima or {}, "min")]
     if not wanted:

@@ -89,7 +89,7 @@ def report(
     print(f"wrote {html}")  # noqa: T201 - the command's answer
 
 
-@app.command
+@app.command(usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
 def compare(
     *diagnoses: Path,
     names: Annotated[

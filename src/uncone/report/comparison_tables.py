@@ -94,20 +94,14 @@ def _measure(subject: ComparedSubject, measure: ComparedMeasure, without_effect:
     name = element("span", escape(title(measure.name)), class_="name") + " " + element("code", escape(measure.name))
     name += element("p", better(measure.better), class_="muted")
     definition = next((reading.definition for reading in readings if reading is not None and reading.definition), "")
-    said = [f"<b>{letters}:</b> {escape(words)}" for letters, words in remarks(subject, measure, without_effect=without_effect)]
-    more = (element("p", escape(definition), class_="definition") if definition else "") + "".join(
-        element("p", words, class_="caution") for words in said
-    )
-    name += element("details", element("summary", f"Definition{_counted(len(said))}") + more) if more else ""
+    for letters, words in remarks(subject, measure, without_effect=without_effect):
+        name += element("p", f"<b>{letters}:</b> {escape(words)}", class_="caution")
+    name += element("details", element("summary", "Definition") + escape(definition), class_="definition") if definition else ""
     cells = "".join(
         element("td", element("div", _cell(measure, reading, order, limits_of(readings))), data_label=LETTERS[order])
         for order, reading in enumerate(readings)
     )
     return element("tr", element("th", name, scope="row") + cells)
-
-
-def _counted(remarks: int) -> str:
-    return f" and {remarks} remark{'s' if remarks > 1 else ''}" if remarks else ""
 
 
 def _cell(measure: ComparedMeasure, reading: Measurement | None, order: int, limits: tuple[float | None, float | None]) -> str:
