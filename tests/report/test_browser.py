@@ -1,4 +1,4 @@
-"""The page in a real browser, from disk: nothing runs, nothing loads, nothing overflows. Select with `-m browser`."""
+"""The page in a real browser, from disk: nothing loads, nothing overflows, with scripts and without. Select with `-m browser`."""
 
 import shutil
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ ARGUMENTS = [
 WIDTHS = (375, 1440)
 SCHEMES = ("light", "dark")
 # Text in drawings: its size on the screen, whether it is cut off, and whether two axis texts lie on each other.
-MEASURE_TEXT = """() => [...document.querySelectorAll('svg.chart')].map(svg => {
+MEASURE_TEXT = """() => [...document.querySelectorAll('svg.chart')].filter(svg => svg.checkVisibility()).map(svg => {
   const box = svg.getBoundingClientRect(), scale = box.width / svg.viewBox.baseVal.width
   const texts = [...svg.querySelectorAll('text')], at = t => t.getBoundingClientRect()
   const axis = texts.filter(t => !t.classList.contains('mark')).map(at)
@@ -57,8 +57,8 @@ def browser() -> Iterator[Any]:
 class _Visit:
     """One page opened from disk, with everything it said, threw and asked for."""
 
-    def __init__(self, browser: Any, path: Path, width: int, scheme: str) -> None:
-        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    def __init__(self, browser: Any, path: Path, width: int, scheme: str, **options: Any) -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
         self.page = self.context.new_page()
         self.said: list[str] = []
         self.asked: list[str] = []
@@ -68,10 +68,10 @@ class _Visit:
         self.page.goto(path.as_uri(), wait_until="load")
 
 
-def _visit(browser: Any, diagnosis: Diagnosis, folder: Path, width: int, scheme: str) -> tuple[_Visit, str]:
+def _visit(browser: Any, diagnosis: Diagnosis, folder: Path, width: int, scheme: str, **options: Any) -> tuple[_Visit, str]:
     path = folder / "report.html"
     write_html(diagnosis, path)
-    return _Visit(browser, path, width, scheme), path.as_uri()
+    return _Visit(browser, path, width, scheme, **options), path.as_uri()
 
 
 def _assert_quiet(visit: _Visit, address: str) -> None:
@@ -79,24 +79,26 @@ def _assert_quiet(visit: _Visit, address: str) -> None:
     assert [url for url in visit.asked if not url.startswith("data:")] == [address]
 
 
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_page_is_quiet_and_fits(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
-    visit, address = _visit(browser, make_diagnosis(), tmp_path, width, scheme)
+def test_page_is_quiet_and_fits(browser: Any, tmp_path: Path, width: int, scheme: str, scripts: bool) -> None:
+    visit, address = _visit(browser, make_diagnosis(), tmp_path, width, scheme, java_script_enabled=scripts)
     page = visit.page
     assert page.title() == "example-model · uncone diagnosis"
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "an open detail is too wide"
     drawings = page.evaluate(MEASURE_TEXT)
-    assert len(drawings) == 14
+    assert len(drawings) == (10 if scripts else 14), "with scripts the picture to explore stands in for the drawn cones"
     for drawing in drawings:
         assert drawing["smallest"] >= 9.5
         assert drawing["cut"] == []
         assert drawing["overlapping"] == 0
     page.evaluate("document.querySelectorAll('details').forEach(element => element.open = false)")
     SCREENSHOTS.mkdir(exist_ok=True)
-    page.screenshot(path=SCREENSHOTS / f"report-{width}-{scheme}.png", full_page=True)
+    name = f"report-{width}-{scheme}.png" if scripts else f"report-{width}-{scheme}-without-scripts.png"
+    page.screenshot(path=SCREENSHOTS / name, full_page=True)
     _assert_quiet(visit, address)
     visit.context.close()
 
@@ -116,7 +118,8 @@ def test_hostile_strings_show_and_do_nothing(browser: Any, tmp_path: Path, text:
     visit, address = _visit(browser, make_hostile(text), tmp_path, width, "light")
     page = visit.page
     assert page.title().strip() == f"{visible(text)} · uncone diagnosis"
-    assert page.evaluate("document.querySelectorAll('script, img, iframe').length") == 0
+    assert page.evaluate("document.querySelectorAll('img, iframe').length") == 0
+    assert page.evaluate("document.querySelectorAll('script').length") == 2
     tokens = page.locator("bdi.token").all_inner_texts()
     assert tokens
     assert set(tokens) == {shortened(text)}

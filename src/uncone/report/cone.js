@@ -252,7 +252,7 @@
     on("dblclick", () => reset(p));
     on("wheel", (event) => { // the page scrolls on unless the picture was clicked: nobody is caught in it
       if (document.activeElement !== p.marks && !event.ctrlKey) return;
-      event.preventDefault(); settle(p);
+      event.preventDefault();
       zoom(p, Math.exp(-clamp(event.deltaY * (event.deltaMode ? 30 : 1), -300, 300) / 400), at(event));
     });
   }
