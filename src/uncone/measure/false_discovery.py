@@ -23,7 +23,8 @@ class Null:
     def upper_p(self, values: Tensor) -> Tensor:
         """The probability of a reading as high or higher, float64 of the shape of `values`, in (0, 1]."""
         z = (values.double() - self.center) / (self.scale * math.sqrt(2))
-        return (torch.special.erfc(z) / 2).clamp_min(torch.finfo(torch.float64).tiny)
+        p: Tensor = (torch.special.erfc(z) / 2).clamp_min(torch.finfo(torch.float64).tiny)
+        return p
 
 
 def robust_null(values: Tensor) -> Null:

@@ -22,6 +22,8 @@ _RESERVED = re.compile(
     r"\[unused_?\d+\]|<unused_?\d+>|<\|?reserved[a-z_]*_?\d+\|?>|<\|dummy_\d+\|>|<\|extra_\d+\|>|madeupword\d+|\[PAD\d+\]",
     re.IGNORECASE,
 )
+_FIRST = frozenset("[<mM")
+"""What such a name begins with: a look at it spares most tokens the expression."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
         n: the number of rows.
     """
     if labels is not None:
-        named = [i for i, label in enumerate(labels) if label is not None and _RESERVED.fullmatch(label)]
+        named = named_reserved(labels)
         if len(named) >= FEWEST_RESERVED:
             first, last = labels[named[0]], labels[named[-1]]
             return Reserved(
@@ -50,6 +52,11 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
     count = min(LAST_IDS, max(1, n // 10))
     why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
     return Reserved(torch.arange(n - count, n), f"the last {count} ids, because {why}", False)
+
+
+def named_reserved(labels: Sequence[str | None]) -> list[int]:
+    """The numbers of the rows whose token is reserved by its name, however few."""
+    return [i for i, label in enumerate(labels) if label is not None and label[:1] in _FIRST and _RESERVED.fullmatch(label)]
 
 
 class GroupMoments:

@@ -1,0 +1,106 @@
+"""What the rows of a table say about its tokens: groups by frequency, and the tokens that were hardly trained."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from uncone.errors import UndefinedMeasure
+from uncone.measure.group_comparison import NAMES, PairSums, compare_projected, frequency_membership, group_axes
+from uncone.measure.groups import Reserved
+from uncone.measure.projections import UnitSums, project
+from uncone.measure.under_trained import find_projected
+from uncone.measure.unused_rows import untrained_axes
+from uncone.model.counts import as_counts
+from uncone.moments import Moments
+from uncone.records import FrequencyGroups, UnderTrained
+from uncone.rows import Rows
+
+Tensor = torch.Tensor
+Role = Literal["head", "table", "table of its own", "tied table", "collection"]
+"""What a matrix is to its model: `table` where no head was read, `table of its own` beside a head of its own."""
+TIED = "the table is tied to the head: its untrained rows are those of the head"
+
+
+@dataclass(frozen=True)
+class TokenReadings:
+    """Both readings; None where they have no meaning, as for a collection without counts."""
+
+    groups: FrequencyGroups | None = None
+    under_trained: UnderTrained | None = None
+
+
+def role_of(name: str, rows: Rows, subjects: tuple[tuple[str, Rows], ...]) -> Role:
+    """The role of the subject called `name` among all that were opened."""
+    if name != "input":
+        return "head" if name == "head" else "collection"
+    heads = [other for kind, other in subjects if kind == "head"]
+    if not heads:
+        return "table"
+    return "tied table" if heads[0].name == rows.name else "table of its own"
+
+
+def counts_of(counts: Any, rows: Rows) -> tuple[Tensor | None, tuple[str, ...]]:
+    """`counts` (a file, a tensor or an array over all rows of the source) of the rows that are read, and notes on them."""
+    if counts is None:
+        return None, ()
+    labels, total = rows.labels, rows.shape[0] + len(rows.left_out)
+    if rows.ids is None:
+        found = as_counts(counts, total, labels)
+        return found.counts, found.notes
+    if labels is not None:  # places of rows that were left out stay without a token
+        placed: list[str | None] = [None] * total
+        for i, label in zip(rows.ids.tolist(), labels, strict=True):
+            placed[i] = label
+        labels = placed
+    found = as_counts(counts, total, labels)
+    return found.counts[rows.ids], found.notes
+
+
+class TokenReader:
+    """Reads both of a matrix, as far as its role gives them a meaning: `update` in a first pass over the rows, then `read`.
+
+    Args:
+        rows: the rows, for their labels; of a head they may be read with the mean row subtracted.
+        reserved: the reserved rows, or what stands in for them.
+        role: what the matrix is to its model.
+        counts: (N,), how often the token of each row occurs.
+    """
+
+    def __init__(self, rows: Rows, reserved: Reserved, role: Role, counts: Tensor | None) -> None:
+        self._role, self._counts, self._unit = role, counts, None
+        if role == "collection" and counts is None:
+            return
+        apart = reserved.indices if reserved.by_name else None
+        self._membership = frequency_membership(rows.shape[0], apart, counts)
+        self._unit = UnitSums(self._membership.groups, len(NAMES), rows.shape[1])
+
+    def update(self, block: Tensor, norms: Tensor) -> None:
+        """Add the next rows (n, D) with their norms (n,)."""
+        if self._unit is not None:
+            self._unit.update(block, norms)
+
+    def read(
+        self, rows: Rows, moments: Moments, pairs: PairSums, progress: Callable[[int], None] | None = None
+    ) -> TokenReadings:
+        """Both readings, from one more pass over the rows that `update` had, whose moments and sums over pairs these are."""
+        unit = self._unit
+        if unit is None or moments.n < 2:
+            return TokenReadings()
+        of_groups = group_axes(unit)
+        untrained = (
+            untrained_axes(rows, moments, counts=self._counts) if self._role not in ("collection", "tied table") else None
+        )
+        axes = of_groups if untrained is None else torch.cat([of_groups, untrained.axes], dim=1)
+        products = project(rows, axes, progress)
+        of_groups_only, others = products[:, : of_groups.shape[1]], products[:, of_groups.shape[1] :]
+        groups = compare_projected(unit, of_groups_only, self._membership, counts=self._counts, pairs=pairs)
+        if untrained is None:
+            return TokenReadings(groups, UnderTrained(None, TIED) if self._role == "tied table" else None)
+        prefer: Literal["norm", "cosine"] = "norm" if self._role == "table of its own" else "cosine"
+        try:
+            found = find_projected(untrained, unit.norms, others, prefer=prefer, counts=self._counts)
+        except UndefinedMeasure as error:
+            found = UnderTrained(None, str(error))
+        return TokenReadings(groups, found)

@@ -1,0 +1,127 @@
+"""The rows known to be unused, and how near all others lie to them: what untrained rows are told by."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure.false_discovery import robust_null
+from uncone.measure.groups import FEWEST_RESERVED, named_reserved
+from uncone.moments import Moments
+from uncone.rows import Rows
+
+Tensor = torch.Tensor
+_PIECE = 4096  # known-unused rows read at once
+
+
+@dataclass(frozen=True)
+class UntrainedAxes:
+    """What rows are compared with: `axes` (D, 3) are the mean row, the sum of the centred known-unused rows, and the first
+    principal component; zero where there is none. `expected` rows are known to be unused, `reference` rows make the sum."""
+
+    rows: Rows
+    axes: Tensor
+    mean_norm: float
+    expected: Tensor
+    reference: Tensor
+    why: str
+
+
+def untrained_axes(rows: Rows, m: Moments, *, counts: Tensor | None = None) -> UntrainedAxes:
+    """The rows known to be unused, and what to project all rows on. Reads the known-unused rows."""
+    n, d = rows.shape
+    if counts is not None and counts.shape != (n,):
+        raise InputError(f"expected counts of shape ({n},), got {tuple(counts.shape)}: give one a row")
+    if m.n != n or m.weight != m.n:
+        raise InputError(
+            f"expected unweighted moments of the same {n} rows, got moments of {m.n} rows of weight {m.weight:g}: sum these rows"
+        )
+    expected, reference, why = _known_unused(rows.labels, n, counts)
+    mean, unused, first = torch.zeros(3, d, dtype=torch.float64)
+    mean += m.mean().cpu()
+    if int(reference.sum()) >= FEWEST_RESERVED:
+        unused += _sum_of(rows, reference, mean)
+        if n > d > 1:
+            first += m.leading_directions(1, centered=True)[:, 0].cpu()
+    return UntrainedAxes(rows, torch.stack([mean, unused, first], dim=1), m.mean_norm(), expected, reference, why)
+
+
+def _known_unused(labels: Sequence[str | None] | None, n: int, counts: Tensor | None) -> tuple[Tensor, Tensor, str]:
+    """Which rows are known to be unused, which of them (or of count 0) the others are compared with, and why these."""
+    expected = torch.zeros(n, dtype=torch.bool)
+    if labels is not None:
+        named = named_reserved(labels)
+        without = [i for i, label in enumerate(labels) if label is None]
+        expected[named + without] = True
+        if int(expected.sum()) >= FEWEST_RESERVED:
+            parts = [f"{len(named):,} rows whose token is reserved by name"] * bool(named)
+            parts += [f"{len(without):,} rows without a token"] * bool(without)
+            return expected, expected, " and ".join(parts)
+    few = f"fewer than {FEWEST_RESERVED} rows are reserved by name or have no token"
+    if counts is not None and int((counts == 0).sum()) >= FEWEST_RESERVED:
+        return expected, counts == 0, f"{int((counts == 0).sum()):,} rows of count 0, because {few}"
+    return expected, expected, few
+
+
+def _sum_of(rows: Rows, members: Tensor, mean: Tensor) -> Tensor:
+    """The sum of the centred rows that are members, float64 (D,)."""
+    total = torch.zeros(rows.shape[1], dtype=torch.float64)
+    for part in torch.split(members.nonzero().flatten(), _PIECE):
+        total += rows.take(part).double().sum(0) - len(part) * mean
+    return total
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """By row, float64 (N,): the norm, and the cosines to the known-unused rows and to the mean row, None without such.
+    `removed` says whether the first principal component was removed from the former."""
+
+    norms: Tensor
+    to_unused: Tensor | None
+    to_mean: Tensor | None
+    removed: bool
+
+    @classmethod
+    def of(cls, axes: UntrainedAxes, norms: Tensor, products: Tensor) -> "Evidence":
+        mean, unused, first = axes.axes.T
+        x_mean, x_unused, x_first = products.T
+        length, to_mean = float(mean.norm()), None
+        if length > 1e-5 * axes.mean_norm:  # else it is rounding, as of a head whose mean row was subtracted
+            to_mean = torch.where(norms > 0, x_mean / (norms * length), 0.0).clamp(-1.0, 1.0)
+        if not bool(unused.any()):
+            return cls(norms, None, to_mean, False)
+        # y = x - mean, and z = y without its part along `first`
+        along, along_first = x_unused - float(mean @ unused), x_first - float(mean @ first)
+        y_square = _positive(norms.square() - 2 * x_mean + length**2, norms, length)
+        u_square, u_first = float(unused @ unused), float(unused @ first)
+        plain = _cosines(along, y_square, u_square, axes.reference)
+        if not bool(first.any()):
+            return cls(norms, plain, to_mean, False)
+        z_square = _positive(y_square - along_first.square(), norms, length)
+        without = _cosines(along - u_first * along_first, z_square, max(0.0, u_square - u_first**2), axes.reference)
+        better = _stand_out(without, axes) > _stand_out(plain, axes)
+        return cls(norms, without if better else plain, to_mean, better)
+
+
+def _positive(squares: Tensor, norms: Tensor, length: float) -> Tensor:
+    """Squares of differences, 0 where they are no more than the rounding of what was subtracted."""
+    return torch.where(squares > 1e-10 * (norms.square() + length**2), squares, 0.0)
+
+
+def _stand_out(readings: Tensor, axes: UntrainedAxes) -> float:
+    """By how many standard deviations of the ordinary rows the median of the known-unused ones lies above them."""
+    try:
+        null = robust_null(readings[~axes.expected])
+    except UndefinedMeasure:
+        return -math.inf
+    return (float(readings[axes.reference].median()) - null.center) / null.scale
+
+
+def _cosines(along: Tensor, squares: Tensor, square: float, members: Tensor) -> Tensor:
+    """cos(y, u) for every row from y . u, |y|^2 and |u|^2; a member of the sum u is compared with the sum of the others."""
+    dot = torch.where(members, along - squares, along)
+    rest = torch.where(members, (square - 2 * along + squares).clamp_min(0.0), square)
+    length = squares.sqrt() * rest.sqrt()
+    return torch.where(length > 0, dot / length, 0.0).clamp(-1.0, 1.0)

@@ -1,0 +1,306 @@
+"""Groups by frequency against slow loops: every pair, every row left out, every subset drawn."""
+
+import itertools
+import math
+import statistics
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uncone import InputError, Moments, UndefinedMeasure
+from uncone.measure import PairSums, compare_groups, frequency_membership, permutation_test
+from uncone.records import Estimate, FrequencyGroups
+
+from ..matrices import gaussian
+
+Tensor = torch.Tensor
+Z = 1.959963984540054
+
+
+def _unit(x: Tensor) -> Tensor:
+    x = x.double()
+    return torch.nn.functional.normalize(x[x.norm(dim=1) > 0], dim=1)
+
+
+def _pairs(x: Tensor) -> float:
+    u = _unit(x)
+    cosines = [float(a @ b) for a, b in itertools.combinations(u, 2)]
+    return sum(cosines) / len(cosines)
+
+
+def _example(n: int = 60, d: int = 5, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows with a drift and a zero row, counts that fall, and reserved rows."""
+    x = gaussian(n, d, seed=seed) + 0.7
+    x[7] = 0
+    x[50:] += 1
+    return x, torch.arange(n, 0, -1) ** 2, torch.arange(48, 60)
+
+
+def _by_name(found: FrequencyGroups) -> dict[str, object]:
+    return {group.name: group for group in found.groups}
+
+
+class TestMembership:
+    def test_shares_by_count(self) -> None:
+        counts = torch.tensor([5, 0, 9, 9, 1, 2, 3, 4, 8, 7, 6, 100])
+        cut = frequency_membership(12, torch.tensor([11, 1]), counts)
+        order = [2, 3, 8, 9, 10, 0, 7, 6, 5, 4]  # equal counts by id
+        assert [cut.groups[i].item() for i in order] == [0] * 3 + [1] * 5 + [2] * 2
+        assert cut.groups[[1, 11]].tolist() == [3, 3]
+        assert cut.by == "count"
+        assert "ranked by count; reserved rows apart" in cut.definition
+
+    def test_without_counts_ids_stand_in_and_it_is_said(self) -> None:
+        cut = frequency_membership(10)
+        assert cut.groups.tolist() == [0] * 3 + [1] * 5 + [2] * 2
+        assert cut.by == "id"
+        assert "because no counts were given" in cut.definition
+
+    @given(st.integers(1, 200), st.data())
+    def test_every_row_is_in_one_group_and_none_is_rarer_than_its_group(self, n: int, data: st.DataObject) -> None:
+        counts = torch.tensor(data.draw(st.lists(st.integers(0, 5), min_size=n, max_size=n)))
+        counts[0] = 5
+        groups = frequency_membership(n, None, counts).groups
+        assert torch.bincount(groups, minlength=4).tolist() == [
+            round(0.3 * n),
+            n - round(0.3 * n) - round(0.2 * n),
+            round(0.2 * n),
+            0,
+        ]
+        for higher, lower in ((0, 1), (1, 2)):
+            if bool((groups == higher).any()) and bool((groups == lower).any()):
+                assert int(counts[groups == higher].min()) >= int(counts[groups == lower].max())
+
+    @pytest.mark.parametrize("counts", [torch.tensor([1, 2]), torch.tensor([1, -2, 3]), torch.zeros(3)])
+    def test_counts_that_do_not_fit(self, counts: Tensor) -> None:
+        with pytest.raises(InputError, match="expected 3 counts from 0 up, not all of them 0"):
+            frequency_membership(3, None, counts)
+
+
+class TestReadings:
+    x, counts, reserved = _example()
+    cut = frequency_membership(60, reserved, counts)
+    found = compare_groups(x, cut, counts=counts)
+
+    def _of(self, g: int) -> Tensor:
+        return self.x[self.cut.groups == g]
+
+    def _estimate(self, name: str, reading: str) -> Estimate:
+        return getattr(_by_name(self.found)[name], reading)
+
+    @pytest.mark.parametrize(("g", "name"), list(enumerate(("frequent", "medium", "rare", "reserved"))))
+    def test_values(self, g: int, name: str) -> None:
+        rows, u = self._of(g), _unit(self._of(g))
+        common = _unit(self.x).sum(0) / _unit(self.x).sum(0).norm()
+        assert self._estimate(name, "mean_cosine").value == pytest.approx(_pairs(rows), rel=1e-5)
+        assert self._estimate(name, "mean_norm").value == pytest.approx(float(rows.double().norm(dim=1).mean()), rel=1e-6)
+        assert self._estimate(name, "cosine_to_common").value == pytest.approx(float((u @ common).mean()), rel=1e-5)
+        assert _by_name(self.found)[name].occurrences == int(self.counts[self.cut.groups == g].sum())  # type: ignore[attr-defined]
+        if g < 3:
+            products = u @ _unit(self._of(3)).T
+            assert self._estimate(name, "cosine_to_reserved").value == pytest.approx(float(products.mean()), rel=1e-5)
+        else:
+            assert self._estimate(name, "cosine_to_reserved") == Estimate(None)
+
+    @pytest.mark.parametrize(("g", "name"), list(enumerate(("frequent", "medium", "rare", "reserved"))))
+    def test_the_interval_of_the_mean_cosine_is_the_jackknife(self, g: int, name: str) -> None:
+        u = _unit(self._of(g))
+        if len(u) < 10:
+            assert self._estimate(name, "mean_cosine").interval is None
+            return
+        n = len(u)
+        without = [_pairs(torch.cat([u[:i], u[i + 1 :]])) for i in range(n)]
+        error = math.sqrt((n - 1) / n * sum((v - statistics.mean(without)) ** 2 for v in without))
+        low, high = self._estimate(name, "mean_cosine").interval  # type: ignore[misc]
+        assert high - low == pytest.approx(2 * Z * error, rel=1e-4)
+
+    def test_intervals_of_means_are_those_of_means(self) -> None:
+        norms = self._of(1).double().norm(dim=1)
+        low, high = self._estimate("medium", "mean_norm").interval  # type: ignore[misc]
+        assert high - low == pytest.approx(2 * Z * float(norms.std()) / math.sqrt(len(norms)), rel=1e-5)
+
+    def test_differences_are_differences(self) -> None:
+        seen = {(d.first, d.second, d.reading): d.difference for d in self.found.differences}
+        assert ("reserved", "rare", "cosine_to_reserved") not in seen
+        for (first, second, reading), estimate in seen.items():
+            a, b = self._estimate(first, reading), self._estimate(second, reading)
+            assert estimate.value == pytest.approx(a.value - b.value)  # type: ignore[operator]
+            if reading != "cosine_to_reserved" and a.interval and b.interval and estimate.interval:
+                reach = [(e.interval[1] - e.interval[0]) / 2 for e in (a, b)]  # type: ignore[index]
+                assert (estimate.interval[1] - estimate.interval[0]) / 2 == pytest.approx(math.hypot(*reach))
+
+    def test_the_difference_to_the_same_reserved_rows_is_by_the_rows_left_out(self) -> None:
+        """Its variance, from the influence of each row on the difference of the two means of cosines."""
+        a, b, r = (_unit(self._of(g)) for g in (1, 0, 3))
+        of_a, of_b = (a @ r.T).mean(1), (b @ r.T).mean(1)
+        of_r = (r @ a.T).mean(1) - (r @ b.T).mean(1)
+        error = math.sqrt(sum(float(v.var()) / len(v) for v in (of_a, of_b, of_r)))
+        (found,) = [
+            d.difference
+            for d in self.found.differences
+            if (d.first, d.second, d.reading) == ("medium", "frequent", "cosine_to_reserved")
+        ]
+        assert found.interval is not None
+        assert found.interval[1] - found.interval[0] == pytest.approx(2 * Z * error, rel=1e-4)
+
+    def test_a_wider_confidence_is_wider(self) -> None:
+        wider = compare_groups(self.x, self.cut, confidence=0.99)
+        assert wider.confidence == 0.99
+        ends = [_by_name(f)["medium"].mean_cosine.interval for f in (self.found, wider)]  # type: ignore[attr-defined]
+        assert (ends[1][1] - ends[1][0]) / (ends[0][1] - ends[0][0]) == pytest.approx(2.5758293 / Z, rel=1e-6)
+
+    def test_few_and_equal_rows(self) -> None:
+        found = _by_name(compare_groups(torch.ones(11, 3), frequency_membership(11)))
+        assert found["frequent"].mean_cosine.value == pytest.approx(1.0)  # type: ignore[attr-defined]
+        assert found["frequent"].mean_cosine.interval is None  # type: ignore[attr-defined]
+        nothing = _by_name(compare_groups(torch.zeros(40, 3), frequency_membership(40)))
+        assert nothing["medium"].mean_cosine == Estimate(None)  # type: ignore[attr-defined]
+        assert nothing["medium"].mean_norm == Estimate(0.0, (0.0, 0.0))  # type: ignore[attr-defined]
+
+    def test_what_does_not_fit(self) -> None:
+        with pytest.raises(InputError, match="expected a group for each of 60 rows, got"):
+            compare_groups(self.x, frequency_membership(59))
+        with pytest.raises(InputError, match=r"expected a confidence between 0 and 1, got 95\.0"):
+            compare_groups(self.x, self.cut, confidence=95.0)
+
+    def test_a_large_length_changes_nothing_but_norms(self) -> None:
+        found = compare_groups(self.x * 1e18, self.cut)
+        for a, b in zip(found.groups, self.found.groups, strict=True):
+            assert a.mean_cosine.value == pytest.approx(b.mean_cosine.value, rel=1e-5)
+            assert a.mean_norm.value == pytest.approx(b.mean_norm.value * 1e18, rel=1e-5)  # type: ignore[operator]
+
+
+class TestRandomGroups:
+    """Mean and deviation over all subsets, one by one."""
+
+    @given(st.integers(0, 50), st.integers(2, 7))
+    def test_null_is_that_of_all_subsets(self, seed: int, size: int) -> None:
+        x = gaussian(7, 3, seed=seed, dtype=torch.float64) + 0.3
+        mean, deviation = PairSums.of(Moments.of(x, unit_second=True)).null(size)
+        drawn = [_pairs(x[list(chosen)]) for chosen in itertools.combinations(range(7), size)]
+        assert mean == pytest.approx(statistics.mean(drawn), abs=1e-9)
+        assert deviation == pytest.approx(statistics.pstdev(drawn), abs=1e-7)
+
+    def test_zero_rows_are_left_out(self) -> None:
+        x = gaussian(6, 3, dtype=torch.float64)
+        padded = torch.cat([x, torch.zeros(2, 3, dtype=torch.float64)])
+        assert PairSums.of(Moments.of(padded, unit_second=True)).null(3) == PairSums.of(Moments.of(x, unit_second=True)).null(3)
+
+    def test_excess_and_chance(self) -> None:
+        x = gaussian(400, 8)
+        x[320:] += 1
+        pairs = PairSums.of(Moments.of(x, unit_second=True))
+        found = _by_name(compare_groups(x, frequency_membership(400), pairs=pairs))
+        mean, deviation = pairs.null(80)
+        rare = found["rare"]
+        assert rare.excess == pytest.approx((_pairs(x[320:]) - mean) / deviation, rel=1e-4)  # type: ignore[attr-defined]
+        assert rare.chance == pytest.approx(1 / (1 + rare.excess**2))  # type: ignore[attr-defined]
+        assert rare.chance < 0.01  # type: ignore[attr-defined]
+        assert found["frequent"].chance > 0.01  # type: ignore[attr-defined]
+
+    def test_what_does_not_fit(self) -> None:
+        with pytest.raises(InputError, match="sum with unit_second=True"):
+            PairSums.of(Moments.of(gaussian(5, 3)))
+        with pytest.raises(UndefinedMeasure, match="expected from 2 to 5 rows with a direction, got 6"):
+            PairSums.of(Moments.of(gaussian(5, 3), unit_second=True)).null(6)
+
+
+class TestPermutation:
+    def test_p_is_that_of_all_subsets(self) -> None:
+        x = gaussian(9, 3, dtype=torch.float64)
+        group = torch.tensor([2, 4, 5, 8])
+        own = _pairs(x[group])
+        drawn = [_pairs(x[list(chosen)]) for chosen in itertools.combinations(range(9), 4)]
+        exact = sum(value >= own - 1e-12 for value in drawn) / len(drawn)
+        found = permutation_test(x, group, seed=1, permutations=4999)
+        assert float(found) == pytest.approx(own)
+        assert found.reference == pytest.approx(_pairs(x))
+        assert found.details["p"] == pytest.approx(exact, abs=3 * math.sqrt(exact * (1 - exact) / 4999) + 2e-4)
+        assert found.details["null_std"] == pytest.approx(statistics.pstdev(drawn), rel=0.05)
+
+    def test_it_agrees_with_the_closed_form(self) -> None:
+        x = gaussian(500, 6) + 0.4
+        mean, deviation = PairSums.of(Moments.of(x, unit_second=True)).null(100)
+        found = permutation_test(x, torch.arange(100), seed=0)
+        assert found.reference == pytest.approx(mean, rel=1e-5)
+        assert found.details["null_std"] == pytest.approx(deviation, rel=0.1)
+
+    def test_a_group_that_leans_has_the_least_p(self) -> None:
+        x = gaussian(9000, 8)  # two blocks
+        x[8500:] += 0.5
+        found = permutation_test(x, torch.arange(9000) >= 8500, seed=0, permutations=99)
+        assert found.details["p"] == 0.01
+        assert found.details["z"] > 10
+
+    def test_a_seed_is_a_seed(self) -> None:
+        x = gaussian(50, 4)
+        first, again, other = (permutation_test(x, torch.arange(9), seed=s).details for s in (3, 3, 4))
+        assert first == again
+        assert first["null_std"] != other["null_std"]
+
+    def test_all_rows_are_no_more_alike_than_all_rows(self) -> None:
+        found = permutation_test(gaussian(20, 4), torch.arange(20), seed=0, permutations=19)
+        assert found.details["p"] == 1.0
+        assert found.details["z"] is None
+
+    def test_zero_rows_are_never_drawn(self) -> None:
+        x = torch.cat([gaussian(20, 4), torch.zeros(200, 4)])
+        found = permutation_test(x, torch.arange(10), seed=0)
+        assert found.reference == pytest.approx(_pairs(x), rel=1e-4)
+        assert found.details["null_std"] == pytest.approx(PairSums.of(Moments.of(x, unit_second=True)).null(10)[1], rel=0.1)
+
+    @pytest.mark.parametrize(
+        ("members", "message"),
+        [
+            (torch.tensor([0, 0]), "got a row number twice"),
+            (torch.tensor([0, 9]), "expected row numbers from 0 to 8, got 0 to 9"),
+            (torch.tensor([0.5]), r"expected row numbers \(n,\) or a mask \(9,\), got torch.float32"),
+            (torch.ones(4, dtype=torch.bool), r"got torch.bool of shape \(4,\)"),
+        ],
+    )
+    def test_members_that_do_not_fit(self, members: Tensor, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            permutation_test(gaussian(9, 3), members, seed=0)
+
+    def test_too_little(self) -> None:
+        with pytest.raises(UndefinedMeasure, match="expected at least two rows with a direction in the group, got 1"):
+            permutation_test(gaussian(9, 3), torch.tensor([1]), seed=0)
+        with pytest.raises(InputError, match="expected at least one permutation, got 0"):
+            permutation_test(gaussian(9, 3), torch.arange(3), seed=0, permutations=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("drift", "low", "high"), [(1.0, 0.93, 0.975), (0.3, 0.95, 1.0), (0.0, 0.97, 1.0)])
+def test_intervals_cover(drift: float, low: float, high: float) -> None:
+    """95 % intervals of groups drawn from one cloud hold the cloud's mean cosine; too often where there is no direction."""
+    point = torch.zeros(16)
+    point[0] = drift
+    everywhere = (gaussian(400_000, 16, seed=7) + point).double()
+    truth = float(torch.nn.functional.normalize(everywhere, dim=1).mean(0).square().sum()) if drift else 0.0
+    held = {"frequent": 0, "medium": 0, "rare": 0, "difference": 0}
+    trials = 600
+    for seed in range(trials):
+        found = compare_groups(gaussian(200, 16, seed=seed) + point, frequency_membership(200))
+        for group in found.groups:
+            assert group.mean_cosine.interval is not None
+            held[group.name] += group.mean_cosine.interval[0] <= truth <= group.mean_cosine.interval[1]
+        (difference,) = [d.difference for d in found.differences if (d.first, d.reading) == ("medium", "mean_cosine")]
+        assert difference.interval is not None
+        held["difference"] += difference.interval[0] <= 0 <= difference.interval[1]
+    for name, count in held.items():
+        assert low - 0.02 * (name == "rare") <= count / trials <= high, (name, count / trials)
+
+
+@pytest.mark.slow
+def test_p_values_of_random_groups_are_uniform() -> None:
+    """Of groups that were drawn at random, a share a has p <= a: never more, within the error of the simulation."""
+    x = gaussian(120, 5) + 0.3
+    p = []
+    for seed in range(400):
+        group = torch.randperm(120, generator=torch.Generator().manual_seed(seed))[:30]
+        p.append(permutation_test(x, group, seed=seed + 10_000, permutations=99).details["p"])
+    for level in (0.05, 0.2, 0.5, 0.8):
+        share = sum(value <= level for value in p) / len(p)
+        assert abs(share - level) < 4 * math.sqrt(level * (1 - level) / len(p)), (level, share)
