@@ -5,9 +5,10 @@ from functools import partial
 
 import torch
 
-from uncone.measure.neighbours.candidates import Block, Candidates, Search, blocks_of, groups_of, load
+from uncone.measure.neighbours.candidates import Candidates, Search
 from uncone.measure.neighbours.duplicates import in_order
 from uncone.measure.neighbours.points import Points
+from uncone.measure.neighbours.tiles import Block, Tiles, blocks_of, groups_of, load
 from uncone.moments import share
 
 Tensor = torch.Tensor
@@ -16,18 +17,17 @@ SPARE = 6
 _AT_ONCE = 8192  # queries whose float64 copies are held
 
 
-def nearest_points(
-    points: Points, k: int, queries: Tensor | None, progress: Callable[[float], None]
-) -> tuple[Tensor, Tensor]:
+def nearest_points(points: Points, k: int, queries: Tensor | None, progress: Callable[[float], None]) -> tuple[Tensor, Tensor]:
     """The k nearest other points of every query (all points by default), and their squared distances in `unit` squared.
 
     Both (Q, k), from the nearest to the farthest; of equally far points the lower comes first. Exact to the rounding of float64.
     """
     assert 1 <= k < points.n
-    search = Search(points, min(k + SPARE, points.n - 1), progress)
+    tiles = Tiles(points)
+    search = Search(tiles, min(k + SPARE, points.n - 1), progress)
     found = search.run() if queries is None else search.run_queries(queries)
     asked = torch.arange(points.n) if queries is None else queries
-    near, squares, settled = _settle(points, k, asked, found, search.half_squares)
+    near, squares, settled = _settle(points, k, asked, found, tiles.half_squares)
     if not bool(settled.all()):
         open_ = (~settled).nonzero().flatten()
         near[open_], squares[open_] = _search_all(points, k, asked[open_], squares[open_, -1])

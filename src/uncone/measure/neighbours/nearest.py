@@ -152,6 +152,15 @@ def check_moments(m: Moments, rows: Rows) -> None:
         )
 
 
+def check_searched(neighbours: Neighbours, rows: Rows, *, metric: str, distinct: bool) -> None:
+    """Raise InputError unless this is such a search of as many rows."""
+    if (neighbours.rows, neighbours.metric, neighbours.distinct) != (rows.shape[0], metric, distinct):
+        raise InputError(
+            f"expected neighbours of {rows.shape[0]} rows, {metric}, with distinct={distinct}, got a search of {neighbours.rows} rows, "
+            f"{neighbours.metric}, with distinct={neighbours.distinct}: search these rows so"
+        )
+
+
 def _check(k: int, metric: str, sample: int | None) -> None:
     if k < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: 10 is customary")

@@ -1,0 +1,196 @@
+"""Are a few rows everybody's neighbour? How unevenly rows occur in the others' lists of nearest neighbours."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure.neighbours import Metric, Neighbours, check_searched, nearest_neighbours
+from uncone.measure.reading import reading
+from uncone.moments import Moments
+from uncone.records import Measurement
+from uncone.rows import Rows, as_rows
+
+Tensor = torch.Tensor
+NEIGHBOURS = 10
+"""Neighbours a row: the customary k of the literature on hubness."""
+TOP_HUBS = 10
+FEW_LISTS = 1000
+"""Below 1,000 rows single rows decide a skewness."""
+_TOP_SHARE = 0.01
+_GROUPS = 20
+_T_19 = 2.093024054408263  # the 97.5 % quantile of Student's t with 19 degrees of freedom
+
+
+def hubness(
+    rows: Any,
+    moments: Moments | None = None,
+    *,
+    k: int = NEIGHBOURS,
+    metric: Metric = "cosine",
+    neighbours: Neighbours | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Measurement:
+    """The skewness of N_k(x), the number of rows that have x among their k nearest (Radovanovic et al. 2010, eq. 1).
+
+    E (N_k - k)^3 / s^3 over all rows, s the standard deviation of N_k; 0 where every row occurs equally often. In `details`:
+    `robin_hood`, the share of all occurrences that would have to change hands to make them even, sum |N_k - k| / (2 k N);
+    `antihub_share`, the share of rows that occur nowhere; `top_share`, the share of all occurrences that the 1 % of rows
+    with the most have; and the rows that occur most: `hubs` (ids), `hub_counts`, `hub_labels`.
+
+    Of a sample of Q rows, drawn without replacement, only their lists are known. Their counts are hypergeometric given N_k, and
+    the factorial moments of N_k follow from theirs without bias: the skewness is a ratio of those, and `interval` its 95 %
+    interval from a jackknife over 20 groups of lists. The shares cannot be had that way and are None; hub counts are scaled by N / Q.
+
+    Args:
+        rows, moments, sample, seed, progress: as for `nearest_neighbours`.
+        k: neighbours of each row.
+        metric: "cosine", as most retrieval compares rows, or "euclidean".
+        neighbours: a search of the same rows with copies (`distinct=False`), this metric and at least k neighbours.
+
+    Returns:
+        A value from -(N - 2) / sqrt(N - 1) to the opposite; lower is better; no closed form for the isotropic cloud, where it
+        grows with D.
+
+    Raises:
+        InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search. UndefinedMeasure: not
+        more than k rows.
+
+    Reads badly when values of different N, k or metric are compared, and where many rows are equal: of copies, those with the
+    lowest numbers are listed.
+    """
+    rows = as_rows(rows)
+    if k < 1:
+        raise InputError(f"expected at least one neighbour, got k = {k}: {NEIGHBOURS} is customary")
+    m = Moments.of(rows, second=False) if moments is None else moments
+    if neighbours is None:
+        neighbours = nearest_neighbours(rows, k, m, metric=metric, sample=sample, seed=seed, progress=progress)
+    check_searched(neighbours, rows, metric=metric, distinct=False)
+    if neighbours.k < k:
+        raise UndefinedMeasure(
+            f"expected more than k = {k} rows to be neighbours, got {neighbours.searched}: pass more rows or a smaller k"
+        )
+    lists = neighbours.indices[:, :k]
+    counts = torch.bincount(lists.reshape(-1), minlength=m.n)
+    present = _present(m, rows, neighbours)
+    n = neighbours.searched
+    interval = None
+    if neighbours.sampled:
+        value, interval = _sampled_skewness(lists, n, seed)
+    else:
+        value = _skewness(counts[present].double() - k)
+    bound = (n - 2) / math.sqrt(n - 1)
+    found = reading(
+        "hubness", value, m, range=(-bound, bound), better="lower",
+        details={
+            "k": k, "metric": metric, **_shares(counts[present], k, neighbours), **_top(counts, rows, n / len(lists)),
+            "duplicates": neighbours.duplicates, "tied": neighbours.tied, "queries": len(lists), "searched": n,
+        },
+        warnings=_warnings(neighbours, k), definition=(
+            f"skewness of the number of rows that have a row among their k = {k} nearest, {metric} (Radovanovic et al. 2010)"
+        ),
+    )  # fmt: skip
+    if interval is None:
+        return found
+    return replace(found, interval=interval)
+
+
+def _present(m: Moments, rows: Rows, neighbours: Neighbours) -> Tensor:
+    """Which rows were searched, (N,) bool: all, but for rows without a direction."""
+    present = torch.ones(m.n, dtype=torch.bool)
+    if neighbours.searched < m.n:
+        done = 0
+        for block in rows.blocks():
+            present[done : done + len(block)] = (block != 0).any(1)
+            done += len(block)
+            del block
+    return present
+
+
+def _skewness(deviation: Tensor) -> float:
+    variance = float(deviation.square().mean())
+    return 0.0 if variance == 0 else float(deviation.pow(3).mean()) / variance**1.5
+
+
+def _sampled_skewness(lists: Tensor, n: int, seed: int) -> tuple[float, tuple[float, float] | None]:
+    """The skewness of N_k over n rows, from the lists of a sample, and its jackknife interval."""
+    value = _thinned_skewness(lists, n)
+    if value is None:
+        raise UndefinedMeasure(
+            f"expected enough lists to estimate how unevenly rows occur in them, got {len(lists)}: take a larger sample"
+        )
+    if len(lists) < 4 * _GROUPS:
+        return value, None
+    order = torch.randperm(len(lists), generator=torch.Generator().manual_seed(seed))
+    group = torch.empty(len(lists), dtype=torch.int64)
+    group[order] = torch.arange(len(lists)) % _GROUPS
+    without = [_thinned_skewness(lists[group != i], n) for i in range(_GROUPS)]
+    values = [one for one in without if one is not None]
+    if len(values) < _GROUPS:
+        return value, None
+    mean = sum(values) / _GROUPS
+    error = math.sqrt((_GROUPS - 1) / _GROUPS * sum((one - mean) ** 2 for one in values) * (1 - len(lists) / n))
+    return value, (value - _T_19 * error, value + _T_19 * error)
+
+
+def _thinned_skewness(lists: Tensor, n: int) -> float | None:
+    """From factorial moments: of a count that is hypergeometric (n rows, N_k of them, q drawn), E (c)_r = (N_k)_r (q)_r / (n)_r."""
+    q, k = lists.shape
+    if q < 3:
+        return None
+    counts = torch.bincount(lists.reshape(-1)).double()
+    second = float((counts * (counts - 1)).sum()) / n * (n / q) * ((n - 1) / (q - 1))
+    third = float((counts * (counts - 1) * (counts - 2)).sum()) / n * (n / q) * ((n - 1) / (q - 1)) * ((n - 2) / (q - 2))
+    square, cube = second + k, third + 3 * second + k
+    variance = square - k**2
+    return None if variance <= 0 else (cube - 3 * k * square + 2 * k**3) / variance**1.5
+
+
+def _shares(counts: Tensor, k: int, neighbours: Neighbours) -> dict[str, float | None]:
+    """What the counts of all rows say beside their skewness; None each where only a sample of lists is known."""
+    if neighbours.sampled:
+        return dict.fromkeys(("robin_hood", "antihub_share", "top_share"))
+    n = len(counts)
+    top = counts.sort(descending=True).values[: max(1, round(_TOP_SHARE * n))]
+    return {
+        "robin_hood": float((counts - k).abs().sum()) / (2 * k * n),
+        "antihub_share": float((counts == 0).sum()) / n,
+        "top_share": float(top.sum()) / (k * n),
+    }
+
+
+def _top(counts: Tensor, rows: Rows, scale: float) -> dict[str, list[Any]]:
+    """The rows that occur most often, ties in their order."""
+    order = counts.sort(descending=True, stable=True).indices[:TOP_HUBS]
+    ids = order if rows.ids is None else rows.ids[order]
+    labels = rows.labels
+    found = {
+        "hubs": ids.tolist(),
+        "hub_counts": [round(count * scale, 1) if scale != 1 else count for count in counts[order].tolist()],
+    }
+    return found if labels is None else {**found, "hub_labels": [labels[i] for i in order.tolist()]}
+
+
+def _warnings(neighbours: Neighbours, k: int) -> tuple[str, ...]:
+    found = []
+    if neighbours.searched < FEW_LISTS:
+        found.append(f"{neighbours.searched} rows are few: single rows decide the skewness")
+    zero = neighbours.rows - neighbours.searched
+    if zero:
+        found.append(f"{zero} {'row is' if zero == 1 else 'rows are'} all zero, without a direction, and left out")
+    if neighbours.duplicates:
+        found.append(
+            f"{neighbours.duplicates} {'row equals' if neighbours.duplicates == 1 else 'rows equal'} another: of copies, the first are listed"
+        )
+    if neighbours.tied and neighbours.k == k:
+        found.append(
+            f"{neighbours.tied} rows have two candidates for their last neighbour equally far: the lower number is listed"
+        )
+    if neighbours.sampled:
+        found.append(f"sampled: {len(neighbours.queries)} rows were asked for their neighbours among {neighbours.searched}")
+    return tuple(found)
