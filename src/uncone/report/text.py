@@ -20,10 +20,11 @@ _TITLES = {
     "isoscore_star": "IsoScore*",
     "rankme": "RankMe",
     "two_nn": "TwoNN dimension",
+    "levina_bickel": "Levina-Bickel dimension",
     "anisotropy_1": "Share of the first direction",
     "norm_id_correlation": "Correlation of norm and id",
 }
-_VARIANTS = {"raw": "raw", "centered": "centred", "debiased": "debiased"}
+_VARIANTS = {"raw": "raw", "centered": "centred", "debiased": "debiased", "exact": "exact"}
 _UNITS = {"nats": "nats", "ms": "ms", "mib": "MiB"}
 
 
