@@ -85,8 +85,8 @@ def test_bins_of_one_reading_share_one_scale() -> None:
 def test_more_than_two_have_marks() -> None:
     text = _printed(make_comparison(6), width=120)
     row = next(line for line in text.splitlines() if line.startswith("Mean cosine"))
-    assert re.split(r"\s{2,}", row.strip()) == ["Mean cosine", "0", "0.0181", "0.610 -", *["0.0181 ="] * 4]
-    assert "Against A: + better, - worse, = equal, ? unclear." in text
+    assert re.split(r"\s{2,}", row.strip()) == ["Mean cosine", "0", "0.0181", "0.610 -", *["0.0181"] * 4]
+    assert "Against A: + better, - worse; no mark: little, unclear, or under a caution." in text
 
 
 def test_a_narrow_encoding_gets_escapes_instead_of_an_error() -> None:

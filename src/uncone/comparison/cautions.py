@@ -54,12 +54,11 @@ def find_cautions(base: Measured, side: Measured, difference: float, letters: tu
     if before.reference is None or after.reference is None:
         if before.name in _NO_SIZE:
             return []
-        return [f"{_sizes(before, after, letters)}; how it depends on size is not known"]
+        return [f"how it depends on the number of rows and columns is not known ({_sizes(before, after, letters)})"]
     moved = abs(after.reference - before.reference)
     if _apart(before.reference, after.reference) <= ALMOST_NONE or moved < REFERENCE_SHARE * abs(difference):
         return []
-    ends = f"{number(before.reference, separator=',')} in {letters[0]} and {number(after.reference, separator=',')} in {letters[1]}"
-    return [f"{_sizes(before, after, letters)}; {_why(before.name)}: an isotropic cloud has {ends}, so compare the distances"]
+    return [f"{_why(before.name)} ({_sizes(before, after, letters)}): compare the distances"]
 
 
 def _why(name: str) -> str:
@@ -71,7 +70,7 @@ def _why(name: str) -> str:
 
 
 def _sizes(before: Measurement, after: Measurement, letters: tuple[str, str]) -> str:
-    return f"{letters[0]} was read from {before.n:,} x {before.d:,}, {letters[1]} from {after.n:,} x {after.d:,}"
+    return f"{before.n:,} x {before.d:,} in {letters[0]}, {after.n:,} x {after.d:,} in {letters[1]}"
 
 
 def _scale_words(before: float, after: float, letters: tuple[str, str]) -> str:

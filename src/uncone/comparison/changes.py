@@ -1,6 +1,7 @@
 """One measure over several diagnoses: differences from the baseline, their intervals and directions."""
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Literal
 
@@ -9,6 +10,11 @@ from uncone.records import Change, ComparedMeasure, Measurement
 
 ROUNDING = 1e-6
 """Readings rest on float32 products, which keep six to seven digits; of a number near 0, a tenth of this share of its range."""
+MEANINGFUL = 0.02
+"""A change counts from a fiftieth of the measure's range on; readings of healthy tables of one size, drawn anew, differ by less."""
+MEANINGFUL_UNBOUNDED = 0.1
+"""Where a range has no end: from a tenth of the larger of the two values on."""
+
 Direction = Literal["better", "worse", "equal", "unclear", "neither"]
 INTERVALS = (
     "Intervals of differences: readings are taken as independent and their intervals as of one level. With readings a and b in "
@@ -47,8 +53,12 @@ def _against(base: Measured | None, side: Measured | None, letters: tuple[str, s
     if not math.isfinite(difference):
         return None, [f"the difference of {letters[0]} and {letters[1]} is too large for a number"]
     interval, cautions = _interval(base.reading, side.reading, letters)
-    change = Change(difference, _direction(before, side.reading, interval), interval)
-    return change, cautions + find_cautions(base, side, difference, letters)
+    cautions += find_cautions(base, side, difference, letters)
+    direction, width = _direction(before, side.reading, interval), range_width(side.reading.range)
+    size = abs(difference) / (width or max(abs(before), abs(after))) if difference else 0.0
+    is_large = math.inf > size >= (MEANINGFUL if width else MEANINGFUL_UNBOUNDED)
+    meaningful = direction in ("better", "worse") and is_large and not cautions
+    return Change(difference, direction, min(size, sys.float_info.max), meaningful, interval), cautions
 
 
 def _direction(before: float, after: Measurement, interval: tuple[float, float] | None) -> Direction:

@@ -2,16 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from uncone.comparison.changes import range_width
-from uncone.records import ComparedMeasure, ComparedSubject
+from uncone.records import Change, ComparedMeasure, ComparedSubject
 from uncone.report.text import number, shortened, title
 
-MEANINGFUL = 0.02
-"""A change counts from a fiftieth of the measure's range on; readings of healthy tables of one size, drawn anew, differ by less."""
-MEANINGFUL_UNBOUNDED = 0.1
-"""Where a range has no end: from a tenth of the larger of the two values on."""
 _MOST_NAMED = 3
 _BAD = ("warning", "severe")
 
@@ -29,11 +24,12 @@ _SUBJECTS = {"input": "the input token table", "head": "the output head", "rows"
 
 @dataclass(frozen=True)
 class _Step:
-    """One change that the verdict may name, `size` as a share of the range or of the larger value."""
+    """One change that the verdict may name."""
 
-    direction: Literal["better", "worse"]
+    subject: str
+    measure: str
+    change: Change
     bounded: bool
-    size: float
     words: str
 
 
@@ -51,52 +47,59 @@ def _clause(base: str, name: str, order: int, subjects: Sequence[ComparedSubject
     shared = [subject for subject in subjects if subject.sides[0] is not None and subject.sides[order] is not None]
     if not shared:
         return f"{name} has no subject in common" + (f" with {base}" if alone else "")
-    steps = [step for subject in shared for step in _steps(subject, order, of_many=len(subjects) > 1)]
-    findings = [words for subject in shared for words in _finding_words(subject, order, of_many=len(subjects) > 1)]
-    steps.sort(key=lambda step: (not step.bounded, -step.size))
-    # Whatever is named, both directions are told where both occur: the largest change the other way takes the last place.
-    chosen = steps[:_MOST_NAMED]
-    other = next((step for step in steps if chosen and step.direction != chosen[0].direction), None)
-    if other is not None and other not in chosen:
-        chosen[-1] = other
-    worse, better = ([step.words for step in chosen if step.direction == way] for way in ("worse", "better"))
-    ways = [f"{way} in {_listing(words)}" for way, words in (("worse", worse), ("better", better)) if words]
-    than = f" than {base}" if alone else ""
+    of_many = len(subjects) > 1
+    chosen = _choose([step for subject in shared for step in _steps(subject, order)])
+    ways = list(dict.fromkeys(step.change.direction for step in chosen))
+    said = [f"{way} in {_grouped([s for s in chosen if s.change.direction == way], of_many=of_many)}" for way in ways]
+    findings = [words for subject in shared for words in _finding_words(subject, order, of_many=of_many)]
     also = f", with {_listing(findings)}" if findings else ""
-    if not ways:
+    if not said:
         return f"{name} differs little{f' from {base}' if alone else ''}{also}"
-    first = chosen[0].direction
-    ordered = sorted(ways, key=lambda way: not way.startswith(first))
-    one = f"{name} is {ordered[0].replace(' in ', than + ' in ', 1)}"
-    return ", but ".join([one, *ordered[1:]]) + also
+    if alone:
+        said[0] = f"{ways[0]} than {base}{said[0].removeprefix(ways[0])}"
+    return f"{name} is {', but '.join(said)}{also}"
 
 
-def _steps(subject: ComparedSubject, order: int, *, of_many: bool) -> list[_Step]:
+def _choose(steps: list[_Step]) -> list[_Step]:
+    """The largest; where both directions occur, the largest change the other way takes the last place."""
+    steps.sort(key=lambda step: (not step.bounded, -step.change.size))
+    chosen = steps[:_MOST_NAMED]
+    if len({step.change.direction for step in chosen}) == 1:
+        chosen[-1:] += [step for step in steps if step.change.direction != chosen[0].change.direction][:1]
+    return chosen[: _MOST_NAMED - 1] + chosen[-1:] if len(chosen) > _MOST_NAMED else chosen
+
+
+def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
+    """The words of the changes; with several subjects, those of one subject together."""
+    if not of_many:
+        return _listing([step.words for step in steps])
+    subjects = dict.fromkeys(step.subject for step in steps)
+    return _listing([f"{_listing([s.words for s in steps if s.subject == subject])} of {subject}" for subject in subjects])
+
+
+def _steps(subject: ComparedSubject, order: int) -> list[_Step]:
+    """The changes that mean something, of each family only that of the first measure that was taken."""
     taken = {measure.name: measure for measure in subject.measures if measure.changes[order] is not None}
     silent = {name for family in FAMILIES for name in [n for n in family if n in taken][1:]}
-    found = (_step(subject, measure, order, of_many) for name, measure in taken.items() if name not in silent)
-    return [step for step in found if step is not None]
+    return [step for name in taken if name not in silent and (step := _step(subject, taken[name], order)) is not None]
 
 
-def _step(subject: ComparedSubject, measure: ComparedMeasure, order: int, of_many: bool) -> _Step | None:
-    """The change as the verdict would tell it; None where it is small, unclear, under a caution, or good and bad do not apply."""
+def _step(subject: ComparedSubject, measure: ComparedMeasure, order: int) -> _Step | None:
     change, before, after = measure.changes[order], measure.values[0], measure.values[order]
-    if change is None or before is None or after is None or change.direction not in ("better", "worse"):
+    if change is None or before is None or after is None or not change.meaningful:
         return None
-    if measure.cautions[order]:
-        return None
-    reading = next(reading for reading in subject.readings(measure.name) if reading is not None)
-    width = range_width(reading.range)
-    size = abs(change.difference) / (width or max(abs(before), abs(after)))
-    if not size >= (MEANINGFUL if width else MEANINGFUL_UNBOUNDED):
-        return None
-    of = f" of {_SUBJECTS.get(subject.name, shortened(subject.name))}" if of_many else ""
-    shown = (number(value, limits=reading.range, separator=",") for value in (after, before))
-    return _Step(change.direction, width > 0, size, f"{_name(measure.name)}{of} ({' instead of '.join(shown)})")
+    limits = next(reading.range for reading in subject.readings(measure.name) if reading is not None)
+    shown = (number(value, limits=limits, separator=",") for value in (after, before))
+    words = f"{_name(measure.name)} ({' instead of '.join(shown)})"
+    return _Step(_called(subject), measure.name, change, range_width(limits) > 0, words)
+
+
+def _called(subject: ComparedSubject) -> str:
+    return _SUBJECTS.get(subject.name, shortened(subject.name))
 
 
 def _finding_words(subject: ComparedSubject, order: int, *, of_many: bool) -> list[str]:
-    of = f" in {_SUBJECTS.get(subject.name, shortened(subject.name))}" if of_many else ""
+    of = f" in {_called(subject)}" if of_many else ""
     words = []
     for finding in subject.findings:
         before, after = (level if level in _BAD else None for level in (finding.levels[0], finding.levels[order]))

@@ -24,12 +24,16 @@ class Change:
     """How one reading differs from the baseline's.
 
     `difference` is the reading less the baseline's. `direction` follows the measure's `better`; it is `equal` where the
-    difference is no more than rounding, `unclear` where its interval holds 0, `neither` where neither end is better. `interval` is that
-    of the difference, None unless both readings have one.
+    difference is no more than rounding, `unclear` where its interval holds 0, `neither` where neither end is better. `size` is the
+    difference without its sign as a share of the measure's range, or of the larger reading where the range has no end.
+    `meaningful` tells a better or worse that is not little and is under no caution. `interval` is that of the
+    difference, None unless both readings have one.
     """
 
     difference: float
     direction: Literal["better", "worse", "equal", "unclear", "neither"]
+    size: float
+    meaningful: bool
     interval: tuple[float, float] | None = None
 
 

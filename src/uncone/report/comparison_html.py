@@ -7,7 +7,7 @@ from uncone.records import ComparedSubject, Comparison
 from uncone.report.charts import Chart
 from uncone.report.comparison_charts import bin_charts, norms_chart, spectrum_charts
 from uncone.report.comparison_tables import bins_table, diagnoses_table, findings_table, legend, measures_sections
-from uncone.report.comparison_words import LETTERS, READING, title_of
+from uncone.report.comparison_words import LETTERS, LITTLE, READING, title_of
 from uncone.report.markup import element, escape, section, shown_count
 from uncone.report.page import masthead, still_page
 from uncone.report.text import shortened
@@ -95,7 +95,9 @@ def _footer(comparison: Comparison) -> str:
         for letter, diagnosis in zip(LETTERS, comparison.diagnoses, strict=False)
     )
     content += element("h3", "Made with") + element("dl", rows, class_="versions")
-    content += element("p", escape(f"{READING} Numbers are never rounded onto a limit they did not reach."), class_="muted")
+    content += element(
+        "p", escape(f"{READING} {LITTLE} Numbers are never rounded onto a limit they did not reach."), class_="muted"
+    )
     content += element("p", escape(comparison.intervals), class_="muted") if comparison.intervals else ""
     content += element("p", f"Record: {element('code', escape(comparison.schema))}.", class_="muted")
     return element("footer", content)

@@ -6,6 +6,7 @@ from uncone.records import Change, ComparedMeasure, ComparedSubject, Comparison,
 from uncone.report.comparison_charts import READINGS, css
 from uncone.report.comparison_words import (
     LETTERS,
+    MARKS,
     change_words,
     difference_words,
     level_order,
@@ -122,7 +123,7 @@ def _change(change: Change | None) -> str:
         return ""
     word = change_words(change)
     content = element("b", escape_number(difference_words(change, THIN_SPACE))) + (f" {word}" if word else "")
-    paragraph = element("p", content, class_=f"change {word}" if word else "change")
+    paragraph = element("p", content, class_=f"change {word}" if word in MARKS else "change little")
     if change.interval is not None:
         paragraph += element("p", " to ".join(_signed(end) for end in change.interval), class_="muted")
     return paragraph

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 from uncone.records import ComparedMeasure, ComparedSubject, Comparison, Subject
 from uncone.report.comparison_words import (
     LETTERS,
+    LITTLE,
+    MARKS,
     change_words,
     difference_words,
+    grouped_remarks,
     level_order,
     limits_of,
-    remarks,
     signed,
     tally,
     title_of,
@@ -22,12 +24,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _STYLES = {
-    "better": "green", "worse": "red", "unclear": "dim", "equal": "dim", "severe": "bold red", "warning": "yellow",
+    "better": "green", "worse": "red", "(better)": "dim", "(worse)": "dim", "unclear": "dim", "equal": "dim", "severe": "bold red", "warning": "yellow",
     "note": "blue", "healthy": "green",
 }  # fmt: skip
 _WITHOUT_EFFECT = "No effect on probabilities (a vector added to every row of the head changes none):"
 _READINGS = (("cosine to reserved", "cosine_to_reserved"), ("cosine within bin", "mean_cosine"), ("mean norm", "norm_mean"))
-_MARKS = {"better": "+", "worse": "-", "equal": "=", "unclear": "?", "neither": "", "": ""}
 _LONGEST_NAME = 40
 
 
@@ -95,9 +96,8 @@ def _measures(out: Printer, heading: str, subject: ComparedSubject, *, without_e
         _pair_table(out, subject, measures, without_effect)
     else:
         _wide_table(out, subject, measures, without_effect)
-    for measure in measures:
-        for letters, words in remarks(subject, measure, without_effect=without_effect):
-            out.line(f"{title(measure.name)}, {letters}: {words}", "dim", indent=2)
+    for letters, words, names in grouped_remarks(subject, measures, without_effect=without_effect):
+        out.bullet(f"{', '.join(names)}, {letters}: {words}")
 
 
 def _pair_table(out: Printer, subject: ComparedSubject, measures: Sequence[ComparedMeasure], without_effect: bool) -> None:
@@ -106,7 +106,7 @@ def _pair_table(out: Printer, subject: ComparedSubject, measures: Sequence[Compa
     rows = [_pair_row(subject, measure, without_effect) for measure in measures]
     out.table(("measure", "A", "B", "B - A", "", "A off", "B off"), numbers, rows, _STYLES | {"B - A": "bold"})
     if any(distance is not None for measure in measures for distance in measure.distances):
-        out.line("Off: the value less what an isotropic cloud of the same number of rows and columns has.", "dim")
+        out.line(f"Off: the value less what an isotropic cloud of the same size has. {LITTLE}", "dim")
 
 
 def _pair_row(subject: ComparedSubject, measure: ComparedMeasure, without_effect: bool) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def _wide_table(out: Printer, subject: ComparedSubject, measures: Sequence[Compa
     rows = []
     for measure in measures:
         readings = subject.readings(measure.name, without_effect=without_effect)
-        marks = [_MARKS[change_words(change)] for change in measure.changes]
+        marks = [MARKS.get(change_words(change), "") for change in measure.changes]
         cells = [_optional(value, limits_of(readings)) for value in measure.values]
         reference = next((reading.reference for reading in readings if reading is not None), None)
         shown = [f"{cell} {mark}".rstrip() if mark else f"{cell}  " for cell, mark in zip(cells, marks, strict=True)]
@@ -135,7 +135,7 @@ def _wide_table(out: Printer, subject: ComparedSubject, measures: Sequence[Compa
     out.table(
         ("measure", f"isotropic, {_first_letter(subject)}", *columns), (*columns, f"isotropic, {_first_letter(subject)}"), rows
     )
-    out.line("Against A: + better, - worse, = equal, ? unclear.", "dim")
+    out.line("Against A: + better, - worse; no mark: little, unclear, or under a caution.", "dim")
 
 
 def _first_letter(subject: ComparedSubject) -> str:

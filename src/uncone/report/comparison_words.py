@@ -8,6 +8,8 @@ from uncone.report.provenance import subject_title
 from uncone.report.text import number, title
 
 LETTERS = "ABCDEF"
+MARKS = {"better": "+", "worse": "-"}
+LITTLE = "In brackets: little, or under a caution."
 READING = "Distances are values less what an isotropic cloud of the same number of rows and columns gives."
 
 
@@ -40,11 +42,11 @@ def difference_words(change: Change, separator: str) -> str:
 
 
 def tally(comparison: Comparison, order: int) -> str:
-    """How many measures of the diagnosis at `order` went which way; empty where none has a direction."""
+    """How many measures of the diagnosis at `order` went which way beyond little; empty where none has a direction."""
     changes = [m.changes[order] for subject in comparison.subjects for m in subject.measures if m.better != "neither"]
-    ways = [change.direction for change in changes if change is not None]
-    parts = [f"{ways.count(way)} {way}" for way in ("worse", "better", "unclear", "equal") if way in ways]
-    return f"{', '.join(parts)} of {len(ways)} measures with a better end" if ways else ""
+    there = [change for change in changes if change is not None]
+    ways = [change.direction for change in there if change.meaningful]
+    return f"{ways.count('worse')} worse, {ways.count('better')} better of {len(there)} measures" if there else ""
 
 
 def remarks(subject: ComparedSubject, measure: ComparedMeasure, *, without_effect: bool) -> list[tuple[str, str]]:
@@ -70,8 +72,21 @@ def _missing(side: Subject | None, reading: Measurement | None) -> list[str]:
 
 
 def change_words(change: Change | None) -> str:
-    """The direction as one word; empty where there is none."""
-    return "" if change is None or change.direction == "neither" else change.direction
+    """The direction as one word, in brackets where it is little or under a caution; empty where there is none."""
+    if change is None or change.direction == "neither":
+        return ""
+    return f"({change.direction})" if change.direction in MARKS and not change.meaningful else change.direction
+
+
+def grouped_remarks(
+    subject: ComparedSubject, measures: Sequence[ComparedMeasure], *, without_effect: bool
+) -> list[tuple[str, str, list[str]]]:
+    """(letters, words, measures): the remarks on several measures, each said once."""
+    found = dict[tuple[str, str], list[str]]()
+    for measure in measures:
+        for remark in remarks(subject, measure, without_effect=without_effect):
+            found.setdefault(remark, []).append(title(measure.name))
+    return [(letters, words, names) for (letters, words), names in found.items()]
 
 
 def level_order(subject: ComparedSubject) -> list[tuple[str, tuple[str | None, ...]]]:
