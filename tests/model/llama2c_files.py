@@ -1,5 +1,6 @@
 """llama2.c files made for a test, and what run.c computes from one, written slowly from its description."""
 
+import itertools
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -110,7 +111,7 @@ def encode(text: str, pieces: list[bytes], scores: list[float]) -> list[int]:
     while True:
         pairs = [
             (scores[ids[pieces[a] + pieces[b]]], -at)
-            for at, (a, b) in enumerate(zip(tokens, tokens[1:], strict=False))
+            for at, (a, b) in enumerate(itertools.pairwise(tokens))
             if not (3 <= a < 259 or 3 <= b < 259) and a > 2 and pieces[a] + pieces[b] in ids
         ]
         if not pairs:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import uncone
 from uncone import InputError
-from uncone.rows import GRID, checkpoint
+from uncone.rows import GRID, checkpoint_archive
 from uncone.rows.bytes import LocalFile
 from uncone.rows.checkpoint import read_checkpoint
 
@@ -49,7 +49,9 @@ def test_every_dtype_and_suffix_reads_what_was_saved(tmp_path: Path, dtype: str,
 def test_a_bare_tensor_needs_no_name(tmp_path: Path) -> None:
     x = gaussian(4, 3)
     for value in (x, torch.nn.Parameter(x)):
-        assert torch.equal(_all(uncone.open_rows(_saved(tmp_path / "x.pt", value))), x)
+        rows = uncone.open_rows(_saved(tmp_path / "x.pt", value))
+        assert torch.equal(_all(rows), x)
+        assert rows.name == str(tmp_path / "x.pt")
 
 
 def test_nested_names_are_joined_with_dots(tmp_path: Path) -> None:
@@ -108,6 +110,27 @@ def test_a_checkpoint_without_checksums_is_read(tmp_path: Path) -> None:
     assert torch.equal(_all(uncone.open_rows(path)), gaussian(4, 3))
 
 
+def test_the_format_before_1_6_is_loaded_whole(tmp_path: Path) -> None:
+    x = gaussian(9, 4, dtype=torch.bfloat16)
+    content = {"m": {"x": x, "tied": x, "t": x.T, "n": torch.arange(4), "e": torch.ones(1, 3).expand(5, 3)}, "lr": 0.1}
+    path = _saved(tmp_path / "x.bin", content, _use_new_zipfile_serialization=False)
+    for name, expected in (("x", x), ("tied", x), ("t", x.T)):
+        assert torch.equal(_all(uncone.open_rows(f"{path}#m.{name}")), expected.float())
+    with pytest.raises(InputError, match="got 3: say which"):
+        uncone.open_rows(path)
+    with pytest.raises(InputError, match="overlapping ones"):
+        uncone.open_rows(f"{path}#m.e")
+    with pytest.raises(InputError, match=r"got shape \(4,\)|got int64"):
+        uncone.open_rows(f"{path}#m.n")
+
+
+@pytest.mark.parametrize("content", [{"w": argparse.Namespace()}, {"w": bytearray(8)}])
+def test_the_format_before_1_6_is_not_unpickled(tmp_path: Path, content: dict[str, object]) -> None:
+    path = _saved(tmp_path / "x.pt", content, _use_new_zipfile_serialization=False)
+    with pytest.raises(InputError, match=r"got an object of argparse\.Namespace|got a bytearray"):
+        uncone.open_rows(path)
+
+
 @pytest.mark.slow
 def test_memory_stays_that_of_a_block(tmp_path: Path) -> None:
     """256 MiB of rows: less than 64 MiB of anonymous memory more than before, the transposed one included."""
@@ -143,7 +166,7 @@ class TestMessages:
         for path in (_saved(tmp_path / "x.pt", {"w": Evil()}), tmp_path / "y.bin"):
             if path.suffix == ".bin":
                 path.write_bytes(pickle.dumps(Evil()))
-            with pytest.raises(InputError, match=r"can run code|unpickles nothing"):
+            with pytest.raises(InputError, match="can run code"):
                 uncone.open_rows(path)
         assert not (tmp_path / "ran").exists()
 
@@ -176,11 +199,6 @@ class TestMessages:
         with pytest.raises(InputError, match=r"no tensor 'wte\.wieght' in .*: did you mean 'wte\.weight'"):
             uncone.open_rows(f"{_saved(tmp_path / 'x.pt', {'wte.weight': torch.ones(2, 2)})}#wte.wieght")
 
-    def test_the_format_before_1_6(self, tmp_path: Path) -> None:
-        path = _saved(tmp_path / "x.pt", torch.ones(2, 2), _use_new_zipfile_serialization=False)
-        with pytest.raises(InputError, match=r"in the older one, which can only be read whole: load it with torch\.load"):
-            uncone.open_rows(path)
-
     def test_torchscript(self, tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
             archive.writestr("x/data.pkl", b"")
@@ -201,7 +219,7 @@ class TestMessages:
             uncone.open_rows(tmp_path / "x.pt")
 
     def test_a_huge_pickle(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(checkpoint, "LARGEST_PICKLE", 10)
+        monkeypatch.setattr(checkpoint_archive, "LARGEST_PICKLE", 10)
         with pytest.raises(InputError, match="expected at most 10 bytes of names"):
             uncone.open_rows(_saved(tmp_path / "x.pt", torch.ones(2, 2)))
 
@@ -300,8 +318,9 @@ def test_containers_that_hold_themselves_end(tmp_path: Path) -> None:
         uncone.open_rows(_pickled(tmp_path / "x.pt", doubled))
 
 
-def _valid(folder: Path) -> bytes:
-    path = _saved(folder / "valid.pt", {"w": gaussian(8, 4), "v": gaussian(4, 8).T, "n": [1, {"a": "b"}]})
+def _valid(folder: Path, zipped: bool) -> bytes:
+    content = {"w": gaussian(8, 4), "v": gaussian(4, 8).T, "n": [1, {"a": "b"}]}
+    path = _saved(folder / "valid.pt", content, _use_new_zipfile_serialization=zipped)
     return path.read_bytes()
 
 
@@ -318,10 +337,14 @@ def test_random_instructions_are_refused(tmp_path_factory: pytest.TempPathFactor
 
 @settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6), st.booleans())
-def test_mutated_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, changes, in_pickle: bool) -> None:
+@pytest.mark.parametrize("zipped", [True, False])
+def test_mutated_files_are_refused_or_read(
+    tmp_path_factory: pytest.TempPathFactory, zipped: bool, changes, in_pickle: bool
+) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
-    content = bytearray(_valid(folder))
+    content = bytearray(_valid(folder, zipped))
     start, length = 0, len(content)
+    in_pickle = in_pickle and zipped
     if in_pickle:  # where the instructions are
         with zipfile.ZipFile(folder / "valid.pt") as archive:
             member = archive.getinfo("valid/data.pkl")

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 import uncone
 from uncone import InputError
-from uncone.rows import GRID
+from uncone.rows import GRID, gguf_header
 from uncone.rows import gguf as module
 from uncone.rows.bytes import LocalFile
-from uncone.rows.gguf import StringArray, gguf_rows, read_gguf, strings
+from uncone.rows.gguf import gguf_rows
+from uncone.rows.gguf_header import TYPES as KNOWN
+from uncone.rows.gguf_header import StringArray, read_gguf, strings
 
 gguf = pytest.importorskip("gguf", reason="the extra [gguf] is not installed")
 TYPES = gguf.GGMLQuantizationType
@@ -60,10 +62,10 @@ def _all(rows: uncone.Rows) -> torch.Tensor:
 
 def test_the_types_are_those_of_the_package() -> None:
     known = {kind.value: (kind.name, *gguf.GGML_QUANT_SIZES[kind]) for kind in TYPES}
-    assert {value: known[value] for value in module._TYPES if value in known} == {
-        value: entry for value, entry in module._TYPES.items() if value in known
+    assert {value: known[value] for value in KNOWN if value in known} == {
+        value: entry for value, entry in KNOWN.items() if value in known
     }
-    assert set(known) <= set(module._TYPES)
+    assert set(known) <= set(KNOWN)
 
 
 @pytest.mark.parametrize(("dtype", "name"), [("f8", "float64"), ("f4", "float32"), ("f2", "float16")])
@@ -118,7 +120,7 @@ def test_the_header_is_what_was_written(tmp_path: Path) -> None:
 
 
 def test_a_header_longer_than_the_buffer_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BUFFER", 8)
+    monkeypatch.setattr(gguf_header, "_BUFFER", 8)
     test_the_header_is_what_was_written(tmp_path)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from uncone.errors import InputError
 from uncone.model.tokens import token_labels
@@ -119,11 +119,8 @@ def text_parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [config, nested] if isinstance(nested, dict) else [config]
 
 
-Json = TypeVar("Json", dict[str, Any], list[Any])
-
-
-def read_json(path: Path, kind: type[Json]) -> Json:
-    """The object or list in a JSON file of at most `LARGEST_JSON` bytes.
+def read_json(path: Path, kind: type) -> Any:
+    """The object (`dict`) or list in a JSON file of at most `LARGEST_JSON` bytes.
 
     Raises:
         InputError: it cannot be read, is larger, does not parse, or holds something else.

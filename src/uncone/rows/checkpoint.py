@@ -2,13 +2,12 @@
 
 Loading onto the device "meta" makes tensors without content, so a checkpoint of any size opens at once, and a lying size allocates
 nothing. Where each storage begins in the file is then checked against the file, and blocks are read as those of any other format.
+The format from before PyTorch 1.6 does not say where its storages begin: such a file is loaded whole, with `weights_only` too.
 """
 
 import pickle
 import re
-import struct
 import warnings
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,20 +16,18 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.array import check_shape
+from uncone.rows.array import ArrayRows, check_shape
 from uncone.rows.base import Rows
 from uncone.rows.bytes import LocalFile
+from uncone.rows.checkpoint_archive import CONVERT, refuse_bytearrays, storages
 from uncone.rows.flat import TORCH_DTYPES
 from uncone.rows.safetensors import FLOATS, Entry, tensor_rows
 
-LARGEST_PICKLE = 256 * 2**20
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # torch's magic number, as pickle writes it
-_LOCAL_HEADER = 30  # bytes of a zip member's header before its name
 _CODES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 _INTEGERS = {"F64": np.int64, "F32": np.int32, "F16": np.int16, "BF16": np.int16}
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
-_CONVERT = "where you trust the file, load it with PyTorch and save its state_dict with safetensors.torch.save_file; uncone unpickles nothing"
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,8 @@ class StoredTensor(Entry):
     """Elements from one index to the next, for each axis."""
     contiguous: bool
     """Row after row without a gap."""
+    loaded: torch.Tensor | None = None
+    """The tensor itself, from a file in the format before PyTorch 1.6; then the byte range is that in memory."""
 
 
 def is_checkpoint(source: LocalFile) -> bool:
@@ -52,13 +51,16 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
     """The tensors of a file that `torch.save` wrote, by name; names in nested dicts and lists are joined with dots.
 
     Raises:
-        InputError: not such a file, cut, from before PyTorch 1.6 (it can only be read whole) or TorchScript, with objects that only
-            unpickling could bring back, compressed, or with sizes that do not fit the file.
+        InputError: not such a file, cut, TorchScript, with objects that only unpickling could bring back, compressed, or with sizes
+            that do not fit the file.
     """
+    if _first(source, 64)[2:14] == _LEGACY:
+        refuse_bytearrays(source)
+        return {name: _loaded(tensor) for name, tensor in _tensors(_load(source, "cpu"))}
     if _first(source, 4) != _ZIP:
         raise _no_zip(source)
-    storages = _storages(source)
-    return {name: _entry(name, tensor, storages, source) for name, tensor in _tensors(_load(source))}
+    places = storages(source)
+    return {name: _entry(name, tensor, places, source) for name, tensor in _tensors(_load(source, "meta"))}
 
 
 def checkpoint_rows(source: LocalFile, entries: Mapping[str, Entry], name: str, *, where: str | None = None) -> Rows:
@@ -67,10 +69,17 @@ def checkpoint_rows(source: LocalFile, entries: Mapping[str, Entry], name: str, 
     Raises:
         InputError: no tensor of that name (the nearest are named), not a matrix, not of floats, or of rows that overlap.
     """
+    where = where or (f"{source.name}#{name}" if name else source.name)
     entry = entries.get(name)
-    if not isinstance(entry, StoredTensor) or entry.contiguous or len(entry.shape) != 2 or entry.dtype not in FLOATS:
+    if not isinstance(entry, StoredTensor) or entry.dtype not in FLOATS or len(entry.shape) != 2:
         return tensor_rows(source, entries, name, where=where)
-    return _StridedRows(source, entry, f"{source.name}#{name}" if where is None else where)
+    if 0 not in entry.shape and not _lie_apart(entry):
+        raise InputError(
+            f"expected rows that lie apart in {where}, got overlapping ones (an expanded tensor): save x.contiguous()"
+        )
+    if entry.loaded is not None:
+        return ArrayRows(entry.loaded, name=where)
+    return tensor_rows(source, entries, name, where=where) if entry.contiguous else _StridedRows(source, entry, where)
 
 
 def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -89,85 +98,24 @@ def _first(source: LocalFile, count: int) -> bytes:
 
 
 def _no_zip(source: LocalFile) -> InputError:
-    if _first(source, 64)[2:14] == _LEGACY:
-        return InputError(
-            f"expected a PyTorch checkpoint in the format of 1.6 or newer, got {source.name} in the older one, which can only be read "
-            "whole: load it with torch.load(FILE, weights_only=True) and save it again with torch.save or safetensors"
-        )
     if _first(source, 1) == _PICKLE:
-        return InputError(f"expected a PyTorch checkpoint, got {source.name}, a bare pickle, which can run code: {_CONVERT}")
+        return InputError(f"expected a PyTorch checkpoint, got {source.name}, a bare pickle, which can run code: {CONVERT}")
     return InputError(
         f"expected a PyTorch checkpoint, as torch.save writes it, got {source.name} of another kind: copy it again"
     )
 
 
-def _storages(source: LocalFile) -> dict[int, int]:
-    """Where each member of the zip file begins, and how many bytes it has. Members lie there as they are, uncompressed."""
-    members = _members(source)
-    found = {}
-    for member in members.values():
-        if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
-            raise InputError(
-                f"expected a PyTorch checkpoint that is stored uncompressed, got {source.name} with a compressed member: {_CONVERT}"
-            )
-        start = _start(source, member)
-        if start + member.file_size > source.size:
-            raise InputError(f"a member of {source.name} ends beyond its {source.size} bytes: the file was cut, copy it again")
-        found[start] = member.file_size
-    order = _content(source, members["byteorder"]) if "byteorder" in members else b"little"
-    if order != b"little":
-        raise InputError(
-            f"expected a checkpoint of a little-endian machine, got {source.name} of another: load and save it here"
-        )
-    if b"\nbytearray\n" in _content(source, members["data.pkl"]):  # torch calls it, with any size
-        raise InputError(f"expected tensors and plain values in {source.name}, got a bytearray: {_CONVERT}")
-    return found
-
-
-def _members(source: LocalFile) -> dict[str, zipfile.ZipInfo]:
-    """The members of the zip file without the name of its one folder."""
-    try:
-        with zipfile.ZipFile(source.path) as archive:
-            members = {member.filename.partition("/")[2]: member for member in archive.infolist()}
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError, struct.error) as error:
-        raise InputError(
-            f"expected a PyTorch checkpoint, got {source.name}, cut or damaged ({error}): copy it again"
-        ) from error
-    if "constants.pkl" in members:
-        raise InputError(f"expected a PyTorch checkpoint of tensors, got {source.name}, a TorchScript program: {_CONVERT}")
-    if "data.pkl" not in members:
-        raise InputError(
-            f"expected a PyTorch checkpoint, got {source.name}, a zip file without data.pkl: give what torch.save wrote"
-        )
-    if members["data.pkl"].file_size > LARGEST_PICKLE:
-        raise InputError(f"expected at most {LARGEST_PICKLE} bytes of names in {source.name}, got more: do not trust this file")
-    return members
-
-
-def _start(source: LocalFile, member: zipfile.ZipInfo) -> int:
-    head = bytearray(_LOCAL_HEADER)
-    source.read_into(member.header_offset, memoryview(head))
-    return member.header_offset + _LOCAL_HEADER + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
-
-
-def _content(source: LocalFile, member: zipfile.ZipInfo) -> bytes:
-    """Read without the zip file's checksum: torch can be told to write none."""
-    content = bytearray(member.file_size)
-    source.read_into(_start(source, member), memoryview(content))
-    return bytes(content)
-
-
-def _load(source: LocalFile) -> Any:
+def _load(source: LocalFile, device: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return torch.load(source.path, map_location="meta", weights_only=True)
+            return torch.load(source.path, map_location=device, weights_only=True)
         except pickle.UnpicklingError as error:
             found = _GLOBAL.search(str(error))
             if found:
                 raise InputError(
                     f"expected only tensors and plain values in {source.name}, got an object of {found[1]}, which only unpickling could "
-                    f"bring back, and that can run code: {_CONVERT}"
+                    f"bring back, and that can run code: {CONVERT}"
                 ) from None
             raise _broken(source, str(error).rpartition("WeightsUnpickler error: ")[2]) from error
         except NotImplementedError as error:
@@ -206,15 +154,10 @@ def _is_key(key: object) -> bool:
     return isinstance(key, str | int)
 
 
-def _entry(name: str, tensor: torch.Tensor, storages: Mapping[int, int], source: LocalFile) -> StoredTensor:
-    shape, kind = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
-    if tensor.layout != torch.strided:
-        return StoredTensor(f"a {str(tensor.layout).removeprefix('torch.')} tensor", shape, 0, 0, (), False)
-    if tensor.is_neg():
-        kind = f"a negated view of {kind}"
-    size, strides = tensor.element_size(), tuple(tensor.stride())
-    if tensor.numel() == 0:
-        return StoredTensor(_CODES.get(tensor.dtype, kind), shape, 0, 0, strides, True)
+def _entry(name: str, tensor: torch.Tensor, places: Mapping[int, int], source: LocalFile) -> StoredTensor:
+    shape, strides, size = tuple(tensor.shape), _strides(tensor), tensor.element_size()
+    if tensor.numel() == 0 or not strides:
+        return StoredTensor(_code(tensor), shape, 0, 0, strides, True)
     base = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
     if base is None:
         raise InputError(
@@ -224,13 +167,34 @@ def _entry(name: str, tensor: torch.Tensor, storages: Mapping[int, int], source:
     last = sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
     start = base + tensor.storage_offset() * size
     stop = start + (last + 1) * size
-    if base not in storages or stop > base + storages[base]:
+    if base not in places or stop > base + places[base]:
         raise InputError(
-            f"{source.name} lies about tensor {name[:80]!r}: shape {list(shape)} of {kind} does not lie within its bytes; copy the file again"
+            f"{source.name} lies about tensor {name[:80]!r}: shape {list(shape)} of {_code(tensor)} does not lie within its bytes; "
+            "copy the file again"
         )
+    return StoredTensor(_code(tensor), shape, start, stop, strides, tensor.is_contiguous())
+
+
+def _loaded(tensor: torch.Tensor) -> StoredTensor:
+    """A tensor that is in memory already."""
+    strides = _strides(tensor)
+    start = tensor.data_ptr() if strides else 0
+    stop = start + tensor.numel() * tensor.element_size()
     return StoredTensor(
-        _CODES.get(tensor.dtype, kind) if not tensor.is_neg() else kind, shape, start, stop, strides, tensor.is_contiguous()
+        _code(tensor), tuple(tensor.shape), start, stop, strides, bool(strides) and tensor.is_contiguous(), tensor
     )
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(tensor.stride()) if tensor.layout == torch.strided else ()
+
+
+def _code(tensor: torch.Tensor) -> str:
+    """The dtype as safetensors writes it, or what stands in the way of reading the tensor as floats."""
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if tensor.layout != torch.strided:
+        return f"a {str(tensor.layout).removeprefix('torch.')} tensor"
+    return f"a negated view of {kind}" if tensor.is_neg() else _CODES.get(tensor.dtype, kind)
 
 
 class _StridedRows(Rows):
