@@ -34,6 +34,13 @@ def diagnose(
     *,
     json: Annotated[Path | None, Parameter(help="Write the whole diagnosis to this file, for machines.")] = None,
     html: Annotated[Path | None, Parameter(help="Write a report with pictures to this file, for people.")] = None,
+    counts: Annotated[
+        Path | None, Parameter(help="How often each token occurs: a table `id token count` or `token count`, or .npy.")
+    ] = None,
+    neighbours: Annotated[
+        bool,
+        Parameter(negative="", help="Also measure what takes the nearest neighbours of every row; minutes for large tables."),
+    ] = False,
     device: Annotated[str, Parameter(help="Where products are computed, a torch device such as cuda.")] = "cpu",
     skip_nonfinite: Annotated[
         bool, Parameter(negative="", help="Leave out rows with NaN or inf instead of refusing them.")
@@ -44,15 +51,17 @@ def diagnose(
     Parameters
     ----------
     spec
-        A model directory or the name of a cached model, NAME or NAME@REVISION (MODEL, MODEL#input, MODEL#head,
-        MODEL#tensor), FILE.safetensors#tensor, or FILE.npy.
+        A model (MODEL, MODEL#input, MODEL#head, MODEL#tensor): a directory, the name of a cached one (NAME or
+        NAME@REVISION), a GGUF file or a llama2.c file. Or a file of matrices, FILE or FILE#tensor.
     """
     from uncone import report
     from uncone.diagnosis import diagnose as run
 
     _check_targets(json, html)
     with _progress() as progress:
-        diagnosis = run(spec, skip_nonfinite=skip_nonfinite, device=device, progress=progress)
+        diagnosis = run(
+            spec, counts=counts, neighbours=neighbours, skip_nonfinite=skip_nonfinite, device=device, progress=progress
+        )
     if json is not None:
         diagnosis.save(json)
     if html is not None:
@@ -155,6 +164,30 @@ def check(
         print(f"wrote {json}")  # noqa: T201 - the command's answer
     if not result.ok:
         raise SystemExit(BEYOND)
+
+
+@app.command
+def convert(
+    model: Path,
+    out: Path,
+    /,
+    *,
+    tokenizer: Annotated[
+        Path | None, Parameter(help="Its tokenizer, where that is not tokN.bin or tokenizer.bin beside the model.")
+    ] = None,
+) -> None:
+    """Write a llama2.c model as a Llama directory that transformers opens: the same logits, the same tokens.
+
+    Parameters
+    ----------
+    model
+        A llama2.c file, or the directory that holds one.
+    out
+        The directory to write. It must not exist yet.
+    """
+    from uncone.model import to_hugging_face
+
+    print(f"wrote {to_hugging_face(model, out, tokenizer=tokenizer)}")  # noqa: T201 - the command's answer
 
 
 def _load(path: Path) -> Diagnosis:

@@ -5,7 +5,7 @@ The module is not called `diagnose`: importing it would then hide the function o
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import torch
 import uncone
 from uncone import explain, measure
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure import GroupMoments, NormProfile, Reserved
+from uncone.explain import TokenReadings
+from uncone.measure import GroupMoments, NormProfile, PairSums, Reserved
 from uncone.moments import Moments, NotFiniteError, row_norms
 from uncone.records import Diagnosis, Group, Groups, Measurement, Picture, Spectrum, Subject
 from uncone.rows import CenteredRows, Rows, nonfinite_error
@@ -62,14 +63,28 @@ OF_THE_GAUGE: tuple[tuple[str, Measure], ...] = (
     ("gaussian_isotropy", measure.gaussian_isotropy),
 )
 """Raw readings of a head. Subtracting one vector from all of its rows changes them, and changes no probability."""
+OF_NEIGHBOURS = measure.intrinsic_dimension.NEIGHBOURS
+"""One search serves both intrinsic dimensions."""
 MOST_BINS = 200
 
 
-def diagnose(spec: Any, *, skip_nonfinite: bool = False, device: str = "cpu", progress: Progress | None = None) -> Diagnosis:
+def diagnose(
+    spec: Any,
+    *,
+    counts: Any = None,
+    neighbours: bool = False,
+    skip_nonfinite: bool = False,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Diagnosis:
     """Say how degenerate the rows of `spec` are, why, and what to do next.
 
     Args:
         spec: a model directory (its token table and output head), or anything `open_rows` takes.
+        counts: how often each token occurs in some text: a file (a table `id token count` or `token count`, or `.npy`), or
+            a tensor or array (N,). Without it tokens are ranked by their ids.
+        neighbours: also measure what takes the nearest neighbours of every row (`two_nn`, `levina_bickel`, `hubness` and
+            `uniformity_exact`): about 3 N^2 D multiply-adds, on the CPU.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
         device: where products are computed, a torch device.
         progress: called with (what is done, rows done, rows in all); the last is 0 where rows are not what is counted.
@@ -78,14 +93,17 @@ def diagnose(spec: Any, *, skip_nonfinite: bool = False, device: str = "cpu", pr
         A `Diagnosis`: the verdict in one sentence, and for each matrix the measurements, findings and picture.
 
     Raises:
-        InputError: the source cannot be opened or holds rows that are not finite.
+        InputError: the source cannot be opened or holds rows that are not finite, or counts do not fit it.
         UnsupportedModel: the table or the head cannot be found in the model's files.
     """
     _check_device(device)
     if progress is not None:
         progress("opening", 0, 0)
     found = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
-    subjects = tuple(_Examination(name, rows, device, progress).run() for name, rows in found.rows)
+    subjects = tuple(
+        _Examination(name, rows, device, progress, explain.role_of(name, rows, found.rows), counts, neighbours).run()
+        for name, rows in found.rows
+    )
     return Diagnosis(
         name=found.name, verdict=explain.give_verdict(subjects), subjects=subjects, notes=found.notes,
         versions={"uncone": uncone.__version__, "torch": str(torch.__version__)},
@@ -111,10 +129,21 @@ class _Sums:
 class _Examination:
     """One matrix, from rows to the `Subject`."""
 
-    def __init__(self, name: str, rows: Rows, device: str, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        rows: Rows,
+        device: str,
+        progress: Progress | None,
+        role: explain.Role,
+        counts: Any,
+        neighbours: bool = False,
+    ) -> None:
         self._name, self._rows, self._device, self._progress = name, rows, device, progress
-        self._head = name == "head"
+        self._head, self._neighbours = name == "head", neighbours
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
+        self._counts, self._notes = explain.counts_of(counts, rows)
+        self._tokens = explain.TokenReader(rows, self._reserved, role, self._counts)
 
     def run(self) -> Subject:
         """Read the rows twice (a head four times: raw, then centred), and draw the conclusions."""
@@ -122,9 +151,11 @@ class _Examination:
             return self._run_head()
         sums = self._sum(self._rows)
         measurements = self._read_all(MEASURES, sums.moments)
+        pairs = measure.PairSums.of(sums.moments)
         sums.moments.unit_second = None  # read; the pages and the partition function want its memory
         seen = self._see(sums.moments)
-        return self._conclude(self._rows, sums, (*measurements, *self._second_pass(self._rows, sums)), seen)
+        tokens = self._read_tokens(self._rows, sums, pairs)
+        return self._conclude(self._rows, sums, (*measurements, *self._second_pass(self._rows, sums)), seen, tokens)
 
     def _run_head(self) -> Subject:
         raw = Moments.of(self._rows, device=self._device, progress=self._tick("summing the raw rows"))
@@ -133,9 +164,11 @@ class _Examination:
         rows = CenteredRows(self._rows, raw.mean())
         del raw
         sums = self._sum(rows)
-        measurements = (*self._read_all(OF_A_HEAD, sums.moments), *self._second_pass(rows, sums))
+        measurements = self._read_all(OF_A_HEAD, sums.moments)
+        tokens = self._read_tokens(rows, sums, measure.PairSums.of(sums.moments))
+        measurements = (*measurements, *self._second_pass(rows, sums))
         measurements = tuple(replace(m, centered=True) for m in measurements)
-        return replace(self._conclude(rows, sums, measurements, seen), without_effect=without_effect)
+        return replace(self._conclude(rows, sums, measurements, seen, tokens), without_effect=without_effect)
 
     def _see(self, raw: Moments) -> tuple[Spectrum | None, Picture | None]:
         """What is drawn from the raw moments."""
@@ -145,16 +178,44 @@ class _Examination:
 
     def _second_pass(self, rows: Rows, sums: _Sums) -> tuple[Measurement, ...]:
         coupling = _read("norm_id_correlation", lambda m: sums.norms.id_correlation(m.d), sums.moments)
-        return self._partition(rows, sums.moments), coupling
+        return self._partition(rows, sums.moments), coupling, *self._from_neighbours(rows, sums.moments)
+
+    def _from_neighbours(self, rows: Rows, m: Moments) -> tuple[Measurement, ...]:
+        if not self._neighbours:
+            return ()
+        hubs, pairs = self._tick("finding hubs"), self._tick("pairing directions")
+
+        @cache
+        def shared() -> measure.Neighbours:
+            tick = self._tick("finding neighbours")
+            return measure.nearest_neighbours(rows, OF_NEIGHBOURS, m, distinct=True, progress=tick)
+
+        return (
+            _read("two_nn", lambda m: measure.two_nn(rows, m, neighbours=shared()), m),
+            _read("levina_bickel", lambda m: measure.levina_bickel(rows, m, neighbours=shared()), m),
+            _read("hubness", lambda m: measure.hubness(rows, m, progress=hubs), m),
+            _read("uniformity_exact", lambda m: measure.uniformity_exact(rows, m, progress=pairs), m),
+        )
+
+    def _read_tokens(self, rows: Rows, sums: _Sums, pairs: PairSums) -> TokenReadings:
+        tick = self._tick("looking for untrained rows")
+        return self._tokens.read(rows, sums.moments, pairs, tick)
 
     def _conclude(
-        self, rows: Rows, sums: _Sums, measurements: tuple[Measurement, ...], seen: tuple[Spectrum | None, Picture | None]
+        self,
+        rows: Rows,
+        sums: _Sums,
+        measurements: tuple[Measurement, ...],
+        seen: tuple[Spectrum | None, Picture | None],
+        tokens: TokenReadings,
     ) -> Subject:
         groups = _groups(sums)
+        findings = explain.find(measurements, groups, head=self._head, under_trained=tokens.under_trained)
         return Subject(
             name=self._name, source="/".join(Path(rows.name).parts[-2:]), n=rows.shape[0], d=rows.shape[1], dtype=rows.dtype,
-            measurements=measurements, findings=explain.find(measurements, groups, head=self._head), groups=groups,
+            measurements=measurements, findings=findings, groups=groups,
             spectrum=seen[0], norms=sums.norms.record(), picture=seen[1], left_out=len(rows.left_out),
+            notes=self._notes, frequency_groups=tokens.groups, under_trained=tokens.under_trained,
         )  # fmt: skip
 
     def _sum(self, rows: Rows) -> _Sums:
@@ -180,6 +241,7 @@ class _Examination:
                 raise nonfinite_error(rows) from None
             norms = row_norms(block)
             profile.update(norms, ids[part])
+            self._tokens.update(block, norms)
             in_bin += torch.bincount(ids[part][is_reserved[part]] // bin_size, minlength=len(in_bin))
             directed += torch.bincount(ids[part][is_reserved[part] & (norms > 0)] // bin_size, minlength=len(in_bin))
             bins.update(block, ids[part] // bin_size)

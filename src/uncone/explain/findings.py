@@ -5,7 +5,8 @@ import statistics
 from collections.abc import Mapping
 from typing import Literal
 
-from uncone.records import Finding, Group, Groups, Measurement
+from uncone.explain.under_trained import find_under_trained
+from uncone.records import Finding, Group, Groups, Measurement, UnderTrained
 
 Level = Literal["healthy", "note", "warning", "severe"]
 
@@ -40,13 +41,16 @@ NORM_COUPLING = 0.5
 encodes how often a token occurs (Bis et al. 2021 report -0.61)."""
 
 
-def find(measurements: tuple[Measurement, ...], groups: Groups | None, *, head: bool) -> tuple[Finding, ...]:
+def find(
+    measurements: tuple[Measurement, ...], groups: Groups | None, *, head: bool, under_trained: UnderTrained | None = None
+) -> tuple[Finding, ...]:
     """The causes that the numbers of one matrix give, most severe first; a single `healthy` one where there is none.
 
     Args:
         measurements: readings of the matrix; of the centred one for a head, whose mean no probability depends on.
         groups: its bins of ids and reserved rows.
         head: whether it is an output head.
+        under_trained: what was found out about its tokens.
     """
     values = {m.name: m for m in measurements if m.value is not None}
     found = [
@@ -56,6 +60,8 @@ def find(measurements: tuple[Measurement, ...], groups: Groups | None, *, head: 
         *_rank(values),
         *_coupling(values),
     ]
+    tail_is_named = any(f.cause == "degenerate_tail" and f.level != "note" for f in found)
+    found += find_under_trained(under_trained, tail_is_named=tail_is_named)
     order = ("severe", "warning", "note")
     rows = max((m.n for m in measurements), default=0)
     if rows < FEWEST_ROWS:

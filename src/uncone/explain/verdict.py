@@ -9,6 +9,7 @@ _PROBLEMS = {
     "rogue_dimensions": "a few rogue dimensions decide its similarities",
     "degenerate_tail": "its tail is degenerate ({tail})",
     "low_effective_rank": "its rows fill {effective_rank} of {d} dimensions",
+    "under_trained_tokens": "{under_trained} of its tokens look untrained",
     "norm_id_coupling": "the length of its rows follows their ids (correlation {norm_id_correlation})",
 }
 
@@ -36,7 +37,12 @@ def _clause(subject: Subject) -> str:
 
 def _problem(cause: str, subject: Subject) -> str:
     values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
-    return _PROBLEMS[cause].format(tail=_tail(subject) if cause == "degenerate_tail" else "", d=subject.d, **values)
+    return _PROBLEMS[cause].format(tail=_tail(subject) if cause == "degenerate_tail" else "", d=subject.d, under_trained=_under_trained(subject), **values)
+
+
+def _under_trained(subject: Subject) -> str:
+    found = subject.under_trained.found if subject.under_trained is not None else None
+    return "none" if found is None else f"{found:,}"
 
 
 def _headline(subject: Subject) -> str:

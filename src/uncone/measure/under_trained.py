@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.false_discovery import Null, benjamini_hochberg, robust_null
+from uncone.measure.false_discovery import benjamini_hochberg, robust_null
 from uncone.measure.projections import project
 from uncone.measure.unused_rows import Evidence, UntrainedAxes, untrained_axes
 from uncone.moments import Moments, row_norms
@@ -17,8 +17,8 @@ Tensor = torch.Tensor
 Indicator = Literal["cosine", "norm"]
 RATE = 0.01
 """The expected share of false finds among the finds."""
-CONTROL = 3.0
-"""The known-unused rows themselves must stand out by so many standard deviations: else the indicator says nothing here."""
+CONTROL = 0.5
+"""This share of the known-unused rows must be found themselves: else the indicator says nothing here, not even that there are none."""
 MOST_LISTED = 200
 MOST_KNOWN_LISTED = 20
 NO_CONTROL = "No row is known to be unused: short rows are taken for untrained, and no control says whether that holds here."
@@ -50,8 +50,8 @@ def under_trained_tokens(
     first, then the other.
 
     **Known-unused rows** are those whose token is reserved by name or that have no token at all; where there are fewer than
-    10, those of count 0, if counts are given. They are a positive control too: an indicator counts only if their median lies
-    3 standard deviations from the ordinary rows. Each is compared with the mean of the others.
+    10, those of count 0, if counts are given. They are a positive control too: an indicator counts only if at least half of them
+    are found by it, so that to find no other row means something. Each is compared with the mean of the others.
 
     **Null and rate.** Ordinary rows are taken to have normal readings, with centre and scale fitted to the bulk of all tested
     rows (`robust_null`): one-sided p-values, then `benjamini_hochberg` at `rate`. This keeps the expected share of false finds
@@ -115,10 +115,13 @@ def _conclude(
     null = robust_null(-values[tested])
     p = null.upper_p(-values)
     if evidence.to_unused is not None:
-        p = torch.where(-values > _halfway(values, null, axes.reference), p, 1.0)
+        halfway = (float((-values[axes.reference]).median()) + null.center) / 2
+        p = torch.where(-values > halfway, p, 1.0)
     q = torch.ones_like(p)
     q[tested] = benjamini_hochberg(p[tested])
     q[expected] = _q_if_tested(p[expected], p[tested])
+    if evidence.to_unused is not None:
+        _require_control(int((q[axes.reference] <= rate).sum()), int(axes.reference.sum()))
     finds, known = (q <= rate) & tested, (q <= rate) & expected
     listed = [*_first(p, finds, MOST_LISTED), *_first(p, known, MOST_KNOWN_LISTED)]
     removed = " and the first principal component removed" if evidence.removed else ""
@@ -131,19 +134,16 @@ def _conclude(
     )  # fmt: skip
 
 
-def _halfway(values: Tensor, null: Null, reference: Tensor) -> float:
-    """Between the ordinary rows and the known-unused ones, of minus the indicator.
-
-    Raises:
-        UndefinedMeasure: the known-unused rows do not stand out.
+def _require_control(found: int, known: int) -> None:
     """
-    median = float((-values[reference]).median())
-    if median < null.center + CONTROL * null.scale:
+    Raises:
+        UndefinedMeasure: too few of the known-unused rows are found.
+    """
+    if found < CONTROL * known:
         raise UndefinedMeasure(
-            f"expected the rows known to be unused to stand out by {CONTROL:g} standard deviations, got "
-            f"{(median - null.center) / null.scale:.1f}: they look like the others, so untrained rows cannot be told by it"
+            f"expected at least {CONTROL:.0%} of the rows known to be unused to be found by it, got {found} of {known}: "
+            "they look too much like the others for untrained rows to be told"
         )
-    return (median + null.center) / 2
 
 
 def _q_if_tested(p: Tensor, tested: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from uncone.report.markup import element, escape
 from uncone.report.measurements import measurements_section
 from uncone.report.pictures import pictures_section
 from uncone.report.provenance import provenance, subject_facts, subject_notes, subject_title
+from uncone.report.tokens import tokens_section
 
 # Nothing but inline styles and the favicon may load, so a token string that slipped through could still do nothing.
 # A page with a picture adds the hash of its one script, and no other can run.
@@ -94,6 +95,7 @@ def _subject(subject: Subject, uid: str) -> str:
         element("div", heading, class_="subject-head")
         + findings_section(subject, uid)
         + pictures_section(subject, uid)
+        + tokens_section(subject, uid)
         + measurements_section(subject, uid)
         + subject_notes(subject)
     )

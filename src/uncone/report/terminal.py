@@ -9,6 +9,7 @@ from uncone.report.measurements import is_centered
 from uncone.report.printer import Printer, sparkline
 from uncone.report.provenance import subject_title
 from uncone.report.text import count, number, title
+from uncone.report.tokens_terminal import print_tokens
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,6 +50,7 @@ def _subject(out: Printer, subject: Subject) -> None:
         _table(out, _WITHOUT_EFFECT, subject.without_effect, gauge_fixed=False)
     if subject.groups is not None:
         _bins(out, subject.groups)
+    print_tokens(out, subject)
     if subject.left_out:
         out.line(f"{_count(subject.left_out)} rows that are not finite were left out, as asked.")
     for note in subject.notes:
