@@ -25,7 +25,7 @@ BELOW: dict[str, set[str]] = {
     "diagnosis": {"sources", "explain", "measure", "moments", "model", "rows", "records"},
     "comparison": {"report", "records"},
     "checking": {"records"},
-    "cli": {"diagnosis", "comparison", "checking", "report", "records", "atomic"},
+    "cli": {"diagnosis", "comparison", "checking", "report", "model", "records", "atomic"},
 }
 OPTIONAL = {"transformers", "tokenizers", "gguf", "pyarrow", "ray", "sentence_transformers", "numba", "rich"}
 

@@ -105,7 +105,7 @@ def test_the_table_of_clouds_is_what_the_code_prints(tmp_path: Path, monkeypatch
     assert [line.split() for line in printed.splitlines()] == [list(cloud) for cloud in by_cloud]
 
 
-@pytest.mark.parametrize("command", ["uncone", "uncone diagnose", "uncone report", "uncone compare", "uncone check"])
+@pytest.mark.parametrize("command", ["uncone", "uncone diagnose", "uncone report", "uncone compare", "uncone check", "uncone convert"])
 def test_help_is_in_the_docs(command: str) -> None:
     unset = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
     environment = {key: value for key, value in os.environ.items() if key not in unset}

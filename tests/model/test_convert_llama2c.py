@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 import uncone
-from uncone import InputError
+from uncone import InputError, cli
 from uncone.model import convert_llama2c
 from uncone.model.llama2c_tokens import read_tokenizer
 
@@ -123,6 +123,14 @@ def test_a_tokenizer_of_another_name_is_taken(tmp_path: Path) -> None:
     path = planted(tmp_path)
     (tmp_path / "tokenizer.bin").rename(tmp_path / "mine.bin")
     assert uncone.to_hugging_face(path, tmp_path / "out", tokenizer=tmp_path / "mine.bin") == tmp_path / "out"
+
+
+def test_the_command_writes_the_directory_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["convert", str(planted(tmp_path)), str(tmp_path / "out")])
+    assert capsys.readouterr().out == f"wrote {tmp_path / 'out'}\n"
+    with pytest.raises(SystemExit):
+        cli.main(["convert", str(tmp_path), str(tmp_path / "out")])
+    assert "expected a new folder" in capsys.readouterr().err
 
 
 class TestMessages:
