@@ -165,6 +165,8 @@ def test_what_is_undefined_or_not_taken_is_not_subtracted() -> None:
     assert _compared(_reading(0.1), undefined).changes == (None, None)
     assert _compared(undefined, _reading(0.1)).changes == (None, None)
     assert _compared(undefined, undefined).distances == (None, None)
+    bare = Measurement("mean_cosine", None, "rows that are all equal")
+    assert _compared(bare, _reading(0.1)).better == "lower"
     found = uncone.compare(
         [_diagnosis(_subject(_reading(0.1))), _diagnosis(_subject(_reading(0.1), _reading(0.5, "isoscore")))]
     )

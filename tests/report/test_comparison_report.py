@@ -70,7 +70,8 @@ def test_the_terminal_has_verdict_values_differences_and_distances() -> None:
         "Mean cosine", "0.0181", "0.610", "+0.592 (+0.582 to +0.602)", "worse", "+0.0181", "+0.610",
     ]  # fmt: skip
     assert re.search(r"Degenerate tail +severe +-", wide)
-    assert "TwoNN dimension, A, B: undefined: more than half of the rows have a duplicate" in wide
+    assert "- A, B: undefined: more than half of the rows have a duplicate [TwoNN dimension]" in wide
+    assert "B  drifted: 1 worse, 0 better of 4 measures, 3 little changed or under a caution" in wide
     assert "Note: only in A; B has none" in wide
     assert "Note: made with different versions of uncone: 0.1.0 (A), 0.1.1 (B)" in wide
     assert "MOVER; Zou & Donner 2008" in wide

@@ -28,7 +28,8 @@ INTERVALS = (
 def compare_measure(name: str, measured: Sequence[Measured | None], letters: Sequence[str]) -> ComparedMeasure:
     """The measure called `name`, its readings in the order of the diagnoses; None where it was not taken."""
     readings = [None if side is None else side.reading for side in measured]
-    first = next(reading for reading in readings if reading is not None)
+    taken = [reading for reading in readings if reading is not None]
+    first = next((reading for reading in taken if reading.value is not None), taken[0])  # an undefined one has no direction
     against = [_against(measured[0], side, (letters[0], letter)) for letter, side in zip(letters, measured, strict=True)]
     against[0] = (None, [])
     return ComparedMeasure(

@@ -88,7 +88,9 @@ def _step(subject: ComparedSubject, measure: ComparedMeasure, order: int) -> _St
     change, before, after = measure.changes[order], measure.values[0], measure.values[order]
     if change is None or before is None or after is None or not change.meaningful:
         return None
-    limits = next(reading.range for reading in subject.readings(measure.name) if reading is not None)
+    reading = subject.readings(measure.name)[order]
+    assert reading is not None  # it has a value
+    limits = reading.range
     shown = (number(value, limits=limits, separator=",") for value in (after, before))
     words = f"{_name(measure.name)} ({' instead of '.join(shown)})"
     return _Step(_called(subject), measure.name, change, range_width(limits) > 0, words)

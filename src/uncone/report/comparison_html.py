@@ -9,7 +9,7 @@ from uncone.report.comparison_charts import bin_charts, norms_chart, spectrum_ch
 from uncone.report.comparison_tables import bins_table, diagnoses_table, findings_table, legend, measures_sections
 from uncone.report.comparison_words import LETTERS, LITTLE, READING, title_of
 from uncone.report.markup import element, escape, section, shown_count
-from uncone.report.page import masthead, still_page
+from uncone.report.page import masthead, page
 from uncone.report.text import shortened
 
 _STYLES = ("report.css", "comparison.css")
@@ -40,7 +40,7 @@ def comparison_to_html(comparison: Comparison) -> str:
     hero = element("section", hero + diagnoses_table(comparison), class_="hero")
     subjects = "".join(_subject(subject, names, f"s{order}") for order, subject in enumerate(comparison.subjects, start=1))
     body = masthead("comparison", links) + element("main", hero + subjects + _footer(comparison))
-    return still_page(f"{called} · uncone comparison", comparison.verdict, _STYLES, body)
+    return page(f"{called} · uncone comparison", comparison.verdict, body, styles=_STYLES)
 
 
 def _subject(subject: ComparedSubject, names: list[str], uid: str) -> str:

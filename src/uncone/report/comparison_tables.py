@@ -9,9 +9,9 @@ from uncone.report.comparison_words import (
     MARKS,
     change_words,
     difference_words,
+    grouped_remarks,
     level_order,
     limits_of,
-    remarks,
     signed,
     tally,
 )
@@ -87,7 +87,17 @@ def _measures(heading: str, why: str, subject: ComparedSubject, uid: str, *, wit
         "table", element("thead", head) + element("tbody", body),
         class_=f"cards measures compared{' many' if count > 3 else ''}", aria_labelledby=uid,
     )  # fmt: skip
-    return section(heading, (element("p", why, class_="lead") if why else "") + table, uid=uid)
+    lead = element("p", why, class_="lead") if why else ""
+    return section(heading, lead + table + _remarks(subject, measures, without_effect), uid=uid)
+
+
+def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], without_effect: bool) -> str:
+    """Under the table, because one remark is on many measures as a rule."""
+    items = "".join(
+        element("li", f"<b>{letters}:</b> {escape(words)} {element('span', escape('; '.join(names)), class_='muted')}")
+        for letters, words, names in grouped_remarks(subject, measures, without_effect=without_effect)
+    )
+    return element("h4", "Remarks") + element("ul", items, class_="remarks") if items else ""
 
 
 def _measure(subject: ComparedSubject, measure: ComparedMeasure, without_effect: bool) -> str:
@@ -95,8 +105,6 @@ def _measure(subject: ComparedSubject, measure: ComparedMeasure, without_effect:
     name = element("span", escape(title(measure.name)), class_="name") + " " + element("code", escape(measure.name))
     name += element("p", better(measure.better), class_="muted")
     definition = next((reading.definition for reading in readings if reading is not None and reading.definition), "")
-    for letters, words in remarks(subject, measure, without_effect=without_effect):
-        name += element("p", f"<b>{letters}:</b> {escape(words)}", class_="caution")
     name += element("details", element("summary", "Definition") + escape(definition), class_="definition") if definition else ""
     cells = "".join(
         element("td", element("div", _cell(measure, reading, order, limits_of(readings))), data_label=LETTERS[order])

@@ -97,7 +97,7 @@ def _measures(out: Printer, heading: str, subject: ComparedSubject, *, without_e
     else:
         _wide_table(out, subject, measures, without_effect)
     for letters, words, names in grouped_remarks(subject, measures, without_effect=without_effect):
-        out.bullet(f"{', '.join(names)}, {letters}: {words}")
+        out.bullet(f"{letters}: {words} [{'; '.join(names)}]")
 
 
 def _pair_table(out: Printer, subject: ComparedSubject, measures: Sequence[ComparedMeasure], without_effect: bool) -> None:

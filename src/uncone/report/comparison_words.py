@@ -24,8 +24,8 @@ def first_side(subject: ComparedSubject) -> Subject:
 
 
 def limits_of(readings: Sequence[Measurement | None]) -> tuple[float | None, float | None]:
-    """The range that numbers of a measure must not be rounded onto, of the first reading."""
-    return next((reading.range for reading in readings if reading is not None), (None, None))
+    """The range whose ends numbers of a measure are not rounded onto: of the first reading that has a value."""
+    return next((reading.range for reading in readings if reading is not None and reading.value is not None), (None, None))
 
 
 def signed(value: float, separator: str) -> str:
@@ -46,7 +46,8 @@ def tally(comparison: Comparison, order: int) -> str:
     changes = [m.changes[order] for subject in comparison.subjects for m in subject.measures if m.better != "neither"]
     there = [change for change in changes if change is not None]
     ways = [change.direction for change in there if change.meaningful]
-    return f"{ways.count('worse')} worse, {ways.count('better')} better of {len(there)} measures" if there else ""
+    rest = f", {len(there) - len(ways)} little changed or under a caution" if len(ways) < len(there) else ""
+    return f"{ways.count('worse')} worse, {ways.count('better')} better of {len(there)} measures{rest}" if there else ""
 
 
 def remarks(subject: ComparedSubject, measure: ComparedMeasure, *, without_effect: bool) -> list[tuple[str, str]]:

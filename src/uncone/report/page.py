@@ -1,4 +1,4 @@
-"""The frame of a page that stands alone: one file, nothing loaded from elsewhere, no script."""
+"""The frame of a page that stands alone: one file, nothing loaded from elsewhere."""
 
 from functools import cache
 from importlib import resources
@@ -16,23 +16,33 @@ _MARK = (
 )
 
 
-def still_page(title: str, description: str, styles: tuple[str, ...], body: str) -> str:
-    """A page without script: `title` and `description` are plain text, `styles` names of style sheets, `body` markup."""
+def page(title: str, description: str, body: str, *, styles: tuple[str, ...], policy: str = STILL, script: str = "") -> str:
+    """A page that opens from disk.
+
+    Args:
+        title: of the window, plain text.
+        description: what the page says in one sentence, plain text.
+        body: markup.
+        styles: names of style sheets beside this file.
+        policy: the content security policy; one that allows `script` names its hash.
+        script: JavaScript to put into the head, none by default.
+    """
     icon = "data:image/svg+xml," + quote(_MARK)
-    head = "\n".join(
-        (
-            '<head>\n<meta charset="utf-8"/>',
-            f'<meta http-equiv="Content-Security-Policy" content="{escape(STILL)}"/>',
-            '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-            '<meta name="color-scheme" content="light dark"/>',
-            '<meta name="generator" content="uncone"/>',
-            f'<meta name="description" content="{escape(description)}"/>',
-            f'<link rel="icon" href="{escape(icon)}"/>',
-            f"<title>{escape(title)}</title>",
-            f"<style>\n{''.join(_style(name) for name in styles)}</style>\n</head>",
-        )
+    head = (
+        '<head>\n<meta charset="utf-8"/>',
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}"/>',
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
+        '<meta name="color-scheme" content="light dark"/>',
+        '<meta name="generator" content="uncone"/>',
+        f'<meta name="description" content="{escape(description)}"/>',
+        f'<link rel="icon" href="{escape(icon)}"/>',
+        f"<title>{escape(title)}</title>",
+        f"<style>\n{''.join(_style(name) for name in styles)}</style>",
+        *([f"<script>{script}</script>"] if script else []),
+        "</head>",
     )
-    return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n<body>{body}</body>\n</html>\n'
+    joined = "\n".join(head)
+    return f'<!DOCTYPE html>\n<html lang="en">\n{joined}\n<body>{body}</body>\n</html>\n'
 
 
 def masthead(name: str, links: list[tuple[str, str]]) -> str:
