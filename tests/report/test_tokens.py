@@ -1,0 +1,135 @@
+"""Groups and under-trained tokens as a page and a terminal show them."""
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from uncone.records import Diagnosis, Difference, Estimate, FrequencyGroup, FrequencyGroups, UnderTrained, UnderTrainedToken
+from uncone.report import print_diagnosis, to_html
+from uncone.report.tokens import tokens_section
+
+from .records_example import HOSTILE, make_diagnosis, make_subject
+
+
+def _group(name: str, value: float, n: int, occurrences: int | None) -> FrequencyGroup:
+    around = Estimate(value, (value - 0.01, value + 0.01))
+    none = Estimate(None) if name == "reserved" else around
+    return FrequencyGroup(name, n, occurrences, around, Estimate(1.25), none, around, 12.5, 0.0064)
+
+
+def make_groups(*, by: str = "count", name: str = "frequent") -> FrequencyGroups:
+    occurrences = 1000 if by == "count" else None
+    groups = (
+        _group(name, 0.01, 1800, occurrences),
+        _group("rare", 0.2, 1200, occurrences),
+        _group("reserved", 0.8, 20, occurrences),
+    )
+    difference = Difference("rare", name, "mean_cosine", Estimate(0.19, (0.17, 0.21)))
+    return FrequencyGroups("count" if by == "count" else "id", "the first 30%", 0.95, groups, (difference,))
+
+
+def make_under_trained(
+    *, token: str | None = "Ġdavidjl", found: int = 60, count: int | None = 3, note: str = ""
+) -> UnderTrained:
+    tokens = tuple(UnderTrainedToken(i, token, 0.1, 1e-20, 1e-17, 0.44, 0.9, None, count, expected=i >= 30) for i in range(35))
+    return UnderTrained(
+        found,
+        "",
+        "cosine",
+        "cosine distance",
+        0.01,
+        5000,
+        "20 reserved rows",
+        20,
+        19,
+        1.0,
+        0.1,
+        0.5,
+        tokens,
+        (note,) * bool(note),
+    )
+
+
+def _page(groups: FrequencyGroups | None = None, found: UnderTrained | None = None) -> str:
+    return tokens_section(replace(make_subject(), frequency_groups=groups, under_trained=found), "s1")
+
+
+def _terminal(found: Diagnosis, encoding: str = "utf-8") -> str:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
+    print_diagnosis(found, Console(file=stream, width=80, color_system=None, highlight=False))
+    stream.seek(0)
+    return stream.read()
+
+
+def _diagnosis(groups: FrequencyGroups | None = None, found: UnderTrained | None = None) -> Diagnosis:
+    subject = replace(make_subject(), frequency_groups=groups, under_trained=found)
+    return replace(make_diagnosis(), subjects=(subject,))
+
+
+class TestPage:
+    def test_nothing_is_shown_where_there_is_nothing(self) -> None:
+        assert _page() == ""
+        assert "Under-trained" not in to_html(make_diagnosis())
+
+    def test_groups(self) -> None:
+        page = _page(make_groups())
+        assert "Frequent and rare tokens" in page
+        assert "Groups by count" in page
+        assert "Occurrences" in page
+        assert "Occurrences" not in _page(make_groups(by="id"))
+        assert re.search(r'<th scope="row">Rare</th>.*?0\.200<br/><span class="muted">0\.190 to 0\.210', page)
+        assert "12.5 sd" in page
+        assert "p at most 0.0064" in page
+        assert "Rare minus frequent" in page
+        assert "–" in page  # the reserved rows have no cosine to themselves
+
+    def test_under_trained_tokens(self) -> None:
+        page = _page(None, make_under_trained())
+        assert "Of the 20 rows known to be unused 19 look it too." in page
+        assert page.count("Ġdavidjl") == 35
+        assert "The next 10 of 60" in page
+        assert "the first 5 of 20" in page
+        assert page.count('scope="col">Count') == 3
+        assert "Count" not in _page(None, make_under_trained(count=None))
+        assert "–" in _page(None, make_under_trained(token=None))
+        assert "no control" in _page(None, make_under_trained(note="no control"))
+
+    def test_why_nothing_is_told(self) -> None:
+        assert "Not told: nothing to compare &lt;with&gt;." in _page(None, UnderTrained(None, "nothing to compare <with>"))
+
+    @pytest.mark.parametrize("text", HOSTILE)
+    def test_hostile_words_stay_words(self, text: str) -> None:
+        groups = replace(make_groups(name=text), definition=text)
+        found = replace(make_under_trained(token=text, note=text), definition=text, reference=text)
+        page = to_html(_diagnosis(groups, found))
+        assert "<script>document" not in page
+        assert "<img" not in page
+        assert "\u202e" not in page
+        page.encode("utf-8")
+
+
+class TestTerminal:
+    def test_it_fits_80_columns(self) -> None:
+        shown = _terminal(_diagnosis(make_groups(), make_under_trained()))
+        assert max(len(line) for line in shown.splitlines()) <= 80
+        assert "By count of tokens, with the reach of 95% intervals:" in shown
+        assert re.search(r"cosine within +0\.0100 +0\.200 +0\.800", shown)
+        assert re.search(r"± +0\.010 +0\.010 +0\.010", shown)
+        assert "Under-trained tokens: 60 of 5,000 rows, at a false-discovery rate of 1 %" in shown
+        assert "52 more; --html and --json list the first 30." in shown
+        assert "of 20 rows known to be unused 19 look it too" in " ".join(shown.split())
+
+    def test_without_a_result_the_reason_is_given(self) -> None:
+        assert "Under-trained tokens: not told, too few" in _terminal(_diagnosis(None, UnderTrained(None, "too few")))
+
+    @pytest.mark.parametrize("text", HOSTILE)
+    def test_hostile_words_and_a_narrow_encoding(self, text: str) -> None:
+        groups = replace(make_groups(name=text), definition=text)
+        found = replace(make_under_trained(token=text, note=text), reference=text)
+        for encoding in ("utf-8", "ascii"):
+            shown = _terminal(_diagnosis(groups, found), encoding)
+            assert "\x1b" not in shown
+            assert "\u202e" not in shown
