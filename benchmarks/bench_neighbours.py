@@ -84,5 +84,6 @@ ROWS = [
 
 if __name__ == "__main__":
     columns = [("floor", ROWS[0].name), ("products", ROWS[1].name), ("two_nn", ROWS[2].name)]
-    notes = "The floor multiplies every row with every row; two_nn and hubness multiply each pair of blocks once. scikit-dimension and scikit-learn need their packages: pip install scikit-dimension."
+    notes = "The floor multiplies every row with every row; two_nn and hubness multiply each pair of blocks once. "
+        "scikit-dimension brings scikit-learn: pip install scikit-dimension."
     run(__file__, "Nearest neighbours of 50257 x 768 float32", ROWS, repeats=3, columns=columns, notes=notes)

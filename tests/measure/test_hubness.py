@@ -1,0 +1,199 @@
+"""Hubness against hand-made hubs, symmetric figures, SciPy's skewness over scikit-learn's neighbours, and its own samples."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import uncone
+from uncone import InputError, UndefinedMeasure, measure
+from uncone.measure.hubness import _thinned_skewness
+from uncone.rows import as_rows
+
+from ..matrices import gaussian, rotation, simplex
+
+Tensor = torch.Tensor
+F64 = torch.float64
+
+
+def _star(n: int) -> Tensor:
+    """A centre, and n points around it that are nearer to it than to each other: nearly the corners of a simplex."""
+    return torch.cat([torch.zeros(1, n - 1, dtype=F64), simplex(n - 1)])
+
+
+def _slow_counts(x: Tensor, k: int) -> np.ndarray:
+    squares = torch.stack([(x.double() - row).square().sum(1) for row in x.double()]).fill_diagonal_(torch.inf)
+    return np.bincount(squares.sort(dim=1, stable=True).indices[:, :k].flatten().numpy(), minlength=len(x))
+
+
+def test_the_centre_of_a_star_is_everybodys_neighbour() -> None:
+    reading = measure.hubness(_star(12), k=1, metric="euclidean")
+    counts = np.array([12, 1] + [0] * 11)  # the centre's own neighbour is one of the corners
+    deviation = counts - 1.0
+    assert float(reading) == pytest.approx((deviation**3).mean() / (deviation**2).mean() ** 1.5, rel=1e-12)
+    assert reading.details["hubs"][0] == 0
+    assert reading.details["hub_counts"][:3] == [12, 1, 0]
+    assert reading.details["antihub_share"] == pytest.approx(11 / 13)
+    assert reading.details["robin_hood"] == pytest.approx(11 / 13)
+    assert reading.details["top_share"] == pytest.approx(12 / 13)  # 1 % of 13 rows is one row
+    low, high = reading.range
+    assert low < float(reading) <= high
+
+
+@pytest.mark.parametrize(
+    ("x", "k"),
+    [
+        (simplex(6), 6),  # everybody has everybody else
+        (torch.stack([torch.cos(torch.arange(12) * math.pi / 6), torch.sin(torch.arange(12) * math.pi / 6)], 1), 2),  # a ring
+        (torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 4), 4),  # the corners of a cube and their edges
+    ],
+)
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_figures_that_look_alike_from_each_point_have_no_hubs(x: Tensor, k: int, metric: measure.neighbours.Metric) -> None:
+    reading = measure.hubness(x, k=k, metric=metric)
+    assert float(reading) == 0
+    assert reading.details["robin_hood"] == reading.details["antihub_share"] == 0
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_hubness_is_scipys_skewness_of_scikit_learns_neighbours(metric: measure.neighbours.Metric) -> None:
+    neighbors = pytest.importorskip("sklearn.neighbors", reason="pip install scikit-learn")
+    skew = pytest.importorskip("scipy.stats").skew
+    x = gaussian(800, 30, dtype=F64) + 0.2
+    lists = neighbors.NearestNeighbors(n_neighbors=10, metric=metric, algorithm="brute").fit(x.numpy()).kneighbors()[1]
+    counts = np.bincount(lists.ravel(), minlength=800)
+    reading = measure.hubness(x, metric=metric)
+    assert float(reading) == pytest.approx(skew(counts), rel=1e-9)
+    assert reading.details["robin_hood"] == pytest.approx(np.abs(counts - 10).sum() / 16000, rel=1e-12)
+    assert reading.details["antihub_share"] == pytest.approx((counts == 0).mean(), rel=1e-12)
+    assert reading.details["top_share"] == pytest.approx(np.sort(counts)[-8:].sum() / 8000, rel=1e-12)
+    assert reading.details["hub_counts"] == sorted(counts.tolist(), reverse=True)[:10]
+
+
+def test_hubs_grow_with_the_dimension() -> None:
+    values = [float(measure.hubness(gaussian(1500, d), metric="euclidean")) for d in (2, 10, 60)]
+    assert values == sorted(values)
+    assert values[0] < 0.5
+    assert values[2] > 2
+
+
+def test_hubs_are_named_by_id_and_label() -> None:
+    rows = as_rows(_star(12))
+    rows.load_labels = lambda: ["centre", *(f"corner {i}" for i in range(11)), None]
+    details = measure.hubness(rows, k=1, metric="euclidean").details
+    assert details["hub_labels"][0] == "centre"
+    assert len(details["hubs"]) == len(details["hub_counts"]) == len(details["hub_labels"]) == 10
+    assert "hub_labels" not in measure.hubness(_star(12), k=1, metric="euclidean").details
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(deadline=None, max_examples=15)
+def test_counts_with_copies_and_ties_are_those_of_a_slow_loop(seed: int) -> None:
+    x = torch.randint(0, 4, (60, 2), generator=torch.Generator().manual_seed(seed)).float()
+    counts = _slow_counts(x, 5)
+    reading = measure.hubness(x, k=5, metric="euclidean")
+    assert reading.details["hub_counts"] == sorted(counts.tolist(), reverse=True)[:10]
+    assert float(reading) == pytest.approx(((counts - 5.0) ** 3).mean() / ((counts - 5.0) ** 2).mean() ** 1.5, rel=1e-9)
+    assert any("of copies, the first are listed" in warning for warning in reading.warnings)
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(deadline=None, max_examples=6)
+def test_what_hubness_keeps(seed: int) -> None:
+    x = gaussian(150, 6, seed=seed, dtype=F64) + 0.5
+    order = torch.randperm(150, generator=torch.Generator().manual_seed(seed))
+    for metric in ("cosine", "euclidean"):
+        value = float(measure.hubness(x, metric=metric))
+        assert float(measure.hubness(3 * x[order] @ rotation(6, seed=seed), metric=metric)) == pytest.approx(value, rel=1e-9)
+    assert float(measure.hubness(x + 4, metric="euclidean")) == float(measure.hubness(x, metric="euclidean"))
+    lengths = torch.rand(150, 1, dtype=F64, generator=torch.Generator().manual_seed(seed)) + 0.1
+    assert float(measure.hubness(lengths * x)) == float(measure.hubness(x))
+
+
+def test_factorial_moments_of_a_sample_are_right_on_average() -> None:
+    """Over every sample of three of six lists, the estimated moments average to those of all lists."""
+    from itertools import combinations
+
+    lists = torch.tensor([[1, 2], [2, 3], [1, 0], [1, 2], [2, 1], [1, 2]])
+    counts = torch.bincount(lists.flatten(), minlength=6).double()
+
+    def third(rows: Tensor) -> float:
+        q = len(rows)
+        found = torch.bincount(rows.flatten(), minlength=6).double()
+        return float((found * (found - 1) * (found - 2)).sum()) * (6 * 5 * 4) / (q * (q - 1) * (q - 2))
+
+    samples = [third(lists[list(chosen)]) for chosen in combinations(range(6), 3)]
+    assert sum(samples) / len(samples) == pytest.approx(float((counts * (counts - 1) * (counts - 2)).sum()))
+    deviation = counts - 2
+    expected = float(deviation.pow(3).mean() / deviation.square().mean() ** 1.5)
+    assert _thinned_skewness(lists, 6) == pytest.approx(expected)  # a sample of all is all
+
+
+def test_a_sample_estimates_the_whole_within_its_interval() -> None:
+    x = gaussian(2000, 20)
+    whole = measure.hubness(x)
+    assert whole.interval is None
+    inside, values = 0, []
+    for seed in range(12):
+        reading = measure.hubness(x, sample=1000, seed=seed)
+        assert reading.interval is not None
+        inside += reading.interval[0] <= float(whole) <= reading.interval[1]
+        values.append(float(reading))
+        assert [reading.details[name] for name in ("robin_hood", "antihub_share", "top_share")] == [None] * 3
+        assert "sampled: 1000 rows were asked for their neighbours among 2000" in reading.warnings
+    assert inside >= 9
+    assert sum(values) / 12 == pytest.approx(float(whole), rel=0.15)
+
+
+def test_zero_rows_are_left_out_of_cosine_and_kept_in_euclidean() -> None:
+    x = gaussian(60, 4)
+    x[:7] = 0
+    cosine = measure.hubness(x)
+    assert float(cosine) == pytest.approx(float(measure.hubness(x[7:])), rel=1e-12)
+    assert cosine.details["hubs"] == [i + 7 for i in measure.hubness(x[7:]).details["hubs"]]
+    assert any("7 rows are all zero" in warning for warning in cosine.warnings)
+    assert measure.hubness(x, metric="euclidean").details["searched"] == 60
+
+
+def test_all_rows_equal_has_a_value_that_is_warned_of() -> None:
+    reading = measure.hubness(torch.ones(30, 3), metric="euclidean")
+    assert reading.details["hubs"] == list(range(10))  # copies are listed in the order of their numbers
+    assert reading.details["duplicates"] == 29
+    assert reading.details["tied"] == 30
+    assert len(reading.warnings) == 3
+
+
+def test_without_enough_rows_there_is_no_hubness() -> None:
+    for x, message in (
+        (gaussian(10, 3), "expected more than k = 10 rows to be neighbours, got 10"),
+        (gaussian(1, 3), "expected at least two rows with a direction, got 1"),
+        (torch.zeros(40, 3), "expected at least two rows with a direction, got 0"),
+    ):
+        with pytest.raises(UndefinedMeasure, match=re.escape(message)):
+            measure.hubness(x)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    x = gaussian(30, 3)
+    with pytest.raises(InputError, match="expected at least one neighbour, got k = 0"):
+        measure.hubness(x, k=0)
+    with pytest.raises(InputError, match="expected neighbours of 30 rows, cosine, with distinct=False"):
+        measure.hubness(x, neighbours=measure.nearest_neighbours(x, 10))
+
+
+def test_a_diagnosis_takes_them_when_asked() -> None:
+    names = ["two_nn", "levina_bickel", "hubness", "uniformity_exact"]
+    x = gaussian(300, 8)
+    plain, asked = uncone.diagnose(x).subjects[0], uncone.diagnose(x, neighbours=True).subjects[0]
+    assert [m.name for m in asked.measurements if m.name not in {m.name for m in plain.measurements}] == names
+    found = {m.name: m for m in asked.measurements}
+    assert found["two_nn"].value == float(measure.two_nn(x))
+    assert found["hubness"].value == float(measure.hubness(x))
+    one = uncone.diagnose(gaussian(1, 8), neighbours=True).subjects[0]
+    undefined = [m for m in one.measurements if m.name in names]
+    assert len(undefined) == 4
+    assert all(m.value is None and m.reason for m in undefined)

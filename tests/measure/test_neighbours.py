@@ -1,0 +1,258 @@
+"""The exact search against a slow loop in float64: ties, copies, lengths, offsets, blocks, stripes, threads and samples."""
+
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uncone import InputError, Moments, UndefinedMeasure
+from uncone.measure import nearest_neighbours
+from uncone.measure.neighbours import exact, points, tiles
+from uncone.rows import CenteredRows, SelectedRows, as_rows
+
+from ..matrices import gaussian
+
+Tensor = torch.Tensor
+F64 = torch.float64
+
+
+def _slow(x: Tensor, k: int, metric: str = "euclidean") -> tuple[Tensor, Tensor]:
+    """Every distance by difference in float64, then a sort in which the lower number comes first."""
+    x = x.double()
+    if metric == "cosine":
+        x = x / x.norm(dim=1, keepdim=True)
+    squares = torch.stack([(x - row).square().sum(1) for row in x])
+    squares.fill_diagonal_(torch.inf)
+    squares, order = squares.sort(dim=1, stable=True)
+    return order[:, :k], squares[:, :k].sqrt()
+
+
+def _pick(n: int, m: int, seed: int = 0) -> Tensor:
+    return torch.randint(0, n, (m,), generator=torch.Generator().manual_seed(seed))
+
+
+def _two_far_clusters(spread: float) -> Tensor:
+    return spread * gaussian(300, 6, dtype=F64) + torch.eye(6, dtype=F64)[_pick(2, 300)]
+
+
+CLOUDS = {
+    "Gaussian": gaussian(300, 12),
+    "Gaussian in float64": gaussian(200, 7, dtype=F64),
+    "mean of 10,000 spreads": gaussian(300, 6) + 1e4,
+    "norms of 1e18": 1e18 * gaussian(200, 6),
+    "norms of 1e37": 1e37 * gaussian(100, 6).clamp(-3, 3),
+    "norms of 1e-30": 1e-30 * gaussian(200, 6),
+    "norms of 1e100": 1e100 * gaussian(150, 6, dtype=F64),
+    "one far row": torch.cat([gaussian(200, 6), 1e6 * gaussian(1, 6, seed=1)]),
+    "lattice": torch.cartesian_prod(*[torch.arange(5.0)] * 3) - 2.5,
+    "copies": gaussian(40, 5)[_pick(40, 250)],
+    "one row many times among others": torch.cat([gaussian(150, 5), gaussian(1, 5, seed=1).expand(80, 5)]),
+    "all rows equal": torch.ones(60, 3),
+    "points on a line": torch.arange(1.0, 200.0)[:, None].square(),
+    "clusters 1e9 spreads apart": _two_far_clusters(1e-9),
+    "float16": gaussian(200, 6).half(),
+    "two rows": gaussian(2, 3),
+    "three rows": gaussian(3, 3),
+}
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many blocks of few rows."""
+    monkeypatch.setattr(tiles, "BLOCK", 32)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_neighbours_are_those_of_a_slow_loop(cloud: str) -> None:
+    x = CLOUDS[cloud]
+    k = min(10, len(x) - 1)
+    order, distances = _slow(x, k)
+    found = nearest_neighbours(x, k)
+    assert torch.equal(found.indices, order)
+    torch.testing.assert_close(found.distances, distances, rtol=1e-14, atol=0)
+    assert (found.rows, found.searched, found.k, found.sampled) == (len(x), len(x), k, False)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("cloud", [name for name in CLOUDS if name not in ("lattice", "norms of 1e37")])
+def test_cosine_neighbours_are_those_of_unit_rows(cloud: str) -> None:
+    x = CLOUDS[cloud]
+    k = min(5, len(x) - 1)
+    _, distances = _slow(x, k, "cosine")
+    found = nearest_neighbours(x, k, metric="cosine")
+    torch.testing.assert_close(found.distances, distances, rtol=1e-9, atol=1e-15)
+    unit = x.double() / x.double().norm(dim=1, keepdim=True)
+    taken = (unit[:, None] - unit[found.indices]).norm(dim=2)
+    torch.testing.assert_close(taken, distances, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_a_sample_has_the_neighbours_that_all_rows_give_it(cloud: str) -> None:
+    x = CLOUDS[cloud]
+    k = min(4, len(x) - 1)
+    whole, some = nearest_neighbours(x, k), nearest_neighbours(x, k, sample=min(37, len(x) - 1), seed=3)
+    assert some.sampled
+    assert torch.equal(some.queries, some.queries.unique())
+    assert torch.equal(some.indices, whole.indices[some.queries])
+    assert torch.equal(some.distances, whole.distances[some.queries])
+
+
+@given(
+    seed=st.integers(0, 10**6), n=st.integers(2, 60), d=st.integers(1, 5), k=st.integers(1, 12),
+    levels=st.sampled_from([2, 3, 1000]), block=st.sampled_from([4, 7, 64]),
+)  # fmt: skip
+@settings(deadline=None, max_examples=80)
+def test_ties_and_copies_come_in_the_order_of_their_numbers(seed: int, n: int, d: int, k: int, levels: int, block: int) -> None:
+    x = torch.randint(0, levels, (n, d), generator=torch.Generator().manual_seed(seed)).float()
+    order, _ = _slow(x, min(k, n - 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "BLOCK", block)
+        found = nearest_neighbours(x, k)
+    assert torch.equal(found.indices, order)
+    assert found.duplicates == n - len(x.unique(dim=0))
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_distinct_rows_are_the_first_of_equal_ones(k: int) -> None:
+    x = gaussian(40, 5)[_pick(40, 250)]
+    first = torch.tensor(sorted({int((x == row).all(1).nonzero()[0]) for row in x}))
+    found = nearest_neighbours(x, k, distinct=True)
+    assert torch.equal(found.queries, first)
+    order, distances = _slow(x[first], k)
+    assert torch.equal(found.indices, first[order])
+    assert torch.equal(found.distances, distances)
+    assert found.duplicates == 250 - len(first)
+
+
+def test_whether_the_last_neighbour_is_tied_is_counted() -> None:
+    assert nearest_neighbours(gaussian(50, 4), 3).tied == 0
+    assert nearest_neighbours(torch.arange(10.0)[:, None], 1).tied == 8  # all but the ends have one on each side
+    assert nearest_neighbours(torch.arange(10.0)[:, None], 2).tied == 0
+    assert nearest_neighbours(torch.ones(5, 2), 3).tied == 5
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("cloud", ["Gaussian", "copies", "lattice", "mean of 10,000 spreads", "Gaussian in float64"])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_rows_that_do_not_fit_are_read_in_stripes_with_the_same_result(
+    monkeypatch: pytest.MonkeyPatch, cloud: str, metric: points.Metric
+) -> None:
+    x = CLOUDS[cloud]
+    whole, some = nearest_neighbours(x, 5, metric=metric), nearest_neighbours(x, 5, metric=metric, sample=20)
+    monkeypatch.setattr(points, "KEPT_BYTES", 0)
+    monkeypatch.setattr(points, "STRIPE_BYTES", 70 * x.shape[1] * x.element_size())
+    for kept, read in (
+        (whole, nearest_neighbours(x, 5, metric=metric)),
+        (some, nearest_neighbours(x, 5, metric=metric, sample=20)),
+    ):
+        assert torch.equal(kept.indices, read.indices)
+        assert torch.equal(kept.distances, read.distances)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_the_bytes_are_the_same_on_any_number_of_threads() -> None:
+    x, before = CLOUDS["copies"], torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            results.append(nearest_neighbours(x, 5))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(results[0].indices, other.indices) for other in results[1:])
+    assert all(torch.equal(results[0].distances, other.distances) for other in results[1:])
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_products_worse_than_float32_are_noticed_and_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, multiply, asked = CLOUDS["Gaussian"], tiles.Tiles.multiply, []
+    search_all = exact._search_all
+
+    def counted(p: points.Points, k: int, queries: Tensor, enough: Tensor) -> tuple[Tensor, Tensor]:
+        asked.append(len(queries))
+        return search_all(p, k, queries, enough)
+
+    monkeypatch.setattr(exact, "_search_all", counted)
+    nearest_neighbours(x, 10)
+    assert sum(asked) < 5
+    monkeypatch.setattr(tiles.Tiles, "multiply", lambda self, *a: (t := multiply(self, *a)).copy_(t.bfloat16()))
+    found = nearest_neighbours(x, 10)
+    assert asked[-1] == len(x)
+    assert torch.equal(found.indices, _slow(x, 10)[0])
+
+
+def test_a_mean_far_out_needs_no_second_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "_search_all", lambda *_: pytest.fail("products were not centred"))
+    nearest_neighbours(gaussian(300, 6, dtype=F64) + 1e8, 3)
+
+
+def test_selected_and_centred_rows_keep_their_own_numbers() -> None:
+    x = gaussian(200, 5)
+    kept = torch.arange(0, 200, 3)
+    selected = SelectedRows(as_rows(x), kept)
+    assert torch.equal(nearest_neighbours(selected, 4).indices, _slow(x[kept], 4)[0])
+    centred = CenteredRows(as_rows(x), x.double().mean(0))
+    assert torch.equal(nearest_neighbours(centred, 4).indices, _slow(x - x.double().mean(0).float(), 4)[0])
+
+
+def test_zero_rows_have_no_direction() -> None:
+    x = gaussian(50, 4)
+    x[[3, 17]] = 0
+    found = nearest_neighbours(x, 3, metric="cosine")
+    others = torch.tensor([i for i in range(50) if i not in (3, 17)])
+    assert torch.equal(found.queries, others)
+    assert torch.equal(found.indices, others[_slow(x[others], 3, "cosine")[0]])
+    assert (found.rows, found.searched, found.sampled) == (50, 48, False)
+    assert nearest_neighbours(x, 3).searched == 50
+
+
+def test_fewer_neighbours_come_back_where_there_are_fewer_rows() -> None:
+    assert nearest_neighbours(gaussian(4, 3), 10).indices.shape == (4, 3)
+    assert nearest_neighbours(torch.ones(4, 3), 2).indices.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1]]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_progress_rises_to_all_rows() -> None:
+    for sample in (None, 50):
+        told: list[int] = []
+        nearest_neighbours(gaussian(500, 4), 2, sample=sample, progress=told.append)
+        assert told == sorted(told)
+        assert told[-1] == 500
+
+
+def test_inputs_are_not_changed() -> None:
+    for x in (gaussian(80, 4), gaussian(80, 4, dtype=F64)):
+        before = x.clone()
+        nearest_neighbours(x, 3)
+        nearest_neighbours(x, 3, metric="cosine")
+        assert torch.equal(x, before)
+
+
+def test_what_cannot_be_searched_is_said() -> None:
+    x = gaussian(20, 3)
+    bad = x.clone()
+    bad[4, 1] = torch.nan
+    cases = [
+        (lambda: nearest_neighbours(x, 0), "expected at least one neighbour, got k = 0"),
+        (lambda: nearest_neighbours(x, 3, sample=0), "expected a sample of at least one row, got 0"),
+        (lambda: nearest_neighbours(x, 3, Moments.of(x[:5])), "expected unweighted moments of the same 20 rows"),
+        (lambda: nearest_neighbours(bad, 3), "expected finite rows, got 1 row of 20"),
+    ]
+    for function, message in cases:
+        with pytest.raises(InputError, match=re.escape(message)):
+            function()
+    for function, message in [
+        (lambda: nearest_neighbours(x[:1], 1), "expected at least two rows, got 1"),
+        (
+            lambda: nearest_neighbours(torch.zeros(9, 3), 1, metric="cosine"),
+            "expected at least two rows with a direction, got 0",
+        ),
+        (lambda: nearest_neighbours(torch.ones(9, 3), 1, distinct=True), "expected at least two different rows, got 1"),
+    ]:
+        with pytest.raises(UndefinedMeasure, match=re.escape(message)):
+            function()
