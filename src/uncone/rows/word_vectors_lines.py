@@ -119,10 +119,13 @@ def _locate(piece: Piece, d: int) -> _Located:
     kind = kinds.take(grid)
     good = (kind[:, :-1:2] == _SPACE).all(1)
     good &= (kind[:, 1::2] == _POINT).all(1)
-    good &= ~_ends_in_number(kinds, first.take(usual), before.take(usual))
+    begin = np.concatenate(([0], end[:-1] + 1))
+    for i in np.flatnonzero(good & (first > before + 1)[usual]).tolist():  # marks in the word: most are harmless
+        word = piece.text(int(begin[usual[i]]), int(marks[grid[i, 0]]))
+        good[i] = word[-1] > _SPACE and _extra_number(word) is None
     if not good.all():
         usual, grid = usual[good], grid[good]
-    return _Located(np.concatenate(([0], end[:-1] + 1)), end, usual, marks.take(grid))
+    return _Located(begin, end, usual, marks.take(grid))
 
 
 def _without_white_end(marks: Places, kinds: Bytes, newline: Places, before: Places) -> Places:
@@ -139,12 +142,10 @@ def _without_white_end(marks: Places, kinds: Bytes, newline: Places, before: Pla
     return last
 
 
-def _ends_in_number(kinds: Bytes, first: Places, before: Places) -> npt.NDArray[np.bool_]:
-    """Whether a word of several parts has a last part like "1.5": the line may have more than D numbers."""
-    point, space = kinds.take(np.maximum(first - 1, 0)), kinds.take(np.maximum(first - 2, 0))
-    several: npt.NDArray[np.bool_] = first - 2 > before
-    several &= (point == _POINT) & (space == _SPACE)
-    return several
+def _extra_number(word: bytes) -> bytes | None:
+    """The last part of a word of several parts, if it is a number like "1.5": the line has more than D numbers."""
+    parts = word.rsplit(None, 1)
+    return parts[1] if len(parts) == 2 and b"." in parts[1] and number(parts[1]) is not None else None
 
 
 def _usual_numbers(piece: Piece, places: Places) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
@@ -167,9 +168,8 @@ def _plain_numbers(line: bytes, d: int, index: int) -> npt.NDArray[np.float64]:
     word, fields = split_line(line, d)
     if len(fields) < d:
         raise LineError(index, f"expected a word and {d} numbers, got {len(fields)} numbers")
-    parts = word.rsplit(None, 1)
-    if len(parts) == 2 and b"." in parts[1] and number(parts[1]) is not None:
-        raise LineError(index, f"expected a word and {d} numbers, got more: {quoted(parts[1])} stands before the last {d}")
+    if (extra := _extra_number(word)) is not None:
+        raise LineError(index, f"expected a word and {d} numbers, got more: {quoted(extra)} stands before the last {d}")
     if b"_" not in line:
         try:
             return np.fromiter(map(float, fields), np.float64, d)

@@ -1,0 +1,427 @@
+"""Word-vector text and word2vec binary: every way to write them reads the same, and every bad line says its number."""
+
+import contextlib
+import gzip
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import uncone
+from uncone import InputError
+from uncone.rows import GRID, word_vectors
+from uncone.rows.decimals import PADDING
+from uncone.rows.word_vectors_binary import is_word2vec_binary, open_word2vec_binary
+from uncone.rows.word_vectors_lines import LineError, Piece, number, parse_piece, split_line, words_of
+
+from ..matrices import gaussian
+
+ROOT = Path(__file__).parents[2]
+
+
+def _all(rows: uncone.Rows) -> torch.Tensor:
+    return torch.cat([block.clone() for block in rows.blocks()])
+
+
+def _text(x: torch.Tensor, *, form: str = "%.5f", end: str = "\n", header: bool = False) -> bytes:
+    lines = [f"{len(x)} {x.shape[1]}{end}"] if header else []
+    lines += [f"w{i} " + " ".join(form % value for value in row) + end for i, row in enumerate(x.tolist())]
+    return "".join(lines).encode()
+
+
+def _write(path: Path, content: bytes) -> Path:
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def _parsed(content: bytes, d: int) -> torch.Tensor:
+    """What the format means: `float` of the last d fields of each line, rounded to float32."""
+    with np.errstate(over="ignore"):
+        rows = [
+            np.array([float(field) for field in line.split()[-d:]], np.float64).astype(np.float32)
+            for line in content.splitlines()
+        ]
+    return torch.from_numpy(np.stack(rows))
+
+
+class TestText:
+    @pytest.mark.parametrize("name", ["x.vec", "x.txt", "x.glove", "x.vec.gz", "x.txt.gz"])
+    @pytest.mark.parametrize("end", ["\n", "\r\n", " \n", " \r\n"])
+    @pytest.mark.parametrize("header", [True, False])
+    def test_every_ending_reads_the_same(self, tmp_path: Path, name: str, end: str, header: bool) -> None:
+        x = gaussian(30, 4)
+        rows = uncone.open_rows(_write(tmp_path / name, _text(x, end=end, header=header)))
+        assert (rows.shape, rows.dtype) == ((30, 4), "float32")
+        assert torch.equal(_all(rows), _parsed(_text(x), 4))
+        assert rows.labels == [f"w{i}" for i in range(30)]
+
+    @pytest.mark.parametrize("form", ["%.4f", "%g", "%.9g", "%r", "%.18e", "%d", "% .3f", "%+.3f", "%e"])
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_every_way_to_print_a_number(
+        self, tmp_path: Path, form: str, threads: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 1000)  # many pieces, and lines across them
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+        x = gaussian(200, 7) * 10 ** gaussian(200, 1)
+        content = _text(x, form=form)
+        rows = uncone.open_rows(_write(tmp_path / "x.txt", content))
+        assert torch.equal(_all(rows), _parsed(content, 7))
+        assert rows.labels == [f"w{i}" for i in range(200)]
+
+    def test_blocks_and_ranges_across_the_grid(self, tmp_path: Path) -> None:
+        x = (gaussian(2 * GRID + 5, 2) * 1000).round() / 1000
+        for name in ("x.vec", "x.vec.gz"):
+            rows = uncone.open_rows(_write(tmp_path / name, _text(x, form="%.3f", header=True)))
+            expected = _parsed(_text(x, form="%.3f"), 2)
+            kept = list(rows.blocks())
+            assert [len(block) for block in kept] == [GRID, GRID, 5]
+            assert torch.equal(torch.cat(kept), expected)
+            for start, stop in ((2 * GRID + 1, 2 * GRID + 3), (GRID - 2, GRID + 2), (3, 4), (5, 9)):
+                assert torch.equal(rows.read(start, stop), expected[start:stop])
+            wanted = torch.tensor([0, GRID, 2 * GRID + 4])
+            assert torch.equal(rows.take(wanted), expected[wanted])
+
+    def test_words_are_what_stands_before_the_numbers(self, tmp_path: Path) -> None:
+        words = [
+            b"the",
+            b"",
+            b". . .",
+            b"caf\xc3\xa9",
+            b"\xff\xfe",
+            b"the",
+            b"1.5",
+            b"at 3",
+            b"\xc2\xa0",
+            b"a.b",
+            b"-",
+            b"nan",
+            b"U.S. A.",
+        ]
+        content = b"".join(word + b" 0.25 -1.5\n" for word in words)
+        rows = uncone.open_rows(_write(tmp_path / "x.txt", content))
+        assert rows.labels == [word.decode("utf-8", "replace") for word in words]
+        assert torch.equal(_all(rows), torch.tensor([0.25, -1.5]).expand(len(words), 2))
+
+    def test_the_last_newline_may_be_missing_and_white_lines_may_follow(self, tmp_path: Path) -> None:
+        for end in (b"", b"\n", b"\n\n \r\n\t\n"):
+            rows = uncone.open_rows(_write(tmp_path / "x.vec", b"2 1\na 0.5\nb 1.5" + end))
+            assert _all(rows).tolist() == [[0.5], [1.5]]
+            assert rows.labels == ["a", "b"]
+
+    def test_a_byte_order_mark_before_the_header(self, tmp_path: Path) -> None:
+        assert uncone.open_rows(_write(tmp_path / "x.vec", b"\xef\xbb\xbf1 2\na 0.5 1.5\n")).shape == (1, 2)
+
+    def test_numbers_that_are_not_finite_are_rows_that_are_not_finite(self, tmp_path: Path) -> None:
+        path = _write(tmp_path / "x.txt", b"a 0.5 1.5\nb nan 1.0\nc 1e39 1.0\nd -inf 1.0\ne 2.5 1.0\n")
+        assert uncone.open_rows(path, skip_nonfinite=True).left_out == (1, 2, 3)
+        with pytest.raises(InputError, match=r"got 3 rows of 5 with NaN or inf .* \(rows 1, 2, 3\)"):
+            uncone.Moments.of(uncone.open_rows(path))
+
+    def test_opening_and_reading_leave_no_threads(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        import threading
+
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+        monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 1000)
+        rows = uncone.open_rows(_write(tmp_path / "x.txt", _text(gaussian(500, 7))))
+        blocks = rows.blocks(100)
+        next(blocks)
+        blocks.close()
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("uncone-text")]
+
+
+LINES = {
+    "too few": (b"a 0.5 1.5\nb 0.5\n", "line 2 of .*: expected a word and 2 numbers, got 1 numbers"),
+    "too many": (b"a 0.5 1.5\nb 0.5 1.5 2.5\n", "line 2 of .*: expected a word and 2 numbers, got more: '0.5' stands before the last 2"),
+    "no number": (b"a 0.5 1.5\nb 0.5 x\n", "line 2 of .*: expected a number, got 'x': mend the line, or leave it out"),
+    "two signs": (b"a 0.5 1.5\nb --0.5 1.5\n", "line 2 of .*: expected a number, got '--0.5'"),
+    "an underscore": (b"a 0.5 1.5\nb 1_0 1.5\n", "line 2 of .*: expected a number, got '1_0'"),
+    "two points": (b"a 0.5 1.5\nb 0.5 1.5.5\n", "line 2 of .*: expected a number, got '1.5.5'"),
+    "hexadecimal": (b"a 0.5 1.5\nb 0x1 1.5\n", "line 2 of .*: expected a number, got '0x1'"),
+    "a white line": (b"a 0.5 1.5\n\nb 0.5 1.5\n", "line 2 of .*: expected a word and 2 numbers, got 0 numbers"),
+    "a null byte": (b"a 0.5 1.5\nb 0.5\0 1.5\n", "line 2 of .*: expected a number, got "),
+    "the first of several": (b"2 1\n" + b"a 0.5\n" * 9 + b"b x\nc x\n", "promises 2 rows, got 11: line 4 is one too many"),
+    "after a header": (b"3 2\na 0.5 1.5\nb 0.5 1.5\nc 0.5 z\n", "line 4 of .*: expected a number, got 'z'"),
+    "the header's D": (b"2 3\na 0.5 1.5\nb 0.5 1.5\n", "line 2 of .*: expected a word and 3 numbers, got 2 numbers"),
+    "fewer lines": (b"3 2\na 0.5 1.5\nb 0.5 1.5\n", "line 1 of .* promises 3 rows, got 2, up to line 3: the file was cut"),
+    "no lines": (b"1 2\n" + b" " * 50, "promises 1 rows, got 0"),
+    "a lie": (b"999999999999999 300\na 0.5\n", "line 1 of .* lies: 999999999999999 lines of 300 numbers take at least"),
+    "a wide lie": (b"1 999999999999999\na 0.5\n", "line 1 of .* lies: 1 lines of 999999999999999 numbers take at least"),
+    "no rows": (b"0 3\n", "expected at least one row and one column"),
+    "no columns": (b"3 0\na\nb\nc\n", "expected at least one row and one column"),
+    "empty": (b"", "expected word vectors in .*, got an empty file"),
+    "white": (b"\n\n", "expected a word and its numbers, or 'N D'"),
+    "prose": (b"Call me Ishmael.\nSome years ago\n", "line 1 of .*: expected a word and its numbers, or 'N D', got 'Call me Ishmael"),
+    "no words": (b"0.5 1.5\n0.5 1.5\n", "got the number '0.5' in place of a word: .* numpy.loadtxt"),
+    "not gzipped text": (b"\xff\xfea\0 \x000\0", "line 1 of .*: expected a word and its numbers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
+def test_a_bad_line_is_named(tmp_path: Path, name: str, suffix: str) -> None:
+    content, message = LINES[name]
+    with pytest.raises(InputError, match=message):
+        _all(uncone.open_rows(_write(tmp_path / f"x{suffix}", content)))
+
+
+def test_other_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _write(tmp_path / "x.vec", b"a 0.5\n")
+    with pytest.raises(InputError, match=r"expected a file of word vectors without '#', got .*x\.vec#a"):
+        uncone.open_rows(f"{path}#a")
+    (tmp_path / "x.vec.gz").write_bytes(b"a 0.5\n")
+    with pytest.raises(InputError, match=r"expected gzipped text in .*, got what does not unpack"):
+        uncone.open_rows(tmp_path / "x.vec.gz")
+    (tmp_path / "x.vec.gz").write_bytes(gzip.compress(_text(gaussian(50, 5)))[:-20])
+    with pytest.raises(InputError, match=r"expected gzipped text in .*, got what does not unpack"):
+        uncone.open_rows(tmp_path / "x.vec.gz")
+    monkeypatch.setattr(word_vectors, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 100)
+    with pytest.raises(InputError, match="expected lines of at most 1000 bytes"):
+        uncone.open_rows(_write(tmp_path / "long.txt", b"a 0.5\n" + b"b" * 5000))
+
+
+def test_a_line_that_goes_bad_later_is_named_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 500)
+    lines = _text(gaussian(GRID + 50, 2)).splitlines()
+    lines[GRID + 30] = b"word 0.5 oops"
+    rows = uncone.open_rows(_write(tmp_path / "x.txt", b"\n".join(lines)))
+    for read in (lambda: _all(rows), lambda: rows.read(GRID + 10, GRID + 40)):
+        with pytest.raises(InputError, match=f"line {GRID + 31} of .*: expected a number, got 'oops'"):
+            read()
+    assert torch.equal(rows.read(0, 5), _parsed(b"\n".join(lines[:5]), 2))
+
+
+fields = st.sampled_from(
+    [
+        "0.5",
+        "-1.25",
+        "12.0",
+        ".5",
+        "5.",
+        "1",
+        "-0.0",
+        "1e-5",
+        "1.5e3",
+        "nan",
+        "inf",
+        "x",
+        ".",
+        "a.b",
+        "1_0",
+        "+0.5",
+        "0." + "123456789" * 3,
+        "é",
+    ]
+)
+line = st.builds(
+    lambda word, parts, between, end: (word + "".join(b + p for b, p in zip(between, parts, strict=False)) + end).encode(),
+    st.sampled_from(["w", "", ".", "a b", "1.5", "w 1.5", " ", "a\t", "é.é"]),
+    st.lists(fields, max_size=4),
+    st.lists(st.sampled_from([" ", " ", " ", "  ", "\t"]), min_size=4, max_size=4),
+    st.sampled_from(["", "", " ", "\r", "  ", " \r", "\t"]),
+)  # fmt: skip
+
+
+def _ends_in_decimal(word: bytes) -> bool:
+    """A word of several parts whose last is a number with a point: the line has one number too many."""
+    parts = word.split()
+    return len(parts) > 1 and b"." in parts[-1] and number(parts[-1]) is not None
+
+
+@given(st.lists(line, min_size=1, max_size=6), st.integers(1, 3))
+def test_pieces_are_read_as_the_plain_rule_says(lines: list[bytes], d: int) -> None:
+    content = b"\n".join(lines) + b"\n"
+    piece = Piece(bytearray(content + bytes(PADDING)), len(content))
+    split = [split_line(line, d) for line in lines]
+    assert words_of(piece, d) == [word.decode() for word, _ in split]
+    values = [[number(field) for field in numbers] for _, numbers in split]
+    bad = [i for i in range(len(lines)) if len(values[i]) < d or None in values[i] or _ends_in_decimal(split[i][0])]
+    if bad:
+        with pytest.raises(LineError) as caught:
+            parse_piece(piece, d)
+        assert caught.value.index == bad[0]
+    else:
+        x = parse_piece(piece, d)
+        assert np.array_equal(x, np.array(values, np.float64).astype(np.float32), equal_nan=True)
+
+
+@given(st.one_of(st.binary(max_size=300), st.text("ab.0123456789 \n\r\t-e", max_size=200).map(str.encode)))
+def test_random_text_is_refused_or_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    for name in ("x.txt", "x.vec.gz"):
+        try:
+            rows = uncone.open_rows(_write(folder / name, data))
+            assert _all(rows).shape == rows.shape
+            assert rows.labels is not None
+            assert len(rows.labels) == rows.shape[0]
+        except uncone.UnconeError:
+            pass
+    (folder / "y.txt.gz").write_bytes(b"\x1f\x8b\x08" + data)
+    with pytest.raises(uncone.UnconeError):
+        uncone.open_rows(folder / "y.txt.gz")
+
+
+def _mutated(content: bytes, changes: list[tuple[int, int]], stop: int) -> bytes:
+    changed = bytearray(content)
+    for at, value in changes:
+        changed[at % len(changed)] = value
+    return bytes(changed[: stop % (len(changed) + 1)])
+
+
+def _binary(x: torch.Tensor, *, newline: bytes = b"\n", words: list[bytes] | None = None) -> bytes:
+    names = [f"w{i}".encode() for i in range(len(x))] if words is None else words
+    rows = [name + b" " + row.numpy().tobytes() + newline for name, row in zip(names, x, strict=True)]
+    return f"{x.shape[0]} {x.shape[1]}\n".encode() + b"".join(rows)
+
+
+mutations = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4)
+
+
+@given(mutations, st.integers(0, 10**6))
+def test_mutated_files_are_refused_or_read(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], stop: int
+) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    x = gaussian(20, 3)
+    (folder / "x.vec").write_bytes(_mutated(_text(x, header=True), changes, stop))
+    (folder / "x.vec.gz").write_bytes(_mutated(gzip.compress(_text(x, header=True)), changes, stop))
+    (folder / "x.bin").write_bytes(_mutated(_binary(x), changes, stop))
+    for name, opener in (("x.vec", uncone.open_rows), ("x.vec.gz", uncone.open_rows), ("x.bin", open_word2vec_binary)):
+        try:
+            rows = opener(folder / name)
+            assert _all(rows).shape == rows.shape
+            assert len(rows.labels or ()) == rows.shape[0]
+        except uncone.UnconeError:
+            pass
+
+
+class TestBinary:
+    @pytest.mark.parametrize("newline", [b"\n", b""])
+    @pytest.mark.parametrize("n", [1, 7, 2 * GRID + 3])
+    def test_both_ways_to_end_a_row(self, tmp_path: Path, newline: bytes, n: int) -> None:
+        x = gaussian(n, 5)
+        path = _write(tmp_path / "x.bin", _binary(x, newline=newline))
+        assert is_word2vec_binary(path)
+        rows = open_word2vec_binary(path)
+        assert (rows.shape, rows.dtype) == ((n, 5), "float32")
+        assert torch.equal(_all(rows), x)
+        assert rows.labels == [f"w{i}" for i in range(n)]
+        assert torch.equal(rows.read(n // 2, n), x[n // 2 :])
+        assert torch.equal(uncone.open_rows(path).take(torch.tensor([0, n - 1])), x[[0, n - 1]])
+
+    def test_words_of_every_kind(self, tmp_path: Path) -> None:
+        words = [b"the", b"", b"\xff", "é".encode(), b"the", b"x" * 5000]
+        rows = open_word2vec_binary(_write(tmp_path / "x.bin", _binary(gaussian(6, 2), words=words)))
+        assert rows.labels == [word.decode("utf-8", "replace") for word in words]
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"", "without a first line 'N D'"),
+            (b"word2vec", "without a first line 'N D'"),
+            (b"2 2\nab 1234", "lies: 2 words with 2 float32 each take at least 22 bytes, the file has 11"),
+            (b"999999999999999 300\n", "lies: 999999999999999 words with 300 float32 each take at least"),
+            (b"1 999999999999999999\n", "lies: 1 words with 999999999999999999 float32 each take at least"),
+            (b"0 3\n", "expected at least one row and one column"),
+            (_binary(gaussian(3, 2))[:-4], r"expected 3 words with 2 float32 each in .*, got 2 and a part: the file was cut"),
+            (_binary(gaussian(3, 2)) + b"w4 ", "lies: 4 bytes follow the last of 3 words"),
+            (b"1 2\n" + b"x" * 70_000, "expected word 1 of 1 at byte 4 of .*, got no space within 65536 bytes"),
+        ],
+    )
+    def test_messages(self, tmp_path: Path, content: bytes, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            open_word2vec_binary(_write(tmp_path / "x.bin", content))
+
+    @pytest.mark.parametrize("content", [b"", b"PK\3\4", b"\x80\2", b"5 3\n", b"0 0\n", _text(gaussian(9, 3))])
+    def test_what_is_not_word2vec(self, tmp_path: Path, content: bytes) -> None:
+        assert not is_word2vec_binary(_write(tmp_path / "x.bin", content))
+        assert not is_word2vec_binary(tmp_path / "nothing.bin")
+
+    @given(st.binary(max_size=200))
+    def test_random_bytes_are_refused_or_read(self, tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+        path = _write(tmp_path_factory.mktemp("fuzz") / "x.bin", b"2 3\n" + data)
+        with contextlib.suppress(uncone.UnconeError):
+            assert _all(open_word2vec_binary(path)).shape == (2, 3)
+
+
+def test_gensim_reads_the_same(tmp_path: Path) -> None:
+    models = pytest.importorskip("gensim.models", reason="gensim is not installed")
+    x = gaussian(50, 6)
+    for binary, name in ((False, "x.vec"), (True, "x.bin")):
+        vectors = models.KeyedVectors(6)
+        vectors.add_vectors([f"w{i}" for i in range(50)], x.numpy())
+        vectors.save_word2vec_format(str(tmp_path / name), binary=binary)
+        rows = uncone.open_rows(tmp_path / name)
+        assert torch.equal(_all(rows), x)
+        assert rows.labels == vectors.index_to_key
+
+
+def _trained(text: str, d: int) -> tuple[list[str], torch.Tensor]:
+    """Word vectors of a text: positive pointwise mutual information in windows of four, and its first d singular directions."""
+    tokens = re.findall(r"[a-z]+", text.lower())
+    words = [word for word, count in Counter(tokens).most_common() if count > 2]
+    index = {word: i for i, word in enumerate(words)}
+    ids = torch.tensor([index.get(token, -1) for token in tokens])
+    counts = torch.zeros(len(words), len(words), dtype=torch.float64)
+    for gap in range(1, 5):
+        pairs = torch.stack([ids[:-gap], ids[gap:]])
+        pairs = pairs[:, (pairs >= 0).all(0)]
+        counts.index_put_((pairs[0], pairs[1]), torch.ones(pairs.shape[1], dtype=torch.float64), accumulate=True)
+    counts += counts.T.clone()
+    expected = counts.sum(0) * counts.sum(1, keepdim=True) / counts.sum()
+    pmi = (counts / expected).log().clamp_min(0).nan_to_num(0)
+    vectors, values, _ = torch.linalg.svd(pmi)
+    return words, (vectors[:, :d] * values[:d].sqrt()).float()
+
+
+def test_vectors_trained_on_the_documents_are_diagnosed(tmp_path: Path) -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md")))
+    words, x = _trained(text, 32)
+    lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, x.numpy(), strict=True)]
+    (tmp_path / "docs.vec").write_text(f"{len(words)} 32\n" + "".join(lines), encoding="utf-8")
+    (tmp_path / "docs.bin").write_bytes(_binary(x, words=[word.encode() for word in words]))
+    found = [uncone.diagnose(tmp_path / name) for name in ("docs.vec", "docs.bin")]
+    (subject,) = found[0].subjects
+    assert (subject.n, subject.d, subject.dtype) == (len(words), 32, "float32")
+    assert found[0].name == "docs.vec"
+    readings = {m.name: m.value for m in subject.measurements}
+    unit = torch.nn.functional.normalize(x.double())
+    n = len(unit)
+    assert readings["mean_cosine"] == pytest.approx(float((unit.sum(0).square().sum() - n) / (n * (n - 1))), abs=1e-6)
+    # The axes are singular directions, and the first is what all rows share; frequent words come first and are longer.
+    assert {finding.cause for finding in subject.findings} == {"rogue_dimensions", "norm_id_coupling"}
+    assert readings["norm_id_correlation"] < -0.3
+    assert [m.value for m in found[1].subjects[0].measurements] == [m.value for m in subject.measurements]
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    """Anonymous memory while 160 MB of text are read, beyond what there was before."""
+    code = """
+import sys, torch, uncone
+torch.set_num_threads(2)
+def held(): return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024
+def read(path):
+    peak = 0
+    for block in uncone.open_rows(path).blocks():
+        del block
+        peak = max(peak, held())
+    return peak
+read(sys.argv[1])
+before = held()
+print(read(sys.argv[2]) - before)
+"""
+    line = " ".join(["-0.12345"] * 300).encode()
+    for name, n in (("small", 1000), ("large", 60_000)):
+        with open(tmp_path / f"{name}.txt", "wb") as text:
+            text.writelines(b"word%d %s\n" % (i, line) for i in range(n))
+    run = [sys.executable, "-c", code, str(tmp_path / "small.txt"), str(tmp_path / "large.txt")]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 40  # one block takes 9.4 MiB
