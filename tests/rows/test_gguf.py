@@ -1,6 +1,7 @@
 """GGUF files, written by the package gguf and read without believing them."""
 
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -137,6 +138,23 @@ def test_a_file_cut_while_it_is_open_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(InputError, match="the file was cut"):
         list(rows.blocks())
+
+
+@pytest.mark.slow
+def test_memory_stays_that_of_a_block(tmp_path: Path) -> None:
+    """256 MiB of rows, dequantised: less than 64 MiB of anonymous memory more than before."""
+    content = np.zeros((2**17, 16 * 34), np.uint8)
+    path = _written(tmp_path / "x.gguf", {"w": (content, TYPES.Q8_0)})
+    code = (
+        "import sys, re, uncone, torch\n"
+        "def anonymous(): return int(re.search(r'RssAnon:\\s+(\\d+)', open('/proc/self/status').read())[1]) / 1024\n"
+        "rows = uncone.open_rows(sys.argv[1]); before = anonymous(); most = 0\n"
+        "for block in rows.blocks():\n"
+        "    del block; most = max(most, anonymous() - before)\n"
+        "print(most)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, f"{path}#w"], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 64
 
 
 class TestMessages:

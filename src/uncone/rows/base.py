@@ -22,7 +22,7 @@ class Rows:
     shape: tuple[int, int]
     """(N, D)"""
     dtype: str
-    """The dtype as stored: "float64", "float32", "float16" or "bfloat16"."""
+    """The dtype as stored: "float64", "float32", "float16", "bfloat16", or a quantised type of GGUF such as "Q4_K"."""
     name: str
     """Where the rows come from, for messages and reports."""
     left_out: tuple[int, ...] = ()
