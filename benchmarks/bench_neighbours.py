@@ -78,12 +78,16 @@ ROWS = [
     Row("uncone hubness, k = 10, cosine", lambda: _tensor(measure.hubness)),
     Row("uncone uniformity_exact", lambda: _tensor(measure.uniformity_exact), repeats=1),
     Row("torch, product and topk by 1,024 rows, k = 10", lambda: _tensor(lambda x: blockwise(x, 10))),
-    Row("scikit-learn NearestNeighbors, brute, k = 10", lambda: _loaded(lambda x: scikit_learn(x, 10)), repeats=1),
+    Row(
+        "scikit-learn NearestNeighbors, brute, k = 10", lambda: _loaded(lambda x: scikit_learn(x, 10)), repeats=1, memory=False
+    ),
     Row("scikit-dimension TwoNN", lambda: _loaded(scikit_dimension), repeats=1),
 ]
 
 if __name__ == "__main__":
     columns = [("floor", ROWS[0].name), ("products", ROWS[1].name), ("two_nn", ROWS[2].name)]
-    notes = "The floor multiplies every row with every row; two_nn and hubness multiply each pair of blocks once. "
+    notes = (
+        "The floor multiplies every row with every row; two_nn and hubness multiply each pair of blocks once. "
         "scikit-dimension brings scikit-learn: pip install scikit-dimension."
+    )
     run(__file__, "Nearest neighbours of 50257 x 768 float32", ROWS, repeats=3, columns=columns, notes=notes)
