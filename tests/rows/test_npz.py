@@ -1,0 +1,196 @@
+"""`.npz` files: stored members in place, deflated ones as they inflate, and no byte more than the file can hold."""
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import uncone
+from uncone import InputError
+from uncone.rows import GRID
+from uncone.rows.flat import FlatRows
+from uncone.rows.npz import InflatedRows
+
+from ..matrices import gaussian
+
+SAVE = {"stored": np.savez, "deflated": np.savez_compressed}
+
+
+def _all(rows: uncone.Rows) -> torch.Tensor:
+    return torch.cat([block.clone() for block in rows.blocks()])
+
+
+@pytest.mark.parametrize("how", SAVE)
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", ">f4", ">f8"])
+@pytest.mark.parametrize("n", [1, GRID + 3])
+def test_every_dtype_reads_as_it_was_saved(tmp_path: Path, how: str, dtype: str, n: int) -> None:
+    x = gaussian(n, 5).numpy().astype(dtype)
+    SAVE[how](tmp_path / "x.npz", w=x, ids=np.arange(3), bias=np.ones(5))
+    wide = torch.from_numpy(x.astype("f8" if x.dtype.itemsize == 8 else "f4"))
+    for spec in (f"{tmp_path}/x.npz", f"{tmp_path}/x.npz#w"):
+        rows = uncone.open_rows(spec)
+        assert (rows.shape, rows.dtype) == ((n, 5), np.dtype(dtype).newbyteorder("=").name)
+        assert rows.name.endswith("x.npz#w")
+        assert torch.equal(_all(rows), wide)
+        assert torch.equal(rows.read(n // 2, n), wide[n // 2 :])
+        assert torch.equal(rows.read(0, 1), wide[:1])
+
+
+def test_stored_members_are_read_in_place_and_deflated_ones_inflated(tmp_path: Path) -> None:
+    x = gaussian(20, 3).numpy()
+    np.savez(tmp_path / "s.npz", a=np.ones((4, 4)), w=x)
+    np.savez_compressed(tmp_path / "d.npz", w=x)
+    assert isinstance(uncone.open_rows(f"{tmp_path}/s.npz#w"), FlatRows)
+    assert isinstance(uncone.open_rows(tmp_path / "d.npz"), InflatedRows)
+
+
+def test_column_major_is_read_where_it_can_be(tmp_path: Path) -> None:
+    x = np.asfortranarray(gaussian(20, 3).numpy())
+    np.savez(tmp_path / "s.npz", w=x)
+    np.savez_compressed(tmp_path / "d.npz", w=x)
+    assert np.array_equal(_all(uncone.open_rows(tmp_path / "s.npz")).numpy(), x)
+    with pytest.raises(
+        InputError, match=r"expected a row-major matrix, got a column-major one in deflated form from .*d\.npz#w"
+    ):
+        uncone.open_rows(tmp_path / "d.npz")
+
+
+def test_a_member_longer_than_its_directory_says_is_found(tmp_path: Path) -> None:
+    """zipfile pads a member's own header where it does not know its size before."""
+    x = gaussian(20, 3).numpy()
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive, archive.open("w.npy", "w", force_zip64=True) as member:
+        np.save(member, x)
+    assert np.array_equal(_all(uncone.open_rows(tmp_path / "x.npz")).numpy(), x)
+
+
+def _npy(header: str, data: bytes = b"") -> bytes:
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
+
+
+def _zip(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+HUGE = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000, 1000000), }"
+SMALL = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }"
+
+
+class TestMessages:
+    def test_unknown_key_names_the_nearest(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "x.npz", vectors=np.ones((2, 2)), ids=np.arange(2))
+        with pytest.raises(InputError, match=r"no array 'vector' in .*x\.npz: did you mean 'vectors'\?"):
+            uncone.open_rows(f"{tmp_path}/x.npz#vector")
+
+    def test_several_matrices_are_listed(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "x.npz", a=np.ones((2, 2)), b=np.ones((2, 2)), c=np.arange(2))
+        with pytest.raises(
+            InputError, match=r"expected one matrix in .*, got 2: say which with x\.npz#NAME; it holds 'a', 'b'"
+        ):
+            uncone.open_rows(tmp_path / "x.npz")
+
+    def test_no_matrix(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "x.npz", c=np.arange(2))
+        with pytest.raises(InputError, match=r"expected a matrix of floats in .*, got none among 1 arrays"):
+            uncone.open_rows(tmp_path / "x.npz")
+        with pytest.raises(InputError, match=r"expected an array of float64, .*, got dtype int64 in .*#c"):
+            uncone.open_rows(f"{tmp_path}/x.npz#c")
+
+    @pytest.mark.parametrize("how", SAVE)
+    def test_pickled_objects_are_never_loaded(self, tmp_path: Path, how: str) -> None:
+        SAVE[how](tmp_path / "x.npz", w=np.array([[{"a": 1}]], dtype=object))
+        with pytest.raises(InputError, match=r"got pickled objects in .* they are never loaded"):
+            uncone.open_rows(f"{tmp_path}/x.npz#w")
+
+    @pytest.mark.parametrize("shape", [(3,), (2, 3, 4), (0, 3)])
+    def test_wrong_shapes(self, tmp_path: Path, shape: tuple[int, ...]) -> None:
+        np.savez(tmp_path / "x.npz", w=np.ones(shape))
+        with pytest.raises(InputError, match=r"expected (a matrix of shape \(N, D\)|at least one row)"):
+            uncone.open_rows(f"{tmp_path}/x.npz#w")
+
+    @pytest.mark.parametrize("content", [b"", b"PK", b"hello" * 100])
+    def test_no_zip(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "x.npz").write_bytes(content)
+        with pytest.raises(InputError, match=r"expected a \.npz file, got .* which is no zip of arrays"):
+            uncone.open_rows(tmp_path / "x.npz")
+
+    @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    def test_petabytes_are_not_believed(self, tmp_path: Path, method: int) -> None:
+        path = _zip(tmp_path / "x.npz", {"w.npy": _npy(HUGE, b"\0" * 400)}, method)
+        with pytest.raises(InputError, match=r"expected 4000000000000\d+ bytes for shape \(1000000000, 1000000\) of float32"):
+            uncone.open_rows(f"{path}#w")
+
+    def test_petabytes_in_the_directory_are_not_believed(self, tmp_path: Path) -> None:
+        path = _zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 16)}, zipfile.ZIP_DEFLATED)
+        content = bytearray(path.read_bytes())
+        at = content.rindex(b"PK\1\2") + 24  # the uncompressed size
+        content[at : at + 4] = struct.pack("<I", 2**32 - 2)
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"the zip .* lies about 'w\.npy': \d+ deflated bytes cannot stand for 4294967294"):
+            uncone.open_rows(f"{path}#w")
+
+    def test_a_name_twice(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+            archive.writestr("w.npy", _npy(SMALL, b"\0" * 16))
+            with pytest.warns(UserWarning, match="Duplicate name"):
+                archive.writestr("w.npy", _npy(SMALL, b"\1" * 16))
+        with pytest.raises(InputError, match="its name stands twice"):
+            uncone.open_rows(tmp_path / "x.npz")
+
+    def test_another_compression(self, tmp_path: Path) -> None:
+        path = _zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 16)}, zipfile.ZIP_LZMA)
+        with pytest.raises(InputError, match="expected an array stored or deflated as numpy saves it"):
+            uncone.open_rows(f"{path}#w")
+
+    def test_a_damaged_stream(self, tmp_path: Path) -> None:
+        np.savez_compressed(tmp_path / "x.npz", w=gaussian(2 * GRID, 8).numpy())
+        content = bytearray((tmp_path / "x.npz").read_bytes())
+        content[len(content) // 2] ^= 255
+        (tmp_path / "x.npz").write_bytes(content)
+        with pytest.raises(InputError, match=r"expected deflated bytes of .*, got what does not inflate"):
+            _all(uncone.open_rows(tmp_path / "x.npz"))
+
+
+def _saved(how: str) -> bytes:
+    stream = io.BytesIO()
+    SAVE[how](stream, w=gaussian(20, 3).numpy(), v=np.arange(4))
+    return stream.getvalue()
+
+
+@given(
+    st.sampled_from(sorted(SAVE)),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4),
+    st.integers(0, 10**6),
+    st.sampled_from(["", "#w"]),
+)
+def test_mutated_files_are_refused_or_read(
+    tmp_path_factory: pytest.TempPathFactory, how: str, changes: list[tuple[int, int]], stop: int, part: str
+) -> None:
+    content = bytearray(_saved(how))
+    for at, value in changes:
+        content[at % len(content)] = value
+    path = tmp_path_factory.mktemp("fuzz") / "x.npz"
+    path.write_bytes(content[: stop % (len(content) + 1)] if stop % 2 else content)
+    try:
+        rows = uncone.open_rows(f"{path}{part}")
+        assert _all(rows).shape == rows.shape
+    except uncone.UnconeError:
+        pass
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.mktemp("fuzz") / "x.npz"
+    for content in (data, b"PK\3\4" + data, data + b"PK\5\6" + bytes(18)):
+        path.write_bytes(content)
+        with pytest.raises(uncone.UnconeError):
+            uncone.open_rows(path)
