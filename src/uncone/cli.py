@@ -35,7 +35,7 @@ def diagnose(
     json: Annotated[Path | None, Parameter(help="Write the whole diagnosis to this file, for machines.")] = None,
     html: Annotated[Path | None, Parameter(help="Write a report with pictures to this file, for people.")] = None,
     counts: Annotated[
-        Path | None, Parameter(help="How often each token occurs: a table `id token count` or `token count`, or .npy.")
+        Path | None, Parameter(help="How often each token occurs: a table of ids or tokens and counts, or .npy.")
     ] = None,
     neighbours: Annotated[
         bool,
