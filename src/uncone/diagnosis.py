@@ -174,7 +174,8 @@ class _Examination:
         """What is drawn from the raw moments."""
         if raw.n < 2:
             return None, None
-        return _spectrum(raw), explain.draw_picture(self._rows, raw, self._reserved, self._tick("drawing"))
+        picture = explain.draw_picture(self._rows, raw, self._reserved, self._tick("drawing"), counts=self._counts)
+        return _spectrum(raw), picture
 
     def _second_pass(self, rows: Rows, sums: _Sums) -> tuple[Measurement, ...]:
         coupling = _read("norm_id_correlation", lambda m: sums.norms.id_correlation(m.d), sums.moments)

@@ -140,3 +140,10 @@ def test_records_that_do_not_fit_are_refused(change: dict[str, object], message:
 def test_lengths_read_little_endian_numbers() -> None:
     picture = replace(make_picture(2), norms=base64.b64encode(bytes([1, 0, 0, 1])).decode(), norm_scale=0.5)
     assert picture.lengths() == [0.5, 128.0]
+
+
+def test_a_diagnosis_gives_its_counts_to_the_picture() -> None:
+    counts = torch.arange(100) % 7
+    picture = uncone.diagnose(_rows(100).numpy(), counts=counts).subjects[0].picture
+    assert picture is not None
+    assert picture.counts == tuple(counts.tolist())
