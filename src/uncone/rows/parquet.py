@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.array import FLOATING, check_shape
+from uncone.rows.array import check_shape
 from uncone.rows.base import GRID, Rows
 from uncone.rows.bytes import LocalFile
 from uncone.rows.names import listing, nearest
@@ -30,6 +30,7 @@ LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
 LONGEST_LABEL = 80
 _BATCH_BYTES = 128 * 2**20
 _BUFFER_BYTES = 2**20
+_FLOATING = "float64, float32 or float16"
 _DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
@@ -94,7 +95,7 @@ class ParquetRows(StreamedRows):
             if first + part.rows <= begin:
                 continue
             row = max(0, begin - first)
-            size = part.batch_rows(self._column, d, 8)
+            size = max(1, min(GRID, _BATCH_BYTES // (8 * d)))
             for array in part.batches(self._column, size, part.groups.index(row)):
                 check_lists(array, d, row, f"{part.path}#{self._column}")
                 yield list_values(array).view(len(array), d)
@@ -135,8 +136,6 @@ class _Part:
     rows: int
     groups: list[int]
     group_numbers: list[int]
-    leaves: dict[str, int]
-    """For each column the most leaf values a row that a row group has on average, rounded up."""
 
     def kind(self, column: str) -> _Kind:
         index = self.schema.get_all_field_indices(column)
@@ -147,7 +146,7 @@ class _Part:
         found = value_type(self.schema.field(index[0]).type)
         if found is None or str(found[0]) not in _DTYPES:
             raise InputError(
-                f"expected lists of {FLOATING} in column {column!r} of {self.path}, got {self.schema.field(index[0]).type}: "
+                f"expected lists of {_FLOATING} in column {column!r} of {self.path}, got {self.schema.field(index[0]).type}: "
                 "write a column of lists, one vector each, of a floating type"
             )
         return _Kind(str(found[0]), found[1])
@@ -158,10 +157,6 @@ class _Part:
 
         text = {field.name for field in self.schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)}
         return next((name for name in LABEL_COLUMNS if name in text), None)
-
-    def batch_rows(self, column: str, d: int, itemsize: int) -> int:
-        """Rows to decode at once: a cell of the grid, fewer where the lists are long (or said to be)."""
-        return max(1, min(GRID, _BATCH_BYTES // (itemsize * max(d, self.leaves.get(column, 1)))))
 
     def batches(self, column: str, size: int, group: int = 0) -> Iterator[Any]:
         """The column from row group `group` on (of those with rows), as Arrow arrays of `size` rows."""
@@ -195,29 +190,18 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _open_part(path: Path) -> _Part:
-    source = LocalFile(path)
+    LocalFile(path)  # its errors, before pyarrow's
     file = _guarded(path, partial(_parquet_file, path))
+    # Not a word of a column's own metadata: pyarrow 26 ends the process over some that are damaged.
     metadata, schema = file.metadata, _guarded(path, lambda: file.schema_arrow)
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    rows = [group.num_rows for group in groups]
-    sizes = [column.total_compressed_size for group in groups for column in map(group.column, range(group.num_columns))]
-    if metadata.num_rows != sum(rows) or min(rows, default=0) < 0 or any(not 0 <= size <= source.size for size in sizes):
+    rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    if metadata.num_rows != sum(rows) or min(rows, default=0) < 0:
         raise InputError(
-            f"the footer of {path} lies: {metadata.num_rows} rows in row groups of {sum(rows)} and {sum(sizes)} bytes, the file has "
-            f"{source.size}; copy or write the file again"
+            f"the footer of {path} lies: {metadata.num_rows} rows in row groups of {sum(rows)}; copy or write the file again"
         )
     numbers = [i for i, count in enumerate(rows) if count]
     firsts = list(itertools.accumulate((rows[i] for i in numbers), initial=0))[:-1]
-    return _Part(path, schema, sum(rows), firsts, numbers, _leaves(groups))
-
-
-def _leaves(groups: list[Any]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for group in groups:
-        for column in map(group.column, range(group.num_columns)):
-            name = column.path_in_schema.partition(".")[0]
-            found[name] = max(found.get(name, 0), -(-column.num_values // max(1, group.num_rows)))
-    return found
+    return _Part(path, schema, sum(rows), firsts, numbers)
 
 
 def _parquet_file(path: Path) -> Any:
@@ -250,7 +234,7 @@ def _only_column(part: _Part, where: str) -> str:
         return names[0]
     if not names:
         raise InputError(
-            f"expected a column of lists of {FLOATING} in {where}, got none among {listing(part.schema.names)}: "
+            f"expected a column of lists of {_FLOATING} in {where}, got none among {listing(part.schema.names)}: "
             "write one vector a row, as a list"
         )
     raise InputError(
@@ -259,7 +243,8 @@ def _only_column(part: _Part, where: str) -> str:
 
 
 def _shortened(array: Any) -> list[str | None]:
-    import pyarrow.compute as pc
+    """Texts as labels. Those that are no UTF-8, which Parquet does not rule out, get U+FFFD and cost nothing else."""
+    import pyarrow as pa
 
-    found: list[str | None] = pc.utf8_slice_codeunits(array, 0, LONGEST_LABEL).to_pylist()
-    return found
+    texts = array.cast(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary()).to_pylist()
+    return [None if text is None else text[: 4 * LONGEST_LABEL].decode("utf-8", "replace")[:LONGEST_LABEL] for text in texts]

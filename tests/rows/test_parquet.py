@@ -1,0 +1,291 @@
+"""Parquet columns of lists: every type and layout reads the same, and every bad row says its number."""
+
+import io
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import uncone
+from uncone import InputError, Moments
+from uncone.rows import GRID
+
+from ..matrices import gaussian
+
+pa = pytest.importorskip("pyarrow", reason="the extra [parquet] is not installed")
+pq = pytest.importorskip("pyarrow.parquet", reason="the extra [parquet] is not installed")
+
+VALUES = {"float64": pa.float64(), "float32": pa.float32(), "float16": pa.float16()}
+
+
+def _all(rows: uncone.Rows) -> torch.Tensor:
+    return torch.cat([block.clone() for block in rows.blocks()])
+
+
+def _fixed(x: torch.Tensor) -> object:
+    return pa.FixedSizeListArray.from_arrays(pa.array(x.numpy().reshape(-1)), x.shape[1])
+
+
+def _listed(x: torch.Tensor, *, large: bool = False) -> object:
+    n, d = x.shape
+    array, offset = (pa.LargeListArray, np.int64) if large else (pa.ListArray, np.int32)
+    return array.from_arrays(pa.array(np.arange(0, n * d + 1, d, dtype=offset)), pa.array(x.numpy().reshape(-1)))
+
+
+LAYOUTS = {"fixed": _fixed, "lists": _listed, "large lists": lambda x: _listed(x, large=True)}
+
+
+def _write(path: Path, columns: dict[str, object], **options: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", VALUES)
+@pytest.mark.parametrize("group", [None, 1000, GRID])
+def test_every_layout_and_dtype_reads_the_same(tmp_path: Path, layout: str, dtype: str, group: int | None) -> None:
+    x = gaussian(2 * GRID + 7, 3).to(getattr(torch, dtype))
+    path = _write(tmp_path / "x.parquet", {"id": range(len(x)), "v": LAYOUTS[layout](x)}, row_group_size=group)
+    wide = x if dtype == "float64" else x.float()
+    for spec in (path, f"{path}#v"):
+        rows = uncone.open_rows(spec)
+        assert (rows.shape, rows.dtype) == (tuple(x.shape), dtype)
+        assert rows.name.endswith("x.parquet#v")
+        kept = list(rows.blocks())
+        assert [len(block) for block in kept] == [GRID, GRID, 7]
+        assert torch.equal(torch.cat(kept), wide)
+        assert torch.equal(rows.read(GRID + 900, GRID + 1100), wide[GRID + 900 : GRID + 1100])
+        assert torch.equal(rows.take(torch.tensor([0, 999, 2 * GRID])), wide[[0, 999, 2 * GRID]])
+        assert torch.equal(rows.read(3, 5), wide[3:5])
+
+
+def test_a_tensor_column_is_a_column_of_lists(tmp_path: Path) -> None:
+    x = gaussian(20, 4)
+    _write(tmp_path / "x.parquet", {"v": pa.FixedShapeTensorArray.from_numpy_ndarray(x.numpy())})
+    assert torch.equal(_all(uncone.open_rows(tmp_path / "x.parquet")), x)
+
+
+def test_part_files_are_one_matrix_in_the_order_of_their_paths(tmp_path: Path) -> None:
+    x = gaussian(90, 3)
+    parts = ("a=1/part-0.parquet", "a=1/part-1.parquet", "a=2/b=x/part-0.parquet")
+    for k, name in enumerate(parts):
+        _write(tmp_path / "table" / name, {"v": _listed(x[30 * k : 30 * k + 30])}, row_group_size=8)
+    (tmp_path / "table" / "_SUCCESS").write_text("")
+    _write(tmp_path / "table" / "_temporary" / "part-9.parquet", {"v": _listed(x)})
+    _write(tmp_path / "table" / "a=3" / "empty.parquet", {"v": _listed(x[:0])})
+    for spec in (tmp_path / "table", f"{tmp_path}/table#v"):
+        rows = uncone.open_rows(spec)
+        assert rows.shape == (90, 3)
+        assert torch.equal(_all(rows), x)
+        assert torch.equal(rows.read(25, 65), x[25:65])
+    assert uncone.diagnose(tmp_path / "table").name == "table#v"
+
+
+def test_a_model_directory_stays_one(tmp_path: Path) -> None:
+    _write(tmp_path / "x.parquet", {"v": _listed(gaussian(3, 2))})
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(uncone.UnconeError, match="safetensors"):
+        uncone.diagnose(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["token", "word", "label", "name", "title", "text", "id"])
+def test_a_column_of_text_gives_the_labels(tmp_path: Path, column: str) -> None:
+    columns = {"v": _listed(gaussian(3, 2)), "other": ["x", "y", "z"], column: ["a", None, "é" * 300]}
+    assert uncone.open_rows(_write(tmp_path / "x.parquet", columns)).labels == ["a", None, "é" * 80]
+
+
+def test_other_columns_give_no_labels(tmp_path: Path) -> None:
+    x = gaussian(3, 2)
+    assert (
+        uncone.open_rows(_write(tmp_path / "x.parquet", {"v": _listed(x), "id": [1, 2, 3], "note": ["a"] * 3})).labels is None
+    )
+
+
+def test_labels_that_are_no_utf8_cost_nothing(tmp_path: Path) -> None:
+    text = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"a\xff")])
+    path = _write(tmp_path / "x.parquet", {"v": _listed(gaussian(1, 2)), "word": text})
+    assert uncone.open_rows(path).labels == ["a\ufffd"]
+
+
+def test_moments_are_those_of_the_rows_in_memory(tmp_path: Path) -> None:
+    x = gaussian(2 * GRID + 9, 8)
+    rows = uncone.open_rows(_write(tmp_path / "x.parquet", {"v": _fixed(x)}, row_group_size=3000))
+    assert torch.equal(Moments.of(rows).second, Moments.of(x).second)  # type: ignore[arg-type]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("uncone-ahead")]
+
+
+BAD_ROWS = {
+    "a null": ([[1.0, 2.0], None, [3.0, 4.0]], r"expected a list of 2 numbers in row 1 of .*x\.parquet#v, got a null: fill it"),
+    "a null in a list": ([[1.0, 2.0], [3.0, 4.0], [5.0, None]], "expected a list of 2 numbers in row 2 of .*, got a null in the list"),
+    "a short list": ([[1.0, 2.0], [3.0], [5.0, 6.0, 7.0]], "expected a list of 2 numbers in row 1 of .*, got one of 1"),
+    "a long list": ([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0, 7.0]], "expected a list of 2 numbers in row 2 of .*, got one of 3"),
+    "an empty list": ([[1.0, 2.0], [], [3.0, 4.0]], "expected a list of 2 numbers in row 1 of .*, got one of 0"),
+    "empty lists": ([[], []], "expected at least one row and one column"),
+    "a null first": ([None, [1.0, 2.0]], "in row 0 of .*, got a null"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_a_bad_row_is_named(tmp_path: Path, name: str) -> None:
+    lists, message = BAD_ROWS[name]
+    path = _write(tmp_path / "x.parquet", {"v": pa.array(lists, pa.list_(pa.float32()))}, row_group_size=2)
+    with pytest.raises(InputError, match=message):
+        _all(uncone.open_rows(path))
+
+
+def test_a_bad_row_far_in_is_named(tmp_path: Path) -> None:
+    lists = [[1.0, 2.0]] * (GRID + 20)
+    lists[GRID + 10] = [1.0]
+    rows = uncone.open_rows(_write(tmp_path / "x.parquet", {"v": pa.array(lists, pa.list_(pa.float32()))}))
+    with pytest.raises(InputError, match=f"in row {GRID + 10} of "):
+        _all(rows)
+    with pytest.raises(InputError, match=f"in row {GRID + 10} of "):
+        rows.read(GRID + 5, GRID + 15)
+    assert rows.read(0, 1).tolist() == [[1.0, 2.0]]
+
+
+class TestMessages:
+    def test_a_null_in_lists_of_one_size(self, tmp_path: Path) -> None:
+        _write(tmp_path / "x.parquet", {"v": pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))})
+        with pytest.raises(InputError, match=r"in row 1 of .*, got a null"):
+            _all(uncone.open_rows(tmp_path / "x.parquet"))
+
+    def test_unknown_column_names_the_nearest(self, tmp_path: Path) -> None:
+        path = _write(tmp_path / "x.parquet", {"embedding": _listed(gaussian(3, 2)), "id": range(3)})
+        with pytest.raises(InputError, match=r"no column 'embeding' in .*x\.parquet: did you mean 'embedding'\?"):
+            uncone.open_rows(f"{path}#embeding")
+
+    def test_several_columns_are_listed(self, tmp_path: Path) -> None:
+        x = gaussian(3, 2)
+        path = _write(tmp_path / "x.parquet", {"a": _listed(x), "b": _fixed(x), "c": [1.0, 2.0, 3.0]})
+        with pytest.raises(
+            InputError, match=r"expected one column of lists in .*, got 2: say which with x\.parquet#NAME; it holds 'a', 'b'"
+        ):
+            uncone.open_rows(path)
+
+    def test_no_column_of_lists(self, tmp_path: Path) -> None:
+        path = _write(tmp_path / "x.parquet", {"c": [1.0, 2.0], "d": [[1], [2]]})
+        with pytest.raises(InputError, match=r"expected a column of lists of float64, .* got none among 'c', 'd'"):
+            uncone.open_rows(path)
+
+    @pytest.mark.parametrize("values", [[1.0, 2.0], [[1], [2]], [["a"], ["b"]], [[[1.0]], [[2.0]]], ["a", "b"]])
+    def test_a_column_of_something_else(self, tmp_path: Path, values: list[object]) -> None:
+        path = _write(tmp_path / "x.parquet", {"c": values})
+        with pytest.raises(InputError, match=r"expected lists of float64, float32 or float16 in column 'c' of .*, got "):
+            uncone.open_rows(f"{path}#c")
+
+    def test_two_columns_of_one_name(self, tmp_path: Path) -> None:
+        x = _listed(gaussian(3, 2))
+        pq.write_table(pa.Table.from_arrays([x, x], ["v", "v"]), tmp_path / "x.parquet")
+        with pytest.raises(InputError, match=r"expected one column 'v' in .*, got 2 of that name"):
+            uncone.open_rows(f"{tmp_path}/x.parquet#v")
+
+    def test_parts_that_differ(self, tmp_path: Path) -> None:
+        x = gaussian(3, 2)
+        _write(tmp_path / "t" / "a.parquet", {"v": _fixed(x)})
+        _write(tmp_path / "t" / "b.parquet", {"v": _fixed(x.double())})
+        with pytest.raises(
+            InputError, match=r"got lists of 2 float in a\.parquet and lists of 2 double in b\.parquet: write the parts"
+        ):
+            uncone.open_rows(tmp_path / "t")
+        _write(tmp_path / "t" / "b.parquet", {"w": _fixed(x)})
+        with pytest.raises(
+            InputError, match=r"no column 'v' in .*b\.parquet: did you mean|no column 'v' in .*b\.parquet: it holds 'w'"
+        ):
+            uncone.open_rows(tmp_path / "t")
+        _write(tmp_path / "t" / "a.parquet", {"v": _listed(x)})
+        _write(tmp_path / "t" / "b.parquet", {"v": _listed(gaussian(3, 5))})
+        with pytest.raises(InputError, match=r"expected a list of 2 numbers in row 0 of .*b\.parquet#v, got one of 5"):
+            _all(uncone.open_rows(tmp_path / "t"))
+
+    def test_no_rows(self, tmp_path: Path) -> None:
+        for name, layout in LAYOUTS.items():
+            path = _write(tmp_path / f"{name}.parquet", {"v": layout(gaussian(3, 2)).slice(0, 0)})
+            with pytest.raises(InputError, match=r"expected at least one row and one column, got shape \(0, "):
+                uncone.open_rows(path)
+
+    @pytest.mark.parametrize("content", [b"", b"PAR1", b"hello" * 10, b"PAR1" + b"\xff" * 20 + b"PAR1"])
+    def test_no_parquet(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "x.parquet").write_bytes(content)
+        with pytest.raises(InputError, match=r"expected a Parquet file, got .* which pyarrow does not read"):
+            uncone.open_rows(tmp_path / "x.parquet")
+
+    def test_a_cut_file(self, tmp_path: Path) -> None:
+        path = _write(tmp_path / "x.parquet", {"v": _listed(gaussian(500, 2))})
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(InputError, match="which pyarrow does not read"):
+            uncone.open_rows(path)
+
+    def test_without_pyarrow(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = _write(tmp_path / "x.parquet", {"v": _listed(gaussian(3, 2))})
+        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+        with pytest.raises(InputError, match=r"expected pyarrow for reading .*: pip install 'uncone\[parquet\]'"):
+            uncone.open_rows(path)
+
+
+def _saved(fixed: bool) -> bytes:
+    stream, x = io.BytesIO(), gaussian(40, 3)
+    pq.write_table(
+        pa.table({"v": (_fixed if fixed else _listed)(x), "word": [f"w{i}" for i in range(40)]}), stream, row_group_size=15
+    )
+    return stream.getvalue()
+
+
+@given(
+    st.booleans(),
+    st.lists(st.tuples(st.booleans(), st.integers(0, 10**6), st.integers(0, 255)), max_size=3),
+    st.integers(0, 10**6),
+)
+def test_mutated_files_are_refused_or_read(
+    tmp_path_factory: pytest.TempPathFactory, fixed: bool, changes: list[tuple[bool, int, int]], stop: int
+) -> None:
+    content = bytearray(_saved(fixed))
+    footer = int.from_bytes(content[-8:-4], "little")
+    for in_footer, at, value in changes:
+        content[len(content) - 8 - at % footer if in_footer else at % len(content)] = value
+    path = tmp_path_factory.mktemp("fuzz") / "x.parquet"
+    path.write_bytes(content[: stop % (len(content) + 1)] if stop % 3 == 0 else content)
+    try:
+        rows = uncone.open_rows(f"{path}#v")
+        assert _all(rows).shape == rows.shape
+        assert rows.labels is None or len(rows.labels) == rows.shape[0]
+    except uncone.UnconeError:
+        pass
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.mktemp("fuzz") / "x.parquet"
+    path.write_bytes(b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(uncone.UnconeError):
+        uncone.open_rows(path)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_a_row_group(tmp_path: Path) -> None:
+    """Anonymous memory while one row group of 300 MB is read, beyond what a small file takes."""
+    code = """
+import sys, uncone
+def held(): return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024
+def read(path):
+    peak = 0
+    for block in uncone.open_rows(path).blocks():
+        del block
+        peak = max(peak, held())
+    return peak
+read(sys.argv[1])
+before = held()
+print(read(sys.argv[2]) - before)
+"""
+    for name, n in (("small", GRID), ("large", 200_000)):
+        _write(tmp_path / f"{name}.parquet", {"v": _listed(gaussian(n, 384))}, row_group_size=n)
+    run = [sys.executable, "-c", code, str(tmp_path / "small.parquet"), str(tmp_path / "large.parquet")]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 150  # one block takes 12 MiB
