@@ -307,12 +307,41 @@ def test_no_function_is_called_with_a_size(tmp_path: Path, name: bytes) -> None:
         uncone.open_rows(_pickled(tmp_path / "x.pt", call))
 
 
+def _doubled(levels: int) -> bytes:
+    """A tuple of two tuples of two tuples ... in a few bytes each."""
+    return b"K\x01q\x00" + b"".join(b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(levels))
+
+
+@pytest.mark.parametrize(
+    "instructions",
+    [
+        b"}" + _doubled(100) + b"K\x02s",  # as a key, whose hash would take 2^100 steps
+        _doubled(100) + b")R",  # as a function, whose name in torch's message would be as long
+        b"]q\x00" + b"".join(b"]q" + bytes([i]) + b"(" + 2 * (b"h" + bytes([i - 1])) + b"e" for i in range(1, 100)) + b")R",
+        b"(" + _doubled(100) + b"tQ",
+    ],
+)
+def test_what_would_keep_torch_busy_for_ever_is_refused(tmp_path: Path, instructions: bytes) -> None:
+    with pytest.raises(InputError, match=r"objects within objects without end|a call of what is no function|do not parse"):
+        uncone.open_rows(_pickled(tmp_path / "x.pt", instructions))
+
+
+def test_what_honest_checkpoints_share_is_read(tmp_path: Path) -> None:
+    x, betas, hooks = torch.nn.Parameter(gaussian(4, 3)), (0.9, 0.95), {"a": (1, 2)}
+    content = {
+        "model": {f"layer.{i}": x for i in range(200)},
+        "groups": [{"betas": betas} for _ in range(200)],
+        "h": [hooks] * 20,
+    }
+    assert torch.equal(_all(uncone.open_rows(_saved(tmp_path / "x.pt", content))), x.detach())
+
+
 def test_containers_that_hold_themselves_end(tmp_path: Path) -> None:
     again = b"}q\x00X\x01\0\0\0ah\x00s"
     with pytest.raises(InputError, match="got none among 0 tensors"):
         uncone.open_rows(_pickled(tmp_path / "x.pt", again))
     doubled = b"]q\x00" + b"".join(
-        b"]q" + bytes([i]) + b"(h" + bytes([i - 1]) + b"h" + bytes([i - 1]) + b"e" for i in range(1, 200)
+        b"]q" + bytes([i]) + b"(h" + bytes([i - 1]) + b"h" + bytes([i - 1]) + b"e" for i in range(1, 15)
     )
     with pytest.raises(InputError, match="got none among 0 tensors"):
         uncone.open_rows(_pickled(tmp_path / "x.pt", doubled))

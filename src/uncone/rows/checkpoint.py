@@ -19,12 +19,14 @@ from uncone.errors import InputError
 from uncone.rows.array import ArrayRows, check_shape
 from uncone.rows.base import Rows
 from uncone.rows.bytes import LocalFile
-from uncone.rows.checkpoint_archive import CONVERT, refuse_bytearrays, storages
+from uncone.rows.checkpoint_archive import CONVERT, storages
+from uncone.rows.checkpoint_instructions import check_instructions
 from uncone.rows.flat import TORCH_DTYPES
 from uncone.rows.safetensors import FLOATS, Entry, tensor_rows
 
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # torch's magic number, as pickle writes it
+_LEGACY_PICKLES = 5  # magic number, version, byte order, the content, the order of the storages
 _CODES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 _INTEGERS = {"F64": np.int64, "F32": np.int32, "F16": np.int16, "BF16": np.int16}
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
@@ -55,7 +57,9 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
             that do not fit the file.
     """
     if _first(source, 64)[2:14] == _LEGACY:
-        refuse_bytearrays(source)
+        with open(source.path, "rb") as content:
+            for _ in range(_LEGACY_PICKLES):
+                check_instructions(content, source.name)
         return {name: _loaded(tensor) for name, tensor in _tensors(_load(source, "cpu"))}
     if _first(source, 4) != _ZIP:
         raise _no_zip(source)

@@ -1,11 +1,12 @@
 """The zip file that torch.save writes: where each storage begins in it, checked against the file before torch looks at it."""
 
-import mmap
+import io
 import struct
 import zipfile
 
 from uncone.errors import InputError
 from uncone.rows.bytes import LocalFile
+from uncone.rows.checkpoint_instructions import check_instructions
 
 CONVERT = (
     "where you trust the file, load it with PyTorch and save its state_dict with safetensors.torch.save_file; "
@@ -33,15 +34,8 @@ def storages(source: LocalFile) -> dict[int, int]:
         raise InputError(
             f"expected a checkpoint of a little-endian machine, got {source.name} of another: load and save it here"
         )
-    refuse_bytearrays(source, _start(source, members["data.pkl"]), members["data.pkl"].file_size)
+    check_instructions(io.BytesIO(_content(source, members["data.pkl"])), source.name)
     return found
-
-
-def refuse_bytearrays(source: LocalFile, start: int = 0, length: int | None = None) -> None:
-    """torch calls this type with any size that the instructions say. The file is mapped for the search, and not read into memory."""
-    with open(source.path, "rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if content.find(b"\nbytearray\n", start, len(content) if length is None else start + length) >= 0:
-            raise InputError(f"expected tensors and plain values in {source.name}, got a bytearray: {CONVERT}")
 
 
 def _members(source: LocalFile) -> dict[str, zipfile.ZipInfo]:
