@@ -143,7 +143,7 @@ class _Examination:
         self._head, self._neighbours = name == "head", neighbours
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
         self._counts, self._notes = explain.counts_of(counts, rows)
-        self._tokens = explain.TokenReader(rows, self._reserved, role, self._counts)
+        self._tokens = explain.TokenReader(rows, role, self._counts)
 
     def run(self) -> Subject:
         """Read the rows twice (a head four times: raw, then centred), and draw the conclusions."""

@@ -140,7 +140,7 @@ class TestKnownUnused:
         assert {token.count for token in u.tokens} == {0, 7}
 
     def test_too_few(self) -> None:
-        with pytest.raises(UndefinedMeasure, match="fewer than 10 rows are reserved by name or have no token"):
+        with pytest.raises(UndefinedMeasure, match=r"expected at least 10 rows known to be unused .* got fewer: give counts"):
             under_trained_tokens(_rows(plant(reserved=9)))
 
     def test_unused_rows_like_all_others_tell_nothing(self) -> None:

@@ -8,10 +8,9 @@ import torch
 
 from uncone.errors import UndefinedMeasure
 from uncone.measure.group_comparison import NAMES, PairSums, compare_projected, frequency_membership, group_axes
-from uncone.measure.groups import Reserved
 from uncone.measure.projections import UnitSums, project
 from uncone.measure.under_trained import find_projected
-from uncone.measure.unused_rows import untrained_axes
+from uncone.measure.unused_rows import known_unused, untrained_axes
 from uncone.model.counts import as_counts
 from uncone.moments import Moments
 from uncone.records import FrequencyGroups, UnderTrained
@@ -63,17 +62,16 @@ class TokenReader:
 
     Args:
         rows: the rows, for their labels; of a head they may be read with the mean row subtracted.
-        reserved: the reserved rows, or what stands in for them.
         role: what the matrix is to its model.
         counts: (N,), how often the token of each row occurs.
     """
 
-    def __init__(self, rows: Rows, reserved: Reserved, role: Role, counts: Tensor | None) -> None:
+    def __init__(self, rows: Rows, role: Role, counts: Tensor | None) -> None:
         self._role, self._counts, self._unit = role, counts, None
         if role == "collection" and counts is None:
             return
-        apart = reserved.indices if reserved.by_name else None
-        self._membership = frequency_membership(rows.shape[0], apart, counts)
+        unused = known_unused(rows.labels, rows.shape[0])[0].nonzero().flatten()
+        self._membership = frequency_membership(rows.shape[0], unused if len(unused) else None, counts)
         self._unit = UnitSums(self._membership.groups, len(NAMES), rows.shape[1])
 
     def update(self, block: Tensor, norms: Tensor) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.false_discovery import benjamini_hochberg, robust_null
+from uncone.measure.groups import FEWEST_RESERVED
 from uncone.measure.projections import project
 from uncone.measure.unused_rows import Evidence, UntrainedAxes, untrained_axes
 from uncone.moments import Moments, row_norms
@@ -92,24 +93,27 @@ def find_projected(
         raise InputError(f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is one false find in a hundred")
     evidence, reasons = Evidence.of(axes, norms, products), list[str]()
     orders: dict[Indicator, tuple[Indicator, Indicator]] = {"cosine": ("cosine", "norm"), "norm": ("norm", "cosine")}
-    for indicator in orders[prefer]:
+    if evidence.to_unused is None and prefer == "cosine":
+        raise UndefinedMeasure(
+            f"expected at least {FEWEST_RESERVED} rows known to be unused (reserved by name, without a token, or of count 0), got fewer: "
+            "give counts of a text that leaves some out"
+        )
+    for indicator in orders[prefer] if evidence.to_unused is not None else (prefer,):
         try:
-            return _conclude(axes, evidence, indicator, counts, rate, alone=indicator == prefer == "norm")
+            return _conclude(axes, evidence, indicator, counts, rate)
         except UndefinedMeasure as error:
             reasons.append(f"{indicator}: {error}")
     raise UndefinedMeasure("; ".join(dict.fromkeys(reasons)))
 
 
 def _conclude(
-    axes: UntrainedAxes, evidence: Evidence, indicator: Indicator, counts: Tensor | None, rate: float, *, alone: bool
+    axes: UntrainedAxes, evidence: Evidence, indicator: Indicator, counts: Tensor | None, rate: float
 ) -> UnderTrained:
-    """The finds by one indicator; `alone` where it needs no known-unused rows.
+    """The finds by one indicator.
 
     Raises:
-        UndefinedMeasure: too few known-unused rows, or they do not stand out.
+        UndefinedMeasure: rows without a spread, or known-unused rows that are not found.
     """
-    if evidence.to_unused is None and not alone:
-        raise UndefinedMeasure(f"expected rows to compare with, got too few: {axes.why}")
     values = evidence.norms if indicator == "norm" or evidence.to_unused is None else 1 - evidence.to_unused
     expected, tested = axes.expected, ~axes.expected
     null = robust_null(-values[tested])

@@ -38,31 +38,38 @@ def untrained_axes(rows: Rows, m: Moments, *, counts: Tensor | None = None) -> U
         raise InputError(
             f"expected unweighted moments of the same {n} rows, got moments of {m.n} rows of weight {m.weight:g}: sum these rows"
         )
-    expected, reference, why = _known_unused(rows.labels, n, counts)
+    expected, why = known_unused(rows.labels, n)
+    reference, why = _reference(expected, why, counts)
     mean, unused, first = torch.zeros(3, d, dtype=torch.float64)
     mean += m.mean().cpu()
-    if int(reference.sum()) >= FEWEST_RESERVED:
+    if bool(reference.any()):
         unused += _sum_of(rows, reference, mean)
         if n > d > 1:
             first += m.leading_directions(1, centered=True)[:, 0].cpu()
     return UntrainedAxes(rows, torch.stack([mean, unused, first], dim=1), m.mean_norm(), expected, reference, why)
 
 
-def _known_unused(labels: Sequence[str | None] | None, n: int, counts: Tensor | None) -> tuple[Tensor, Tensor, str]:
-    """Which rows are known to be unused, which of them (or of count 0) the others are compared with, and why these."""
-    expected = torch.zeros(n, dtype=torch.bool)
-    if labels is not None:
-        named = named_reserved(labels)
-        without = [i for i, label in enumerate(labels) if label is None]
-        expected[named + without] = True
-        if int(expected.sum()) >= FEWEST_RESERVED:
-            parts = [f"{len(named):,} rows whose token is reserved by name"] * bool(named)
-            parts += [f"{len(without):,} rows without a token"] * bool(without)
-            return expected, expected, " and ".join(parts)
-    few = f"fewer than {FEWEST_RESERVED} rows are reserved by name or have no token"
-    if counts is not None and int((counts == 0).sum()) >= FEWEST_RESERVED:
-        return expected, counts == 0, f"{int((counts == 0).sum()):,} rows of count 0, because {few}"
-    return expected, expected, few
+def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Tensor, str]:
+    """The rows that no text can have used, a mask (N,) and in words: their token is reserved by name, or they have none."""
+    unused = torch.zeros(n, dtype=torch.bool)
+    if labels is None:
+        return unused, ""
+    named, without = named_reserved(labels), [i for i, label in enumerate(labels) if label is None]
+    unused[named + without] = True
+    parts = [f"{len(named):,} rows whose token is reserved by name"] * bool(named)
+    parts += [f"{len(without):,} rows without a token"] * bool(without)
+    return unused, " and ".join(parts)
+
+
+def _reference(unused: Tensor, why: str, counts: Tensor | None) -> tuple[Tensor, str]:
+    """The rows that others are compared with: those known to be unused, else those of count 0; none where both are few."""
+    if int(unused.sum()) >= FEWEST_RESERVED:
+        return unused, why
+    unseen = torch.zeros_like(unused) if counts is None else counts == 0
+    if int(unseen.sum()) < FEWEST_RESERVED:
+        return torch.zeros_like(unused), ""
+    few = f"fewer than {FEWEST_RESERVED} are reserved by name or have no token"
+    return unseen, f"{int(unseen.sum()):,} rows of count 0, because {few}"
 
 
 def _sum_of(rows: Rows, members: Tensor, mean: Tensor) -> Tensor:

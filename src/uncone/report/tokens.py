@@ -15,8 +15,9 @@ _READINGS: tuple[tuple[str, str, tuple[float | None, float | None]], ...] = (
     ("mean_norm", "Norm", (0.0, None)),
 )
 _CHANCE = (
-    "Cosine to common: to the direction of the sum of all unit rows. Above chance: the standard deviations by which the cosine within lies above that of random groups of the same "
-    "size, and the most that such a group's probability can be (Cantelli), whatever the distribution."
+    "Cosine to common: to the direction of the sum of all unit rows. Above chance: the standard deviations by which the "
+    "cosine within lies above that of random groups of the same size, and the most that such a group's probability can be "
+    "(Cantelli), whatever the distribution."
 )
 
 
@@ -99,7 +100,8 @@ def _lead(found: UnderTrained) -> str:
     if found.found is None:
         return f"Not told: {escape(found.reason)}."
     text = f"{shown_count(found.found)} of {shown_count(found.tested)} rows look as if no text had trained them, at a false-discovery rate of "
-    text += f"{escape_number(number(100 * found.rate))}{chr(0x202F)}%. Indicator: {escape(found.definition)}. Compared with {escape(found.reference)}."
+    text += f"{escape_number(number(100 * found.rate))}{chr(0x202F)}%. Indicator: {escape(found.definition)}."
+    text += f" Compared with {escape(found.reference)}." if found.reference else ""
     if found.known:
         text += f" Of the {shown_count(found.known)} rows known to be unused {shown_count(found.known_found)} look it too."
     return text

@@ -68,7 +68,8 @@ def _under_trained(out: Printer, found: UnderTrained) -> None:
             f"{count(found.found - len(news), separator=',')} more; --html and --json list the first {sum(not t.expected for t in found.tokens)}.",
             "dim",
         )
-    out.line(f"By {found.indicator}, compared with {found.reference}; {_known(found)}", "dim")
+    compared = f", compared with {found.reference}" if found.reference else ""
+    out.line(f"By {found.indicator}{compared}; {_known(found)}", "dim")
     for note in found.notes:
         out.line(f"Note: {note}")
 
