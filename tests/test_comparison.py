@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +14,21 @@ from tests.report.records_example import make_diagnosis, make_subject
 from uncone.comparison.cautions import REFERENCE_SHARE, SCALE_APART
 from uncone.comparison.changes import MEANINGFUL, ROUNDING
 from uncone.errors import InputError
-from uncone.records import ComparedMeasure, Comparison, Diagnosis, Finding, Measurement, Norms, Subject
+from uncone.records import (
+    ComparedMeasure,
+    Comparison,
+    Diagnosis,
+    Estimate,
+    Finding,
+    FrequencyGroup,
+    FrequencyGroups,
+    Measurement,
+    Norms,
+    Subject,
+    UnderTrained,
+)
 
-from .planted import FAULTS, drifted, healthy, low_rank, rogue
+from .planted import FAULTS, drifted, healthy, low_rank, rogue, write_model
 
 Interval = tuple[float, float] | None
 
@@ -323,6 +336,60 @@ def test_records_whose_parts_do_not_fit_are_refused() -> None:
         replace(subject.measures[0], changes=(None,))
 
 
+@pytest.fixture(scope="module")
+def twin() -> Diagnosis:
+    return uncone.diagnose(healthy())
+
+
+def _with_tokens(cosine: Estimate, found: int | None) -> Diagnosis:
+    nothing = Estimate(None)
+    group = FrequencyGroup("rare", 10, None, cosine, Estimate(1.0, (0.9, 1.1)), nothing, nothing)
+    groups = FrequencyGroups("id", "the last 20%", 0.95, (group,), ())
+    looks = UnderTrained(found, "" if found is not None else "no head", rate=0.01, tested=40)
+    return _diagnosis(replace(_subject(_reading(0.1)), frequency_groups=groups, under_trained=looks))
+
+
+def test_readings_of_tokens_by_hand() -> None:
+    """The group's intervals go into that of the difference; the share is of the rows tested."""
+    one, other = _with_tokens(Estimate(0.2, (0.12, 0.23)), 4), _with_tokens(Estimate(0.5, (0.46, 0.65)), 30)
+    found = uncone.compare([one, other], names=["before", "after"])
+    by_name = {measure.name: measure for measure in found.subjects[0].tokens}
+    cosine, share = by_name["rare.mean_cosine"].changes[1], by_name["under_trained_share"].changes[1]
+    assert cosine is not None
+    assert share is not None
+    assert cosine.interval == (pytest.approx(0.25), pytest.approx(0.3 + math.hypot(0.15, 0.08)))
+    assert (cosine.direction, cosine.size, cosine.meaningful) == ("worse", pytest.approx(0.15), True)
+    assert (share.difference, share.direction, share.interval) == (pytest.approx(0.65), "worse", None)
+    assert by_name["rare.cosine_to_reserved"].values == (None, None)
+    assert found.verdict == (
+        "after is worse than before in share that looks untrained (0.750 instead of 0.100) "
+        "and mean cosine of rare rows (0.500 instead of 0.200)."
+    )
+    assert uncone.compare([one, _with_tokens(Estimate(0.2), None)]).subjects[0].tokens[-1].changes == (None, None)
+    assert uncone.check(other, maxima={"rare.mean_cosine": 0.5, "rows.under_trained_share": 0.5}).bars[1].value == 0.75
+
+
+@pytest.mark.slow
+def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) -> None:
+    """The intervals of a diagnosis' own groups: those of the difference are wider than either, and hold the difference."""
+    tables = {"healthy": healthy(0, 3000, 32), "faulty": healthy(0, 3000, 32), "twin": healthy(3, 3000, 32)}
+    tables["faulty"][-600:] += 0.6 * tables["faulty"][0]
+    diagnoses = {name: uncone.diagnose(str(write_model(tmp_path / name, table))) for name, table in tables.items()}
+    found = uncone.compare([diagnoses["healthy"], diagnoses["faulty"]]).subjects[0]
+    rare = next(measure for measure in found.tokens if measure.name == "rare.mean_cosine")
+    change, readings = rare.changes[1], found.readings("rare.mean_cosine", table="tokens")
+    assert change is not None
+    assert change.interval is not None
+    assert change.direction == "worse"
+    assert change.interval[0] < change.difference < change.interval[1]
+    widths = [r.interval[1] - r.interval[0] for r in readings if r is not None and r.interval is not None]
+    assert change.interval[1] - change.interval[0] >= max(widths)
+    assert uncone.check(diagnoses["faulty"], maxima={"input.rare.mean_cosine": 0.9}).bars[0].value == rare.values[1]
+    same = uncone.compare([diagnoses["healthy"], diagnoses["twin"]]).subjects[0]
+    ways = [m.changes[1].direction for m in same.tokens if m.better == "lower" and m.changes[1] is not None]
+    assert ways.count("unclear") >= len(ways) - 1, "healthy twins differ within their intervals"
+
+
 # Planted faults: what must be worse against the healthy twin, and what no fault of that kind can touch.
 WORSE = {
     "common_direction_drift": ("mean_cosine", "mean_shift", "stable_rank", "anisotropy_1_raw", "uniformity"),
@@ -334,11 +401,6 @@ UNTOUCHED = {
     "common_direction_drift": ("isoscore", "effective_rank", "stable_rank_centered", "dominant_dimension"),
     "norm_id_coupling": ("mean_cosine",),
 }
-
-
-@pytest.fixture(scope="module")
-def twin() -> Diagnosis:
-    return uncone.diagnose(healthy())
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))

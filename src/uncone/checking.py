@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from uncone.errors import InputError
-from uncone.records import Bar, Check, Diagnosis, Measurement
+from uncone.records import TABLES, Bar, Check, Diagnosis, Measurement, taken_in
 
 WITHOUT_EFFECT = "without_effect"
 _NEAREST = 3
@@ -22,8 +22,9 @@ def check(
     """Say whether numbers of a diagnosis are within bars.
 
     A number is named SUBJECT.MEASURE, such as `input.isoscore`, and what is in its details SUBJECT.MEASURE.DETAIL; items
-    of a list by their place, from 0. SUBJECT may be left out where there is one subject. A head's raw readings, which no
-    probability depends on, are at head.without_effect.MEASURE. A number equal to its bar is within it.
+    of a list by their place, from 0. A reading of a group of tokens is SUBJECT.GROUP.READING, such as
+    `input.rare.cosine_to_reserved`; a head's raw reading, which no probability depends on, head.without_effect.MEASURE.
+    SUBJECT may be left out where there is one subject. A number equal to its bar is within it.
 
     Args:
         diagnosis: what `uncone.diagnose` gave.
@@ -81,11 +82,9 @@ def _find(diagnosis: Diagnosis, name: str) -> tuple[str, Measurement, str]:
     """The measurement that `name` begins with: its whole name, itself, and the rest of `name`, which leads into its details."""
     named = dict[str, Measurement]()
     for subject in diagnosis.subjects:
-        for prefix, taken in (
-            (subject.name, subject.measurements),
-            (f"{subject.name}.{WITHOUT_EFFECT}", subject.without_effect),
-        ):
-            for measurement in taken:
+        for table in TABLES:
+            prefix = f"{subject.name}.{WITHOUT_EFFECT}" if table == WITHOUT_EFFECT else subject.name
+            for measurement in taken_in(subject, table):
                 named.setdefault(f"{prefix}.{measurement.name}", measurement)
     candidates = [name, *(f"{subject.name}.{name}" for subject in diagnosis.subjects if len(diagnosis.subjects) == 1)]
     for candidate in candidates:

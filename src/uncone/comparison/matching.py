@@ -12,6 +12,7 @@ from uncone.comparison.verdict import give_verdict
 from uncone.errors import InputError
 from uncone.records import (
     MOST_COMPARED,
+    TABLES,
     ComparedDiagnosis,
     ComparedFinding,
     ComparedMeasure,
@@ -20,6 +21,8 @@ from uncone.records import (
     Diagnosis,
     Measurement,
     Subject,
+    Table,
+    taken_in,
 )
 
 LETTERS = "ABCDEF"
@@ -73,7 +76,7 @@ def compare(diagnoses: Iterable[Diagnosis], *, names: Sequence[str] | None = Non
 def _check(diagnosis: Diagnosis) -> None:
     _once([subject.name for subject in diagnosis.subjects], f"subjects of {diagnosis.name!r}")
     for subject in diagnosis.subjects:
-        for measurements in (subject.measurements, subject.without_effect):
+        for measurements in (taken_in(subject, table) for table in TABLES):
             _once([measurement.name for measurement in measurements], f"measures of {subject.name!r} in {diagnosis.name!r}")
 
 
@@ -115,24 +118,19 @@ def _matched(diagnoses: Sequence[Diagnosis]) -> list[tuple[str, list[Subject | N
 def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
     return ComparedSubject(
         name=name, sides=tuple(None if side is None else replace(side, picture=None) for side in sides),
-        measures=_measures(sides, without_effect=False), without_effect=_measures(sides, without_effect=True),
+        measures=_measures(sides, "measures"), without_effect=_measures(sides, "without_effect"), tokens=_measures(sides, "tokens"),
         findings=_findings(sides), notes=tuple(_subject_notes(name, sides)),
     )  # fmt: skip
 
 
-def _measures(sides: Sequence[Subject | None], *, without_effect: bool) -> tuple[ComparedMeasure, ...]:
-    taken = [_by_name(side, without_effect=without_effect) for side in sides]
+def _measures(sides: Sequence[Subject | None], table: Table) -> tuple[ComparedMeasure, ...]:
+    taken = [{} if side is None else {reading.name: reading for reading in taken_in(side, table)} for side in sides]
     names = dict.fromkeys(name for measurements in taken for name in measurements)
+    letters = LETTERS[: len(sides)]
     return tuple(
-        compare_measure(name, [_measured(found.get(name), side) for found, side in zip(taken, sides, strict=True)], LETTERS[: len(sides)])
+        compare_measure(name, [_measured(found.get(name), side) for found, side in zip(taken, sides, strict=True)], letters)
         for name in names
-    )  # fmt: skip
-
-
-def _by_name(side: Subject | None, *, without_effect: bool) -> dict[str, Measurement]:
-    if side is None:
-        return {}
-    return {reading.name: reading for reading in (side.without_effect if without_effect else side.measurements)}
+    )
 
 
 def _measured(reading: Measurement | None, side: Subject | None) -> Measured | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uncone.comparison.changes import range_width
-from uncone.records import Change, ComparedMeasure, ComparedSubject
+from uncone.records import Change, ComparedMeasure, ComparedSubject, Table
 from uncone.report.text import number, shortened, title
 
 _MOST_NAMED = 3
@@ -18,6 +18,11 @@ FAMILIES = (
     ("stable_rank_centered", "anisotropy_1"),
     ("stable_rank", "anisotropy_1_raw", "singular_entropy_raw"),
     ("partition_isotropy", "gaussian_isotropy"),
+    tuple(
+        f"{group}.{reading}"
+        for reading in ("cosine_to_reserved", "mean_cosine")
+        for group in ("rare", "medium", "frequent", "reserved")
+    ),
 )
 _SUBJECTS = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
 
@@ -79,20 +84,23 @@ def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
 
 def _steps(subject: ComparedSubject, order: int) -> list[_Step]:
     """The changes that mean something, of each family only that of the first measure that was taken."""
-    taken = {measure.name: measure for measure in subject.measures if measure.changes[order] is not None}
+    tables: tuple[tuple[Table, tuple[ComparedMeasure, ...]], ...] = (("measures", subject.measures), ("tokens", subject.tokens))
+    taken = {m.name: (m, table) for table, measures in tables for m in measures if m.changes[order] is not None}
     silent = {name for family in FAMILIES for name in [n for n in family if n in taken][1:]}
-    return [step for name in taken if name not in silent and (step := _step(subject, taken[name], order)) is not None]
+    return [step for name in taken if name not in silent and (step := _step(subject, *taken[name], order)) is not None]
 
 
-def _step(subject: ComparedSubject, measure: ComparedMeasure, order: int) -> _Step | None:
+def _step(subject: ComparedSubject, measure: ComparedMeasure, table: Table, order: int) -> _Step | None:
     change, before, after = measure.changes[order], measure.values[0], measure.values[order]
     if change is None or before is None or after is None or not change.meaningful:
         return None
-    reading = subject.readings(measure.name)[order]
+    reading = subject.readings(measure.name, table=table)[order]
     assert reading is not None  # it has a value
     limits = reading.range
     shown = (number(value, limits=limits, separator=",") for value in (after, before))
-    words = f"{_name(measure.name)} ({' instead of '.join(shown)})"
+    group, dot, last = measure.name.partition(".")
+    name = f"{_name(last)} of {shortened(group)} rows" if dot and table == "tokens" else _name(measure.name)
+    words = f"{name} ({' instead of '.join(shown)})"
     return _Step(_called(subject), measure.name, change, range_width(limits) > 0, words)
 
 

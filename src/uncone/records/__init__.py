@@ -4,16 +4,20 @@ from uncone.records.check import CHECK_SCHEMA, Bar, Check
 from uncone.records.comparison import (
     COMPARISON_SCHEMA,
     MOST_COMPARED,
+    TABLES,
     Change,
     ComparedDiagnosis,
     ComparedFinding,
     ComparedMeasure,
     ComparedSubject,
     Comparison,
+    Table,
+    taken_in,
 )
 from uncone.records.diagnosis import SCHEMA, Diagnosis, Subject
 from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Spectrum
 from uncone.records.picture import Picture
+from uncone.records.token_measurements import UNDER_TRAINED_SHARE, token_measurements
 from uncone.records.tokens import Difference, Estimate, FrequencyGroup, FrequencyGroups, UnderTrained, UnderTrainedToken
 
 __all__ = [
@@ -21,6 +25,8 @@ __all__ = [
     "COMPARISON_SCHEMA",
     "MOST_COMPARED",
     "SCHEMA",
+    "TABLES",
+    "UNDER_TRAINED_SHARE",
     "Bar",
     "Change",
     "Check",
@@ -42,6 +48,9 @@ __all__ = [
     "Picture",
     "Spectrum",
     "Subject",
+    "Table",
     "UnderTrained",
     "UnderTrainedToken",
+    "taken_in",
+    "token_measurements",
 ]

@@ -12,10 +12,13 @@ from uncone.errors import InputError
 from uncone.records.diagnosis import Subject
 from uncone.records.parts import Measurement
 from uncone.records.rebuild import from_json, read_text
+from uncone.records.token_measurements import token_measurements
 
 COMPARISON_SCHEMA = "uncone.comparison/1"
 MOST_COMPARED = 6
 """More would not be told apart in one drawing."""
+Table = Literal["measures", "without_effect", "tokens"]
+TABLES: tuple[Table, ...] = ("measures", "tokens", "without_effect")
 _HOW = "uncone compare A.json B.json --json F"
 
 
@@ -75,16 +78,18 @@ class ComparedSubject:
     measures: tuple[ComparedMeasure, ...]
     findings: tuple[ComparedFinding, ...] = ()
     without_effect: tuple[ComparedMeasure, ...] = ()
+    tokens: tuple[ComparedMeasure, ...] = ()
+    """Readings of groups of tokens by frequency, called GROUP.READING, and the share that looks untrained."""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        parts = [measure.values for measure in (*self.measures, *self.without_effect)]
+        parts = [measure.values for measure in (*self.measures, *self.without_effect, *self.tokens)]
         if any(len(part) != len(self.sides) for part in [*parts, *(finding.levels for finding in self.findings)]):
             raise InputError(f"expected {len(self.sides)} values of each measure of {self.name!r}, got another number: edited?")
 
-    def readings(self, name: str, *, without_effect: bool = False) -> tuple[Measurement | None, ...]:
+    def readings(self, name: str, *, table: Table = "measures") -> tuple[Measurement | None, ...]:
         """The measurement called `name` of each side, with its interval, reference and warnings; None where not taken."""
-        return tuple(None if side is None else _taken(side, name, without_effect) for side in self.sides)
+        return tuple(None if side is None else _taken(side, name, table) for side in self.sides)
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,12 @@ class Comparison:
         return cls.from_json(read_text(path, _HOW))
 
 
-def _taken(side: Subject, name: str, without_effect: bool) -> Measurement | None:
-    found = side.without_effect if without_effect else side.measurements
-    return next((measurement for measurement in found if measurement.name == name), None)
+def taken_in(side: Subject, table: Table) -> tuple[Measurement, ...]:
+    """The measurements of a subject that belong to one table of its comparison."""
+    if table == "tokens":
+        return token_measurements(side)
+    return side.without_effect if table == "without_effect" else side.measurements
+
+
+def _taken(side: Subject, name: str, table: Table) -> Measurement | None:
+    return next((measurement for measurement in taken_in(side, table) if measurement.name == name), None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from uncone.records import Change, ComparedMeasure, ComparedSubject, Comparison, Group, Measurement
+from uncone.records import TABLES, Change, ComparedMeasure, ComparedSubject, Comparison, Group, Measurement, Table
 from uncone.report.comparison_charts import READINGS, css
 from uncone.report.comparison_words import (
     LETTERS,
@@ -12,18 +12,25 @@ from uncone.report.comparison_words import (
     grouped_remarks,
     level_order,
     limits_of,
+    measure_title,
     signed,
     tally,
 )
 from uncone.report.findings import badge
 from uncone.report.markup import SVG, element, escape, escape_number, section, shown, shown_count
-from uncone.report.text import THIN_SPACE, better, shortened, title
+from uncone.report.text import THIN_SPACE, better, shortened
 
 _LONGEST_NAME = 60
 _GAUGE = (
     "Adding one vector to every row of the head adds the same amount to every logit of a position, and softmax ignores it: "
     "no probability depends on these raw readings."
 )
+
+_SECTIONS = {
+    "measures": ("Measurements", ""),
+    "tokens": ("Tokens by frequency", ""),
+    "without_effect": ("No effect on probabilities", _GAUGE),
+}
 
 
 def swatch(order: int) -> str:
@@ -72,37 +79,40 @@ def findings_table(subject: ComparedSubject, uid: str) -> str:
 
 def measures_sections(subject: ComparedSubject, uid: str) -> str:
     """The measures, and for a head the readings that no probability depends on in a table of their own."""
-    content = _measures("Measurements", "", subject, f"{uid}-measurements", without_effect=False)
-    return content + _measures("No effect on probabilities", _GAUGE, subject, f"{uid}-without-effect", without_effect=True)
+    return "".join(_measures(subject, uid, table) for table in TABLES)
 
 
-def _measures(heading: str, why: str, subject: ComparedSubject, uid: str, *, without_effect: bool) -> str:
-    measures = subject.without_effect if without_effect else subject.measures
+def _measures(subject: ComparedSubject, uid: str, table: Table) -> str:
+    measures: Sequence[ComparedMeasure] = getattr(subject, table)
     if not measures:
         return ""
+    heading, why = _SECTIONS[table]
+    uid = f"{uid}-{table.replace('_', '-')}"
     count = len(subject.sides)
     head = element("tr", element("th", "Measure", scope="col") + _letters(count))
-    body = "".join(_measure(subject, measure, without_effect) for measure in measures)
-    table = element(
+    body = "".join(_measure(subject, measure, table) for measure in measures)
+    drawn = element(
         "table", element("thead", head) + element("tbody", body),
         class_=f"cards measures compared{' many' if count > 3 else ''}", aria_labelledby=uid,
     )  # fmt: skip
     lead = element("p", why, class_="lead") if why else ""
-    return section(heading, lead + table + _remarks(subject, measures, without_effect), uid=uid)
+    return section(heading, lead + drawn + _remarks(subject, measures, table), uid=uid)
 
 
-def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], without_effect: bool) -> str:
+def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], table: Table) -> str:
     """Under the table, because one remark is on many measures as a rule."""
     items = "".join(
         element("li", f"<b>{letters}:</b> {escape(words)} {element('span', escape('; '.join(names)), class_='muted')}")
-        for letters, words, names in grouped_remarks(subject, measures, without_effect=without_effect)
+        for letters, words, names in grouped_remarks(subject, measures, table=table)
     )
     return element("h4", "Remarks") + element("ul", items, class_="remarks") if items else ""
 
 
-def _measure(subject: ComparedSubject, measure: ComparedMeasure, without_effect: bool) -> str:
-    readings = subject.readings(measure.name, without_effect=without_effect)
-    name = element("span", escape(title(measure.name)), class_="name") + " " + element("code", escape(measure.name))
+def _measure(subject: ComparedSubject, measure: ComparedMeasure, table: Table) -> str:
+    readings = subject.readings(measure.name, table=table)
+    name = (
+        element("span", escape(measure_title(measure.name, table)), class_="name") + " " + element("code", escape(measure.name))
+    )
     name += element("p", better(measure.better), class_="muted")
     definition = next((reading.definition for reading in readings if reading is not None and reading.definition), "")
     name += element("details", element("summary", "Definition") + escape(definition), class_="definition") if definition else ""

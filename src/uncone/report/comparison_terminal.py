@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from uncone.records import ComparedMeasure, ComparedSubject, Comparison, Subject
+from uncone.records import TABLES, ComparedMeasure, ComparedSubject, Comparison, Subject, Table
 from uncone.report.comparison_words import (
     LETTERS,
     LITTLE,
@@ -13,12 +13,13 @@ from uncone.report.comparison_words import (
     grouped_remarks,
     level_order,
     limits_of,
+    measure_title,
     signed,
     tally,
     title_of,
 )
 from uncone.report.printer import Printer, sparkline
-from uncone.report.text import count, number, shortened, title
+from uncone.report.text import count, number, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,10 @@ _STYLES = {
     "better": "green", "worse": "red", "(better)": "dim", "(worse)": "dim", "unclear": "dim", "equal": "dim", "severe": "bold red", "warning": "yellow",
     "note": "blue", "healthy": "green",
 }  # fmt: skip
-_WITHOUT_EFFECT = "No effect on probabilities (a vector added to every row of the head changes none):"
+_HEADINGS = {
+    "tokens": "Tokens by frequency:",
+    "without_effect": "No effect on probabilities (a vector added to every row of the head changes none):",
+}
 _READINGS = (("cosine to reserved", "cosine_to_reserved"), ("cosine within bin", "mean_cosine"), ("mean norm", "norm_mean"))
 _LONGEST_NAME = 40
 
@@ -52,7 +56,7 @@ def print_comparison(comparison: Comparison, console: "Console | None" = None) -
 
 
 def _has_intervals(comparison: Comparison) -> bool:
-    measures = [m for subject in comparison.subjects for m in (*subject.measures, *subject.without_effect)]
+    measures = [m for subject in comparison.subjects for m in (*subject.measures, *subject.tokens, *subject.without_effect)]
     return any(change is not None and change.interval is not None for m in measures for change in m.changes)
 
 
@@ -63,9 +67,8 @@ def _subject(out: Printer, subject: ComparedSubject) -> None:
     for note in subject.notes:
         out.line(f"Note: {note}")
     _findings(out, subject)
-    _measures(out, "", subject, without_effect=False)
-    if subject.without_effect:
-        _measures(out, _WITHOUT_EFFECT, subject, without_effect=True)
+    for table in TABLES:
+        _measures(out, subject, table)
     _bins(out, subject)
 
 
@@ -85,32 +88,34 @@ def _findings(out: Printer, subject: ComparedSubject) -> None:
         out.table(("finding", *LETTERS[: len(subject.sides)]), (), rows, _STYLES)
 
 
-def _measures(out: Printer, heading: str, subject: ComparedSubject, *, without_effect: bool) -> None:
-    measures = subject.without_effect if without_effect else subject.measures
+def _measures(out: Printer, subject: ComparedSubject, table: Table) -> None:
+    measures: Sequence[ComparedMeasure] = getattr(subject, table)
     if not measures:
         return
     out.gap()
-    if heading:
-        out.line(heading, "bold")
+    if table in _HEADINGS:
+        out.line(_HEADINGS[table], "bold")
     if len(subject.sides) == 2:
-        _pair_table(out, subject, measures, without_effect)
+        _pair_table(out, subject, measures, table)
     else:
-        _wide_table(out, subject, measures, without_effect)
-    for letters, words, names in grouped_remarks(subject, measures, without_effect=without_effect):
+        _wide_table(out, subject, measures, table)
+    for letters, words, names in grouped_remarks(subject, measures, table=table):
         out.bullet(f"{letters}: {words} [{'; '.join(names)}]")
 
 
-def _pair_table(out: Printer, subject: ComparedSubject, measures: Sequence[ComparedMeasure], without_effect: bool) -> None:
-    """Two diagnoses: values, difference with its interval, and the distances to the isotropic value."""
+def _pair_table(out: Printer, subject: ComparedSubject, measures: Sequence[ComparedMeasure], table: Table) -> None:
+    """Two diagnoses: values, difference with its interval, and the distances to the isotropic value unless that is 0."""
+    apart = any(distance not in (None, value) for m in measures for distance, value in zip(m.distances, m.values, strict=True))
     numbers = ("A", "B", "B - A", "A off", "B off")
-    rows = [_pair_row(subject, measure, without_effect) for measure in measures]
-    out.table(("measure", "A", "B", "B - A", "", "A off", "B off"), numbers, rows, _STYLES | {"B - A": "bold"})
-    if any(distance is not None for measure in measures for distance in measure.distances):
-        out.line(f"Off: the value less what an isotropic cloud of the same size has. {LITTLE}", "dim")
+    columns = ("measure", "A", "B", "B - A", "", "A off", "B off")[: 7 if apart else 5]
+    rows = [_pair_row(subject, measure, table)[: len(columns)] for measure in measures]
+    out.table(columns, numbers, rows, _STYLES | {"B - A": "bold"})
+    off = "Off: the value less what an isotropic cloud of the same size has. " if apart else ""
+    out.line(f"{off}{LITTLE}", "dim")
 
 
-def _pair_row(subject: ComparedSubject, measure: ComparedMeasure, without_effect: bool) -> tuple[str, ...]:
-    limits = limits_of(subject.readings(measure.name, without_effect=without_effect))
+def _pair_row(subject: ComparedSubject, measure: ComparedMeasure, table: Table) -> tuple[str, ...]:
+    limits = limits_of(subject.readings(measure.name, table=table))
     change = measure.changes[1]
     difference = "-" if change is None else difference_words(change, ",")
     if change is not None and change.interval is not None:
@@ -118,20 +123,22 @@ def _pair_row(subject: ComparedSubject, measure: ComparedMeasure, without_effect
         difference += f" ({low} to {high})"
     values = (_optional(value, limits) for value in measure.values)
     distances = ("-" if distance is None else signed(distance, ",") for distance in measure.distances)
-    return (title(measure.name), *values, difference, change_words(change), *distances)
+    return (measure_title(measure.name, table), *values, difference, change_words(change), *distances)
 
 
-def _wide_table(out: Printer, subject: ComparedSubject, measures: Sequence[ComparedMeasure], without_effect: bool) -> None:
+def _wide_table(out: Printer, subject: ComparedSubject, measures: Sequence[ComparedMeasure], table: Table) -> None:
     """More than two: values, each with a mark for its direction against A."""
     columns = LETTERS[: len(subject.sides)]
     rows = []
     for measure in measures:
-        readings = subject.readings(measure.name, without_effect=without_effect)
+        readings = subject.readings(measure.name, table=table)
         marks = [MARKS.get(change_words(change), "") for change in measure.changes]
         cells = [_optional(value, limits_of(readings)) for value in measure.values]
         reference = next((reading.reference for reading in readings if reading is not None), None)
         shown = [f"{cell} {mark}".rstrip() if mark else f"{cell}  " for cell, mark in zip(cells, marks, strict=True)]
-        rows.append((title(measure.name), "-" if reference is None else number(reference, separator=","), *shown))
+        rows.append(
+            (measure_title(measure.name, table), "-" if reference is None else number(reference, separator=","), *shown)
+        )
     out.table(
         ("measure", f"isotropic, {_first_letter(subject)}", *columns), (*columns, f"isotropic, {_first_letter(subject)}"), rows
     )

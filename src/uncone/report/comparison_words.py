@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from uncone.records import Change, ComparedMeasure, ComparedSubject, Comparison, Measurement, Subject
+from uncone.records import Change, ComparedMeasure, ComparedSubject, Comparison, Measurement, Subject, Table
 from uncone.report.findings import LEVELS
 from uncone.report.provenance import subject_title
 from uncone.report.text import number, title
@@ -21,6 +21,12 @@ def title_of(subject: ComparedSubject) -> str:
 def first_side(subject: ComparedSubject) -> Subject:
     """What the first diagnosis that has this subject read from it."""
     return next(side for side in subject.sides if side is not None)
+
+
+def measure_title(name: str, table: Table) -> str:
+    """A measure in words: a reading of a group of tokens says which group."""
+    group, dot, last = name.partition(".")
+    return f"{title(group)}: {title(last).lower()}" if dot and table == "tokens" else title(name)
 
 
 def limits_of(readings: Sequence[Measurement | None]) -> tuple[float | None, float | None]:
@@ -50,11 +56,11 @@ def tally(comparison: Comparison, order: int) -> str:
     return f"{ways.count('worse')} worse, {ways.count('better')} better of {len(there)} measures{rest}" if there else ""
 
 
-def remarks(subject: ComparedSubject, measure: ComparedMeasure, *, without_effect: bool) -> list[tuple[str, str]]:
+def remarks(subject: ComparedSubject, measure: ComparedMeasure, *, table: Table) -> list[tuple[str, str]]:
     """(letters, words): why a side has no number, what was warned of there, and the cautions; the same words once."""
     said = dict[str, str]()
     for letter, side, reading, change, cautions in zip(
-        LETTERS, subject.sides, subject.readings(measure.name, without_effect=without_effect), measure.changes,
+        LETTERS, subject.sides, subject.readings(measure.name, table=table), measure.changes,
         measure.cautions, strict=False,
     ):  # fmt: skip
         for words in (*_missing(side, reading), *(reading.warnings if reading is not None else ()), *cautions):
@@ -80,13 +86,13 @@ def change_words(change: Change | None) -> str:
 
 
 def grouped_remarks(
-    subject: ComparedSubject, measures: Sequence[ComparedMeasure], *, without_effect: bool
+    subject: ComparedSubject, measures: Sequence[ComparedMeasure], *, table: Table
 ) -> list[tuple[str, str, list[str]]]:
     """(letters, words, measures): the remarks on several measures, each said once."""
     found = dict[tuple[str, str], list[str]]()
     for measure in measures:
-        for remark in remarks(subject, measure, without_effect=without_effect):
-            found.setdefault(remark, []).append(title(measure.name))
+        for remark in remarks(subject, measure, table=table):
+            found.setdefault(remark, []).append(measure_title(measure.name, table))
     return [(letters, words, names) for (letters, words), names in found.items()]
 
 
