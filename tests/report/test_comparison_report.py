@@ -73,6 +73,7 @@ def test_the_terminal_has_verdict_values_differences_and_distances() -> None:
     assert "- A, B: undefined: more than half of the rows have a duplicate [TwoNN dimension]" in wide
     assert "B  drifted: 1 worse, 0 better of 4 measures, 3 little changed or under a caution" in wide
     assert "Note: only in A; B has none" in wide
+    assert wide.count("measure  ") == 1, "what one side alone has is said, and not shown as a table"
     assert "Note: made with different versions of uncone: 0.1.0 (A), 0.1.1 (B)" in wide
     assert "MOVER; Zou & Donner 2008" in wide
 

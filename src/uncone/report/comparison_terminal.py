@@ -66,6 +66,8 @@ def _subject(out: Printer, subject: ComparedSubject) -> None:
     out.heading(title_of(subject), "bold underline", _sizes(sizes), "")
     for note in subject.notes:
         out.line(f"Note: {note}")
+    if len(sizes) < 2:
+        return  # its own report says more
     _findings(out, subject)
     for table in TABLES:
         _measures(out, subject, table)
