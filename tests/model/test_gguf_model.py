@@ -99,6 +99,17 @@ def test_a_file_is_known_by_what_is_in_it(tmp_path: Path) -> None:
     assert uncone.open_rows(f"{path}#input").shape == (V, D)
 
 
+def test_a_folder_of_one_file_is_opened_and_one_of_several_is_not(tmp_path: Path) -> None:
+    planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE})
+    assert [name for name, _ in open_subjects(tmp_path).rows] == ["input", "head"]
+    (tmp_path / "y.gguf").write_bytes(b"")
+    with pytest.raises(InputError, match=r"expected one GGUF file in .*, got 2 \('x\.gguf', 'y\.gguf'\): give the file"):
+        open_subjects(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match=r"got 'x\.gguf', 'y\.gguf': give the file, .*x\.gguf"):
+        open_subjects(tmp_path)
+
+
 def test_a_file_without_a_table(tmp_path: Path) -> None:
     path = planted(tmp_path / "x.gguf", {"blk.0.attn_q.weight": TABLE}, split__no=1)
     with pytest.raises(

@@ -62,8 +62,8 @@ def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
         raise InputError(f"expected a directory with config.json and {_SINGLE}, got {directory}: give a directory that exists")
     if not (directory / "config.json").is_file():
         raise InputError(
-            f"expected a model directory with config.json and {_SINGLE}, got {directory} without config.json: "
-            "give the directory that save_pretrained wrote, or open one tensor as FILE.safetensors#tensor.name"
+            f"expected a model directory with config.json and {_SINGLE} (or with modules.json, or one file of GGUF or llama2.c), "
+            f"got {directory} without config.json: give the directory that save_pretrained wrote, or open one tensor as FILE.safetensors#tensor.name"
         )
     return ModelFiles(directory, read_json(directory / "config.json", dict), open_weights(directory))
 
@@ -177,6 +177,9 @@ def _no_weights(directory: Path) -> InputError:
             f"{expected}, got {listing(pickled)}: open one tensor as {directory / pickled[0]}#tensor.name, or, where you trust "
             "the file, load the model with transformers and call save_pretrained, which writes safetensors"
         )
+    ggufs = sorted(file.name for file in directory.glob("*.gguf"))
+    if ggufs:
+        return InputError(f"{expected}, got {listing(ggufs)}: give the file, {directory / ggufs[0]}")
     others = sorted(file.name for file in directory.glob("*.safetensors"))
     if others:
         return InputError(f"{expected}, got {listing(others)}: open one tensor as {directory / others[0]}#tensor.name")

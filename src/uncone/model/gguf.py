@@ -47,6 +47,19 @@ def is_gguf(path: Path) -> bool:
     return head == MAGIC
 
 
+def find_gguf(directory: Path) -> Path | None:
+    """The GGUF file in a directory, if there is one.
+
+    Raises:
+        InputError: there are several.
+    """
+    found = sorted(directory.glob("*.gguf"))
+    if len(found) > 1:
+        names = listing(path.name for path in found)
+        raise InputError(f"expected one GGUF file in {directory}, got {len(found)} ({names}): give the file")
+    return found[0] if found else None
+
+
 def open_gguf(path: Path) -> GgufModel:
     """Read the header of a GGUF file.
 

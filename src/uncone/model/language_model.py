@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from uncone.model.files import open_model_files, rows_of
-from uncone.model.gguf import gguf_model_rows, gguf_places, is_gguf, open_gguf
+from uncone.model.gguf import find_gguf, gguf_model_rows, gguf_places, is_gguf, open_gguf
 from uncone.model.llama2c import find_llama2c, is_llama2c, llama2c_places, llama2c_rows, open_llama2c
 from uncone.model.places import Places, find_places
 from uncone.model.sentence_transformers import (
@@ -35,7 +35,7 @@ def is_model_file(path: Path) -> bool:
 
 
 def open_language_model(path: Path) -> LanguageModel:
-    """Open a model: a directory with modules.json, config.json or a llama2.c file, or a file of llama2.c or GGUF.
+    """Open a model: a directory with modules.json, config.json or one file of llama2.c or GGUF, or such a file.
 
     Raises:
         InputError: nothing of this, or a file that is cut or lies.
@@ -46,8 +46,11 @@ def open_language_model(path: Path) -> LanguageModel:
     if is_sentence_transformers(path):
         sentence = open_sentence_transformers(path)
         return LanguageModel(path, partial(sentence_places, sentence), partial(sentence_rows, sentence))
-    if not (path / "config.json").is_file() and (file := find_llama2c(path)) is not None:
-        return _llama2c(file)
+    if not (path / "config.json").is_file():
+        if (file := find_gguf(path)) is not None:
+            return _gguf(file)
+        if (file := find_llama2c(path)) is not None:
+            return _llama2c(file)
     files = open_model_files(path)
     return LanguageModel(path, partial(find_places, files), partial(rows_of, files))
 

@@ -196,7 +196,10 @@ def _placed(found: list[tuple[str, int, tuple[int, ...], int]], cursor: _Cursor,
             raise cursor.lies(f"tensor {name[:80]!r}, {list(shape)} of {label} at {offset}, is not aligned")
         stop = base + offset + math.prod(shape) // elements * size
         if stop > cursor.source.size:
-            raise cursor.lies(f"tensor {name[:80]!r} ends at byte {stop} of a file of {cursor.source.size}")
+            raise InputError(
+                f"tensor {name[:80]!r} of {cursor.source.name} ends at byte {stop}, the file at {cursor.source.size}: "
+                "it was cut, or its header lies; copy it again"
+            )
         tensors[name] = GgufTensor(kind, shape, base + offset, stop)
     _check_overlap(tensors, cursor)
     return tensors
