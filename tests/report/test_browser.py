@@ -96,6 +96,10 @@ def test_page_is_quiet_and_fits(browser: Any, tmp_path: Path, width: int, scheme
         assert drawing["cut"] == []
         assert drawing["overlapping"] == 0
     page.evaluate("document.querySelectorAll('details').forEach(element => element.open = false)")
+    for stage in page.locator(".stage").all() if scripts else ():
+        stage.scroll_into_view_if_needed()  # a picture waits until it is seen
+        page.wait_for_timeout(100)
+    page.evaluate("scrollTo({top: 0, behavior: 'instant'})")
     SCREENSHOTS.mkdir(exist_ok=True)
     name = f"report-{width}-{scheme}.png" if scripts else f"report-{width}-{scheme}-without-scripts.png"
     page.screenshot(path=SCREENSHOTS / name, full_page=True)

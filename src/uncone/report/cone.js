@@ -282,7 +282,7 @@
       sx: floats(), sy: floats(), depth: floats(), keys: places(), items: places(), drawn: places() };
     p.lower = p.all.map((i) => name(p, i).toLowerCase());
     p.marks.place = (i) => [p.sx[i], p.sy[i]]; // where the i-th row of the data lies on the canvas: for tests
-    pointers(p); keys(p); show(p); colour(p);
+    show(p); colour(p); resize(p); pointers(p); keys(p); // drawn before anything can be asked of it
     on("input[type=radio]", "change", () => show(p));
     on(".colour", "change", () => colour(p));
     on(".order", "change", () => arrange(p));

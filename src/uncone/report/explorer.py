@@ -5,46 +5,25 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
 from uncone.records import Picture, Spectrum
 from uncone.report.charts.cone import group_classes, wedge
-from uncone.report.markup import element, escape, escape_number, shown, shown_count
+from uncone.report.markup import element, escape, escape_number
+from uncone.report.scales import Scale, colour_scales
 from uncone.report.text import count, number, shortened
 
 _LONGEST_LABEL = 80
 _WITHIN = 0.95
-_OUTER = 0.01  # norms are coloured from the 1st to the 99th percentile: a single long row would leave all others one colour
 _RANKS = (0, 5, 4, 3, 2, 1)  # of the classes g0, g1, ..: the background is drawn first, the reserved rows last
-_STEPS = 16  # colours of a scale; 0 stands for no value on it
+_NARROWEST = 0.2  # cosine: a cone wider than 78 degrees ends earlier, for its rim would be far away
 _RIM = 48  # corners of the circle around a cone
 _CDATA = "/*<![CDATA[*/\n{}/*]]>*/"  # so that the page is XML too
 
 Point = tuple[float, float, float]
 Cone = tuple[Point, float]
-
-
-@dataclass(frozen=True)
-class _Scale:
-    """Something that rows are coloured by: its name in the page, in the menu and in words, the values (None: no value), what
-    the first and the last colour stand for, and how a value is printed (as markup)."""
-
-    name: str
-    title: str
-    words: str
-    values: Sequence[float | None]
-    ends: tuple[float, float]
-    text: Callable[[float], str]
-
-    def shades(self) -> list[int]:
-        """A colour from 1 to 16 for each row, 0 where it has no value."""
-        low, width = self.ends[0], self.ends[1] - self.ends[0] or 1.0
-        return [
-            0 if value is None else 1 + round(min(1.0, max(0.0, (value - low) / width)) * (_STEPS - 1)) for value in self.values
-        ]
 
 
 @cache
@@ -63,7 +42,7 @@ def script_source() -> str:
 
 def explorer(picture: Picture, spectrum: Spectrum | None, uid: str) -> str:
     """The controls, the canvas, the scales, and the numbers, for `cone.js` to bring to life; hidden where scripts are off."""
-    scales = _scales(picture)
+    scales = colour_scales(picture)
     clouds = {mode: picture.coordinates(centered=mode == "centered") for mode in ("raw", "centered")}
     cones = {mode: [_cone(points, 2), _cone(points, 3)] for mode, points in clouds.items()}
     content = _controls(scales, uid) + _finder(picture, uid) + _stage(picture, uid)
@@ -73,7 +52,7 @@ def explorer(picture: Picture, spectrum: Spectrum | None, uid: str) -> str:
 
 
 def _data(
-    picture: Picture, scales: list[_Scale], clouds: dict[str, list[Point]], cones: dict[str, list[Cone | None]]
+    picture: Picture, scales: list[Scale], clouds: dict[str, list[Point]], cones: dict[str, list[Cone | None]]
 ) -> dict[str, object]:
     has_labels = any(label is not None for label in picture.labels)
     ranks = [_RANKS[int(css[1:])] for css in group_classes(picture)]
@@ -113,29 +92,6 @@ def _json(data: object) -> str:
     return text
 
 
-def _scales(picture: Picture) -> list[_Scale]:
-    ids = (min(picture.ids), max(picture.ids))
-    scales = [_Scale("id", "row id", "Row id, linear", picture.ids, ids, lambda value: shown_count(round(value)))]
-    norms = picture.lengths()
-    if norms is not None and max(norms) > min(norms):
-        words = "Norm of the row as stored, linear from the 1st to the 99th percentile; beyond, the colour of the end"
-        scales.append(_Scale("norm", "norm", words, norms, _percentiles(norms), shown))
-    if picture.counts is not None and any(picture.counts):
-        logarithms = [math.log(count) if count else None for count in picture.counts]
-        seen = [value for value in logarithms if value is not None]
-        words = "Occurrences, logarithmic" + ("; grey: none" if 0 in picture.counts else "")
-        ends = (min(seen), max(seen))
-        scales.append(_Scale("count", "frequency", words, logarithms, ends, lambda value: shown_count(round(math.exp(value)))))
-    return scales
-
-
-def _percentiles(norms: Sequence[float]) -> tuple[float, float]:
-    ordered = sorted(norms)
-    cut = int(_OUTER * (len(ordered) - 1))
-    low, high = ordered[cut], ordered[-1 - cut]
-    return (low, high) if high > low else (ordered[0], ordered[-1])
-
-
 def _cone(points: Sequence[Point], dims: int) -> Cone | None:
     """The axis from the origin (unit length) and the half angle in radians that holds 95 % of the points; in the plane of
     the first two directions (`dims` 2) or in all three. None where there is no cone."""
@@ -154,11 +110,11 @@ def _cone(points: Sequence[Point], dims: int) -> Cone | None:
 
 
 def _rim(cone: Cone | None, points: Sequence[Point]) -> list[Point]:
-    """A closed circle around the cone's axis, as far from the origin as the farthest point; seen in the plane, a chord."""
+    """A closed circle around the cone's axis, beyond the farthest point unless the cone is nearly flat; in the plane, a chord."""
     if cone is None:
         return []
     (a, b, c), half = cone
-    far, flat = max(math.hypot(*point) for point in points), math.hypot(a, b)
+    far, flat = max(math.hypot(*point) for point in points) / max(math.cos(half), _NARROWEST), math.hypot(a, b)
     u = (b / flat, -a / flat, 0.0) if flat else (1.0, 0.0, 0.0)
     v = (-c * u[1], c * u[0], a * u[1] - b * u[0])
     along, across = far * math.cos(half), far * math.sin(half)
@@ -169,7 +125,7 @@ def _rim(cone: Cone | None, points: Sequence[Point]) -> list[Point]:
     return rim
 
 
-def _controls(scales: list[_Scale], uid: str) -> str:
+def _controls(scales: list[Scale], uid: str) -> str:
     what = _switch("Rows", f"{uid}-what", {"raw": "As stored", "centered": "Mean row subtracted"})
     dims = _switch("Directions", f"{uid}-dims", {"2": "2-D", "3": "3-D"})
     colours = {"group": "group"} | {scale.name: scale.title for scale in scales}
@@ -215,7 +171,7 @@ def _stage(picture: Picture, uid: str) -> str:
     stage = element(
         "div", element("canvas", class_="points") + marks + element("p", rows, class_="rows") + whole + tip, class_="stage"
     )
-    hint = "Point at a dot, or tap it, to see its token. Drag to move it or, in 3-D, to turn it; click it once to zoom with the wheel."
+    hint = "Point at a dot, or tap it, to see which row it is. Drag to move it or, in 3-D, to turn it; click it once to zoom with the wheel."
     return stage + element("p", hint, class_="said", id=f"{uid}-said", role="status", aria_live="polite")
 
 
@@ -229,7 +185,7 @@ def _legend(picture: Picture) -> str:
     return element("ul", items, class_="legend", data_scale="group")
 
 
-def _bar(scale: _Scale) -> str:
+def _bar(scale: Scale) -> str:
     low, high = scale.ends
     ticks = "".join(element("span", scale.text(value)) for value in (low, (low + high) / 2, high))
     bar = element("div", element("i", class_="ramp") + element("div", ticks, class_="ticks"), class_="bar")
