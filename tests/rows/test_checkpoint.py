@@ -218,6 +218,15 @@ class TestMessages:
         with pytest.raises(InputError, match="with a compressed member"):
             uncone.open_rows(tmp_path / "x.pt")
 
+    @pytest.mark.parametrize("second", ["x/data.pkl", "y/data.pkl", "x/DATA.PKL"])
+    @pytest.mark.filterwarnings("ignore:Duplicate name")
+    def test_two_members_of_one_name(self, tmp_path: Path, second: str) -> None:
+        with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
+            archive.writestr("x/data.pkl", b"")
+            archive.writestr(second, b"")
+        with pytest.raises(InputError, match=r"expected each member of the zip file .* once, in one folder, got some twice"):
+            uncone.open_rows(tmp_path / "x.pt")
+
     def test_a_huge_pickle(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(checkpoint_archive, "LARGEST_PICKLE", 10)
         with pytest.raises(InputError, match="expected at most 10 bytes of names"):

@@ -42,11 +42,16 @@ def _members(source: LocalFile) -> dict[str, zipfile.ZipInfo]:
     """The members of the zip file without the name of its one folder."""
     try:
         with zipfile.ZipFile(source.path) as archive:
-            members = {member.filename.partition("/")[2]: member for member in archive.infolist()}
+            listed = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError, struct.error) as error:
         raise InputError(
             f"expected a PyTorch checkpoint, got {source.name}, cut or damaged ({error}): copy it again"
         ) from error
+    members = {member.filename.partition("/")[2]: member for member in listed}
+    if len({name.lower() for name in members}) < len(listed):  # torch might take the one that is not looked at here
+        raise InputError(
+            f"expected each member of the zip file {source.name} once, in one folder, got some twice: do not trust this file"
+        )
     if "constants.pkl" in members:
         raise InputError(f"expected a PyTorch checkpoint of tensors, got {source.name}, a TorchScript program: {CONVERT}")
     if "data.pkl" not in members:
