@@ -11,12 +11,12 @@ _MOST_NAMED = 3
 _BAD = ("warning", "severe")
 
 # Measures of one question tell the same change again: of each family only the first that was taken speaks.
+# Raw readings of the spectrum come last in theirs: what moves them alone is the mean, of which mean_cosine speaks.
 FAMILIES = (
-    ("mean_cosine", "mean_shift", "uniformity"),
+    ("mean_cosine", "mean_shift", "uniformity", "uniformity_exact"),
     ("isoscore", "isoscore_debiased", "isoscore_star", "participation_ratio", "participation_ratio_debiased"),
     ("effective_rank", "rankme", "singular_entropy"),
-    ("stable_rank_centered", "anisotropy_1"),
-    ("stable_rank", "anisotropy_1_raw", "singular_entropy_raw"),
+    ("stable_rank_centered", "anisotropy_1", "stable_rank", "anisotropy_1_raw", "singular_entropy_raw"),
     ("partition_isotropy", "gaussian_isotropy"),
     tuple(
         f"{group}.{reading}"
@@ -120,9 +120,11 @@ def _finding_words(subject: ComparedSubject, order: int, *, of_many: bool) -> li
 
 
 def _name(name: str) -> str:
-    """A name inside a sentence: names of people and scores keep their capitals."""
-    shown = shortened(title(name))
-    return shown[:1].lower() + shown[1:] if shown[1:2].islower() and not any(c.isupper() for c in shown[1:]) else shown
+    """A name inside a sentence, without a comma: `centred stable rank`. Names of people and scores keep their capitals."""
+    base, _, variant = shortened(title(name)).rpartition(", ")
+    shown = base or variant
+    small = shown[:1].lower() + shown[1:] if shown[1:2].islower() and not any(c.isupper() for c in shown[1:]) else shown
+    return f"{variant} {small}" if base else small
 
 
 def _listing(parts: Sequence[str]) -> str:
