@@ -81,8 +81,6 @@ class ParquetRows(StreamedRows):
         d = kinds[0].length if self._parts and kinds[0].length is not None else self._first_length()
         check_shape((self._firsts[-1], d), name)
         self.shape = (self._firsts[-1], d)
-        if (text := parts[0].label_column()) is not None:
-            self.load_labels = partial(self._texts, text)
 
     def begin(self, row: int) -> int:
         k = bisect.bisect_right(self._firsts, row) - 1
@@ -110,8 +108,10 @@ class ParquetRows(StreamedRows):
                 check_lists(array, 0, 0, f"{part.path}#{self._column}")
         return 1  # no rows: it does not matter
 
-    def _texts(self, column: str) -> list[str | None] | None:
-        if any(part.label_column() != column for part in self._parts):
+    def load_labels(self) -> list[str | None] | None:
+        """The texts of the column of labels, if all parts have it."""
+        column = self._parts[0].label_column()
+        if column is None or any(part.label_column() != column for part in self._parts):
             return None
         return [label for part in self._parts for array in part.batches(column, GRID) for label in _shortened(array)]
 

@@ -29,9 +29,6 @@ class StreamedRows(Rows):
     ascending order therefore cost one pass over the source, in any other order up to a pass for each call.
     """
 
-    ahead = True
-    """Whether `blocks` makes the next piece on another thread while a block is in use; False if `pieces` has its own threads."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._cursor: _Cursor | None = None
@@ -47,6 +44,10 @@ class StreamedRows(Rows):
         """
         raise NotImplementedError
 
+    def all_pieces(self) -> Iterator[Tensor]:
+        """`pieces(0)` for a whole pass: the next one is made on another thread while one is in use."""
+        return one_ahead(self.pieces(0))
+
     def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
         if out is None:
             out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
@@ -61,8 +62,7 @@ class StreamedRows(Rows):
 
     def blocks(self, size: int = GRID) -> Iterator[Tensor]:
         n, d = self.shape
-        pieces = one_ahead(self.pieces(0)) if self.ahead else self.pieces(0)
-        cursor, buffer = _Cursor(pieces, 0, self.name), _Buffer(min(size, n), d, self.widened)
+        cursor, buffer = _Cursor(self.all_pieces(), 0, self.name), _Buffer(min(size, n), d, self.widened)
         for start in range(0, n, size):
             count = min(size, n - start)
             block = cursor.whole(count, self.widened)

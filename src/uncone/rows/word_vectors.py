@@ -51,7 +51,6 @@ class WordVectorRows(StreamedRows):
     of their own. Reading raises InputError, with its number, for a line without D numbers."""
 
     dtype = "float32"
-    ahead = False
 
     def __init__(self, source: LocalFile, *, zipped: bool) -> None:
         super().__init__()
@@ -70,36 +69,40 @@ class WordVectorRows(StreamedRows):
             raise self._another_count(n)
         self.shape, self._offsets = (n, self.shape[1]), offsets
         self._parse_first()
-        self.load_labels = self._words
 
     def begin(self, row: int) -> int:
         return 0 if self._zipped else row // GRID * GRID
 
     def pieces(self, begin: int) -> Iterator[torch.Tensor]:
-        row = begin
+        text, d = self._text(self._offsets[begin // GRID]), self.shape[1]
+        return self._numbered((parse_piece(piece, d) for piece in text), begin)
+
+    def all_pieces(self) -> Iterator[torch.Tensor]:
+        threads = torch.get_num_threads()
+        return self.pieces(0) if threads == 1 else self._numbered(self._parsed_by(threads), 0)
+
+    def _numbered(self, parsed: Iterator[npt.NDArray[np.float32]], row: int) -> Iterator[torch.Tensor]:
+        """As tensors, from `row` on; a bad line gets its number in the file."""
         try:
-            for x in self._parsed(self._text(self._offsets[begin // GRID])):
+            for x in parsed:
                 yield torch.from_numpy(x)
                 row += len(x)
         except LineError as error:
             line = self._lines_before + row + error.index + 1
             raise InputError(f"line {line} of {self.name}: {error}: mend the line, or leave it out") from None
 
-    def _parsed(self, text: Iterator[Piece]) -> Iterator[npt.NDArray[np.float32]]:
-        threads, d = torch.get_num_threads(), self.shape[1]
-        if threads == 1:
-            yield from (parse_piece(piece, d) for piece in text)
-            return
+    def _parsed_by(self, threads: int) -> Iterator[npt.NDArray[np.float32]]:
+        """All pieces in order, parsed on `threads` threads; a few wait for their turn."""
         coming = deque[Future[npt.NDArray[np.float32]]]()
         with ThreadPoolExecutor(threads, thread_name_prefix="uncone-text") as pool:
-            for piece in text:
-                coming.append(pool.submit(parse_piece, piece, d))
+            for piece in self._text(self._start):
+                coming.append(pool.submit(parse_piece, piece, self.shape[1]))
                 if len(coming) > 2 * threads:
                     yield coming.popleft().result()
             while coming:
                 yield coming.popleft().result()
 
-    def _words(self) -> list[str | None]:
+    def load_labels(self) -> list[str | None]:  # a method: an attribute would keep the rows, and their file, in a cycle
         return [word for piece in self._text(self._start) for word in words_of(piece, self.shape[1])]
 
     def _first_line(self) -> bytes:

@@ -61,7 +61,6 @@ class Word2VecRows(StreamedRows):
         self._source, self.shape, self.name = source, (n, d), source.name
         self._places = np.empty(-(-n // GRID), np.int64)
         self._find_places(offset)
-        self.load_labels = self._words
 
     def begin(self, row: int) -> int:
         return row // GRID * GRID
@@ -89,7 +88,7 @@ class Word2VecRows(StreamedRows):
                 "each: mend the header, or convert the file again"
             )
 
-    def _words(self) -> list[str | None]:
+    def load_labels(self) -> list[str | None]:  # a method: an attribute would keep the rows, and their file, in a cycle
         return [
             bytes(records.buffer[start : vector - 1]).decode("utf-8", "replace")
             for records in self._records(0, int(self._places[0]))
