@@ -19,7 +19,9 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
     Args:
         spec: one of
             - a tensor or NumPy array of shape (N, D);
-            - `file.npy`;
+            - `file.npy`; `file.npz`, or `file.npz#key` when it holds several matrices;
+            - `file.parquet` or a folder of such files, with `#column` when several columns hold lists of floats;
+            - word vectors: text (`.vec`, `.txt`, `.glove`, `.vec.gz`, `.txt.gz`), or word2vec binary (`.bin`);
             - `file.safetensors`, or `file.safetensors#tensor` when it holds several matrices;
             - `file.pt`, `.pth`, `.ckpt` or `.bin` as `torch.save` writes them, with `#tensor` where there are several;
             - `MODEL#input` or `MODEL#head`: the token table or output head of a model, or `MODEL#tensor` for any other of its
@@ -28,7 +30,7 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
         skip_nonfinite: leave out rows with NaN or inf (`left_out` of the result names them); costs one pass.
 
     Returns:
-        `Rows` with `shape`, `dtype`, `name`, `labels` (token strings, for a model's table and head) and `blocks()`.
+        `Rows` with `shape`, `dtype`, `name`, `labels` (token strings or words, where the source has them) and `blocks()`.
 
     Raises:
         InputError: the source is missing, cut, pickled, not a matrix of floats, empty, or holds no such tensor.

@@ -14,7 +14,10 @@ from uncone.rows.safetensors import Entry, matrices, read_header, tensor_rows
 from uncone.rows.word_vectors import open_word_vectors
 from uncone.rows.word_vectors_binary import open_word2vec_binary
 
-KINDS = "a model directory, a .gguf, .safetensors, .npy, .pt, .pth, .ckpt or .bin file, or the name of a model in the Hugging Face cache"
+KINDS = (
+    "a model directory, a folder of .parquet files, a .gguf, .safetensors, .npy, .npz, .parquet, .pt, .pth, .ckpt, .bin, .vec, .glove or "
+    ".txt file, or the name of a model in the Hugging Face cache"
+)
 
 Opener = Callable[[Path, str | None], Rows]
 
