@@ -10,12 +10,14 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import uncone
 from tests.report.records_example import HOSTILE, coordinates, make_diagnosis, make_hostile, make_picture
 from uncone.records import Diagnosis, Picture, Spectrum
 from uncone.report import to_html
@@ -216,3 +218,14 @@ def test_each_view_says_how_much_it_shows() -> None:
 def test_a_sample_says_so_in_the_picture() -> None:
     assert "all 60 rows" in explorer(make_picture(), None, "u")
     assert "60 of 128\u202f256 rows, a sample" in explorer(replace(make_picture(), total=128_256), None, "u")
+
+
+@pytest.mark.slow
+def test_the_page_of_the_packaged_model_is_small(minilm: Path) -> None:
+    diagnosis = uncone.diagnose(minilm)
+    picture = diagnosis.subjects[0].picture
+    assert picture is not None
+    counts = tuple(10_000_000 // (1 + i) for i in picture.ids)
+    counted = replace(diagnosis, subjects=(replace(diagnosis.subjects[0], picture=replace(picture, counts=counts)),))
+    assert len(picture.ids) == 30_522
+    assert len(to_html(counted).encode()) <= 3e6

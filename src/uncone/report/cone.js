@@ -157,7 +157,7 @@
   function about(p, i) {
     const { labels, names, groups, counts } = p.data;
     return [labels?.[i] == null ? "" : `row ${spaced(p.ids[i])}`, names[groups[i]], p.norms && `norm ${short(p.norms[i])}`,
-      counts && `occurs ${spaced(counts[i])} times`].filter(Boolean).join(" \u00b7 ");
+      counts && `count ${spaced(counts[i])}`].filter(Boolean).join(" \u00b7 ");
   }
   function tip(p, i) { // beside the point, inside the picture
     p.tip.hidden = !(i >= 0 && p.sx[i] >= 0 && p.sx[i] <= p.width && p.sy[i] >= 0 && p.sy[i] <= p.height);
