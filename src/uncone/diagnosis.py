@@ -84,7 +84,7 @@ def diagnose(
         counts: how often each token occurs in some text: a file (a table `id token count` or `token count`, or `.npy`), or
             a tensor or array (N,). Without it tokens are ranked by their ids.
         neighbours: also measure what takes the nearest neighbours of every row (`two_nn`, `levina_bickel`, `hubness` and
-            `uniformity_exact`): about 3 N^2 D multiply-adds, on the CPU.
+            `uniformity_exact`): about 1.5 N^2 D multiply-adds, on the CPU.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
         device: where products are computed, a torch device.
         progress: called with (what is done, rows done, rows in all); the last is 0 where rows are not what is counted.

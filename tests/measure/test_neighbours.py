@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from uncone import InputError, Moments, UndefinedMeasure
 from uncone.measure import nearest_neighbours
-from uncone.measure.neighbours import exact, points, tiles
+from uncone.measure.neighbours import exact, points, sampled_rows, tiles
 from uncone.rows import CenteredRows, SelectedRows, as_rows
 
 from ..matrices import gaussian
@@ -256,3 +256,12 @@ def test_what_cannot_be_searched_is_said() -> None:
     ]:
         with pytest.raises(UndefinedMeasure, match=re.escape(message)):
             function()
+
+
+def test_all_rows_are_asked_up_to_a_size_and_a_sample_beyond() -> None:
+    assert torch.equal(sampled_rows(65536, None, 0), torch.arange(65536))
+    sample = sampled_rows(65537, None, 0)
+    assert len(sample) == 8192
+    assert torch.equal(sample, sample.unique())
+    assert not torch.equal(sample, sampled_rows(65537, None, 1))
+    assert len(sampled_rows(100000, 100000, 0)) == 100000

@@ -16,7 +16,7 @@ KEPT_BYTES = 192 * 2**20
 """Rows of up to this size are kept in memory for a search; larger matrices are read again, stripe by stripe."""
 STRIPE_BYTES = 64 * 2**20
 _ORDINARY = (1e-6, 1e6)  # between these, squares and products of float32 are nowhere near the ends of its range
-_PAIRS = 256  # rows a thread subtracts at once: float64 copies of them fill a core's cache
+_PAIRS = 128  # rows a thread subtracts at once: float64 copies of them fit into a core's cache
 _ROUNDING = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 
 
@@ -109,11 +109,12 @@ class Points:
         """Bounds |computed - true| for -|z - z'|^2 / 2 from products of centred points of at most these lengths.
 
         An inner product of D terms errs by at most D u |z| |z'| (1 + ...) in any order of adding (Higham 2002, eq. 3.4); the
-        rest is for the rounding of the points, of their half squares and of two subtractions.
+        rest is for the rounding of the points, of their half squares, of two subtractions, and of squares by difference.
         """
         u = _ROUNDING[dtype]
         points = self.rounding(dtype)
-        products = (self.d + 4) * u * length * other + 4 * u * (length + other).square()
+        differences = (self.d + 4) * _ROUNDING[torch.float64]
+        products = (self.d + 4) * u * length * other + (4 * u + differences) * (length + other).square()
         return 1.01 * (products + 2 * points * (length + other)) + self.d * 2.0**-120
 
     def squares(self, a: Tensor, b: Tensor) -> Tensor:
