@@ -229,3 +229,11 @@ def test_the_page_of_the_packaged_model_is_small(minilm: Path) -> None:
     counted = replace(diagnosis, subjects=(replace(diagnosis.subjects[0], picture=replace(picture, counts=counts)),))
     assert len(picture.ids) == 30_522
     assert len(to_html(counted).encode()) <= 3e6
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e-300, 9e289])
+def test_extreme_scales_give_finite_numbers(scale: float) -> None:
+    picture = replace(_with_norms(make_picture(60), list(range(60))), raw_scale=scale, centered_scale=scale, norm_scale=scale)
+    data = _data(picture)
+    numbers = [x for mode in ("raw", "centered") for rim in data["rims"][mode] for point in rim for x in point]
+    assert all(map(math.isfinite, [*numbers, *data["frames"]["raw"]["mean"]]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from uncone.errors import InputError
 
 _LARGEST_SCALE = 1e290
+_LARGEST_INTEGER = 2**53  # beyond, a page's script would read another number
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ class Picture:
             raise InputError(
                 f"expected {count} labels and groups in the picture, got {len(self.labels)} and {len(self.groups)}"
             )
+        if any(not 0 <= i < _LARGEST_INTEGER for i in (self.total, *self.ids)):
+            raise InputError(
+                "expected ids and a total of at least 0 and below 2^53 in the picture, got others: the file was edited"
+            )
         if any(not 0 <= group < len(self.group_names) for group in self.groups):
             raise InputError(f"expected groups below {len(self.group_names)} in the picture, got {max(self.groups)}")
         scales = (self.raw_scale, self.centered_scale, self.norm_scale)
@@ -54,8 +59,17 @@ class Picture:
                 )
         if self.norms is not None and len(_decode(self.norms, "norms")) != 2 * count:
             raise InputError(f"expected {count} norms of one uint16 in the picture, got another length")
-        if self.counts is not None and (len(self.counts) != count or min(self.counts, default=0) < 0):
-            raise InputError(f"expected {count} counts of at least 0 in the picture, got {len(self.counts)}, or some below 0")
+        self._check_counts()
+
+    def _check_counts(self) -> None:
+        if self.counts is None:
+            return
+        count = len(self.ids)
+        if len(self.counts) != count or any(not 0 <= often < _LARGEST_INTEGER for often in self.counts):
+            raise InputError(
+                f"expected {count} counts of at least 0 and below 2^53 in the picture, got {len(self.counts)}"
+                f"{', some beyond' if len(self.counts) == count else ''}"
+            )
 
     def coordinates(self, *, centered: bool) -> list[tuple[float, float, float]]:
         """The coordinates as floats, one (x, y, z) per row of `ids`."""
