@@ -70,7 +70,8 @@ class TokenReader:
         self._role, self._counts, self._unit = role, counts, None
         if role == "collection" and counts is None:
             return
-        unused = known_unused(rows.labels, rows.shape[0])[0].nonzero().flatten()
+        self._known = known_unused(rows.labels, rows.shape[0])
+        unused = self._known[0].nonzero().flatten()
         self._membership = frequency_membership(rows.shape[0], unused if len(unused) else None, counts)
         self._unit = UnitSums(self._membership.groups, len(NAMES), rows.shape[1])
 
@@ -88,7 +89,9 @@ class TokenReader:
             return TokenReadings()
         of_groups = group_axes(unit)
         untrained = (
-            untrained_axes(rows, moments, counts=self._counts) if self._role not in ("collection", "tied table") else None
+            untrained_axes(rows, moments, counts=self._counts, known=self._known)
+            if self._role not in ("collection", "tied table")
+            else None
         )
         axes = of_groups if untrained is None else torch.cat([of_groups, untrained.axes], dim=1)
         products = project(rows, axes, progress)

@@ -45,10 +45,10 @@ def robust_null(values: Tensor) -> Null:
     """
     if len(values) < FEWEST_FOR_A_NULL:
         raise UndefinedMeasure(f"expected at least {FEWEST_FOR_A_NULL} rows for a null, got {len(values)}: pass more rows")
-    ordered = values.double().sort().values
+    values = values.double()
 
     def at(q: float) -> float:
-        return float(ordered[round(q * (len(ordered) - 1))])
+        return float(values.kthvalue(1 + round(q * (len(values) - 1))).values)
 
     center = at(0.5)
     scale = max((center - at(0.25)) / _QUARTER, (at(0.75) - center) / _QUARTER, (center - at(0.1)) / _TENTH)

@@ -22,7 +22,7 @@ _RESERVED = re.compile(
     r"\[unused_?\d+\]|<unused_?\d+>|<\|?reserved[a-z_]*_?\d+\|?>|<\|dummy_\d+\|>|<\|extra_\d+\|>|madeupword\d+|\[PAD\d+\]",
     re.IGNORECASE,
 )
-_FIRST = frozenset("[<mM")
+_FIRST = ("[", "<", "madeup", "MADEUP", "Madeup")
 """What such a name begins with: a look at it spares most tokens the expression."""
 
 
@@ -56,7 +56,9 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
 
 def named_reserved(labels: Sequence[str | None]) -> list[int]:
     """The numbers of the rows whose token is reserved by its name, however few."""
-    return [i for i, label in enumerate(labels) if label is not None and label[:1] in _FIRST and _RESERVED.fullmatch(label)]
+    return [
+        i for i, label in enumerate(labels) if label is not None and label.startswith(_FIRST) and _RESERVED.fullmatch(label)
+    ]
 
 
 class GroupMoments:

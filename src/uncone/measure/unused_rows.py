@@ -29,8 +29,10 @@ class UntrainedAxes:
     why: str
 
 
-def untrained_axes(rows: Rows, m: Moments, *, counts: Tensor | None = None) -> UntrainedAxes:
-    """The rows known to be unused, and what to project all rows on. Reads the known-unused rows."""
+def untrained_axes(
+    rows: Rows, m: Moments, *, counts: Tensor | None = None, known: tuple[Tensor, str] | None = None
+) -> UntrainedAxes:
+    """The rows known to be unused (`known_unused`, if not given), and what to project all rows on. Reads the known-unused rows."""
     n, d = rows.shape
     if counts is not None and counts.shape != (n,):
         raise InputError(f"expected counts of shape ({n},), got {tuple(counts.shape)}: give one a row")
@@ -38,7 +40,7 @@ def untrained_axes(rows: Rows, m: Moments, *, counts: Tensor | None = None) -> U
         raise InputError(
             f"expected unweighted moments of the same {n} rows, got moments of {m.n} rows of weight {m.weight:g}: sum these rows"
         )
-    expected, why = known_unused(rows.labels, n)
+    expected, why = known_unused(rows.labels, n) if known is None else known
     reference, why = _reference(expected, why, counts)
     mean, unused, first = torch.zeros(3, d, dtype=torch.float64)
     mean += m.mean().cpu()
@@ -93,7 +95,7 @@ class Evidence:
     @classmethod
     def of(cls, axes: UntrainedAxes, norms: Tensor, products: Tensor) -> "Evidence":
         mean, unused, first = axes.axes.T
-        x_mean, x_unused, x_first = products.T
+        x_mean, x_unused, x_first = products.T.contiguous()
         length, to_mean = float(mean.norm()), None
         if length > 1e-5 * axes.mean_norm:  # else it is rounding, as of a head whose mean row was subtracted
             to_mean = torch.where(norms > 0, x_mean / (norms * length), 0.0).clamp(-1.0, 1.0)
