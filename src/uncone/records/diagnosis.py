@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from uncone import atomic
 from uncone.records.parts import Finding, Groups, Measurement, Norms, Spectrum
 from uncone.records.picture import Picture
-from uncone.records.tokens import FrequencyGroups, UnderTrained
 from uncone.records.rebuild import from_json, read_text
+from uncone.records.tokens import FrequencyGroups, UnderTrained
 
 SCHEMA = "uncone.diagnosis/1"
 _HOW = "uncone diagnose SPEC --json F"
