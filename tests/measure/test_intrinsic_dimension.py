@@ -116,7 +116,7 @@ def test_copies_are_left_out_and_counted(function) -> None:
     assert float(reading) == float(function(x))
     assert reading.details["duplicates"] == 41
     assert reading.n == 341
-    assert "41 rows equal another and left out" in reading.warnings
+    assert "41 rows equal another and are left out" in reading.warnings
 
 
 @pytest.mark.parametrize("function", [measure.two_nn, measure.levina_bickel])

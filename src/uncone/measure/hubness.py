@@ -188,9 +188,8 @@ def _warnings(neighbours: Neighbours, k: int) -> tuple[str, ...]:
             f"{neighbours.duplicates} {'row equals' if neighbours.duplicates == 1 else 'rows equal'} another: of copies, the first are listed"
         )
     if neighbours.tied and neighbours.k == k:
-        found.append(
-            f"{neighbours.tied} rows have two candidates for their last neighbour equally far: the lower number is listed"
-        )
+        rows = "row has" if neighbours.tied == 1 else "rows have"
+        found.append(f"{neighbours.tied} {rows} two candidates for the last neighbour equally far: the lower number is listed")
     if neighbours.sampled:
         found.append(f"sampled: {len(neighbours.queries)} rows were asked for their neighbours among {neighbours.searched}")
     return tuple(found)

@@ -235,8 +235,8 @@ def _warnings(value: float, neighbours: Neighbours, n: int) -> tuple[str, ...]:
             f"above about {UNDERESTIMATED:.0f} dimensions estimates from neighbours are too low: compare rows of like number only"
         )
     if neighbours.duplicates:
-        rows = "row equals" if neighbours.duplicates == 1 else "rows equal"
-        found.append(f"{neighbours.duplicates} {rows} another and left out")
+        rows = "row equals another and is" if neighbours.duplicates == 1 else "rows equal another and are"
+        found.append(f"{neighbours.duplicates} {rows} left out")
     if neighbours.sampled:
         found.append(f"sampled: {n} rows were asked for their neighbours among {neighbours.searched}")
     return tuple(found)
