@@ -137,18 +137,18 @@ class TestText:
 
 
 LINES = {
-    "too few": (b"a 0.5 1.5\nb 0.5\n", "line 2 of .*: expected a word and 2 numbers, got 1 numbers"),
-    "too many": (b"a 0.5 1.5\nb 0.5 1.5 2.5\n", "line 2 of .*: expected a word and 2 numbers, got more: '0.5' stands before the last 2"),
+    "too few": (b"a 0.5 1.5\nb 0.5\n", "line 2 of .*: expected D = 2 numbers after the word, got 1"),
+    "too many": (b"a 0.5 1.5\nb 0.5 1.5 2.5\n", "line 2 of .*: expected D = 2 numbers after the word, got more: '0.5' stands before them"),
     "no number": (b"a 0.5 1.5\nb 0.5 x\n", "line 2 of .*: expected a number, got 'x': mend the line, or leave it out"),
     "two signs": (b"a 0.5 1.5\nb --0.5 1.5\n", "line 2 of .*: expected a number, got '--0.5'"),
     "an underscore": (b"a 0.5 1.5\nb 1_0 1.5\n", "line 2 of .*: expected a number, got '1_0'"),
     "two points": (b"a 0.5 1.5\nb 0.5 1.5.5\n", "line 2 of .*: expected a number, got '1.5.5'"),
     "hexadecimal": (b"a 0.5 1.5\nb 0x1 1.5\n", "line 2 of .*: expected a number, got '0x1'"),
-    "a white line": (b"a 0.5 1.5\n\nb 0.5 1.5\n", "line 2 of .*: expected a word and 2 numbers, got 0 numbers"),
+    "a white line": (b"a 0.5 1.5\n\nb 0.5 1.5\n", "line 2 of .*: expected D = 2 numbers after the word, got 0"),
     "a null byte": (b"a 0.5 1.5\nb 0.5\0 1.5\n", "line 2 of .*: expected a number, got "),
     "the first of several": (b"2 1\n" + b"a 0.5\n" * 9 + b"b x\nc x\n", "promises 2 rows, got 11: line 4 is one too many"),
     "after a header": (b"3 2\na 0.5 1.5\nb 0.5 1.5\nc 0.5 z\n", "line 4 of .*: expected a number, got 'z'"),
-    "the header's D": (b"2 3\na 0.5 1.5\nb 0.5 1.5\n", "line 2 of .*: expected a word and 3 numbers, got 2 numbers"),
+    "the header's D": (b"2 3\na 0.5 1.5\nb 0.5 1.5\n", "line 2 of .*: expected D = 3 numbers after the word, got 2"),
     "fewer lines": (b"3 2\na 0.5 1.5\nb 0.5 1.5\n", "line 1 of .* promises 3 rows, got 2, up to line 3: the file was cut"),
     "no lines": (b"1 2\n" + b" " * 50, "promises 1 rows, got 0"),
     "a lie": (b"999999999999999 300\na 0.5\n", "line 1 of .* lies: 999999999999999 lines of 300 numbers take at least"),

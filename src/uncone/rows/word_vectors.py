@@ -27,7 +27,8 @@ from uncone.rows.streamed import StreamedRows
 from uncone.rows.word_vectors_lines import WHITE, LineError, Piece, number, parse_piece, quoted, words_of
 
 LONGEST_LINE = 16 * 2**20
-_PIECE_BYTES = 2**18
+_PIECE_BYTES = 2**17
+"""Small enough that no array made of a piece gets a mapping of its own, whose pages the system would have to give anew each time."""
 _NEWLINE = ord("\n")
 _HEADER = re.compile(rb"(?:\xef\xbb\xbf)?[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t\r]*\n?")
 _MOST_DEFLATED = 1032

@@ -167,9 +167,9 @@ def _usual_numbers(piece: Piece, places: Places) -> tuple[npt.NDArray[np.float64
 def _plain_numbers(line: bytes, d: int, index: int) -> npt.NDArray[np.float64]:
     word, fields = split_line(line, d)
     if len(fields) < d:
-        raise LineError(index, f"expected a word and {d} numbers, got {len(fields)} numbers")
+        raise LineError(index, f"expected D = {d} numbers after the word, got {len(fields)}")
     if (extra := _extra_number(word)) is not None:
-        raise LineError(index, f"expected a word and {d} numbers, got more: {quoted(extra)} stands before the last {d}")
+        raise LineError(index, f"expected D = {d} numbers after the word, got more: {quoted(extra)} stands before them")
     if b"_" not in line:
         try:
             return np.fromiter(map(float, fields), np.float64, d)
