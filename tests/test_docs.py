@@ -96,6 +96,33 @@ def test_the_readme_has_a_true_transcript(minilm: Path) -> None:
     assert f"a table of {len(d.subjects[0].measurements)} measures" in _text("README.md")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [0, 1, 2], ids=["MiniLM", "stories260K", "word vectors"])
+def test_the_real_runs_are_true(run: int, minilm: Path, tmp_path: Path) -> None:
+    data = (ROOT / "../shared/data").resolve()
+    if not data.is_dir():
+        pytest.skip("the shared data is not there")
+    transcript = [code for kind, code in _FENCE.findall(_text("docs/real_runs.md")) if kind == "text"][run]
+    command, *shown = transcript.splitlines()
+    places = {
+        "MINILM": str(minilm),
+        "counts.tsv": str(data / "frequency/bert-base-uncased_lm1b_token_counts.tsv"),
+        "stories260K.bin": str(data / "models/stories260K/stories260K.bin"),
+        "wikitext.vec": str(tmp_path / "wikitext.vec"),
+    }
+    if run == 2:
+        text = data / "lm/wikitext-2/train.txt.xz"
+        example = [sys.executable, ROOT / "examples/train_word_vectors.py", text, tmp_path / "wikitext.vec"]
+        subprocess.run(example, check=True, capture_output=True)
+    words = [places.get(word, word) for word in command.removeprefix("$ ").split()]
+    environment = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
+    environment |= {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUTF8": "1"}
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, env=environment, check=True)
+    real = iter([line.rstrip() for line in done.stdout.splitlines()])
+    for line in shown:
+        assert line == "..." or line in real, line
+
+
 def test_the_table_of_clouds_is_what_the_code_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = _text("docs/measures.md")
@@ -105,7 +132,9 @@ def test_the_table_of_clouds_is_what_the_code_prints(tmp_path: Path, monkeypatch
     assert [line.split() for line in printed.splitlines()] == [list(cloud) for cloud in by_cloud]
 
 
-@pytest.mark.parametrize("command", ["uncone", "uncone diagnose", "uncone report", "uncone compare", "uncone check", "uncone convert"])
+@pytest.mark.parametrize(
+    "command", ["uncone", "uncone diagnose", "uncone report", "uncone compare", "uncone check", "uncone convert"]
+)
 def test_help_is_in_the_docs(command: str) -> None:
     unset = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
     environment = {key: value for key, value in os.environ.items() if key not in unset}

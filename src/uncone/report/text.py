@@ -23,6 +23,7 @@ _TITLES = {
     "levina_bickel": "Levina-Bickel dimension",
     "anisotropy_1": "Share of the first direction",
     "norm_id_correlation": "Correlation of norm and id",
+    "under_trained_tokens": "Under-trained tokens",
     "under_trained_share": "Share that looks untrained",
 }
 _VARIANTS = {"raw": "raw", "centered": "centred", "debiased": "debiased", "exact": "exact"}
