@@ -6,6 +6,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -64,6 +65,32 @@ def test_nested_names_are_joined_with_dots(tmp_path: Path) -> None:
         InputError, match=r"expected one matrix in .*, got 3: say which with x\.ckpt#NAME; it holds 'state_dict"
     ):
         uncone.open_rows(path)
+
+
+@pytest.mark.parametrize("first", [torch.ones(2, 2), {"b": torch.ones(2, 2)}])
+@pytest.mark.parametrize("old", [False, True])
+def test_names_that_are_the_same_once_joined_are_refused(tmp_path: Path, first: object, old: bool) -> None:
+    content = {1: first, "1": torch.zeros(3, 3)} if isinstance(first, torch.Tensor) else {"a": first, "a.b": torch.zeros(3, 3)}
+    path = _saved(tmp_path / "x.pt", content, _use_new_zipfile_serialization=not old)
+    for spec in (path, f"{path}#a.b"):
+        with pytest.raises(InputError, match=r"expected one tensor called '(1|a\.b)' in .*, got two: joined with dots"):
+            uncone.open_rows(spec)
+
+
+def test_names_are_not_joined_without_end(tmp_path: Path) -> None:
+    """A thousand tensors below one name of a million characters would make a thousand million."""
+    long, deep = "k" * 1_000_000, dict[str, object]()
+    inside = deep
+    for _ in range(60):
+        inside["leaf"], inside["b" * 100] = torch.ones(1), {}
+        inside = inside["b" * 100]
+    for content in ({long: {i: torch.ones(2, 2) for i in range(50)}}, deep):
+        path = _saved(tmp_path / "x.pt", content)
+        tracemalloc.start()
+        with pytest.raises(InputError, match=r"expected names of at most 4096 characters in .*, got a longer one"):
+            uncone.open_rows(path)
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+        tracemalloc.stop()
 
 
 def test_tied_weights_are_one_matrix_under_either_name(tmp_path: Path) -> None:

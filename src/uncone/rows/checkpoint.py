@@ -30,6 +30,8 @@ _LEGACY_PICKLES = 5  # magic number, version, byte order, the content, the order
 _CODES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 _INTEGERS = {"F64": np.int64, "F32": np.int32, "F16": np.int16, "BF16": np.int16}
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
+_LONGEST_NAME = 4096
+"""Characters of a name once it is joined: containers in containers would otherwise make far more text than the file holds."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +55,19 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
     """The tensors of a file that `torch.save` wrote, by name; names in nested dicts and lists are joined with dots.
 
     Raises:
-        InputError: not such a file, cut, TorchScript, with objects that only unpickling could bring back, compressed, or with sizes
-            that do not fit the file.
+        InputError: not such a file, cut, TorchScript, with objects that only unpickling could bring back, compressed, with sizes
+            that do not fit the file, or with two tensors whose names are the same once they are joined.
     """
     if _first(source, 64)[2:14] == _LEGACY:
         with open(source.path, "rb") as content:
             for _ in range(_LEGACY_PICKLES):
                 check_instructions(content, source.name)
-        return {name: _loaded(tensor) for name, tensor in _tensors(_load(source, "cpu"))}
+        return _by_name([(name, _loaded(tensor)) for name, tensor in _tensors(_load(source, "cpu"), source)], source)
     if _first(source, 4) != _ZIP:
         raise _no_zip(source)
     places = storages(source)
-    return {name: _entry(name, tensor, places, source) for name, tensor in _tensors(_load(source, "meta"))}
+    tensors = _tensors(_load(source, "meta"), source)
+    return _by_name([(name, _entry(name, tensor, places, source)) for name, tensor in tensors], source)
 
 
 def checkpoint_rows(source: LocalFile, entries: Mapping[str, Entry], name: str, *, where: str | None = None) -> Rows:
@@ -138,20 +141,43 @@ def _broken(source: LocalFile, reason: str) -> InputError:
     )
 
 
-def _tensors(content: Any) -> list[tuple[str, torch.Tensor]]:
+def _tensors(content: Any, source: LocalFile) -> list[tuple[str, torch.Tensor]]:
     """Every tensor in nested dicts and lists, in the file's order; a container that is met again is passed over."""
     found, seen = list[tuple[str, torch.Tensor]](), set[int]()
     waiting: list[tuple[str, Any]] = [("", content)]
     while waiting:
         name, value = waiting.pop()
+        if len(name) > _LONGEST_NAME:
+            raise InputError(
+                f"expected names of at most {_LONGEST_NAME} characters in {source.name}, got a longer one, {name[:80]!r}...: "
+                "do not trust this file"
+            )
         if isinstance(value, torch.Tensor):
             found.append((name, value))
         elif isinstance(value, dict | list | tuple) and id(value) not in seen:
             seen.add(id(value))
             inner = value.items() if isinstance(value, dict) else enumerate(value)
-            below = [(f"{name}.{key}" if name else str(key), item) for key, item in inner if _is_key(key)]
+            below = [(_joined(name, key), item) for key, item in inner if _is_key(key)]
             waiting.extend(reversed(below))
     return found
+
+
+def _joined(name: str, key: object) -> str:
+    """No longer than it takes to see that it is too long: a thousand names may share one long key."""
+    return (f"{name}.{key}" if name else str(key))[: _LONGEST_NAME + 1]
+
+
+def _by_name(found: list[tuple[str, StoredTensor]], source: LocalFile) -> dict[str, StoredTensor]:
+    """The tensors by their joined names, of which each must mean one."""
+    entries = dict[str, StoredTensor]()
+    for name, entry in found:
+        if name in entries:
+            raise InputError(
+                f"expected one tensor called {name[:80]!r} in {source.name}, got two: joined with dots, the names of nested dicts are "
+                "the same; load it with torch.load(..., weights_only=True) and pass the tensor"
+            )
+        entries[name] = entry
+    return entries
 
 
 def _is_key(key: object) -> bool:
