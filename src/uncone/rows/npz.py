@@ -9,6 +9,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -38,15 +39,15 @@ def open_npz(path: str | os.PathLike[str], key: str | None = None) -> Rows:
         InputError: no such file, no `.npz`, cut; no such array, or several matrices and no key; pickled objects, another dtype
             or rank; a deflated column-major matrix; sizes that contradict one another.
     """
-    source = LocalFile(path)
-    members = _members(source)
+    archive = _open(LocalFile(path))
+    members = _members(archive)
     if key is not None:
         if key not in members:
             raise InputError(f"no array {key!r} in {path}{nearest(key, members)}")
-        return _rows(source, members[key], f"{path}#{key}")
-    found = [name for name, member in members.items() if _is_matrix(source, member)]
+        return _rows(archive, members[key], f"{path}#{key}")
+    found = [name for name, member in members.items() if _is_matrix(archive, member)]
     if len(found) == 1:
-        return _rows(source, members[found[0]], f"{path}#{found[0]}")
+        return _rows(archive, members[found[0]], f"{path}#{found[0]}")
     if not found:
         raise InputError(
             f"expected a matrix of floats in {path}, got none among {len(members)} arrays: there are no rows to read"
@@ -59,9 +60,9 @@ def open_npz(path: str | os.PathLike[str], key: str | None = None) -> Rows:
 class InflatedRows(StreamedRows):
     """A deflated row-major matrix. It can only be inflated from its first byte on: rows read backwards cost a pass each."""
 
-    def __init__(self, source: LocalFile, member: zipfile.ZipInfo, header: MatrixHeader, name: str) -> None:
+    def __init__(self, archive: "_Archive", member: zipfile.ZipInfo, header: MatrixHeader, name: str) -> None:
         super().__init__()
-        self._source, self._member, self._header = source, member, header
+        self._archive, self._member, self._header = archive, member, header
         self.shape, self.dtype, self.name = header.shape, header.name, name
 
     def begin(self, row: int) -> int:
@@ -70,7 +71,7 @@ class InflatedRows(StreamedRows):
     def pieces(self, begin: int) -> Iterator[torch.Tensor]:
         (n, d), dtype = self.shape, self._header.dtype
         row_bytes, left = d * dtype.itemsize, n
-        stream = _inflating(self._source, self._member)
+        stream = _inflating(self._archive, self._member)
         _take(stream, self._header.offset, self.name)
         while left:
             count = min(left, max(1, _PIECE_BYTES // row_bytes))
@@ -79,17 +80,27 @@ class InflatedRows(StreamedRows):
             left -= count
 
 
-def _members(source: LocalFile) -> dict[str, zipfile.ZipInfo]:
-    """The arrays of the file by key, their places and sizes checked against the file."""
+@dataclass(frozen=True)
+class _Archive:
+    """A zip file with its directory read: once, as it may list thousands of members."""
+
+    source: LocalFile
+    zip: zipfile.ZipFile
+
+
+def _open(source: LocalFile) -> _Archive:
     try:
-        with zipfile.ZipFile(SequentialFile(source)) as archive:
-            entries = archive.infolist()
+        return _Archive(source, zipfile.ZipFile(SequentialFile(source)))
     except Exception as error:  # zipfile raises errors of many kinds over damaged files
         raise InputError(
             f"expected a .npz file, got {source.name} which is no zip of arrays ({error}): save it with numpy.savez"
         ) from error
-    found: dict[str, zipfile.ZipInfo] = {}
-    for entry in entries:
+
+
+def _members(archive: _Archive) -> dict[str, zipfile.ZipInfo]:
+    """The arrays of the file by key, their places and sizes checked against the file."""
+    source, found = archive.source, dict[str, zipfile.ZipInfo]()
+    for entry in archive.zip.infolist():
         if not entry.filename.endswith(_SUFFIX):
             continue
         key = entry.filename.removesuffix(_SUFFIX)
@@ -101,27 +112,28 @@ def _members(source: LocalFile) -> dict[str, zipfile.ZipInfo]:
     return found
 
 
-def _rows(source: LocalFile, member: zipfile.ZipInfo, name: str) -> Rows:
-    header = _header(source, member, name)
+def _rows(archive: _Archive, member: zipfile.ZipInfo, name: str) -> Rows:
+    header = _header(archive, member, name)
     if member.compress_type == zipfile.ZIP_STORED:
-        return rows_at(source, _stored_at(source, member), header, name)
+        return rows_at(archive.source, _stored_at(archive.source, member), header, name)
     if header.column_major:
         raise InputError(
             f"expected a row-major matrix, got a column-major one in deflated form from {name}, whose rows cannot be read in turn: "
             "save it with numpy.savez, or numpy.ascontiguousarray of it"
         )
-    return InflatedRows(source, member, header, name)
+    return InflatedRows(archive, member, header, name)
 
 
-def _is_matrix(source: LocalFile, member: zipfile.ZipInfo) -> bool:
+def _is_matrix(archive: _Archive, member: zipfile.ZipInfo) -> bool:
     try:
-        _header(source, member, source.name)
+        _header(archive, member, archive.source.name)
     except InputError:
         return False
     return True
 
 
-def _header(source: LocalFile, member: zipfile.ZipInfo, name: str) -> MatrixHeader:
+def _header(archive: _Archive, member: zipfile.ZipInfo, name: str) -> MatrixHeader:
+    source = archive.source
     if member.flag_bits & _ENCRYPTED or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(
             f"expected an array stored or deflated as numpy saves it, got one encrypted or compressed otherwise from {name}: "
@@ -135,7 +147,7 @@ def _header(source: LocalFile, member: zipfile.ZipInfo, name: str) -> MatrixHead
     else:
         if member.file_size > _MOST_DEFLATED * (member.compress_size + 1):
             raise _lies(source, member, f"{member.compress_size} deflated bytes cannot stand for {member.file_size}")
-        head = _take(_inflating(source, member), min(member.file_size, LONGEST_HEADER), name)
+        head = _take(_inflating(archive, member), min(member.file_size, LONGEST_HEADER), name)
     return matrix_header(bytes(head), name, member.file_size)
 
 
@@ -150,13 +162,12 @@ def _stored_at(source: LocalFile, member: zipfile.ZipInfo) -> int:
     return start
 
 
-def _inflating(source: LocalFile, member: zipfile.ZipInfo) -> zipfile.ZipExtFile:
+def _inflating(archive: _Archive, member: zipfile.ZipInfo) -> zipfile.ZipExtFile:
     """The member as a stream. Its checksum is compared at its end."""
     try:
-        archive = zipfile.ZipFile(SequentialFile(source))
-        return archive.open(member)  # type: ignore[return-value]
+        return archive.zip.open(member)  # type: ignore[return-value]
     except Exception as error:
-        raise _lies(source, member, str(error)) from error
+        raise _lies(archive.source, member, str(error)) from error
 
 
 def _take(stream: zipfile.ZipExtFile, size: int, name: str) -> bytearray:
