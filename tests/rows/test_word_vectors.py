@@ -62,6 +62,18 @@ class TestText:
         assert torch.equal(_all(rows), _parsed(_text(x), 4))
         assert rows.labels == [f"w{i}" for i in range(30)]
 
+    def test_short_lines_after_a_long_one_take_no_memory(self, tmp_path: Path) -> None:
+        """Room for D numbers a line was made before a line was looked at: 100,000 lines of a million numbers."""
+        content = b"w" + b" 1" * 1_000_000 + b"\n" + b"\n" * 100_000 + b"w 1\n"
+        rows = uncone.open_rows(_write(tmp_path / "x.txt", content))
+        with pytest.raises(InputError, match=r"line 2 of .*: expected D = 1000000 numbers after the word, got 0"):
+            list(rows.blocks(1))
+
+    def test_an_earlier_bad_line_is_named_before_a_short_one(self, tmp_path: Path) -> None:
+        rows = uncone.open_rows(_write(tmp_path / "x.txt", b"a 0.1 0.2 0.3\nb 0.1 0.x 0.3\nc\n"))
+        with pytest.raises(InputError, match=r"line 2 of .*: expected a number, got '0\.x'"):
+            list(rows.blocks())
+
     @pytest.mark.parametrize("form", ["%.4f", "%g", "%.9g", "%r", "%.18e", "%d", "% .3f", "%+.3f", "%e"])
     @pytest.mark.parametrize("threads", [1, 2])
     def test_every_way_to_print_a_number(

@@ -45,6 +45,7 @@ def parse_piece(piece: Piece, d: int) -> npt.NDArray[np.float32]:
         LineError: a line without D numbers at its end; the first such line.
     """
     found = _locate(piece, d)
+    _refuse_short_lines(piece, found, d)
     slow = np.ones(len(found.begin), np.bool_)
     slow[found.usual] = False
     x = np.empty((len(slow), d), np.float32)
@@ -140,6 +141,14 @@ def _without_white_end(marks: Places, kinds: Bytes, newline: Places, before: Pla
             break
         last -= white
     return last
+
+
+def _refuse_short_lines(piece: Piece, found: _Located, d: int) -> None:
+    """Before room is made for D numbers a line: a line without room for them is an error, or an earlier line is."""
+    short = found.end - found.begin < 2 * d - 1
+    if short.any():
+        for i in range(int(short.argmax()) + 1):
+            _plain_numbers(piece.text(int(found.begin[i]), int(found.end[i])), d, i)
 
 
 def _extra_number(word: bytes) -> bytes | None:
