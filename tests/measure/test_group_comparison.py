@@ -304,3 +304,41 @@ def test_p_values_of_random_groups_are_uniform() -> None:
     for level in (0.05, 0.2, 0.5, 0.8):
         share = sum(value <= level for value in p) / len(p)
         assert abs(share - level) < 4 * math.sqrt(level * (1 - level) / len(p)), (level, share)
+
+
+def test_rows_of_one_direction_are_not_significant() -> None:
+    """All groups are alike: what rounding makes of them must not reach the least p-value, or many deviations."""
+    x = torch.randn(300, generator=torch.Generator().manual_seed(0)).repeat(3000, 1)
+    found = permutation_test(x, torch.arange(1500), seed=0, permutations=19)
+    assert found.details["p"] == 1.0
+    assert found.details["z"] is None
+    assert found.value == found.reference == 1.0
+    pairs = PairSums.of(Moments.of(x, unit_second=True))
+    assert pairs.null(600)[1] == 0.0
+    groups = compare_groups(x, frequency_membership(3000), pairs=pairs).groups
+    assert all(group.excess is None and group.chance is None for group in groups)
+
+
+def test_a_null_within_rounding_is_none() -> None:
+    """The deviation is right or not given."""
+    generator = torch.Generator().manual_seed(0)
+    direction, noise = torch.randn(8, generator=generator), torch.randn(2000, 8, generator=generator)
+    for spread in (1e-3, 1e-2, 0.1, 0.3, 1.0):
+        x = direction + spread * noise
+        unit = torch.nn.functional.normalize(x.double())
+        h = unit @ unit.T
+        h.fill_diagonal_(0.0)
+        exact = PairSums(2000, float(h.sum()), float(h.square().sum()), float(h.sum(1).square().sum())).null(400)[1]
+        found = PairSums.of(Moments.of(x, unit_second=True)).null(400)[1]
+        assert found == (pytest.approx(exact, rel=0.1) if spread >= 0.1 else 0.0)
+
+
+def test_occurrences_do_not_wrap() -> None:
+    counts = torch.full((4000,), 2**53)
+    groups = compare_groups(gaussian(4000, 4), frequency_membership(4000), counts=counts).groups
+    assert groups[1].occurrences == 2000 * 2**53
+
+
+def test_counts_of_no_rows_are_refused() -> None:
+    with pytest.raises(InputError, match="expected 0 counts"):
+        frequency_membership(0, counts=torch.zeros(0))

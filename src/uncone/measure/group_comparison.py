@@ -19,6 +19,7 @@ FREQUENT_SHARE, RARE_SHARE = 0.3, 0.2
 FEWEST_ROWS = 10
 """With fewer rows than this in a group, a standard error means little and no interval is given."""
 CONFIDENCE = 0.95
+_ROUNDING = 1e-5  # of sums over pairs, which come from float32 products
 NAMES = ("frequent", "medium", "rare", "reserved")
 _PAIRS = ((1, 0), (2, 0), (2, 1), (3, 2))
 _READINGS: tuple[Literal["mean_cosine", "mean_norm", "cosine_to_reserved", "cosine_to_common"], ...] = (
@@ -49,7 +50,7 @@ def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor 
     Raises:
         InputError: counts of another length, negative, or all zero.
     """
-    if counts is not None and (counts.shape != (n,) or float(counts.min()) < 0 or not float(counts.max()) > 0):
+    if counts is not None and (n == 0 or counts.shape != (n,) or float(counts.min()) < 0 or not float(counts.max()) > 0):
         raise InputError(
             f"expected {n} counts from 0 up, not all of them 0, got shape {tuple(counts.shape)}: count the tokens by id"
         )
@@ -159,7 +160,8 @@ class PairSums:
 
         The mean is that of all rows. With p_k = size^(k) / N^(k) (falling powers), of the sum over the drawn pairs
         E T^2 = 2 p_2 Q + 4 p_3 (R - Q) + p_4 (H^2 - 2 Q - 4 (R - Q)), where H, Q and R are `total`, `squares` and `row_squares`:
-        two ordered pairs share both rows in 2 ways, one row in 4, or none.
+        two ordered pairs share both rows in 2 ways, one row in 4, or none. The deviation is 0 where it is no more than the
+        rounding of these sums, as where nearly all rows have one direction.
 
         Raises:
             UndefinedMeasure: fewer than two rows, or more than there are.
@@ -172,8 +174,10 @@ class PairSums:
             p.append(share)
         one = self.row_squares - self.squares
         square = 2 * p[2] * self.squares + 4 * p[3] * one + p[4] * (self.total**2 - 2 * self.squares - 4 * one)
-        variance = (square - (p[2] * self.total) ** 2) / (size * (size - 1)) ** 2
-        return self.total / (self.n * (self.n - 1)), math.sqrt(max(0.0, variance))
+        variance = square - (p[2] * self.total) ** 2
+        rounding = _ROUNDING * (4 * p[3] * abs(self.row_squares) + 2 * p[2] * abs(self.squares))
+        deviation = math.sqrt(variance) / (size * (size - 1)) if variance > rounding else 0.0
+        return self.total / (self.n * (self.n - 1)), deviation
 
 
 @dataclass(frozen=True)
@@ -269,5 +273,5 @@ def _group(sums: _Sums, g: int, membership: Membership, counts: Tensor | None, p
         if deviation > 0:
             excess = (cosine - mean) / deviation
             chance = 1 / (1 + excess**2) if excess > 0 else 1.0
-    occurrences = None if counts is None else int(counts[membership.groups == g].sum())
+    occurrences = None if counts is None else int(counts[membership.groups == g].double().sum())  # of int64 it may wrap
     return FrequencyGroup(NAMES[g], sums.rows[g], occurrences, **readings, excess=excess, chance=chance)

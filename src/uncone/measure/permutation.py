@@ -48,20 +48,21 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
     rows = as_rows(rows)
     if permutations < 1:
         raise InputError(f"expected at least one permutation, got {permutations}: 999 are customary")
-    scales, m = _unit_scales(rows)
+    scales, total = _unit_scales(rows)
     chosen = _mask(members, rows.shape[0]) & (scales > 0)
     directed, size = (scales > 0).nonzero().flatten(), int(chosen.sum())
     if size < 2:
         raise UndefinedMeasure(f"expected at least two rows with a direction in the group, got {size}: pass more rows")
-    generator = np.random.default_rng(seed)
-    (observed,) = _mean_cosines(rows, scales, _packed(chosen[None].numpy()), size).tolist()
+    generator, near = np.random.default_rng(seed), total / len(directed)
+    (observed,) = _mean_cosines(rows, scales, near, _packed(chosen[None].numpy()), size).tolist()
     slack = 1e-6 * (abs(observed) + 1 / size)  # of float32 products: a draw that equals the group must count
     drawn = [
-        _mean_cosines(rows, scales, part, size) for part in _draws(generator, directed.numpy(), rows.shape, size, permutations)
+        _mean_cosines(rows, scales, near, part, size)
+        for part in _draws(generator, directed.numpy(), rows.shape, size, permutations)
     ]
     null = torch.cat(drawn)
     p = (int((null >= observed - slack).sum()) + 1) / (permutations + 1)
-    everywhere = (float(m @ m) - len(directed)) / (len(directed) * (len(directed) - 1))
+    everywhere = min(1.0, (float(total @ total) - len(directed)) / (len(directed) * (len(directed) - 1)))
     deviation = float(null.std(correction=0))
     z = (observed - everywhere) / deviation if deviation > slack else None
     return reading(
@@ -86,7 +87,8 @@ def _unit_scales(rows: Rows) -> tuple[Tensor, Tensor]:
     for block in rows.blocks():
         part = slice(done, done + len(block))
         scales[part] = inverse(row_norms(block))
-        total += (scales[part].to(block.dtype) @ block).double()
+        for piece, x in zip(torch.split(scales[part], _PIECE), torch.split(block, _PIECE), strict=True):
+            total += piece @ x.double()
         done += len(block)
         del block
     return scales, total
@@ -131,15 +133,20 @@ def _packed(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
     return np.packbits(mask, axis=-1, bitorder="little")
 
 
-def _mean_cosines(rows: Rows, scales: Tensor, packed: npt.NDArray[np.uint8], size: int) -> Tensor:
-    """(|S|^2 - n) / (n (n - 1)) of each group, S its sum of unit rows, float64 (draws,)."""
+def _mean_cosines(rows: Rows, scales: Tensor, near: Tensor, packed: npt.NDArray[np.uint8], size: int) -> Tensor:
+    """(|S|^2 - n) / (n (n - 1)) of each group, S its sum of unit rows, float64 (draws,).
+
+    Sums are of u - `near`, any vector near to the rows: where rows share a direction the rounding of long sums of u would
+    hide what groups differ by, and would depend on how many groups are multiplied at once.
+    """
     sums = torch.zeros(len(packed), rows.shape[1], dtype=torch.float64)
-    done = 0
+    done, shift = 0, near.to(rows.widened)
     for block in rows.blocks():  # cells begin at a multiple of 8 rows: their bits begin at a byte
         for x in torch.split(block, _PIECE):
             bits = packed[:, done // 8 : (done + len(x) + 7) // 8]
             mask = torch.from_numpy(np.unpackbits(bits, axis=1, count=len(x), bitorder="little")).to(x.dtype)
-            sums += (mask @ (x * scales[done : done + len(x), None].to(x.dtype))).double()
+            sums += (mask @ (x * scales[done : done + len(x), None].to(x.dtype) - shift)).double()
             done += len(x)
         del block, x
-    return (sums.square().sum(1) - size) / (size * (size - 1))
+    sums += size * shift.double()
+    return ((sums.square().sum(1) - size) / (size * (size - 1))).clamp_max(1.0)
