@@ -294,6 +294,11 @@ class TestBrokenRecords:
             (lambda d: d["subjects"][0]["picture"].update(raw_scale=1e308), "expected scales of the picture"),
             (lambda d: d["subjects"][0]["measurements"][0].update(value=10**400), "expected a finite number at"),
             (lambda d: d["subjects"][0]["measurements"][0].update(details=_nested(700)), "expected at most 20 levels"),
+            (
+                lambda d: d["subjects"][0]["measurements"][0].update(details={"a": [10**400]}),
+                "expected finite numbers and integers below",
+            ),
+            (lambda d: d["subjects"][0].update(n=2**63), "expected an integer below 2\\^63"),
             (lambda d: d["subjects"][0]["norms"].update(edges=[]), "rising edges"),
             (lambda d: d["subjects"][0]["groups"]["bins"][0].update(stop=0), "expected bins from a start to a later stop"),
         ],
@@ -303,6 +308,12 @@ class TestBrokenRecords:
         change(data)  # type: ignore[operator]
         with pytest.raises(InputError, match=message):
             Diagnosis.from_json(json.dumps(data))
+
+    def test_a_number_that_is_read_as_infinite(self) -> None:
+        data = json.loads(json.dumps(self.base))
+        data["subjects"][0]["measurements"][0]["details"] = {"a": ["beyond"]}
+        with pytest.raises(InputError, match="expected finite numbers and integers below"):
+            Diagnosis.from_json(json.dumps(data).replace('"beyond"', "1e999"))
 
     @pytest.mark.parametrize("text", ["", "nonsense", "[" * 100_000, '{"schema": NaN}'])
     def test_what_is_no_json(self, text: str) -> None:

@@ -4,7 +4,7 @@ The module is not called `check`: importing it would then hide the function of t
 """
 
 import difflib
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -53,7 +53,7 @@ def check(
 
 def _wanted(bars: Mapping[str, float], kind: Literal["max", "min"]) -> list[tuple[str, Literal["max", "min"], float]]:
     for name, bar in bars.items():
-        if not _is_number(bar) or not math.isfinite(bar):
+        if not _is_finite(bar):
             raise InputError(f"expected a finite number as the {kind} of {name}, got {bar!r}: give one such as 0.3")
     return [(name, kind, float(bar)) for name, bar in bars.items()]
 
@@ -73,7 +73,7 @@ def _number(diagnosis: Diagnosis, name: str) -> tuple[str, float]:
         raise InputError(f"{full} is undefined here: {measurement.reason or 'no reason is given'}: take its bar out")
     else:
         value = measurement.value
-    if not _is_number(value) or not math.isfinite(value):
+    if not _is_finite(value):
         raise InputError(f"expected a finite number at {full}, got {_short(value)}: name a number")
     return full, float(value)
 
@@ -110,7 +110,7 @@ def _detail(full: str, measurement: Measurement, path: str) -> Any:
     for part in path.split("."):
         if isinstance(found, Mapping) and part in found:
             found = found[part]
-        elif isinstance(found, Sequence) and not isinstance(found, str) and part.isdecimal() and int(part) < len(found):
+        elif isinstance(found, Sequence) and not isinstance(found, str) and part in map(str, range(len(found))):
             found = found[int(part)]
         else:
             raise InputError(f"expected a detail of {full}, got {path!r}: {_details_there(found)}")
@@ -125,8 +125,9 @@ def _details_there(found: Any) -> str:
     return "there is nothing further"
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_finite(value: Any) -> bool:
+    """Whether it is a number that a float holds."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _short(value: Any) -> str:

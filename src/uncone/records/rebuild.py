@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import sys
 import types
@@ -13,6 +14,8 @@ from typing import Any, Literal, TypeVar
 from uncone.errors import InputError
 
 _DEEPEST = 20
+_LARGEST = 2**63
+"""Beyond, an integer counts nothing and may not fit a float."""
 
 T = TypeVar("T")
 
@@ -52,7 +55,8 @@ def _refuse_constant(name: str) -> Any:
 def _build(kind: Any, data: Any, where: str) -> Any:
     """Rebuild a value of the annotated type `kind` from parsed JSON, or say which field is wrong."""
     if kind is Any:
-        return _expect(_depth(data) <= _DEEPEST, data, where, f"at most {_DEEPEST} levels")
+        _expect(_depth(data) <= _DEEPEST, data, where, f"at most {_DEEPEST} levels")
+        return _expect(_numbers_fit(data), data, where, "finite numbers and integers below 2^63")
     if dataclasses.is_dataclass(kind):
         return _build_record(typing.cast(type, kind), data, where)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -69,7 +73,8 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         is_number = isinstance(data, (int, float)) and not isinstance(data, bool) and abs(data) <= sys.float_info.max
         return float(_expect(is_number, data, where, "a finite number"))
     if kind is int:
-        return _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "an integer")
+        _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "an integer")
+        return _expect(_numbers_fit(data), data, where, "an integer below 2^63")
     return _expect(isinstance(data, kind), data, where, kind.__name__)
 
 
@@ -89,6 +94,13 @@ def _depth(data: Any) -> int:
         inner = [list(item.values()) if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
         level, depth = [value for items in inner for value in items], depth + 1
     return depth
+
+
+def _numbers_fit(data: Any) -> bool:
+    """Whether all integers in `data` are small enough, and floats finite: 1e999 is read as infinite."""
+    if isinstance(data, (dict, list)):
+        return all(map(_numbers_fit, data.values() if isinstance(data, dict) else data))
+    return abs(data) < (_LARGEST if isinstance(data, int) else math.inf) if isinstance(data, (int, float)) else True
 
 
 def _build_record(cls: type[T], data: Any, where: str) -> T:
