@@ -151,7 +151,19 @@ def test_a_bad_row_far_in_is_named(tmp_path: Path) -> None:
     assert rows.read(0, 1).tolist() == [[1.0, 2.0]]
 
 
+def test_no_rows_are_read_from_any_place(tmp_path: Path) -> None:
+    """Past the last row there is no row group to begin at: that raised IndexError."""
+    rows = uncone.open_rows(_write(tmp_path / "x.parquet", {"v": _listed(gaussian(10, 2))}))
+    assert [tuple(rows.read(row, row).shape) for row in (0, 5, 10)] == [(0, 2)] * 3
+
+
 class TestMessages:
+    def test_a_long_type_is_cut(self, tmp_path: Path) -> None:
+        path = _write(tmp_path / "x.parquet", {"v": [{f"field_{i}": 1 for i in range(1000)}]})
+        with pytest.raises(InputError, match=r"in column 'v' of .*, got struct<field_0: int64") as caught:
+            uncone.open_rows(f"{path}#v")
+        assert len(str(caught.value)) < 400 + len(str(path))
+
     def test_a_null_in_lists_of_one_size(self, tmp_path: Path) -> None:
         _write(tmp_path / "x.parquet", {"v": pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))})
         with pytest.raises(InputError, match=r"in row 1 of .*, got a null"):

@@ -146,7 +146,7 @@ class _Part:
         found = value_type(self.schema.field(index[0]).type)
         if found is None or str(found[0]) not in _DTYPES:
             raise InputError(
-                f"expected lists of {_FLOATING} in column {column!r} of {self.path}, got {self.schema.field(index[0]).type}: "
+                f"expected lists of {_FLOATING} in column {column!r} of {self.path}, got {str(self.schema.field(index[0]).type)[:80]}: "
                 "write a column of lists, one vector each, of a floating type"
             )
         return _Kind(str(found[0]), found[1])

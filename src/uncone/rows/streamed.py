@@ -51,6 +51,8 @@ class StreamedRows(Rows):
     def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
         if out is None:
             out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
+        if start == stop:  # past the last row there is no place to begin at
+            return out
         with self._lock:
             cursor, self._cursor = self._cursor, None  # an error on the way leaves none
             if cursor is None or not self.begin(start) <= cursor.row <= start:
