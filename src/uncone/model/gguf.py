@@ -74,14 +74,14 @@ def open_gguf(path: Path) -> GgufModel:
 def gguf_places(model: GgufModel) -> Places:
     """The table and the head; a language model without a tensor for its head uses the table, as llama.cpp does.
 
+    Of a split model one part is seen, and a head that is not in it may be in another: then none is known.
+
     Raises:
         UnsupportedModel: the file holds no token table.
     """
     if TABLE not in model.tensors:
         matrices = [name for name, tensor in model.tensors.items() if len(tensor.shape) == 2]
-        part = (
-            f", part {model.metadata['split.no'] + 1} of a split model" if type(model.metadata.get("split.no")) is int else ""
-        )
+        part = f", {_part(model)}" if _part(model) else ""
         raise UnsupportedModel(
             f"no tensor {TABLE!r} in {model.path}{part}: give the file that holds the token table, or name a tensor yourself as "
             f"{model.path.name}#NAME; there are {listing(matrices) or 'no matrices'}"
@@ -91,6 +91,13 @@ def gguf_places(model: GgufModel) -> Places:
     kind = model.architecture or "this model"
     if _is_encoder(model):
         return Places(TABLE, None, False, f"{kind} is an encoder: the GGUF file holds no output head over the vocabulary")
+    if _part(model):
+        return Places(
+            TABLE,
+            None,
+            False,
+            f"{model.path.name} is {_part(model)}: the file that holds {HEAD!r}, if one does, is another part",
+        )
     return Places(
         TABLE, TABLE, True, f"the GGUF file holds no tensor for the output head of {kind}, so that llama.cpp uses the table"
     )
@@ -102,6 +109,10 @@ def gguf_model_rows(model: GgufModel, tensor: str, *, with_tokens: bool = False)
     Raises:
         InputError: no tensor of that name (the nearest are named), not a matrix, of integers, or quantised and not to be dequantised.
     """
+    if tensor not in model.tensors and _part(model):
+        raise InputError(
+            f"no tensor {tensor!r} in {model.path}; the file is {_part(model)}: give the part that holds the tensor"
+        )
     rows = gguf_rows(model.source, model.tensors, tensor)
     array = model.metadata.get(_TOKENS)
     if with_tokens and isinstance(array, StringArray):
@@ -112,6 +123,14 @@ def gguf_model_rows(model: GgufModel, tensor: str, *, with_tokens: bool = False)
 def _labels(source: LocalFile, array: StringArray, n: int) -> list[str | None]:
     found: list[str | None] = list(strings(source, StringArray(array.start, min(array.count, n))))
     return found + [None] * (n - len(found))
+
+
+def _part(model: GgufModel) -> str | None:
+    """Which part of a split model the file is; None for a whole one."""
+    number, count = model.metadata.get("split.no"), model.metadata.get("split.count")
+    if type(number) is not int or count == 1:
+        return None
+    return f"part {number + 1} of {count} of a split model" if type(count) is int else f"part {number + 1} of a split model"
 
 
 def _is_encoder(model: GgufModel) -> bool:
