@@ -46,7 +46,7 @@ class TestTables:
         [
             ("", "expected a first line `id<TAB>token<TAB>count`"),
             ("0\t[PAD]\t3\n", r"in counts.tsv, got '0 \[PAD\] 3': name the columns in the first line"),
-            ("id\ttoken\tcount\n", "expected tokens of this vocabulary, got none of them in 0 lines"),
+            ("id\ttoken\tcount\n", "expected a line for each token, got none under the first"),
             ("id\tcount\n0\t3\n1\n", "expected 2 columns, got 1 in line 3 of counts.tsv"),
             ("id\tcount\n0\t3\n1\t2\t2\n", "expected 2 columns, got 3 in line 3"),
             ("id\tcount\n5\t3\n", "expected an id from 0 to 4, got '5' in line 2"),
@@ -68,6 +68,18 @@ class TestTables:
     def test_what_does_not_fit_is_said_with_its_line(self, tmp_path: Path, text: str | bytes, message: str) -> None:
         with pytest.raises(InputError, match=message):
             read_counts(_table(tmp_path, text), 5, LABELS)
+
+    def test_a_table_of_no_tokens(self, tmp_path: Path) -> None:
+        for text in ("id\tcount\n", "id\ttoken\tcount\n\n", "token\tcount"):
+            with pytest.raises(InputError, match="expected a line for each token, got none under the first of"):
+                read_counts(_table(tmp_path, text), 5, LABELS)
+
+    def test_a_token_of_several_rows_is_said(self, tmp_path: Path) -> None:
+        table = _table(tmp_path, "token\tcount\na\t5\nb\t1\n")
+        found = read_counts(table, 3, ["a", "a", "b"])
+        assert found.counts.tolist() == [5, 0, 1]
+        assert found.notes[-1].startswith("1 tokens of counts.tsv are those of several rows: each count is taken for the first")
+        assert len(read_counts(table, 2, ["a", "b"]).notes) == 0
 
     def test_tokens_without_a_tokenizer(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="expected counts by id, because no tokenizer was found"):
@@ -104,6 +116,11 @@ class TestArrays:
     def test_tensors_and_arrays(self) -> None:
         assert as_counts(torch.tensor([1, 2]), 2).counts.tolist() == [1, 2]
         assert as_counts(np.array([1.0, 2.0]), 2).counts.tolist() == [1, 2]
+        assert as_counts(torch.tensor([1, 2], dtype=torch.bfloat16), 2).counts.tolist() == [1, 2]
+
+    def test_no_rows(self) -> None:
+        with pytest.raises(InputError, match="expected a count above 0, got none"):
+            as_counts(torch.zeros(0), 0)
 
     @pytest.mark.parametrize(
         ("array", "message"),

@@ -39,7 +39,8 @@ def read_counts(path: str | os.PathLike[str], n: int, labels: Sequence[str | Non
         labels: the token of each row, as the tokenizer spells it. A table by token needs it; with ids too it is checked.
 
     Returns:
-        Whole numbers of at least 0. Rows that the table does not name have 0, and a note says how many.
+        Whole numbers of at least 0. Rows that the table does not name have 0, and a note says how many. Of several rows with
+        one token the first has the count of a table by token, and a note says so.
 
     Raises:
         InputError: no such file, a line that does not fit (with its number), an id or token given twice, a table of another
@@ -60,12 +61,13 @@ def as_counts(counts: Any, n: int, labels: Sequence[str | None] | None = None) -
     if not isinstance(counts, torch.Tensor | np.ndarray):
         raise InputError(f"expected counts as a file, a tensor or an array, got {type(counts).__name__}: give one number a row")
     if isinstance(counts, torch.Tensor):
-        counts = counts.detach().cpu().numpy()
+        counts = counts.detach().cpu()
+        counts = (counts.double() if counts.is_floating_point() else counts).numpy()  # NumPy has no bfloat16
     return TokenCounts(_checked(_whole(counts, n, "counts"), "counts"))
 
 
 def _checked(counts: Tensor, name: str) -> Tensor:
-    if not int(counts.max()) > 0:
+    if not bool((counts > 0).any()):
         raise InputError(f"expected a count above 0, got none in {name}: count the tokens of a text")
     return counts
 
@@ -119,9 +121,9 @@ def _parse(
         raise InputError(
             f"expected counts by id, because no tokenizer was found, got a table by token in {name}: add a column `id`"
         )
-    ids = {} if by_id or labels is None else {label: i for i, label in enumerate(labels) if label is not None}
+    ids, shared = ({}, set[str]()) if by_id or labels is None else _by_token(labels)
     found, differ = dict[int, int](), list[tuple[int, int, str]]()
-    unknown = read = 0
+    unknown = doubled = read = 0
     for number, line in lines:
         cells = _cells(line, name, number)
         if cells == [""]:
@@ -141,12 +143,24 @@ def _parse(
                 f"expected each {columns[0].lower()} once, got {cells[0][:40]!r} again in line {number} of {name}: add its counts up"
             )
         found[index] = count
+        doubled += cells[0] in shared
         if len(columns) == 3 and labels is not None and labels[index] != cells[1]:
             differ.append((number, index, cells[1]))
+    if not read:
+        raise InputError(f"expected a line for each token, got none under the first of {name}: count the tokens of a text")
     _check_vocabulary(differ, unknown, read, name, labels)
     counts = torch.zeros(n, dtype=torch.int64)
     counts[list(found)] = torch.tensor(list(found.values()), dtype=torch.int64)
-    return counts, _notes(n - len(found), unknown, len(differ), name)
+    return counts, _notes(n - len(found), unknown, len(differ), doubled, name)
+
+
+def _by_token(labels: Sequence[str | None]) -> tuple[dict[str, int], set[str]]:
+    """The first row of each token, and the tokens that more than one row has."""
+    ids, shared = dict[str, int](), set[str]()
+    for i, label in enumerate(labels):
+        if label is not None and ids.setdefault(label, i) != i:
+            shared.add(label)
+    return ids, shared
 
 
 def _cells(line: bytes, name: str, number: int) -> list[str]:
@@ -179,7 +193,7 @@ def _check_vocabulary(
         )
 
 
-def _notes(missing: int, unknown: int, differ: int, name: str) -> tuple[str, ...]:
+def _notes(missing: int, unknown: int, differ: int, doubled: int, name: str) -> tuple[str, ...]:
     found = []
     if missing:
         found.append(f"{missing:,} rows are not named in {name}: their count is taken as 0.")
@@ -187,4 +201,8 @@ def _notes(missing: int, unknown: int, differ: int, name: str) -> tuple[str, ...
         found.append(f"{unknown:,} tokens of {name} are not in this vocabulary and were left out.")
     if differ:
         found.append(f"{differ:,} tokens of {name} are spelled otherwise in this vocabulary; they were placed by id.")
+    if doubled:
+        found.append(
+            f"{doubled:,} tokens of {name} are those of several rows: each count is taken for the first row; give counts by id."
+        )
     return tuple(found)
