@@ -221,3 +221,17 @@ def test_all_of_the_examples_numbers_can_be_named() -> None:
     named = {f"input.{m.name}": m.value for m in make_measurements() if m.value is not None}
     found = uncone.check(make_diagnosis(), maxima=dict.fromkeys(named, 1e9))
     assert {bar.name: bar.value for bar in found.bars} == named
+
+
+def test_the_diagnosis_is_not_written_over(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = Path(saved).read_bytes()
+    for arguments in (
+        ("check", saved, "--max", "input.mean_cosine=1", "--json", saved),
+        ("compare", saved, saved, "--json", saved),
+        ("report", saved, "--html", saved),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(list(arguments))
+        assert stopped.value.code == 1
+        assert "expected another file to write than those to read" in capsys.readouterr().err
+        assert Path(saved).read_bytes() == before

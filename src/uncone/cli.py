@@ -90,6 +90,7 @@ def report(
     """
     from uncone import report as reports
 
+    _check_targets(html, read=(diagnosis,))
     loaded = Diagnosis.load(diagnosis)
     if html is None:
         reports.print_diagnosis(loaded)
@@ -117,7 +118,7 @@ def compare(
     from uncone import report
     from uncone.comparison import compare as run
 
-    _check_targets(json, html)
+    _check_targets(json, html, read=diagnoses)
     comparison = run([_load(path) for path in diagnoses], names=None if names is None else names.split(","))
     if json is not None:
         comparison.save(json)
@@ -155,7 +156,7 @@ def check(
     from uncone import report
     from uncone.checking import check as run
 
-    _check_targets(json)
+    _check_targets(json, read=(diagnosis,))
     result = run(_load(diagnosis), maxima=_bars(max, "--max"), minima=_bars(min, "--min"))
     if json is not None:
         result.save(json)
@@ -268,13 +269,18 @@ def _defect(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {first}: a defect in uncone; --debug shows where"
 
 
-def _check_targets(*paths: Path | None) -> None:
-    """Targets that cannot be written are said before the work, not after it."""
+def _check_targets(*paths: Path | None, read: tuple[Path, ...] = ()) -> None:
+    """Targets that cannot be written, or would replace a file that is to be `read`, are said before the work, not after it."""
     from uncone.atomic import writable
 
     targets = [writable(path) for path in paths if path is not None]
     if len(set(targets)) < len(targets):
         raise InputError(f"expected two files to write, got {targets[0].name} twice: the second would replace the first")
+    for source in read:
+        if source.resolve() in targets:
+            raise InputError(
+                f"expected another file to write than those to read, got {source}: it would be replaced; give another name"
+            )
 
 
 @contextmanager
