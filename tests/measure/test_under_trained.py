@@ -233,3 +233,10 @@ def test_tables_without_planted_rows_have_hardly_any_finds() -> None:
     """Then every find is false: in at most a few of 100 tables is there one."""
     with_finds = sum(bool(_found(under_trained_tokens(_rows(plant(planted=0, reserved=30, seed=seed))))) for seed in range(100))
     assert with_finds <= 4
+
+
+def test_unused_rows_that_are_not_apart_are_not_called_too_few() -> None:
+    counts = torch.ones(300)
+    counts[:20] = 0
+    with pytest.raises(UndefinedMeasure, match="got their mean at the mean of all rows"):
+        under_trained_tokens(torch.ones(300, 4), counts=counts)

@@ -93,6 +93,10 @@ def find_projected(
         raise InputError(f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is one false find in a hundred")
     evidence, reasons = Evidence.of(axes, norms, products), list[str]()
     orders: dict[Indicator, tuple[Indicator, Indicator]] = {"cosine": ("cosine", "norm"), "norm": ("norm", "cosine")}
+    if evidence.to_unused is None and bool(axes.reference.any()):
+        raise UndefinedMeasure(
+            "expected rows known to be unused that lie apart from the others, got their mean at the mean of all rows"
+        )
     if evidence.to_unused is None and prefer == "cosine":
         raise UndefinedMeasure(
             f"expected at least {FEWEST_RESERVED} rows known to be unused (reserved by name, without a token, or of count 0), got fewer: "
