@@ -18,7 +18,7 @@ import uncone
 from uncone import InputError
 from uncone.rows import GRID, word_vectors
 from uncone.rows.decimals import PADDING
-from uncone.rows.word_vectors_binary import is_word2vec_binary, open_word2vec_binary
+from uncone.rows.word_vectors_binary import open_word2vec_binary
 from uncone.rows.word_vectors_lines import LineError, Piece, number, parse_piece, split_line, words_of
 
 from ..matrices import gaussian
@@ -61,6 +61,15 @@ class TestText:
         assert (rows.shape, rows.dtype) == ((30, 4), "float32")
         assert torch.equal(_all(rows), _parsed(_text(x), 4))
         assert rows.labels == [f"w{i}" for i in range(30)]
+
+    @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
+    @pytest.mark.parametrize("header", [True, False])
+    def test_a_byte_order_mark_is_no_part_of_a_word(self, tmp_path: Path, name: str, header: bool) -> None:
+        x = gaussian(GRID + 5, 2)
+        rows = uncone.open_rows(_write(tmp_path / name, b"\xef\xbb\xbf" + _text(x, header=header)))
+        assert (rows.labels or [])[:2] == ["w0", "w1"]
+        assert torch.equal(_all(rows), _parsed(_text(x), 2))
+        assert torch.equal(rows.read(GRID, GRID + 2), _all(rows)[GRID : GRID + 2])
 
     def test_short_lines_after_a_long_one_take_no_memory(self, tmp_path: Path) -> None:
         """Room for D numbers a line was made before a line was looked at: 100,000 lines of a million numbers."""
@@ -320,13 +329,17 @@ class TestBinary:
     def test_both_ways_to_end_a_row(self, tmp_path: Path, newline: bytes, n: int) -> None:
         x = gaussian(n, 5)
         path = _write(tmp_path / "x.bin", _binary(x, newline=newline))
-        assert is_word2vec_binary(path)
         rows = open_word2vec_binary(path)
         assert (rows.shape, rows.dtype) == ((n, 5), "float32")
         assert torch.equal(_all(rows), x)
         assert rows.labels == [f"w{i}" for i in range(n)]
         assert torch.equal(rows.read(n // 2, n), x[n // 2 :])
         assert torch.equal(uncone.open_rows(path).take(torch.tensor([0, n - 1])), x[[0, n - 1]])
+
+    def test_float32_that_look_like_text_are_read(self, tmp_path: Path) -> None:
+        """The first line is "w0 5", but these are two bytes of a float32."""
+        x = torch.from_numpy(np.frombuffer(b"5\n\x12\x3f" + b"\0\0\x80\x3f", "<f4").reshape(2, 1).copy())
+        assert torch.equal(_all(open_word2vec_binary(_write(tmp_path / "x.bin", _binary(x, newline=b"")))), x)
 
     def test_words_of_every_kind(self, tmp_path: Path) -> None:
         words = [b"the", b"", b"\xff", "é".encode(), b"the", b"x" * 5000]
@@ -344,17 +357,14 @@ class TestBinary:
             (b"0 3\n", "expected at least one row and one column"),
             (_binary(gaussian(3, 2))[:-4], r"expected 3 words with 2 float32 each in .*, got 2 and a part: the file was cut"),
             (_binary(gaussian(3, 2)) + b"w4 ", "lies: 4 bytes follow the last of 3 words"),
+            (b"2 3\na 0.1 0.2 0.3\nb 0.4 0.5 0.6\n", "got numbers as text: rename it to end in .vec or .txt"),
+            (_text(gaussian(9, 3), header=True), "got numbers as text: rename it to end in .vec or .txt"),
             (b"1 2\n" + b"x" * 70_000, "expected word 1 of 1 at byte 4 of .*, got no space within 65536 bytes"),
         ],
     )
     def test_messages(self, tmp_path: Path, content: bytes, message: str) -> None:
         with pytest.raises(InputError, match=message):
             open_word2vec_binary(_write(tmp_path / "x.bin", content))
-
-    @pytest.mark.parametrize("content", [b"", b"PK\3\4", b"\x80\2", b"5 3\n", b"0 0\n", _text(gaussian(9, 3))])
-    def test_what_is_not_word2vec(self, tmp_path: Path, content: bytes) -> None:
-        assert not is_word2vec_binary(_write(tmp_path / "x.bin", content))
-        assert not is_word2vec_binary(tmp_path / "nothing.bin")
 
     @given(st.binary(max_size=200))
     def test_random_bytes_are_refused_or_read(self, tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:

@@ -31,6 +31,8 @@ _PIECE_BYTES = 2**17
 """Small enough that no array made of a piece gets a mapping of its own, whose pages the system would have to give anew each time."""
 _NEWLINE = ord("\n")
 _HEADER = re.compile(rb"(?:\xef\xbb\xbf)?[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t\r]*\n?")
+_MARK = b"\xef\xbb\xbf"
+"""The byte order mark that some editors put before UTF-8: no part of the first word."""
 _MOST_DEFLATED = 1032
 """Bytes that one byte of a deflated stream can stand for at most."""
 
@@ -61,6 +63,7 @@ class WordVectorRows(StreamedRows):
         header = _HEADER.fullmatch(first)
         self._lines_before = 0 if header is None else 1
         if header is None:
+            self._start = len(_MARK) if first.startswith(_MARK) else 0
             self.shape = (1, _count_numbers(first, self.name))
         else:
             self._start = len(first)

@@ -18,6 +18,7 @@ from uncone.rows.base import GRID
 from uncone.rows.bytes import LocalFile
 from uncone.rows.decimals import Bytes
 from uncone.rows.streamed import StreamedRows
+from uncone.rows.word_vectors_lines import number
 
 _LONGEST_HEADER = 64
 _LONGEST_WORD = 65536
@@ -25,21 +26,12 @@ _PIECE_BYTES = 2**20
 _HEADER = re.compile(rb"\s{0,8}([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]*\r?\n")
 
 
-def is_word2vec_binary(path: str | os.PathLike[str]) -> bool:
-    """Whether the file begins as a word2vec binary does: a line "N D", and a size that N words with D float32 can have."""
-    try:
-        source = LocalFile(path)
-        n, d, offset = _header(source)
-    except InputError:
-        return False
-    return n > 0 and d > 0 and offset + n * (1 + 4 * d) <= source.size
-
-
 def open_word2vec_binary(path: str | os.PathLike[str]) -> "Word2VecRows":
     """Open a word2vec binary file; one pass over it finds the places of its rows.
 
     Raises:
-        InputError: no such file, no header, a header that promises more than the file holds, a cut file, or bytes after the last row.
+        InputError: no such file, no header, text instead of float32, a header that promises more than the file holds, a cut file, or
+            bytes after the last row.
     """
     return Word2VecRows(LocalFile(path))
 
@@ -53,6 +45,7 @@ class Word2VecRows(StreamedRows):
         super().__init__()
         n, d, offset = _header(source)
         check_shape((n, d), source.name)
+        _refuse_text(source, n, d, offset)
         if offset + n * (1 + 4 * d) > source.size:
             raise InputError(
                 f"the header of {source.name} lies: {n} words with {d} float32 each take at least {offset + n * (1 + 4 * d)} bytes, "
@@ -143,6 +136,26 @@ def _scan(buffer: Bytes, vector: int, most: int) -> tuple[list[int], list[int], 
         vectors.append(space + 1)
         end = space + 1 + vector
     return words, vectors, end
+
+
+def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
+    """Text has the same first line, and numbers like 0.1 take four bytes with a space: it could pass for float32.
+
+    Two lines are looked at, as the bytes of one float32 can be a digit and a newline.
+    """
+    head = bytearray(min(source.size - offset, _PIECE_BYTES))
+    source.read_into(offset, memoryview(head))
+    lines = bytes(head).split(b"\n", 2)[: min(n, 2)]
+    if all(_is_text(line, d) for line in lines):
+        raise InputError(
+            f"expected float32 after the first line of {source.name}, got numbers as text: rename it to end in .vec or .txt"
+        )
+
+
+def _is_text(line: bytes, d: int) -> bool:
+    """A word and D numbers as text."""
+    fields = line.split()
+    return len(fields) == d + 1 and all(number(field) is not None for field in fields[1:])
 
 
 def _header(source: LocalFile) -> tuple[int, int, int]:
