@@ -118,7 +118,8 @@ def _means(points: Points, t: float, queries: Tensor, n: int, progress: Callable
     kernel = partial(_kernel, t=t)
     if len(queries) < points.n:
         return sum_by_query(points, queries, kernel, tick) / (points.n - 1)
-    return sum_over_pairs(points, kernel, tick).reshape(1) * 2 / (points.n * (points.n - 1))
+    mean = sum_over_pairs(points, kernel, tick) * 2 / (points.n * (points.n - 1))
+    return torch.tensor([mean], dtype=torch.float64)
 
 
 def _kernel(scores: Tensor, *, t: float) -> Tensor:

@@ -1,5 +1,6 @@
 """Sums over all pairs of points of a function of their distance."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -13,24 +14,25 @@ Kernel = Callable[[Tensor], Tensor]
 """From scores -|z - z'|^2 / 2 (n, m), which it may overwrite, to the terms of the sum."""
 
 
-def sum_over_pairs(points: Points, kernel: Kernel, progress: Callable[[float], None]) -> Tensor:
-    """The sum of the kernel over all pairs of two points, each once; a float64 scalar, the same on any number of threads."""
+def sum_over_pairs(points: Points, kernel: Kernel, progress: Callable[[float], None]) -> float:
+    """The sum of the kernel over all pairs of two points, each once; the same on any number of threads."""
     tiles = Tiles(points)
 
-    def diagonal(a: Block) -> Tensor:
+    def diagonal(a: Block) -> float:
         z = tiles.centered(a)
         tile = tiles.multiply(z, z, a.at, a.at)
-        found = _sums(kernel(tile).fill_diagonal_(0.0)).sum() / 2
+        found = float(_sums(kernel(tile).fill_diagonal_(0.0)).sum()) / 2
         tiles.give_back(tile)
         return found
 
-    def pair(a: Block, b: Block) -> Tensor:
+    # Numbers and no tensors come back: a small tensor kept where a copy of a block was freed leaves a hole in the heap.
+    def pair(a: Block, b: Block) -> float:
         tile = tiles.multiply(tiles.centered(a), tiles.centered(b), a.at, b.at)
-        found = _sums(kernel(tile)).sum()
+        found = float(_sums(kernel(tile)).sum())
         tiles.give_back(tile)
         return found
 
-    return torch.stack(each_pair_of_blocks(points, diagonal, pair, progress)).sum()
+    return math.fsum(each_pair_of_blocks(points, diagonal, pair, progress))
 
 
 def sum_by_query(points: Points, queries: Tensor, kernel: Kernel, progress: Callable[[float], None]) -> Tensor:

@@ -146,11 +146,18 @@ class Points:
 
 def _norms(rows: Rows) -> Tensor:
     """The rows' norms, summed in float64: distances of unit rows are as exact as these are."""
-    found = []
+    found = torch.empty(rows.shape[0], dtype=torch.float64)
+
+    def work(piece: Tensor, start: int) -> None:
+        # Into memory that is there: a small result kept beside a freed copy would leave a hole that the next does not fit into.
+        found[start : start + len(piece)] = row_norms(piece.double())
+
+    done = 0
     for block in rows.blocks():
-        found += share(partial(lambda piece: row_norms(piece.double()), piece) for piece in torch.split(block, _PAIRS))
+        share(partial(work, piece, done + i * _PAIRS) for i, piece in enumerate(torch.split(block, _PAIRS)))
+        done += len(block)
         del block
-    return torch.cat(found)
+    return found
 
 
 def _ordinary(norms: Tensor) -> bool:
