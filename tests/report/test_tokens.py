@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from uncone.records import Diagnosis, Difference, Estimate, FrequencyGroup, FrequencyGroups, UnderTrained, UnderTrainedToken
+from uncone.explain.under_trained import find_under_trained
+from uncone.records import (
+    Diagnosis,
+    Difference,
+    Estimate,
+    FrequencyGroup,
+    FrequencyGroups,
+    UnderTrained,
+    UnderTrainedToken,
+    token_measurements,
+)
 from uncone.report import print_diagnosis, to_html
 from uncone.report.tokens import tokens_section
 
@@ -133,3 +143,13 @@ class TestTerminal:
             shown = _terminal(_diagnosis(groups, found), encoding)
             assert "\x1b" not in shown
             assert "\u202e" not in shown
+
+
+def test_shares_are_not_rounded_to_all_or_none() -> None:
+    groups, found = replace(make_groups(), confidence=0.999), replace(make_under_trained(), rate=0.001)
+    subject = replace(make_subject(), frequency_groups=groups, under_trained=found)
+    (finding,) = find_under_trained(found, tail_is_named=False)
+    assert "at a false-discovery rate of 0.1%" in finding.evidence[0]
+    assert "intervals of 99.9%" in token_measurements(subject)[0].definition
+    assert "its 99.9% interval" in _page(groups)
+    assert "the reach of 99.9% intervals" in _terminal(_diagnosis(groups))

@@ -13,7 +13,7 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
         return []
     u, found = under_trained, under_trained.found
     first = [repr(token.token) for token in u.tokens if not token.expected and token.token is not None][:_SHOWN]
-    evidence = [f"{found:,} of {u.tested:,} rows, at a false-discovery rate of {u.rate:.0%}: {u.definition}"]
+    evidence = [f"{found:,} of {u.tested:,} rows, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"]
     if u.known:
         evidence.append(f"of the {u.known:,} rows known to be unused, {u.known_found:,} look it by the same measure")
     if first:

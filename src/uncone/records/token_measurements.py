@@ -29,7 +29,7 @@ def token_measurements(subject: Subject) -> tuple[Measurement, ...]:
 
 
 def _of_group(groups: FrequencyGroups, group: FrequencyGroup, d: int) -> Iterator[Measurement]:
-    cut = f"{groups.definition}, intervals of {groups.confidence:.0%}"
+    cut = f"{groups.definition}, intervals of {100 * groups.confidence:g}%"
     for name, better, words in _READINGS:
         if group.name == "reserved" and name == "cosine_to_reserved":
             continue  # to themselves

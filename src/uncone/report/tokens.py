@@ -32,7 +32,7 @@ def tokens_section(subject: Subject, uid: str) -> str:
 
 
 def _groups(found: FrequencyGroups, uid: str) -> str:
-    lead = f"Groups by {'count' if found.by == 'count' else 'id'}: {found.definition}. Below each value its {found.confidence:.0%} interval."
+    lead = f"Groups by {'count' if found.by == 'count' else 'id'}: {found.definition}. Below each value its {100 * found.confidence:g}% interval."
     with_counts = any(group.occurrences is not None for group in found.groups)
     columns = [
         "Group",

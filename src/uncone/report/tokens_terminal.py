@@ -23,7 +23,7 @@ def print_tokens(out: Printer, subject: Subject) -> None:
 
 def _groups(out: Printer, found: FrequencyGroups) -> None:
     out.gap()
-    out.line(f"By {found.by} of tokens, with the reach of {found.confidence:.0%} intervals:", "bold")
+    out.line(f"By {found.by} of tokens, with the reach of {100 * found.confidence:g}% intervals:", "bold")
     sign = "±" if out.is_unicode else "+-"
     rows = [["rows", *(count(group.n, separator=",") for group in found.groups)]]
     for label, field in _READINGS:
