@@ -235,3 +235,13 @@ def test_the_diagnosis_is_not_written_over(saved: str, capsys: pytest.CaptureFix
         assert stopped.value.code == 1
         assert "expected another file to write than those to read" in capsys.readouterr().err
         assert Path(saved).read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31m.json", "\udcff.json"])
+def test_a_name_that_cannot_be_printed_changes_no_status(
+    saved: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    target = tmp_path / name
+    code, out, _ = _run(capsys, saved, "--max", "input.mean_cosine=-1", "--json", str(target))
+    assert (code, out.splitlines()[-1]) == (2, f"wrote {visible(str(target))}")
+    assert not Check.load(target).ok

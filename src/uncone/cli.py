@@ -67,9 +67,7 @@ def diagnose(
     if html is not None:
         report.write_html(diagnosis, html)
     report.print_diagnosis(diagnosis)
-    for target in (json, html):
-        if target is not None:
-            print(f"wrote {target}")  # noqa: T201 - the command's answer
+    _tell(json, html)
 
 
 @app.command
@@ -96,7 +94,7 @@ def report(
         reports.print_diagnosis(loaded)
         return
     reports.write_html(loaded, html)
-    print(f"wrote {html}")  # noqa: T201 - the command's answer
+    _tell(html)
 
 
 @app.command(usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
@@ -125,9 +123,7 @@ def compare(
     if html is not None:
         report.write_comparison_html(comparison, html)
     report.print_comparison(comparison)
-    for target in (json, html):
-        if target is not None:
-            print(f"wrote {target}")  # noqa: T201 - the command's answer
+    _tell(json, html)
 
 
 @app.command
@@ -161,8 +157,7 @@ def check(
     if json is not None:
         result.save(json)
     report.print_check(result)
-    if json is not None:
-        print(f"wrote {json}")  # noqa: T201 - the command's answer
+    _tell(json)
     if not result.ok:
         raise SystemExit(BEYOND)
 
@@ -188,7 +183,16 @@ def convert(
     """
     from uncone.model import to_hugging_face
 
-    print(f"wrote {to_hugging_face(model, out, tokenizer=tokenizer)}")  # noqa: T201 - the command's answer
+    _tell(to_hugging_face(model, out, tokenizer=tokenizer))
+
+
+def _tell(*written: Path | None) -> None:
+    """Name the files that were written; a name may hold anything, also what no terminal should get."""
+    from uncone.report.text import visible
+
+    for path in written:
+        if path is not None:
+            print(f"wrote {visible(str(path))}")  # noqa: T201 - the command's answer
 
 
 def _load(path: Path) -> Diagnosis:
