@@ -158,6 +158,20 @@ def test_no_rows_are_read_from_any_place(tmp_path: Path) -> None:
 
 
 class TestMessages:
+    def test_a_null_before_any_list(self, tmp_path: Path) -> None:
+        path = _write(tmp_path / "x.parquet", {"v": pa.array([None, [1.0]], pa.list_(pa.float32()))})
+        with pytest.raises(InputError, match=r"expected a list of numbers in row 0 of .*, got a null"):
+            uncone.open_rows(path)
+
+    def test_folders_in_folders_without_end(self, tmp_path: Path) -> None:
+        """A thousand of them raised RecursionError."""
+        deepest = tmp_path.joinpath("t", *["k=v"] * 65)
+        deepest.mkdir(parents=True)
+        _write(deepest / "x.parquet", {"v": _listed(gaussian(3, 2))})
+        with pytest.raises(InputError, match=r"expected folders named key=value at most 64 deep, got deeper ones in "):
+            uncone.open_rows(tmp_path / "t")
+        assert uncone.open_rows(tmp_path / "t" / "k=v").shape == (3, 2)
+
     def test_a_long_type_is_cut(self, tmp_path: Path) -> None:
         path = _write(tmp_path / "x.parquet", {"v": [{f"field_{i}": 1 for i in range(1000)}]})
         with pytest.raises(InputError, match=r"in column 'v' of .*, got struct<field_0: int64") as caught:

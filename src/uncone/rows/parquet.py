@@ -28,6 +28,7 @@ SUFFIX = ".parquet"
 LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
 """Columns of text that are taken for labels; the first that is there."""
 LONGEST_LABEL = 80
+_DEEPEST = 64
 _BATCH_BYTES = 128 * 2**20
 _BUFFER_BYTES = 2**20
 _FLOATING = "float64, float32 or float16"
@@ -175,7 +176,11 @@ def _part_files(folder: Path) -> list[Path]:
     return sorted(_walk(folder), key=lambda path: path.relative_to(folder).parts)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
+    if depth > _DEEPEST:
+        raise InputError(
+            f"expected folders named key=value at most {_DEEPEST} deep, got deeper ones in {str(folder)[:200]}: give one of them"
+        )
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
@@ -186,7 +191,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         if entry.name.endswith(SUFFIX) and entry.is_file():
             yield entry
         elif "=" in entry.name and entry.is_dir() and not entry.is_symlink():
-            yield from _walk(entry)
+            yield from _walk(entry, depth + 1)
 
 
 def _open_part(path: Path) -> _Part:

@@ -21,13 +21,14 @@ def value_type(arrow: Any) -> tuple[Any, int | None] | None:
 
 
 def check_lists(array: Any, d: int, first: int, where: str) -> None:
-    """Raise InputError unless each list of `array` holds d numbers and no null; row 0 of it is row `first` of `where`."""
+    """Raise InputError unless each list of `array` holds d numbers (0 where it is not known yet) and no null; row 0 of it is row
+    `first` of `where`."""
     import numpy as np
     import pyarrow as pa
 
     def wrong(row: int, what: str) -> InputError:
         return InputError(
-            f"expected a list of {d} numbers in row {first + row} of {where}, got {what}: fill it or drop the row"
+            f"expected a list of {f'{d} numbers' if d else 'numbers'} in row {first + row} of {where}, got {what}: fill it or drop the row"
         )
 
     if array.null_count:
