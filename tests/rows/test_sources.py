@@ -276,6 +276,16 @@ class TestMessages:
         with pytest.raises(InputError, match="expected some finite rows, got none of 2"):
             uncone.open_rows(torch.full((2, 2), float("nan")), skip_nonfinite=True)
 
+    @pytest.mark.parametrize("spec", ["", "#w"])
+    def test_an_empty_name_is_not_the_current_folder(self, spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As a shell makes it of a variable that is not set: "$MODEL#input"."""
+        save_file({"w": gaussian(3, 2)}, tmp_path / "model.safetensors")
+        (tmp_path / "config.json").write_text("{}")
+        monkeypatch.chdir(tmp_path)
+        assert uncone.open_rows(".#w").shape == (3, 2)
+        with pytest.raises(InputError, match="no file or folder ''"):
+            uncone.open_rows(spec)
+
     def test_a_hash_in_a_folder_name_is_no_part(self, tmp_path: Path) -> None:
         folder = tmp_path / "a#b"
         folder.mkdir()

@@ -34,6 +34,8 @@ def split(spec: str | os.PathLike[str]) -> tuple[Path, str | None]:
 
 
 def _exists(text: str) -> bool:
+    if not text:  # a variable of a shell that is not set must not name the current folder
+        return False
     try:
         return Path(text).exists()
     except OSError:  # longer than a file system's names
