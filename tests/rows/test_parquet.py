@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import uncone
 from uncone import InputError, Moments
-from uncone.rows import GRID
+from uncone.rows import GRID, parquet
 
 from ..matrices import gaussian
 
@@ -155,6 +156,22 @@ def test_no_rows_are_read_from_any_place(tmp_path: Path) -> None:
     """Past the last row there is no row group to begin at: that raised IndexError."""
     rows = uncone.open_rows(_write(tmp_path / "x.parquet", {"v": _listed(gaussian(10, 2))}))
     assert [tuple(rows.read(row, row).shape) for row in (0, 5, 10)] == [(0, 2)] * 3
+
+
+@pytest.mark.parametrize(("said", "got"), [(5, "more"), (15, "10")])
+def test_a_part_of_other_rows_than_its_footer_says(
+    tmp_path: Path, said: int, got: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of the next part came under other numbers in a pass than in a range."""
+    for name in ("a", "b"):
+        _write(tmp_path / "t" / f"{name}.parquet", {"v": _listed(gaussian(10, 2))})
+    real = parquet._open_part
+    monkeypatch.setattr(
+        parquet, "_open_part", lambda path: replace(real(path), rows=said) if path.name == "a.parquet" else real(path)
+    )
+    rows = uncone.open_rows(tmp_path / "t")
+    with pytest.raises(InputError, match=rf"the footer of .*a\.parquet lies: {said} rows, got {got}; copy or write"):
+        list(rows.blocks())
 
 
 class TestMessages:

@@ -97,8 +97,14 @@ class ParquetRows(StreamedRows):
             size = max(1, min(GRID, _BATCH_BYTES // (8 * d)))
             for array in part.batches(self._column, size, part.groups.index(row)):
                 check_lists(array, d, row, f"{part.path}#{self._column}")
-                yield list_values(array).view(len(array), d)
                 row += len(array)
+                if row > part.rows:  # the rows of the next part would be other ones in order than out of order
+                    break
+                yield list_values(array).view(len(array), d)
+            if row != part.rows:
+                raise InputError(
+                    f"the footer of {part.path} lies: {part.rows} rows, got {'more' if row > part.rows else row}; copy or write the file again"
+                )
 
     def _first_length(self) -> int:
         """The length of the first list, which all others must have."""
