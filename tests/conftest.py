@@ -1,5 +1,6 @@
 """Shared by all tests: types checked, seeds, what hypothesis may take, and where the packaged model lies."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,9 @@ beartype_package(
         ),
     ),
 )
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; torch's threads would wait for each other
+    torch.set_num_threads(1)
 
 settings.register_profile(
     "uncone", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True
