@@ -62,6 +62,7 @@ def test_beyond_a_bar_is_status_2(saved: str, capsys: pytest.CaptureFixture[str]
         ((), "expected at least one bar, got none"),
         (("--max", "input.two_nn=3"), "input.two_nn is undefined here: more than half of the rows have a duplicate: take its bar out"),
         (("--max", "input.mean_cosin=3"), "got 'input.mean_cosin': the nearest are input.mean_cosine"),
+        (("--max", "input.mean_cosine.=3"), "got 'input.mean_cosine.'"),
         (("--max", "mean_cosine=3"), "got 'mean_cosine': the nearest are input.mean_cosine, head.mean_cosine"),
         (("--max", "output.mean_cosine=3"), "the nearest are input.mean_cosine, head.mean_cosine"),
         (("--max", "q.zzz=3"), "names are SUBJECT.MEASURE, such as "),

@@ -89,7 +89,7 @@ def _find(diagnosis: Diagnosis, name: str) -> tuple[str, Measurement, str]:
     candidates = [name, *(f"{subject.name}.{name}" for subject in diagnosis.subjects if len(diagnosis.subjects) == 1)]
     for candidate in candidates:
         full = max((known for known in named if f"{candidate}.".startswith(f"{known}.")), key=len, default=None)
-        if full is not None:
+        if full is not None and not candidate.endswith("."):
             return full, named[full], candidate[len(full) + 1 :]
     raise InputError(f"expected a number of this diagnosis, got {name!r}: {_nearest(name, list(named))}")
 

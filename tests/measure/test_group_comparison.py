@@ -269,6 +269,8 @@ class TestPermutation:
             permutation_test(gaussian(9, 3), torch.tensor([1]), seed=0)
         with pytest.raises(InputError, match="expected at least one permutation, got 0"):
             permutation_test(gaussian(9, 3), torch.arange(3), seed=0, permutations=0)
+        with pytest.raises(InputError, match="expected a seed from 0 up, got -1"):
+            permutation_test(gaussian(9, 3), torch.arange(3), seed=-1)
 
 
 @pytest.mark.slow
@@ -342,3 +344,15 @@ def test_occurrences_do_not_wrap() -> None:
 def test_counts_of_no_rows_are_refused() -> None:
     with pytest.raises(InputError, match="expected 0 counts"):
         frequency_membership(0, counts=torch.zeros(0))
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-3, 1e-2])
+def test_rows_of_nearly_one_direction_keep_their_digits(spread: float) -> None:
+    x = gaussian(1, 8, seed=1) + spread * gaussian(20_000, 8, seed=2)
+    for group in compare_groups(x, frequency_membership(len(x))).groups[:3]:
+        at = {"frequent": slice(0, 6000), "medium": slice(6000, 16_000), "rare": slice(16_000, 20_000)}[group.name]
+        u = torch.nn.functional.normalize(x[at].double())
+        n = len(u)
+        exact = float((u.sum(0).square().sum() - n) / (n * (n - 1)))
+        assert group.mean_cosine is not None
+        assert group.mean_cosine.value == pytest.approx(exact, abs=1e-8 + 1e-4 * (1 - exact))

@@ -48,6 +48,8 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
     rows = as_rows(rows)
     if permutations < 1:
         raise InputError(f"expected at least one permutation, got {permutations}: 999 are customary")
+    if seed < 0:
+        raise InputError(f"expected a seed from 0 up, got {seed}: any whole number will do")
     scales, total = _unit_scales(rows)
     chosen = _mask(members, rows.shape[0]) & (scales > 0)
     directed, size = (scales > 0).nonzero().flatten(), int(chosen.sum())

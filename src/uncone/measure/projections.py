@@ -27,6 +27,8 @@ class UnitSums:
         self.groups, self._done = groups, 0
         self.norms = torch.zeros(len(groups), dtype=torch.float64)
         self.sums = torch.zeros(k, d, dtype=torch.float64)
+        self._near: Tensor | None = None
+        """A direction near all rows if they have one: sums of what is left over keep their digits."""
 
     @classmethod
     def of(cls, rows: Rows, groups: Tensor, k: int) -> "UnitSums":
@@ -41,12 +43,21 @@ class UnitSums:
         """Add the next rows (n, D) with their norms (n,)."""
         part = slice(self._done, self._done + len(block))
         self.norms[part] = norms
-        weights = torch.zeros(len(self.sums), len(block), dtype=block.dtype)
-        weights.scatter_(0, self.groups[None, part], inverse(norms).to(block.dtype)[None])
-        pieces = zip(torch.split(weights, _PIECE, dim=1), torch.split(block, _PIECE), strict=True)
-        for piece in share(partial(torch.mm, w, x) for w, x in pieces):
+        scale, groups = inverse(norms), self.groups[part]
+        if self._near is None:
+            self._near = (block * scale.to(block.dtype)[:, None]).mean(0)
+        member = torch.zeros(len(self.sums), len(block), dtype=block.dtype)
+        member.scatter_(0, groups[None], (norms > 0).to(block.dtype)[None])
+        pieces = zip(*(torch.split(t, _PIECE) for t in (block, scale, member.T)), strict=True)
+        for piece in share(partial(_sums, *cut, self._near) for cut in pieces):
             self.sums += piece
+        self.sums += member.sum(1, dtype=torch.float64)[:, None] * self._near.double()
         self._done += len(block)
+
+
+def _sums(x: Tensor, scale: Tensor, member: Tensor, near: Tensor) -> Tensor:
+    """Sums of x / |x| - near by group."""
+    return member.T @ (x * scale.to(x.dtype)[:, None]).sub_(near)
 
 
 def project(rows: Rows, axes: Tensor, progress: Callable[[int], None] | None = None) -> Tensor:
