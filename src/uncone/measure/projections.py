@@ -49,13 +49,13 @@ class UnitSums:
         member = torch.zeros(len(self.sums), len(block), dtype=block.dtype)
         member.scatter_(0, groups[None], (norms > 0).to(block.dtype)[None])
         pieces = zip(*(torch.split(t, _PIECE) for t in (block, scale, member.T)), strict=True)
-        for piece in share(partial(_sums, *cut, self._near) for cut in pieces):
+        for piece in share(partial(_sums, self._near, *cut) for cut in pieces):
             self.sums += piece
         self.sums += member.sum(1, dtype=torch.float64)[:, None] * self._near.double()
         self._done += len(block)
 
 
-def _sums(x: Tensor, scale: Tensor, member: Tensor, near: Tensor) -> Tensor:
+def _sums(near: Tensor, x: Tensor, scale: Tensor, member: Tensor) -> Tensor:
     """Sums of x / |x| - near by group."""
     return member.T @ (x * scale.to(x.dtype)[:, None]).sub_(near)
 
