@@ -15,7 +15,7 @@ _CACHE_LINE = 64
 _LARGE_PAGE = 2 * 2**20
 _LARGE = 2 * _LARGE_PAGE
 _MOST_MAPPINGS = 8
-_SMALL = 16 * 2**20
+_SMALL = 8 * 2**20
 RECYCLED_BYTES = 512 * 2**20
 
 
@@ -24,7 +24,7 @@ def uninitialised(shape: tuple[int, ...], dtype: torch.dtype, device: str | torc
 
     The first touch of fresh memory costs a page fault for every 4 KiB, which can take as long as a pass over the data;
     large pages save that. What is large has a mapping of its own, and goes back to the system when it is freed: the C
-    library would keep it, and leave holes that the next matrix does not fit into. Up to 16 MiB, what was freed is used again.
+    library would keep it, and leave holes that the next matrix does not fit into. Up to 8 MiB, what was freed is used again.
     """
     return _tensor(shape, dtype, device, most_recycled=_SMALL)
 
