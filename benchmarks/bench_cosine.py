@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from measured import Row, run
 
-from matrices import path
+from matrices import on_tensor
 from uncone import Moments, measure
 
 PAIRS = 100_000
@@ -26,18 +26,13 @@ def looped(x: np.ndarray) -> float:
     return total / PAIRS
 
 
-def _tensor(work):
-    x = torch.from_numpy(np.load(path("A")))
-    return lambda: work(x)
-
-
 ROWS = [
     Row(
         "uncone mean_cosine, exact over all 1.26e9 pairs",
-        lambda: _tensor(lambda x: float(measure.mean_cosine(Moments.of(x, second=False)))),
+        lambda: on_tensor(lambda x: float(measure.mean_cosine(Moments.of(x, second=False)))),
     ),
-    Row("100,000 random pairs, vectorised (torch)", lambda: _tensor(sampled)),
-    Row("100,000 random pairs, published loop", lambda: _tensor(lambda x: looped(x.numpy())), repeats=3),
+    Row("100,000 random pairs, vectorised (torch)", lambda: on_tensor(sampled)),
+    Row("100,000 random pairs, published loop", lambda: on_tensor(lambda x: looped(x.numpy())), repeats=3),
 ]
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
 """Every measure that moments answer, against the product and the eigendecomposition that any of them would need."""
 
-from functools import cache
-
 import numpy as np
 import torch
 from measured import Row, run
 
-from matrices import path
+from matrices import matrix
 from uncone import Moments
 from uncone.diagnosis import MEASURES
 
@@ -14,25 +12,19 @@ WITHOUT_UNIT = [function for name, function in MEASURES if name != "uniformity"]
 WITH_UNIT = [function for _, function in MEASURES]
 
 
-@cache
-def _matrix() -> np.ndarray:
-    """One copy for all rows of the table: the system takes idle memory away, and gives it back page by page."""
-    return np.load(path("A"))
-
-
 def _torch() -> object:
-    x = torch.from_numpy(_matrix())
+    x = torch.from_numpy(matrix("A"))
     return lambda: torch.linalg.eigh((x.T @ x).double())
 
 
 def _numpy() -> object:
-    x = _matrix()
+    x = matrix("A")
     return lambda: np.linalg.eigh((x.T @ x).astype(np.float64))
 
 
 def _uncone(measures, *, unit_second: bool):
     def prepare():
-        x = torch.from_numpy(_matrix())
+        x = torch.from_numpy(matrix("A"))
 
         def work() -> list[float]:
             moments = Moments.of(x, unit_second=unit_second)

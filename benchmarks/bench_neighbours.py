@@ -1,13 +1,12 @@
 """TwoNN and hubness over all rows, against the floor of the products and what others take for the same neighbours."""
 
 import time
-from functools import cache
 
 import numpy as np
 import torch
 from measured import Row, product_rate, run
 
-from matrices import path
+from matrices import on_array, on_tensor
 from uncone import measure
 
 N, D = 50257, 768
@@ -55,33 +54,17 @@ def scikit_dimension(x: np.ndarray) -> float:
     return float(TwoNN(method="mle", discard_fraction=0.0).fit(x).dimension_)
 
 
-@cache
-def _matrix() -> np.ndarray:
-    """One copy for all rows of the table: the system takes idle memory away, and gives it back page by page."""
-    return np.load(path("A"))
-
-
-def _loaded(work):
-    x = _matrix()
-    return lambda: work(x)
-
-
-def _tensor(work):
-    x = torch.from_numpy(_matrix())
-    return lambda: work(x)
-
-
 ROWS = [
     Row("floor: 2 N^2 D at the measured rate", floor, memory=False),
     Row("28 products of 4096 x 4096, which are 2 N^2 D", products, memory=False),
-    Row("uncone two_nn", lambda: _tensor(measure.two_nn)),
-    Row("uncone hubness, k = 10, cosine", lambda: _tensor(measure.hubness)),
-    Row("uncone uniformity_exact", lambda: _tensor(measure.uniformity_exact), repeats=1),
-    Row("torch, product and topk by 1,024 rows, k = 10", lambda: _tensor(lambda x: blockwise(x, 10))),
+    Row("uncone two_nn", lambda: on_tensor(measure.two_nn)),
+    Row("uncone hubness, k = 10, cosine", lambda: on_tensor(measure.hubness)),
+    Row("uncone uniformity_exact", lambda: on_tensor(measure.uniformity_exact), repeats=1),
+    Row("torch, product and topk by 1,024 rows, k = 10", lambda: on_tensor(lambda x: blockwise(x, 10))),
     Row(
-        "scikit-learn NearestNeighbors, brute, k = 10", lambda: _loaded(lambda x: scikit_learn(x, 10)), repeats=1, memory=False
+        "scikit-learn NearestNeighbors, brute, k = 10", lambda: on_array(lambda x: scikit_learn(x, 10)), repeats=1, memory=False
     ),
-    Row("scikit-dimension TwoNN", lambda: _loaded(scikit_dimension), repeats=1),
+    Row("scikit-dimension TwoNN", lambda: on_array(scikit_dimension), repeats=1),
 ]
 
 if __name__ == "__main__":

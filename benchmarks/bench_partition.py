@@ -1,13 +1,11 @@
 """I(W) over both signs, against the floor of its products and the published way of computing it."""
 
 import time
-from functools import cache
 
 import numpy as np
-import torch
 from measured import Row, product_rate, run
 
-from matrices import path
+from matrices import on_array, on_tensor
 from uncone import Moments, measure
 
 V, D = 50257, 768
@@ -34,28 +32,12 @@ def floor():
     return lambda: time.sleep(duration)
 
 
-@cache
-def _matrix() -> np.ndarray:
-    """One copy for all rows of the table: the system takes idle memory away, and gives it back page by page."""
-    return np.load(path("A"))
-
-
-def _loaded(work):
-    x = _matrix()
-    return lambda: work(x)
-
-
-def _tensor(work):
-    x = torch.from_numpy(_matrix())
-    return lambda: work(x)
-
-
 ROWS = [
     Row("floor: 2 V D^2 at the measured rate", floor, memory=False),
-    Row("uncone partition_isotropy, both signs", lambda: _tensor(measure.partition_isotropy)),
-    Row("uncone gaussian_isotropy", lambda: _tensor(lambda x: measure.gaussian_isotropy(Moments.of(x)))),
-    Row("numpy eigh, one product, both signs", lambda: _loaded(one_product)),
-    Row("published way (eig, one product a direction, one sign)", lambda: _loaded(published), repeats=5),
+    Row("uncone partition_isotropy, both signs", lambda: on_tensor(measure.partition_isotropy)),
+    Row("uncone gaussian_isotropy", lambda: on_tensor(lambda x: measure.gaussian_isotropy(Moments.of(x)))),
+    Row("numpy eigh, one product, both signs", lambda: on_array(one_product)),
+    Row("published way (eig, one product a direction, one sign)", lambda: on_array(published), repeats=5),
 ]
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,24 @@ def path(name: str, suffix: str = "npy") -> Path:
                 handle.write(block.numpy().tobytes())
         partial.rename(file)
     return file
+
+
+@cache
+def matrix(name: str) -> np.ndarray:
+    """One copy for all rows of a table: the system takes idle memory away, and gives it back page by page."""
+    return np.load(path(name))
+
+
+def on_array(work):
+    """The preparation of a row whose `work` takes matrix A as an array."""
+    x = matrix("A")
+    return lambda: work(x)
+
+
+def on_tensor(work):
+    """The same as a tensor, in the same memory."""
+    x = torch.from_numpy(matrix("A"))
+    return lambda: work(x)
 
 
 def _blocks(n: int, d: int):
