@@ -75,6 +75,11 @@ def hubness(
         raise UndefinedMeasure(
             f"expected more than k = {k} rows to be neighbours, got {neighbours.searched}: pass more rows or a smaller k"
         )
+    return _hubness(rows, m, k, metric, neighbours, seed)
+
+
+def _hubness(rows: Rows, m: Moments, k: int, metric: Metric, neighbours: Neighbours, seed: int) -> Measurement:
+    """The measurement, from a search that fits it."""
     lists = neighbours.indices[:, :k]
     counts = torch.bincount(lists.reshape(-1), minlength=m.n)
     present = _present(m, rows, neighbours)
@@ -95,9 +100,7 @@ def hubness(
             f"skewness of the number of rows that have a row among their k = {k} nearest, {metric} (Radovanovic et al. 2010)"
         ),
     )  # fmt: skip
-    if interval is None:
-        return found
-    return replace(found, interval=interval)
+    return found if interval is None else replace(found, interval=interval)
 
 
 def _present(m: Moments, rows: Rows, neighbours: Neighbours) -> Tensor:
