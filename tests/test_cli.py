@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from uncone import Diagnosis, __version__, cli
+from uncone.cli import program
 
 from .matrices import gaussian
 from .planted import rare_tail, write_model
@@ -93,7 +94,7 @@ def test_a_defect_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     def broken(*_: object, **__: object) -> None:
         raise KeyError("oh")
 
-    monkeypatch.setattr(cli, "app", broken)
+    monkeypatch.setattr(program, "app", broken)
     assert "unexpected KeyError: 'oh': a defect in uncone; --debug shows where" in _fails(capsys, "diagnose", "x")
 
 
@@ -109,7 +110,7 @@ def test_help_loads_no_torch() -> None:
 def test_long_work_shows_progress(tmp_path: Path) -> None:
     """On a terminal, work beyond the waiting time draws a bar; the waiting time is set to nothing here."""
     np.save(tmp_path / "x.npy", gaussian(40_000, 32).numpy())
-    code = f"from uncone import cli; cli.PROGRESS_AFTER_S = 0.0; cli.main(['diagnose', {str(tmp_path / 'x.npy')!r}])"
+    code = f"from uncone.cli import main, progress; progress.PROGRESS_AFTER_S = 0.0; main(['diagnose', {str(tmp_path / 'x.npy')!r}])"
     main, side = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", code], stderr=side, stdout=subprocess.DEVNULL, env=os.environ | {"TERM": "xterm"}

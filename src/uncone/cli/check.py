@@ -1,0 +1,63 @@
+"""`uncone check`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from uncone.cli.files import check_targets, load_diagnosis, tell
+from uncone.errors import InputError
+
+BEYOND = 2
+
+
+def check(
+    diagnosis: Path,
+    /,
+    *,
+    max: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="NAME=VALUE: the number NAME must not be above VALUE. Can be given again."),
+    ] = None,
+    min: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="NAME=VALUE: the number NAME must not be below VALUE. Can be given again."),
+    ] = None,
+    json: Annotated[Path | None, Parameter(help="Write the result to this file, for machines.")] = None,
+) -> None:
+    """Hold numbers of a saved diagnosis against bars: exit status 0 within all, 1 could not be measured, 2 beyond one.
+
+    Parameters
+    ----------
+    diagnosis
+        A file written by `uncone diagnose SPEC --json FILE`. Its numbers are called SUBJECT.MEASURE, such as
+        input.isoscore, or SUBJECT.MEASURE.DETAIL; SUBJECT may be left out where there is one.
+    """
+    from uncone import report
+    from uncone.checking import check as run
+
+    check_targets(json, read=(diagnosis,))
+    result = run(load_diagnosis(diagnosis), maxima=_bars(max, "--max"), minima=_bars(min, "--min"))
+    if json is not None:
+        result.save(json)
+    report.print_check(result)
+    tell(json)
+    if not result.ok:
+        raise SystemExit(BEYOND)
+
+
+def _bars(given: list[str] | None, flag: str) -> dict[str, float]:
+    """NAME=VALUE of a repeated flag."""
+    bars = dict[str, float]()
+    for text in given or []:
+        name, _, value = text.rpartition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            name = ""
+        if not name.strip():
+            raise InputError(f"expected {flag} NAME=VALUE, got {text!r}: give one such as {flag} head.mean_cosine=0.3")
+        if name.strip() in bars:
+            raise InputError(f"expected one {flag} of {name.strip()}, got two: the second would hide the first")
+        bars[name.strip()] = number
+    return bars

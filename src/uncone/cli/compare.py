@@ -1,0 +1,36 @@
+"""`uncone compare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from uncone.cli.files import check_targets, load_diagnosis, tell
+
+
+def compare(
+    *diagnoses: Path,
+    names: Annotated[
+        str | None, Parameter(help="What to call them, in their order and separated by commas; else their own names.")
+    ] = None,
+    json: Annotated[Path | None, Parameter(help="Write the whole comparison to this file, for machines.")] = None,
+    html: Annotated[Path | None, Parameter(help="Write a report with overlaid drawings to this file, for people.")] = None,
+) -> None:
+    """Say what became better or worse between saved diagnoses, and draw them over each other.
+
+    Parameters
+    ----------
+    diagnoses
+        Two to six files written by `uncone diagnose SPEC --json FILE`; the first is the baseline.
+    """
+    from uncone import report
+    from uncone.comparison import compare as run
+
+    check_targets(json, html, read=diagnoses)
+    comparison = run([load_diagnosis(path) for path in diagnoses], names=None if names is None else names.split(","))
+    if json is not None:
+        comparison.save(json)
+    if html is not None:
+        report.write_comparison_html(comparison, html)
+    report.print_comparison(comparison)
+    tell(json, html)

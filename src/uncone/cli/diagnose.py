@@ -1,0 +1,51 @@
+"""`uncone diagnose`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from uncone.cli.files import check_targets, tell
+from uncone.cli.progress import progress_bar
+
+
+def diagnose(
+    spec: str,
+    /,
+    *,
+    json: Annotated[Path | None, Parameter(help="Write the whole diagnosis to this file, for machines.")] = None,
+    html: Annotated[Path | None, Parameter(help="Write a report with pictures to this file, for people.")] = None,
+    counts: Annotated[
+        Path | None, Parameter(help="How often each token occurs: a table of ids or tokens and counts, or .npy.")
+    ] = None,
+    neighbours: Annotated[
+        bool,
+        Parameter(negative="", help="Also measure what takes the nearest neighbours of every row; minutes for large tables."),
+    ] = False,
+    device: Annotated[str, Parameter(help="Where products are computed, a torch device such as cuda.")] = "cpu",
+    skip_nonfinite: Annotated[
+        bool, Parameter(negative="", help="Leave out rows with NaN or inf instead of refusing them.")
+    ] = False,
+) -> None:
+    """Say how degenerate a token table and an output head are, why, and what to do next.
+
+    Parameters
+    ----------
+    spec
+        A model (MODEL, MODEL#input, MODEL#head, MODEL#tensor): a directory, the name of a cached one (NAME or
+        NAME@REVISION), a GGUF file or a llama2.c file. Or a file of matrices, FILE or FILE#tensor.
+    """
+    from uncone import report
+    from uncone.diagnosis import diagnose as run
+
+    check_targets(json, html)
+    with progress_bar() as progress:
+        diagnosis = run(
+            spec, counts=counts, neighbours=neighbours, skip_nonfinite=skip_nonfinite, device=device, progress=progress
+        )
+    if json is not None:
+        diagnosis.save(json)
+    if html is not None:
+        report.write_html(diagnosis, html)
+    report.print_diagnosis(diagnosis)
+    tell(json, html)
