@@ -20,14 +20,45 @@ BELOW: dict[str, set[str]] = {
     "measure": {"moments", "rows", "records"},
     "explain": {"model", "measure", "moments", "rows", "records"},
     "sources": {"model", "rows"},
+    "repair": {"model", "moments", "rows", "records", "atomic"},
+    "evaluate": {"model", "cross_entropy", "rows", "records"},
     "prevent": {"cross_entropy", "model", "explain", "measure", "moments", "rows", "records", "atomic"},
     "report": {"records", "atomic"},
     "diagnosis": {"sources", "explain", "measure", "moments", "model", "rows", "records"},
     "comparison": {"report", "records"},
     "checking": {"records"},
-    "cli": {"diagnosis", "comparison", "checking", "report", "model", "records", "atomic"},
+    "evaluation": {"evaluate", "repair", "sources", "measure", "model", "moments", "rows", "records"},
+    "select_repair": {"evaluation", "evaluate", "repair", "sources", "model", "moments", "rows", "records"},
+    "repairing": {"select_repair", "repair", "sources", "measure", "model", "moments", "rows", "records", "atomic"},
+    "calibration": {"repair", "sources", "model", "moments", "rows", "records", "atomic"},
+    "cli": {
+        "diagnosis",
+        "comparison",
+        "checking",
+        "evaluation",
+        "select_repair",
+        "repairing",
+        "calibration",
+        "report",
+        "model",
+        "records",
+        "atomic",
+    },
 }
-OPTIONAL = {"transformers", "tokenizers", "gguf", "pyarrow", "ray", "sentence_transformers", "numba", "rich"}
+OPTIONAL = {
+    "transformers",
+    "tokenizers",
+    "gguf",
+    "pyarrow",
+    "ray",
+    "sentence_transformers",
+    "numba",
+    "rich",
+    "faiss",
+    "ir_measures",
+    "sklearn",
+    "scipy",
+}
 
 
 def _room(path: Path) -> str:

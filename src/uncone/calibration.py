@@ -1,0 +1,1 @@
+"""`calibrate`: what a similarity of this model means."""

@@ -1,0 +1,1 @@
+"""Does it matter: word and sentence similarity, retrieval, quantised search."""

@@ -1,0 +1,1 @@
+"""`evaluate`: what tasks say of a model with and without each repair."""

@@ -1,0 +1,1 @@
+"""Undo it: fitted transformations, exact edits of a head, new values for untrained tokens."""
