@@ -16,6 +16,7 @@ beartype_package(
     conf=BeartypeConf(
         is_pep484_tower=True,
         claw_skip_package_names=(
+            "uncone.report.any_record",
             "uncone.report.terminal",
             "uncone.report.printer",
             "uncone.report.comparison_terminal",

@@ -10,7 +10,8 @@ import pytest
 
 from tests.report.records_example import make_diagnosis, make_subject
 from uncone import cli
-from uncone.records import Comparison
+from uncone.errors import InputError
+from uncone.records import Comparison, load_record
 
 WORKFLOW = Path(__file__).parent.parent / "examples" / "check_model.yml"
 
@@ -92,3 +93,34 @@ def test_the_workflow_is_valid_and_its_commands_exist() -> None:
         assert bound.arguments
     (kept,) = [step["with"] for step in steps if "upload-artifact" in step.get("uses", "")]
     assert set(kept["path"].split()) == written
+
+
+def test_a_saved_comparison_is_drawn_again(
+    saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, printed, _ = _run(capsys, *saved, "--json", tmp_path / "c.json", "--html", tmp_path / "c.html")
+    cli.main(["report", str(tmp_path / "c.json"), "--html", str(tmp_path / "again.html")])
+    assert (tmp_path / "again.html").read_bytes() == (tmp_path / "c.html").read_bytes()
+    capsys.readouterr()
+    cli.main(["report", str(tmp_path / "c.json")])
+    assert printed.startswith(capsys.readouterr().out)
+
+
+def test_a_saved_check_is_printed_again_and_has_no_page(
+    saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["check", str(saved[0]), "--max", "input.mean_cosine=0.5", "--json", str(tmp_path / "k.json")])
+    printed = capsys.readouterr().out
+    cli.main(["report", str(tmp_path / "k.json")])
+    assert printed.startswith(capsys.readouterr().out)
+    with pytest.raises(SystemExit):
+        cli.main(["report", str(tmp_path / "k.json"), "--html", str(tmp_path / "k.html")])
+    assert "expected a diagnosis or a comparison to draw, got a check" in capsys.readouterr().err
+    assert not (tmp_path / "k.html").exists()
+
+
+@pytest.mark.parametrize("text", ['{"schema": ["x"]}', '{"schema": "uncone.other/1"}', "[]", "{}"])
+def test_a_record_of_no_known_kind_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(InputError, match=r"expected a record whose schema is one of 'uncone.diagnosis/1', "):
+        load_record(tmp_path / "x.json")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from uncone.cli.files import check_targets, load_diagnosis, tell
+from uncone.cli.files import check_targets, hand_over, load_diagnosis
 
 
 def compare(
@@ -23,14 +23,8 @@ def compare(
     diagnoses
         Two to six files written by `uncone diagnose SPEC --json FILE`; the first is the baseline.
     """
-    from uncone import report
     from uncone.comparison import compare as run
 
     check_targets(json, html, read=diagnoses)
     comparison = run([load_diagnosis(path) for path in diagnoses], names=None if names is None else names.split(","))
-    if json is not None:
-        comparison.save(json)
-    if html is not None:
-        report.write_comparison_html(comparison, html)
-    report.print_comparison(comparison)
-    tell(json, html)
+    hand_over(comparison, json=json, html=html)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from uncone.cli.files import check_targets, tell
+from uncone.cli.files import check_targets, hand_over
 from uncone.cli.progress import progress_bar
 
 
@@ -35,7 +35,6 @@ def diagnose(
         A model (MODEL, MODEL#input, MODEL#head, MODEL#tensor): a directory, the name of a cached one (NAME or
         NAME@REVISION), a GGUF file or a llama2.c file. Or a file of matrices, FILE or FILE#tensor.
     """
-    from uncone import report
     from uncone.diagnosis import diagnose as run
 
     check_targets(json, html)
@@ -43,9 +42,4 @@ def diagnose(
         diagnosis = run(
             spec, counts=counts, neighbours=neighbours, skip_nonfinite=skip_nonfinite, device=device, progress=progress
         )
-    if json is not None:
-        diagnosis.save(json)
-    if html is not None:
-        report.write_html(diagnosis, html)
-    report.print_diagnosis(diagnosis)
-    tell(json, html)
+    hand_over(diagnosis, json=json, html=html)

@@ -1,9 +1,10 @@
-"""The files of a command: what it may write, what it wrote, and the saved diagnoses it reads."""
+"""The files of a command: what it may write, the saved records it reads, and what it hands over."""
 
+import sys
 from pathlib import Path
 
 from uncone.errors import InputError
-from uncone.records import Diagnosis
+from uncone.records import Diagnosis, Record
 
 
 def check_targets(*paths: Path | None, read: tuple[Path, ...] = ()) -> None:
@@ -26,6 +27,20 @@ def load_diagnosis(path: Path) -> Diagnosis:
         return Diagnosis.load(path)
     except InputError as error:
         raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
+
+
+def hand_over(record: Record, *, json: Path | None = None, html: Path | None = None) -> None:
+    """Write the record to the files that were asked for, print it, and name them. What cannot be printed is raised here, not at exit."""
+    from uncone import report
+
+    if json is not None:
+        record.save(json)
+    if html is not None:
+        report.write_record_html(record, html)
+    report.print_record(record)
+    tell(json, html)
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def tell(*written: Path | None) -> None:

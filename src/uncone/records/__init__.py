@@ -17,6 +17,7 @@ from uncone.records.comparison import (
 from uncone.records.diagnosis import SCHEMA, Diagnosis, Subject
 from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Spectrum
 from uncone.records.picture import Picture
+from uncone.records.saved import Record, load_record
 from uncone.records.token_measurements import UNDER_TRAINED_SHARE, token_measurements
 from uncone.records.tokens import Difference, Estimate, FrequencyGroup, FrequencyGroups, UnderTrained, UnderTrainedToken
 
@@ -46,11 +47,13 @@ __all__ = [
     "Measurement",
     "Norms",
     "Picture",
+    "Record",
     "Spectrum",
     "Subject",
     "Table",
     "UnderTrained",
     "UnderTrainedToken",
+    "load_record",
     "taken_in",
     "token_measurements",
 ]

@@ -36,16 +36,31 @@ def from_json(cls: type[T], text: str, *, schema: str, what: str, how: str) -> T
     Raises:
         InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
     """
+    data = parsed(text, what=what, how=how)
+    found = schema_of(data)
+    if found != schema:
+        raise InputError(f"expected a {what} of schema {schema!r}, got {found!r}: write it anew with `{how}`")
+    return build_record(cls, data, what)
+
+
+def parsed(text: str, *, what: str, how: str) -> Any:
+    """What the JSON in `text` says.
+
+    Raises:
+        InputError: it is not strict JSON.
+    """
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"expected a {what} in JSON, got text that does not parse ({error}): write one with `{how}`"
         ) from error
+
+
+def schema_of(data: Any) -> str | None:
+    """The schema that parsed JSON claims; None where it claims none."""
     found = data.get("schema") if isinstance(data, dict) else None
-    if found != schema:
-        raise InputError(f"expected a {what} of schema {schema!r}, got {found!r}: write it anew with `{how}`")
-    return _build_record(cls, data, what)
+    return found if isinstance(found, str) else None
 
 
 def _refuse_constant(name: str) -> Any:
@@ -58,7 +73,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         _expect(_depth(data) <= _DEEPEST, data, where, f"at most {_DEEPEST} levels")
         return _expect(_numbers_fit(data), data, where, "finite numbers and integers below 2^63")
     if dataclasses.is_dataclass(kind):
-        return _build_record(typing.cast(type, kind), data, where)
+        return build_record(typing.cast(type, kind), data, where)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return _build_optional(arguments, data, where)
@@ -103,7 +118,8 @@ def _numbers_fit(data: Any) -> bool:
     return abs(data) < (_LARGEST if isinstance(data, int) else math.inf) if isinstance(data, (int, float)) else True
 
 
-def _build_record(cls: type[T], data: Any, where: str) -> T:
+def build_record(cls: type[T], data: Any, where: str) -> T:
+    """The record of class `cls` from parsed JSON; `where` names it in errors."""
     _expect(isinstance(data, dict), data, where, "an object")
     hints = _hints(cls)
     unknown = sorted(set(data) - set(hints))

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from uncone.report.any_record import print_record, write_record_html
 from uncone.report.comparison_html import comparison_to_html, write_comparison_html
 from uncone.report.html import to_html, write_html
 
@@ -16,9 +17,11 @@ __all__ = [
     "print_check",
     "print_comparison",
     "print_diagnosis",
+    "print_record",
     "to_html",
     "write_comparison_html",
     "write_html",
+    "write_record_html",
 ]
 
 # rich is loaded only by those who print

@@ -1,0 +1,33 @@
+"""Any saved record: which kind a file holds is said by its schema."""
+
+import os
+
+from uncone.errors import InputError
+from uncone.records.check import CHECK_SCHEMA, Check
+from uncone.records.comparison import COMPARISON_SCHEMA, Comparison
+from uncone.records.diagnosis import SCHEMA, Diagnosis
+from uncone.records.rebuild import build_record, parsed, read_text, schema_of
+
+Record = Diagnosis | Comparison | Check
+_KINDS: dict[str, tuple[type[Diagnosis | Comparison | Check], str]] = {
+    SCHEMA: (Diagnosis, "diagnosis"),
+    COMPARISON_SCHEMA: (Comparison, "comparison"),
+    CHECK_SCHEMA: (Check, "check"),
+}
+_HOW = "uncone diagnose SPEC --json F"
+
+
+def load_record(path: str | os.PathLike[str]) -> Record:
+    """Read whatever record the file holds: a diagnosis, a comparison or a check.
+
+    Raises:
+        InputError: the file cannot be read, is not JSON, has none of these schemas, or a field that is missing, unknown or
+            of the wrong type.
+    """
+    data = parsed(read_text(path, _HOW), what="record", how=_HOW)
+    found = schema_of(data)
+    if found not in _KINDS:
+        known = ", ".join(map(repr, _KINDS))
+        raise InputError(f"expected a record whose schema is one of {known}, got {found!r}: write one with `{_HOW}`")
+    cls, what = _KINDS[found]
+    return build_record(cls, data, what)

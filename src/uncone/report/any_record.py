@@ -1,0 +1,40 @@
+"""Any saved record, to the terminal or to a page."""
+
+import os
+from typing import TYPE_CHECKING
+
+from uncone.errors import InputError
+from uncone.records import Check, Comparison, Record
+from uncone.report.comparison_html import write_comparison_html
+from uncone.report.html import write_html
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_record(record: Record, console: "Console | None" = None) -> None:
+    """Print a diagnosis, a comparison or a check to `console`, by default the standard output."""
+    from uncone.report.check_terminal import print_check
+    from uncone.report.comparison_terminal import print_comparison
+    from uncone.report.terminal import print_diagnosis
+
+    if isinstance(record, Check):
+        print_check(record, console)
+    elif isinstance(record, Comparison):
+        print_comparison(record, console)
+    else:
+        print_diagnosis(record, console)
+
+
+def write_record_html(record: Record, path: str | os.PathLike[str]) -> None:
+    """Write a diagnosis or a comparison as one HTML page to `path`, atomically.
+
+    Raises:
+        InputError: the record is a check, which has no page; or `path` cannot be written.
+    """
+    if isinstance(record, Check):
+        raise InputError("expected a diagnosis or a comparison to draw, got a check, which has no page: print it instead")
+    if isinstance(record, Comparison):
+        write_comparison_html(record, path)
+    else:
+        write_html(record, path)
