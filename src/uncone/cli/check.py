@@ -5,8 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from uncone.cli.files import check_targets, load_diagnosis, tell
-from uncone.errors import InputError
+from uncone.cli.failures import UntoldError
+from uncone.cli.files import check_targets, hand_over, load_diagnosis
+from uncone.errors import InputError, UnconeError
 
 BEYOND = 2
 
@@ -33,15 +34,16 @@ def check(
         A file written by `uncone diagnose SPEC --json FILE`. Its numbers are called SUBJECT.MEASURE, such as
         input.isoscore, or SUBJECT.MEASURE.DETAIL; SUBJECT may be left out where there is one.
     """
-    from uncone import report
     from uncone.checking import check as run
 
     check_targets(json, read=(diagnosis,))
     result = run(load_diagnosis(diagnosis), maxima=_bars(max, "--max"), minima=_bars(min, "--min"))
-    if json is not None:
-        result.save(json)
-    report.print_check(result)
-    tell(json)
+    try:
+        hand_over(result, json=json)
+    except (OSError, UnconeError, SystemExit) as error:  # rich leaves the program at a closed pipe
+        if result.ok:
+            raise
+        raise UntoldError(BEYOND) from error
     if not result.ok:
         raise SystemExit(BEYOND)
 

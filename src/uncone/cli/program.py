@@ -1,4 +1,4 @@
-"""The program: its commands, and how each failure ends."""
+"""The program: its commands, and one way out of each failure."""
 
 import sys
 
@@ -9,8 +9,8 @@ from uncone.cli.check import check
 from uncone.cli.compare import compare
 from uncone.cli.convert import convert
 from uncone.cli.diagnose import diagnose
+from uncone.cli.failures import end, release
 from uncone.cli.report import report
-from uncone.errors import UnconeError
 
 app = App(
     name="uncone",
@@ -29,50 +29,23 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line.
 
     Exit status 0: done; 1: could not be done, with one line on standard error saying why; 2: `check` found a number beyond
-    its bar; 130: stopped.
+    its bar, whether or not that could be printed; 130: stopped.
     """
     tokens = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in tokens
-    tokens = [token for token in tokens if token != "--debug"]
-    from cyclopts import CycloptsError
+    try:
+        _run([token for token in tokens if token != "--debug"])
+    except (Exception, KeyboardInterrupt) as error:
+        raise end(error, debug=debug) from None
+    finally:
+        release("stdout")
 
+
+def _run(tokens: list[str]) -> None:
     try:
         app(tokens, exit_on_error=False, print_error=False)
-    except CycloptsError as error:
-        _fail(f"{error} See `uncone --help`.", debug)
-    except UnconeError as error:
-        _fail(str(error), debug)
-    except KeyboardInterrupt:
-        _fail("stopped", debug, status=130)
-    except MemoryError:
-        _fail("out of memory: close other programs, or use a machine with more", debug)
-    except RuntimeError as error:
-        _fail(_told(error), debug)
-    except OSError as error:
-        _fail(f"{error.filename or 'input/output'}: {error.strerror or error}", debug)
-    except Exception as error:  # a defect of uncone: still one line, and how to report it
-        _fail(_defect(error), debug)
-
-
-def _fail(message: str, debug: bool, status: int = 1) -> None:
-    if debug:
-        raise
-    print(f"uncone: {_visible(message)}", file=sys.stderr)  # noqa: T201
-    raise SystemExit(status)
-
-
-def _visible(message: str) -> str:
-    from uncone.report.text import visible
-
-    return visible(" ".join(message.split()))
-
-
-def _told(error: RuntimeError) -> str:
-    if "allocate" in str(error):  # torch has no MemoryError
-        return "out of memory: close other programs, or use a machine with more"
-    return _defect(error)
-
-
-def _defect(error: Exception) -> str:
-    first = (str(error).splitlines() or ["no message"])[0]
-    return f"unexpected {type(error).__name__}: {first}: a defect in uncone; --debug shows where"
+    except SystemExit as done:  # cyclopts leaves the program after a command that is done, too
+        if done.code:
+            raise
+    if sys.stdout is not None:
+        sys.stdout.flush()  # here a full disk can still be told
