@@ -2,9 +2,14 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
+from typing import SupportsFloat
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -246,3 +251,31 @@ def test_a_name_that_cannot_be_printed_changes_no_status(
     code, out, _ = _run(capsys, saved, "--max", "input.mean_cosine=-1", "--json", str(target))
     assert (code, out.splitlines()[-1]) == (2, f"wrote {visible(str(target))}")
     assert not Check.load(target).ok
+
+
+@pytest.mark.parametrize(
+    "bar", [np.float32(0.3), np.float16(0.3), np.int64(1), np.uint8(1), np.longdouble(0.3), np.float64(0.3), Fraction(1, 3), 1]
+)
+def test_bars_are_any_real_numbers(bar: SupportsFloat) -> None:
+    found = uncone.check(_one_subject(), maxima={"mean_cosine": bar}).bars[0]
+    assert (found.bar, type(found.bar), found.ok) == (float(bar), float, True)
+
+
+@pytest.mark.parametrize("bar", [True, math.nan, np.float32("nan"), np.float16("inf"), 10**400])
+def test_bars_that_are_no_real_numbers_are_refused(bar: SupportsFloat) -> None:
+    with pytest.raises(InputError, match="expected a finite number as the max of mean_cosine"):
+        uncone.check(_one_subject(), maxima={"mean_cosine": bar})
+
+
+def test_bars_of_other_types_are_refused(saved: str) -> None:
+    """In a process of its own: here the tests' type checker would refuse them first."""
+    code = f"""
+import numpy as np, uncone
+for bar in ("0.3", None, 1j, np.complex64(1), np.True_, [0.3], np.array(0.3)):
+    try:
+        uncone.check(uncone.Diagnosis.load({saved!r}), maxima={{"input.mean_cosine": bar}})
+    except uncone.InputError as error:
+        print(str(error).startswith("expected a finite number as the max of input.mean_cosine"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["True"] * 7

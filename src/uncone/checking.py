@@ -4,9 +4,10 @@ The module is not called `check`: importing it would then hide the function of t
 """
 
 import difflib
-import sys
+import math
+import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, SupportsFloat
 
 from uncone.errors import InputError
 from uncone.records import TABLES, Bar, Check, Diagnosis, Measurement, taken_in
@@ -17,7 +18,10 @@ _MOST_NAMES = 2000  # names are looked through one by one for the nearest
 
 
 def check(
-    diagnosis: Diagnosis, *, maxima: Mapping[str, float] | None = None, minima: Mapping[str, float] | None = None
+    diagnosis: Diagnosis,
+    *,
+    maxima: Mapping[str, SupportsFloat] | None = None,
+    minima: Mapping[str, SupportsFloat] | None = None,
 ) -> Check:
     """Say whether numbers of a diagnosis are within bars.
 
@@ -28,7 +32,7 @@ def check(
 
     Args:
         diagnosis: what `uncone.diagnose` gave.
-        maxima: for each name the largest value that is within the bar.
+        maxima: for each name the largest value that is within the bar: any real number, of NumPy too.
         minima: for each name the smallest.
 
     Returns:
@@ -51,7 +55,7 @@ def check(
     return Check(diagnosis.name, all(bar.ok for bar in bars), bars)
 
 
-def _wanted(bars: Mapping[str, float], kind: Literal["max", "min"]) -> list[tuple[str, Literal["max", "min"], float]]:
+def _wanted(bars: Mapping[str, SupportsFloat], kind: Literal["max", "min"]) -> list[tuple[str, Literal["max", "min"], float]]:
     for name, bar in bars.items():
         if not _is_finite(bar):
             raise InputError(f"expected a finite number as the {kind} of {name}, got {bar!r}: give one such as 0.3")
@@ -126,8 +130,13 @@ def _details_there(found: Any) -> str:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether it is a number that a float holds."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    """Whether it is a real number, of Python or NumPy, that a float holds."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(float(value))  # before anything is compared: a float16 holds no bound of a float
+    except OverflowError:
+        return False
 
 
 def _short(value: Any) -> str:
