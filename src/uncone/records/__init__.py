@@ -15,6 +15,7 @@ from uncone.records.comparison import (
     taken_in,
 )
 from uncone.records.diagnosis import SCHEMA, Diagnosis, Subject
+from uncone.records.evaluation import EVALUATION_SCHEMA, ORIGINAL, Evaluation, Interval, Price
 from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Spectrum
 from uncone.records.picture import Picture
 from uncone.records.saved import Record, load_record
@@ -24,7 +25,9 @@ from uncone.records.tokens import Difference, Estimate, FrequencyGroup, Frequenc
 __all__ = [
     "CHECK_SCHEMA",
     "COMPARISON_SCHEMA",
+    "EVALUATION_SCHEMA",
     "MOST_COMPARED",
+    "ORIGINAL",
     "SCHEMA",
     "TABLES",
     "UNDER_TRAINED_SHARE",
@@ -39,14 +42,17 @@ __all__ = [
     "Diagnosis",
     "Difference",
     "Estimate",
+    "Evaluation",
     "Finding",
     "FrequencyGroup",
     "FrequencyGroups",
     "Group",
     "Groups",
+    "Interval",
     "Measurement",
     "Norms",
     "Picture",
+    "Price",
     "Record",
     "Spectrum",
     "Subject",
