@@ -261,7 +261,7 @@ def test_pieces_are_read_as_the_plain_rule_says(lines: list[bytes], d: int) -> N
     content = b"\n".join(lines) + b"\n"
     piece = Piece(bytearray(content + bytes(PADDING)), len(content))
     split = [split_line(line, d) for line in lines]
-    assert words_of(piece, d) == [word.decode() for word, _ in split]
+    assert words_of(piece, d) == [word for word, _ in split]
     values = [[number(field) for field in numbers] for _, numbers in split]
     bad = [i for i in range(len(lines)) if len(values[i]) < d or None in values[i] or _ends_in_decimal(split[i][0])]
     if bad:

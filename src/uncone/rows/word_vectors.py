@@ -107,7 +107,17 @@ class WordVectorRows(StreamedRows):
                 yield coming.popleft().result()
 
     def load_labels(self) -> list[str | None]:  # a method: an attribute would keep the rows, and their file, in a cycle
-        return [word for piece in self._text(self._start) for word in words_of(piece, self.shape[1])]
+        return [word.decode("utf-8", "replace") for word in self.words()]
+
+    def words(self) -> Iterator[bytes]:
+        """The words in order, as they stand in the file, in a pass of their own."""
+        for piece in self._text(self._start):
+            yield from words_of(piece, self.shape[1])
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the first line is "N D"."""
+        return self._lines_before == 1
 
     def _first_line(self) -> bytes:
         for piece in self._text(0):

@@ -82,11 +82,13 @@ class Word2VecRows(StreamedRows):
             )
 
     def load_labels(self) -> list[str | None]:  # a method: an attribute would keep the rows, and their file, in a cycle
-        return [
-            bytes(records.buffer[start : vector - 1]).decode("utf-8", "replace")
-            for records in self._records(0, int(self._places[0]))
-            for start, vector in zip(records.words, records.vectors, strict=True)
-        ]
+        return [word.decode("utf-8", "replace") for word in self.words()]
+
+    def words(self) -> Iterator[bytes]:
+        """The words in order, as they stand in the file, in a pass of their own."""
+        for records in self._records(0, int(self._places[0])):
+            for start, vector in zip(records.words, records.vectors, strict=True):
+                yield bytes(records.buffer[start : vector - 1])
 
     def _records(self, row: int, offset: int) -> Iterator["_Records"]:
         """The records from `row` on, which begins at byte `offset`, a buffer full at a time."""

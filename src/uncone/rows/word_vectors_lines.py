@@ -59,15 +59,16 @@ def parse_piece(piece: Piece, d: int) -> npt.NDArray[np.float32]:
     return x
 
 
-def words_of(piece: Piece, d: int) -> list[str]:
-    """The word of each line; bytes that are no UTF-8 become U+FFFD."""
+def words_of(piece: Piece, d: int) -> list[bytes]:
+    """The word of each line, as it stands there: it may be no UTF-8."""
     found = _locate(piece, d)
     end = np.full(len(found.begin), -1)
     end[found.usual] = found.places[:, 0]
     words = []
     for begin, word_end, line_end in zip(found.begin.tolist(), end.tolist(), found.end.tolist(), strict=True):
-        word = piece.text(begin, word_end).rstrip(WHITE) if word_end >= 0 else split_line(piece.text(begin, line_end), d)[0]
-        words.append(word.decode("utf-8", "replace"))
+        words.append(
+            piece.text(begin, word_end).rstrip(WHITE) if word_end >= 0 else split_line(piece.text(begin, line_end), d)[0]
+        )
     return words
 
 
