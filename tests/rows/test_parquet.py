@@ -165,9 +165,9 @@ def test_a_part_of_other_rows_than_its_footer_says(
     """Rows of the next part came under other numbers in a pass than in a range."""
     for name in ("a", "b"):
         _write(tmp_path / "t" / f"{name}.parquet", {"v": _listed(gaussian(10, 2))})
-    real = parquet._open_part
+    real = parquet.open_part
     monkeypatch.setattr(
-        parquet, "_open_part", lambda path: replace(real(path), rows=said) if path.name == "a.parquet" else real(path)
+        parquet, "open_part", lambda path: replace(real(path), rows=said) if path.name == "a.parquet" else real(path)
     )
     rows = uncone.open_rows(tmp_path / "t")
     with pytest.raises(InputError, match=rf"the footer of .*a\.parquet lies: {said} rows, got {got}; copy or write"):

@@ -6,7 +6,7 @@ process over some column metadata that is damaged. The format: parquet-format's 
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,18 @@ _DEEPEST = 16
 _ROW_GROUPS, _COLUMNS, _METADATA = 4, 1, 3  # fields of FileMetaData, RowGroup and ColumnChunk
 _PATH, _VALUES, _COMPRESSED, _DATA_AT, _DICTIONARY_AT = 3, 5, 7, 9, 11  # fields of ColumnMetaData
 _UNPACKED, _PACKED, _DATA, _DICTIONARY, _DATA_V2 = 2, 3, 5, 7, 8  # fields of PageHeader
+# What is read of these structs: the type of a field, a list of it, or the fields of a struct in it. As in generated code, a field of
+# another type is passed over.
+_FOOTER = {_ROW_GROUPS: [{_COLUMNS: [{_METADATA: {
+    _PATH: [_BINARY], _VALUES: _I64, _COMPRESSED: _I64, _DATA_AT: _I64, _DICTIONARY_AT: _I64}}]}]}  # fmt: skip
+_PAGE = {_UNPACKED: _I32, _PACKED: _I32, _DATA: {1: _I32}, _DICTIONARY: {1: _I32}, _DATA_V2: {1: _I32}}
 _LONGEST_HEADER = 2**24  # pyarrow's own limit for the header of a page
 _HEADER = 256
 _BYTES_A_VALUE = 16
 """More than a number and its levels take in any encoding, before compression."""
 _SMALLEST_PAGE = 2**16
+MOST_SURPLUS = 2**21
+"""Numbers for which there is always room: if a chunk holds at most so many too much, it is decoded, and the bad row is named."""
 
 
 @dataclass(frozen=True)
@@ -41,26 +48,35 @@ def column_chunks(source: ByteSource, column: str) -> list[Chunk]:
     Raises:
         InputError: a footer that does not parse, or that says what cannot be: no chunk of that column, several, or one outside the file.
     """
-    groups = _Thrift(_footer(source), source.name).struct({_ROW_GROUPS: {_COLUMNS: {_METADATA: {
-        _PATH: None, _VALUES: None, _COMPRESSED: None, _DATA_AT: None, _DICTIONARY_AT: None}}}}).get(_ROW_GROUPS, [])  # fmt: skip
+    groups = _Thrift(_footer(source), source.name).struct(_FOOTER).get(_ROW_GROUPS, [])
     return [_chunk(group, column.encode(), source) for group in groups]
 
 
-def check_pages(source: ByteSource, chunk: Chunk) -> None:
-    """Hold the headers of a chunk's pages against its number of values, so that decoding it makes room for no more than these.
+def check_pages(source: ByteSource, chunk: Chunk, rows: int, d: int) -> None:
+    """Hold the headers of a chunk's pages against its footer, so that decoding makes room for no more than it says.
+
+    Where there are far more numbers than fit beside a file, `rows` lists of `d` numbers must also take as many bytes as it takes to mark
+    where each begins: a single list of them all would take a few.
 
     Raises:
-        InputError: pages of other values than the footer says, or of more bytes than their values can take.
+        InputError: pages of other values than the footer says, of more bytes than their values can take, or of too few.
     """
-    seen = 0
+    seen = held = 0
     for header in _pages(source, chunk):
         page = header.get(_DATA) or header.get(_DATA_V2) or header.get(_DICTIONARY) or {}
         count, unpacked = page.get(1, 0), header.get(_UNPACKED, 0)
-        seen += 0 if _DICTIONARY in header else count
         if not 0 <= count <= chunk.values or not 0 <= unpacked <= _SMALLEST_PAGE + _BYTES_A_VALUE * count:
             raise _lies(source, f"a page of {count} values in {unpacked} bytes, in a chunk of {chunk.values} values")
+        if _DICTIONARY not in header:
+            seen, held = seen + count, held + unpacked
     if seen != chunk.values:
         raise _lies(source, f"{chunk.values} values in pages of {seen}")
+    # A list of two or more begins where one bit of the levels differs from the next: a byte holds eight bits, or a run of equal ones.
+    if min(chunk.values, rows * d) > MOST_SURPLUS and d > 1 and 8 * held < rows * min(d, 8):
+        raise InputError(
+            f"expected {rows} lists of {d} numbers in a row group of {source.name}, got {chunk.values} numbers in {held} bytes, "
+            "which cannot be lists of one length: write one vector a row"
+        )
 
 
 def _footer(source: ByteSource) -> bytes:
@@ -90,14 +106,13 @@ def _chunk(group: dict[int, Any], column: bytes, source: ByteSource) -> Chunk:
 
 def _pages(source: ByteSource, chunk: Chunk) -> Iterator[dict[int, Any]]:
     """The headers of the pages of a chunk: a page has no size but that in its header."""
-    wanted = {_UNPACKED: None, _PACKED: None, _DATA: {1: None}, _DICTIONARY: {1: None}, _DATA_V2: {1: None}}
     at, room = chunk.start, _HEADER
     while at < chunk.stop:
         content = bytearray(min(room, chunk.stop - at))
         source.read_into(at, memoryview(content))
         thrift = _Thrift(bytes(content), source.name)
         try:
-            header = thrift.struct(wanted)
+            header = thrift.struct(_PAGE)
         except InputError:
             if len(content) < room or room >= _LONGEST_HEADER:
                 raise
@@ -119,40 +134,50 @@ class _Thrift:
     def __init__(self, content: bytes, name: str) -> None:
         self._content, self._name, self.at = content, name, 0
 
-    def struct(self, wanted: dict[int, Any], depth: int = 0) -> dict[int, Any]:
-        """Those fields of the next struct whose numbers are in `wanted`; below each number stands what is wanted of its struct."""
+    def struct(self, wanted: Mapping[int, Any], depth: int = 0) -> dict[int, Any]:
+        """Those fields of the next struct that are in `wanted`, by number."""
         found, field = dict[int, Any](), 0
         while head := self._byte():
             field = field + (head >> 4) if head >> 4 else self._zigzag()
-            value = self._value(head & 15, wanted.get(field) or {}, depth)
-            if field in wanted:
+            value = self._value(head & 15, wanted.get(field), depth)
+            if value is not None:
                 found[field] = value
         return found
 
-    def _value(self, kind: int, wanted: dict[int, Any], depth: int) -> Any:
+    def _value(self, kind: int, wanted: Any, depth: int) -> Any:
+        """The next value; None where it is not wanted, or of another type."""
         if depth > _DEEPEST:
             raise self._broken("structs in structs without end")
-        if kind in (_I16, _I32, _I64):
-            return self._zigzag()
-        if kind == _BINARY:
-            return self._take(self._varint())
+        if kind in (_TRUE, _FALSE):
+            return None
         if kind == _STRUCT:
-            return self.struct(wanted, depth + 1)
+            found = self.struct(wanted if isinstance(wanted, dict) else {}, depth + 1)
+            return found if isinstance(wanted, dict) else None
         if kind in (_LIST, _SET):
             head = self._byte()
-            count = head >> 4 if head >> 4 < 15 else self._varint()
-            return [self._item(head & 15, wanted, depth) for _ in range(self._count(count))]
+            inner, count = (
+                wanted[0] if isinstance(wanted, list) else None,
+                self._count(head >> 4 if head >> 4 < 15 else self._varint()),
+            )
+            items = [self._item(head & 15, inner, depth) for _ in range(count)]
+            return items if isinstance(wanted, list) and None not in items else None
         if kind == _MAP:
             count = self._count(self._varint())
             kinds = self._byte() if count else 0
-            return [(self._item(kinds >> 4, {}, depth), self._item(kinds & 15, {}, depth)) for _ in range(count)]
-        if kind in (_TRUE, _FALSE):
-            return kind == _TRUE
-        return self._take(self._size(kind))
+            for _ in range(count):
+                self._item(kinds >> 4, None, depth)
+                self._item(kinds & 15, None, depth)
+            return None
+        value = (
+            self._zigzag()
+            if kind in (_I16, _I32, _I64)
+            else self._take(self._varint() if kind == _BINARY else self._size(kind))
+        )
+        return value if kind == wanted else None
 
-    def _item(self, kind: int, wanted: dict[int, Any], depth: int) -> Any:
+    def _item(self, kind: int, wanted: Any, depth: int) -> Any:
         """A value in a list: there a truth value has a byte of its own."""
-        return self._byte() == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, wanted, depth + 1)
+        return self._take(1) and None if kind in (_TRUE, _FALSE) else self._value(kind, wanted, depth + 1)
 
     def _size(self, kind: int) -> int:
         if kind not in (_BYTE, _DOUBLE):
@@ -189,4 +214,6 @@ class _Thrift:
         return value >> 1 ^ -(value & 1)
 
     def _broken(self, came: str) -> InputError:
-        return InputError(f"expected a Parquet file, got {self._name} whose metadata does not parse ({came}): copy or write it again")
+        return InputError(
+            f"expected a Parquet file, got {self._name} whose metadata does not parse ({came}): copy or write it again"
+        )
