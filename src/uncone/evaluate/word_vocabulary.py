@@ -1,0 +1,164 @@
+"""From a word to rows of a table: by a tokenizer, or by the words that a file of word vectors names."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uncone.errors import InputError
+from uncone.model.tokens import LARGEST_TOKENIZER
+
+PROBES = ("water", "time", "house", "people", "small", "world", "light", "hand", "night", "school", "cat", "dog")
+"""Words looked at to decide how a word starts inside a text."""
+_IN_TEXT = "the"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """How a word becomes ids of rows.
+
+    `ids(word)` is () where the word has no representation: an unknown token among its pieces, or a word that a file of
+    word vectors does not hold.
+    """
+
+    ids: Callable[[str], tuple[int, ...]]
+    leading_space: bool
+    """Whether a space is put before each word, because the tokenizer spells a word inside a text with it."""
+    described: str
+    """How words are looked up, in one sentence."""
+
+
+def vocabulary_of(source: Any) -> Vocabulary:
+    """The vocabulary of a model's directory, of a tokenizer, or of the labels of word vectors.
+
+    Words are never changed here: what lower-cases or strips accents is the tokenizer's own normaliser. A space goes
+    before the word where the tokenizer needs it to give the piece that starts a word inside a text. Byte-level BPE
+    (GPT-2, RoBERTa) needs it; WordPiece and SentencePiece with its own prefix do not. This is decided by encoding known
+    words alone, after a space and inside a text, and not by the model's name, which a copied directory need not keep.
+
+    Args:
+        source: a directory with tokenizer.json (or the files of a slow tokenizer, which need transformers), a
+            `tokenizers.Tokenizer`, a fast tokenizer of transformers, or the words themselves, one a row.
+
+    Raises:
+        InputError: no tokenizer there, one that cannot be read, or rows without words.
+    """
+    if isinstance(source, str | os.PathLike):
+        return _of_directory(Path(source))
+    if hasattr(source, "backend_tokenizer"):
+        return _of_tokenizer(source.backend_tokenizer, {source.unk_token} - {None})
+    if hasattr(source, "encode") and hasattr(source, "get_vocab"):
+        return _of_tokenizer(source, set())
+    return _of_labels(source)
+
+
+def _of_labels(labels: Sequence[str | None] | None) -> Vocabulary:
+    """Exact matches only. Of a word that stands twice, the first row counts, as in the readers of word vectors."""
+    rows: dict[str, int] = {}
+    for row, label in enumerate(labels or ()):
+        if label is not None:
+            rows.setdefault(label, row)
+    if not rows:
+        raise InputError(
+            "expected words for the rows, got rows without labels: "
+            "open word vectors (.vec, .txt, .bin) or name the directory of the model's tokenizer"
+        )
+
+    def ids(word: str) -> tuple[int, ...]:
+        row = rows.get(word)
+        return () if row is None else (row,)
+
+    return Vocabulary(ids, False, "words as the rows are labelled, matched exactly")
+
+
+def _of_directory(directory: Path) -> Vocabulary:
+    file = directory / "tokenizer.json"
+    if file.is_file():
+        return _of_tokenizer(_tokenizer(file), _unknown_tokens(directory))
+    if not any((directory / name).is_file() for name in ("vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")):
+        raise InputError(
+            f"expected tokenizer.json in {directory}, got no tokenizer: put the model's tokenizer there "
+            "(a llama2.c model gets one by uncone.to_hugging_face)"
+        )
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise InputError(f"expected transformers to read the tokenizer in {directory}: pip install 'uncone[hf]'") from error
+    try:
+        loaded = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        return _of_tokenizer(loaded.backend_tokenizer, {loaded.unk_token} - {None})
+    except (OSError, ValueError, AttributeError, ImportError) as error:
+        raise InputError(
+            f"expected a tokenizer that transformers opens in {directory}, got {error}: save it as tokenizer.json"
+        ) from error
+
+
+def _tokenizer(file: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    if file.stat().st_size > LARGEST_TOKENIZER:
+        raise InputError(f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {file.stat().st_size}: is it a tokenizer?")
+    try:
+        return Tokenizer.from_file(str(file))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Rust arrives as pyo3's PanicException, which is no Exception
+        raise InputError(f"expected a tokenizer in {file}, got {error}: save it anew") from error
+
+
+def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:
+    own = type(tokenizer).from_str(tokenizer.to_str())  # a copy: the caller's keeps its padding and truncation
+    own.no_padding()  # sentence encoders save theirs with padding to a fixed length, which makes every word long
+    own.no_truncation()
+    refused = _unknown_ids(own, unknown)
+    prefix, described = _prefix(own)
+
+    def ids(word: str) -> tuple[int, ...]:
+        found = tuple(_encoded(own, prefix + word))
+        return () if refused & set(found) else found
+
+    return Vocabulary(ids, prefix == " ", described)
+
+
+def _encoded(tokenizer: Any, text: str) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    return ids
+
+
+def _prefix(tokenizer: Any) -> tuple[str, str]:
+    """ "" or " ", whichever spells more of the probe words as they are spelled inside a text, and the reason."""
+    start = _encoded(tokenizer, _IN_TEXT)
+    alike = {"": 0, " ": 0}
+    for word in PROBES:
+        inside = _encoded(tokenizer, f"{_IN_TEXT} {word}")
+        for prefix in alike:
+            alike[prefix] += inside == start + _encoded(tokenizer, prefix + word)
+    prefix = " " if alike[" "] > alike[""] else ""
+    form = "after a space" if prefix else "alone"
+    return prefix, f"words are encoded {form}: so {alike[prefix]} of {len(PROBES)} probe words are spelled as inside a text"
+
+
+def _unknown_ids(tokenizer: Any, names: set[str]) -> frozenset[int]:
+    model = tokenizer.model
+    tokens = names | {token for token in (getattr(model, "unk_token", None),) if isinstance(token, str)}
+    ids = {tokenizer.token_to_id(token) for token in tokens} | {getattr(model, "unk_id", None)}
+    return frozenset(index for index in ids if isinstance(index, int))
+
+
+def _unknown_tokens(directory: Path) -> set[str]:
+    """What the files beside tokenizer.json call the unknown token; they need not be there, nor be sound."""
+    found = set()
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        file = directory / name
+        if not file.is_file() or file.stat().st_size > LARGEST_TOKENIZER:
+            continue
+        try:
+            settings = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            continue
+        token = settings.get("unk_token") if isinstance(settings, dict) else None
+        token = token.get("content") if isinstance(token, dict) else token
+        found |= {token} if isinstance(token, str) else set()
+    return found
