@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from uncone import InputError, Moments, UndefinedMeasure
 from uncone.measure import under_trained, under_trained_tokens
+from uncone.measure.projections import project_about
 from uncone.records import UnderTrained
 from uncone.rows import ArrayRows, CenteredRows, Rows
 
@@ -30,7 +31,7 @@ def _found(result: UnderTrained) -> set[int]:
 
 
 class TestCosine:
-    @pytest.mark.parametrize("drift", [0.0, 1.5, 20.0])
+    @pytest.mark.parametrize("drift", [0.0, 1.5, 20.0, 1e4, 1e6])
     @pytest.mark.parametrize("reserved", [10, 1000])
     def test_planted_rows_are_found(self, reserved: int, drift: float) -> None:
         planted = plant(reserved=reserved, drift=drift)
@@ -92,6 +93,35 @@ class TestCosine:
         moved = Planted(scale * planted.table[order], [planted.labels[i] for i in order.tolist()], order, order)
         first, second = under_trained_tokens(_rows(planted)), under_trained_tokens(_rows(moved))
         assert {planted.labels[i] for i in _found(first)} == {moved.labels[i] for i in _found(second)}
+
+
+class TestOffset:
+    """Rows that all lie far from 0: what they differ by is kept as long as their dtype holds it, and then that is said."""
+
+    def test_the_products_are_those_of_differences_in_float64(self) -> None:
+        x = gaussian(5000, 16, seed=1) + 1e6
+        rows, axes, mean = ArrayRows(x, name="x"), gaussian(16, 3, seed=2).double(), x.double().mean(0)
+        products, squares = project_about(rows, axes, mean)
+        y = x.double() - mean
+        assert products == pytest.approx(y @ axes, abs=1e-5)
+        assert squares == pytest.approx(y.square().sum(1), rel=1e-6)
+
+    def test_project_about_counts_the_rows_that_are_done(self) -> None:
+        told = list[int]()
+        project_about(ArrayRows(gaussian(9000, 3), name="x"), torch.zeros(3, 1).double(), torch.zeros(3), told.append)
+        assert told == [8192, 9000]
+
+    @pytest.mark.parametrize(("dtype", "drift"), [("float32", 1e9), ("bfloat16", 1e4), ("float16", 3e4)])
+    def test_where_rounding_took_the_differences_it_is_said(self, dtype: str, drift: float) -> None:
+        planted = plant(drift=drift)
+        moved = Planted(planted.table.to(getattr(torch, dtype)), planted.labels, planted.unused, planted.planted)
+        with pytest.raises(UndefinedMeasure, match=f"differ by more than {dtype} rounds off, .* subtract the mean row before"):
+            under_trained_tokens(_rows(moved))
+
+    def test_float64_rows_hold_it_longer(self) -> None:
+        planted = plant(drift=0.0)
+        moved = Planted(planted.table.double() + 1e9, planted.labels, planted.unused, planted.planted)
+        assert len(_found(under_trained_tokens(_rows(moved))) & set(planted.planted.tolist())) >= 36
 
 
 class TestNorm:

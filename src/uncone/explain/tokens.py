@@ -8,7 +8,7 @@ import torch
 
 from uncone.errors import UndefinedMeasure
 from uncone.measure.group_comparison import NAMES, PairSums, compare_projected, frequency_membership, group_axes
-from uncone.measure.projections import UnitSums, project
+from uncone.measure.projections import UnitSums, project, project_about
 from uncone.measure.under_trained import find_projected
 from uncone.measure.unused_rows import known_unused, untrained_axes
 from uncone.model.counts import as_counts
@@ -93,15 +93,18 @@ class TokenReader:
             if self._role not in ("collection", "tied table")
             else None
         )
-        axes = of_groups if untrained is None else torch.cat([of_groups, untrained.axes], dim=1)
-        products = project(rows, axes, progress)
-        of_groups_only, others = products[:, : of_groups.shape[1]], products[:, of_groups.shape[1] :]
-        groups = compare_projected(unit, of_groups_only, self._membership, counts=self._counts, pairs=pairs)
         if untrained is None:
+            groups = compare_projected(
+                unit, project(rows, of_groups, progress), self._membership, counts=self._counts, pairs=pairs
+            )
             return TokenReadings(groups, UnderTrained(None, TIED) if self._role == "tied table" else None)
+        axes = torch.cat([of_groups, untrained.axes], dim=1)
+        products, squares = project_about(rows, axes, untrained.mean, progress)
+        on_groups, others = products[:, : of_groups.shape[1]] + untrained.mean @ of_groups, products[:, of_groups.shape[1] :]
+        groups = compare_projected(unit, on_groups, self._membership, counts=self._counts, pairs=pairs)
         prefer: Literal["norm", "cosine"] = "norm" if self._role == "table of its own" else "cosine"
         try:
-            found = find_projected(untrained, unit.norms, others, prefer=prefer, counts=self._counts)
+            found = find_projected(untrained, unit.norms, others, squares, prefer=prefer, counts=self._counts)
         except UndefinedMeasure as error:
             found = UnderTrained(None, str(error))
         return TokenReadings(groups, found)

@@ -65,8 +65,7 @@ def project(rows: Rows, axes: Tensor, progress: Callable[[int], None] | None = N
 
     Products are computed in the dtype of the blocks with axes of unit length, so that they stay in its range.
     """
-    lengths = axes.norm(dim=0)
-    unit = (axes / torch.where(lengths > 0, lengths, 1.0)).T.contiguous().to(rows.widened)  # twice as fast as (D, K)
+    unit, lengths = _unit(axes, rows)
     products, done = torch.empty(rows.shape[0], axes.shape[1], dtype=torch.float64), 0
     for block in rows.blocks():
         pieces = share(partial(linear, x, unit) for x in torch.split(block, _PIECE))
@@ -76,3 +75,42 @@ def project(rows: Rows, axes: Tensor, progress: Callable[[int], None] | None = N
         if progress is not None:
             progress(done)
     return products
+
+
+def project_about(
+    rows: Rows, axes: Tensor, point: Tensor, progress: Callable[[int], None] | None = None
+) -> tuple[Tensor, Tensor]:
+    """The products of all rows less `point` (D,) with the columns of `axes` (D, K), float64 (N, K), and the squared lengths
+    of these differences, float64 (N,). Read once.
+
+    The difference is taken before the products: of rows that share an offset the products of the rows themselves would hold
+    nothing else. It is taken in the dtype of the blocks, where it loses no digit of a row near to `point`, and what rounding
+    left of `point` is put right in float64.
+    """
+    near = point.to(rows.widened)
+    left = point.double() - near.double()
+    unit, lengths = _unit(torch.cat([axes, left[:, None]], dim=1), rows)
+    products = torch.empty(rows.shape[0], axes.shape[1] + 1, dtype=torch.float64)
+    squares, done = torch.empty(rows.shape[0], dtype=torch.float64), 0
+    for block in rows.blocks():
+        part = slice(done, done + len(block))
+        pieces = share(partial(_about, x, near, unit) for x in torch.split(block, _PIECE))
+        torch.mul(torch.cat([product for product, _ in pieces]), lengths, out=products[part])
+        torch.square(torch.cat([norms for _, norms in pieces]), out=squares[part])
+        done += len(block)
+        del block
+        if progress is not None:
+            progress(done)
+    squares += left @ left - 2 * products[:, -1]
+    return products[:, :-1] - left @ axes, squares.clamp_min_(0.0)
+
+
+def _unit(axes: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    """The axes at unit length, (K, D) in the dtype of the blocks, and their lengths (K,)."""
+    lengths = axes.norm(dim=0)
+    return (axes / torch.where(lengths > 0, lengths, 1.0)).T.contiguous().to(rows.widened), lengths  # twice as fast as (D, K)
+
+
+def _about(x: Tensor, near: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+    y = x - near
+    return linear(y, unit), row_norms(y)

@@ -8,7 +8,7 @@ import torch
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.false_discovery import benjamini_hochberg, robust_null
 from uncone.measure.groups import FEWEST_RESERVED
-from uncone.measure.projections import project
+from uncone.measure.projections import project_about
 from uncone.measure.unused_rows import Evidence, UntrainedAxes, untrained_axes
 from uncone.moments import Moments, row_norms
 from uncone.records import UnderTrained, UnderTrainedToken
@@ -73,7 +73,8 @@ def under_trained_tokens(
 
     Raises:
         InputError: rate or counts that do not fit, moments of other rows, rows that are not finite.
-        UndefinedMeasure: too few rows are known to be unused, or they do not stand out, for either indicator.
+        UndefinedMeasure: too few rows are known to be unused, they do not stand out for either indicator, or the rows are so
+            far from 0 that their dtype does not hold what they differ by.
 
     Reads badly when the vocabulary holds a second kind of rows (added languages, images): those of one kind that lie together
     on the side of the unused rows are named. What is named is a candidate; whether the model can use it takes a prompt.
@@ -82,16 +83,19 @@ def under_trained_tokens(
     m = Moments.of(rows, unit_first=False) if moments is None else moments
     axes = untrained_axes(rows, m, counts=counts)
     norms = torch.cat([row_norms(block) for block in rows.blocks()])
-    return find_projected(axes, norms, project(rows, axes.axes, progress), prefer=prefer, counts=counts, rate=rate)
+    products, squares = project_about(rows, axes.axes, axes.mean, progress)
+    return find_projected(axes, norms, products, squares, prefer=prefer, counts=counts, rate=rate)
 
 
 def find_projected(
-    axes: UntrainedAxes, norms: Tensor, products: Tensor, *, prefer: Indicator, counts: Tensor | None = None, rate: float = RATE
-) -> UnderTrained:
-    """As `under_trained_tokens`, from a pass that was made: `products` (N, 3) of all rows with `axes.axes`, and their norms."""
+    axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor, *, prefer: Indicator,
+    counts: Tensor | None = None, rate: float = RATE,
+) -> UnderTrained:  # fmt: skip
+    """As `under_trained_tokens`, from a pass that was made: the norms of all rows (N,), and of the rows less `axes.mean` the
+    products with `axes.axes` (N, 3) and the squared lengths (N,)."""
     if not 0 < rate < 1:
         raise InputError(f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is one false find in a hundred")
-    evidence, reasons = Evidence.of(axes, norms, products), list[str]()
+    evidence, reasons = Evidence.of(axes, norms, products, squares), list[str]()
     orders: dict[Indicator, tuple[Indicator, Indicator]] = {"cosine": ("cosine", "norm"), "norm": ("norm", "cosine")}
     if evidence.to_unused is None and bool(axes.reference.any()):
         raise UndefinedMeasure(

@@ -14,6 +14,8 @@ from uncone.rows import Rows
 
 Tensor = torch.Tensor
 _PIECE = 4096  # known-unused rows read at once
+_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""By dtype, what storing a number rounds off at most, as a share of it; a quantised row is taken for its float32 values."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,11 @@ class UntrainedAxes:
     expected: Tensor
     reference: Tensor
     why: str
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean row, which all others are compared about (D,)."""
+        return self.axes[:, 0]
 
 
 def untrained_axes(
@@ -78,7 +85,7 @@ def _sum_of(rows: Rows, members: Tensor, mean: Tensor) -> Tensor:
     """The sum of the centred rows that are members, float64 (D,)."""
     total = torch.zeros(rows.shape[1], dtype=torch.float64)
     for part in torch.split(members.nonzero().flatten(), _PIECE):
-        total += rows.take(part).double().sum(0) - len(part) * mean
+        total += (rows.take(part).double() - mean).sum(0)
     return total
 
 
@@ -93,30 +100,45 @@ class Evidence:
     removed: bool
 
     @classmethod
-    def of(cls, axes: UntrainedAxes, norms: Tensor, products: Tensor) -> "Evidence":
+    def of(cls, axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor) -> "Evidence":
+        """From the norms of the rows x, and of y = x - mean the products with the axes (N, 3) and the squared lengths (N,).
+
+        Raises:
+            UndefinedMeasure: the rows are so far from 0 that their dtype does not hold what they differ by.
+        """
         mean, unused, first = axes.axes.T
-        x_mean, x_unused, x_first = products.T.contiguous()
+        along_mean, along, along_first = products.T.contiguous()
         length, to_mean = float(mean.norm()), None
         if length > 1e-5 * axes.mean_norm:  # else it is rounding, as of a head whose mean row was subtracted
-            to_mean = torch.where(norms > 0, x_mean / (norms * length), 0.0).clamp(-1.0, 1.0)
+            to_mean = torch.where(norms > 0, (along_mean + length**2) / (norms * length), 0.0).clamp(-1.0, 1.0)
         if not bool(unused.any()):
             return cls(norms, None, to_mean, False)
-        # y = x - mean, and z = y without its part along `first`
-        along, along_first = x_unused - float(mean @ unused), x_first - float(mean @ first)
-        y_square = _positive(norms.square() - 2 * x_mean + length**2, norms, length)
+        y_square = torch.where(squares > (_ROUNDOFF.get(axes.rows.dtype, 2.0**-24) * norms).square(), squares, 0.0)
+        _require_differences(axes, norms, y_square)
         u_square, u_first = float(unused @ unused), float(unused @ first)
         plain = _cosines(along, y_square, u_square, axes.reference)
         if not bool(first.any()):
             return cls(norms, plain, to_mean, False)
-        z_square = _positive(y_square - along_first.square(), norms, length)
+        # z is y without its part along `first`; what is left of a row along it is the rounding of the products
+        z_square = y_square - along_first.square()
+        z_square = torch.where(z_square > 8 * torch.finfo(axes.rows.widened).eps * y_square, z_square, 0.0)
         without = _cosines(along - u_first * along_first, z_square, max(0.0, u_square - u_first**2), axes.reference)
         better = _stand_out(without, axes) > _stand_out(plain, axes)
         return cls(norms, without if better else plain, to_mean, better)
 
 
-def _positive(squares: Tensor, norms: Tensor, length: float) -> Tensor:
-    """Squares of differences, 0 where they are no more than the rounding of what was subtracted."""
-    return torch.where(squares > 1e-10 * (norms.square() + length**2), squares, 0.0)
+def _require_differences(axes: UntrainedAxes, norms: Tensor, y_square: Tensor) -> None:
+    """
+    Raises:
+        UndefinedMeasure: most rows equal their mean within the rounding of their dtype.
+    """
+    directed = int((norms > 0).sum())
+    lost = int(((norms > 0) & (y_square == 0)).sum())
+    if 2 * lost > directed:
+        raise UndefinedMeasure(
+            f"expected rows that differ by more than {axes.rows.dtype} rounds off, got {lost:,} of {directed:,} equal to their mean row "
+            f"(length {float(axes.mean.norm()):.3g}) within rounding: subtract the mean row before they are stored, or store float64"
+        )
 
 
 def _stand_out(readings: Tensor, axes: UntrainedAxes) -> float:
