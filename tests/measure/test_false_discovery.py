@@ -69,6 +69,26 @@ class TestNull:
         with pytest.raises(UndefinedMeasure, match="the same reading for most of them"):
             robust_null(torch.cat([torch.ones(160), torch.arange(40.0)]))
 
+    @pytest.mark.parametrize(
+        ("below", "equal", "above", "scale"),
+        [
+            (200, 600, 200, 1 / 1.2815515655446004),  # the quartiles are equal, the lowest tenth is not
+            (0, 600, 400, 1 / 0.6744897501960817),  # equal readings are the lowest: the upper quartile
+            (400, 600, 0, 1 / 0.6744897501960817),
+            (99, 651, 250, None),  # all four quantiles are equal
+            (101, 651, 248, 1 / 1.2815515655446004),
+            (99, 649, 252, 1 / 0.6744897501960817),
+        ],
+    )
+    def test_of_many_equal_readings(self, below: int, equal: int, above: int, scale: float | None) -> None:
+        values = torch.cat([torch.full((below,), 4.0), torch.full((equal,), 5.0), torch.full((above,), 6.0)])
+        if scale is None:
+            with pytest.raises(UndefinedMeasure, match="the same reading for most of them"):
+                robust_null(values)
+            return
+        null = robust_null(values)
+        assert (null.center, null.scale) == (5.0, pytest.approx(scale))
+
     @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
     def test_it_moves_and_scales_with_the_readings(self, shift: float, scale: float) -> None:
         values = gaussian(200, 1, dtype=torch.float64)[:, 0]
