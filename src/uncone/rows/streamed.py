@@ -4,11 +4,12 @@ A reader says how to begin at or before a row, and yields what follows in pieces
 and single rows are made of that here.
 """
 
+import copy
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -56,11 +57,18 @@ class StreamedRows(Rows):
         with self._lock:
             cursor, self._cursor = self._cursor, None  # an error on the way leaves none
             if cursor is None or not self.begin(start) <= cursor.row <= start:
-                cursor = _Cursor(self.pieces(self.begin(start)), self.begin(start), self.name)
+                cursor = _Cursor(self._twin().pieces(self.begin(start)), self.begin(start), self.name)
             cursor.skip(start - cursor.row)
             cursor.fill(out)
             self._cursor = cursor
         return out
+
+    def _twin(self) -> Self:
+        """The same rows without a cursor. Pieces hold the rows that make them: if those held the pieces too, in their cursor, the
+        file would stay open until the garbage collector comes by."""
+        twin = copy.copy(self)
+        twin._cursor = None
+        return twin
 
     def blocks(self, size: int = GRID) -> Iterator[Tensor]:
         n, d = self.shape
