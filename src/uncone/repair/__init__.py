@@ -1,1 +1,28 @@
 """Undo it: fitted transformations, exact edits of a head, new values for untrained tokens."""
+
+from uncone.repair.affine import Affine
+from uncone.repair.center import Center, ScaledCenter
+from uncone.repair.clusters import ClusterCenter
+from uncone.repair.components import AllButTheTop
+from uncone.repair.fitted import Fitted
+from uncone.repair.fitting import Transformation
+from uncone.repair.loading import load
+from uncone.repair.names import REPAIRS, ZIPF_REPAIRS, repair_named
+from uncone.repair.standardize import Standardize
+from uncone.repair.whitening import Whiten
+
+__all__ = [
+    "REPAIRS",
+    "ZIPF_REPAIRS",
+    "Affine",
+    "AllButTheTop",
+    "Center",
+    "ClusterCenter",
+    "Fitted",
+    "ScaledCenter",
+    "Standardize",
+    "Transformation",
+    "Whiten",
+    "load",
+    "repair_named",
+]

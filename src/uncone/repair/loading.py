@@ -1,0 +1,157 @@
+"""Transformations as safetensors files: tensors that any program can read, and in the header what they are and whose.
+
+Of an affine one, `shift`, `weight` and `offset` are all that is needed: y = (x - shift) @ weight + offset, with what is absent
+left out. Nothing in a file is trusted: sizes are checked against the file before anything is read, no code is run.
+"""
+
+import dataclasses
+import inspect
+import json
+import os
+from typing import Any
+
+import torch
+
+import uncone
+from uncone import atomic
+from uncone.errors import InputError
+from uncone.records.rebuild import build_record, parsed
+from uncone.repair.affine import Affine
+from uncone.repair.center import Center, ScaledCenter
+from uncone.repair.clusters import ClusterCenter
+from uncone.repair.components import AllButTheTop
+from uncone.repair.fitted import Fitted
+from uncone.repair.fitting import Transformation
+from uncone.repair.standardize import Standardize
+from uncone.repair.whitening import Whiten
+from uncone.rows.bytes import LocalFile
+from uncone.rows.safetensors import read_header
+
+Tensor = torch.Tensor
+FORMAT = "uncone.repair/1"
+_CLASSES: tuple[type[Transformation], ...] = (
+    Center, ScaledCenter, AllButTheTop, Whiten, Standardize, ClusterCenter,
+)  # fmt: skip
+_KINDS = {cls.__name__: cls for cls in _CLASSES}
+_AFFINE = ("shift", "weight", "offset")
+_HOW = "save() of a transformation of uncone.repair"
+Repair = Affine | Transformation
+
+
+def save(repair: Repair, path: str | os.PathLike[str]) -> None:
+    """Write a fitted transformation to a safetensors file, atomically.
+
+    Raises:
+        InputError: the folder does not exist or cannot be written.
+    """
+    from safetensors.torch import save as to_bytes
+
+    affine = repair if isinstance(repair, Affine) else getattr(repair, "affine_", None)
+    tensors = {name: getattr(affine, name) for name in _AFFINE if getattr(affine, name, None) is not None}
+    header = {"format": FORMAT, "kind": type(repair).__name__, "uncone": uncone.__version__}
+    fitted = repair.fitted if isinstance(repair, Affine) else repair.fitted_
+    if fitted is not None:
+        header["fitted"] = json.dumps(dataclasses.asdict(fitted))
+    if isinstance(repair, Transformation):
+        header["options"] = json.dumps(repair.options())
+        header["warnings"] = json.dumps(repair.warnings_)
+        tensors |= {name: getattr(repair, name) for name in repair.tensors}
+    contents = to_bytes({name: t.contiguous().clone() for name, t in tensors.items()}, metadata=header)
+    with atomic.replacing(path) as handle:
+        handle.write(contents)
+
+
+def load(path: str | os.PathLike[str]) -> Repair:
+    """Read what `save` of a transformation or of an `Affine` wrote.
+
+    Returns:
+        An object of the class that was saved, fitted, with its provenance.
+
+    Raises:
+        InputError: no such file, not one of these, cut, or a header that lies.
+    """
+    header, tensors = _read(path)
+    kind = header.get("kind")
+    fitted = _fitted(header, path)
+    if kind == "Affine":
+        return _affine(tensors, fitted, path)
+    if kind not in _KINDS:
+        known = ", ".join(["Affine", *_KINDS])
+        raise InputError(f"expected one of {known} in {path}, got {str(kind)[:60]!r}: read it with the version that wrote it")
+    found = _options(_KINDS[kind], header, path)
+    _set_tensors(found, tensors, path)
+    if fitted is None:
+        raise _lies(path, "it does not say what it was fitted on")
+    found.fitted_ = fitted
+    if found.affine:
+        found.affine_ = _affine(tensors, fitted, path)
+    if found.affine and found.affine_.d != fitted.d:
+        raise _lies(path, f"rows of {found.affine_.d} features were fitted on rows of {fitted.d}")
+    return found
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Tensor]]:
+    from safetensors import SafetensorError, safe_open
+
+    entries = read_header(LocalFile(path))  # checks every size against the file
+    try:
+        with safe_open(os.fspath(path), "pt") as file:
+            header = file.metadata() or {}
+            if header.get("format") != FORMAT:
+                raise InputError(f"expected a file of format {FORMAT!r}, got {path} of another: write it with {_HOW}")
+            # A copy, so that nobody who cuts the file later reaches into this process.
+            tensors = {name: file.get_tensor(name).clone() for name in entries}
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"expected a transformation, got {path} which cannot be read ({error}): write it with {_HOW}"
+        ) from error
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float64 or 0 in tensor.shape or not bool(torch.isfinite(tensor).all()):
+            raise _lies(path, f"tensor {name[:60]!r} is not of finite float64 numbers")
+    return header, tensors
+
+
+def _fitted(header: dict[str, str], path: str | os.PathLike[str]) -> Fitted | None:
+    if "fitted" not in header:
+        return None
+    return build_record(Fitted, parsed(header["fitted"], what="record of what was fitted", how=_HOW), "fitted")
+
+
+def _affine(tensors: dict[str, Tensor], fitted: Fitted | None, path: str | os.PathLike[str]) -> Affine:
+    if "shift" not in tensors:
+        raise _lies(path, "it has no tensor 'shift'")
+    return Affine(tensors["shift"], tensors.get("weight"), fitted, tensors.get("offset"))
+
+
+def _options(cls: type[Transformation], header: dict[str, str], path: str | os.PathLike[str]) -> Transformation:
+    options: Any = parsed(header.get("options", ""), what="record of options", how=_HOW)
+    if not isinstance(options, dict) or set(options) != set(inspect.signature(cls).parameters):
+        raise _lies(path, f"its options are not those of {cls.__name__}")
+    try:
+        found = cls(**options)
+    except TypeError as error:
+        raise _lies(path, "its options are of other types") from error
+    said: Any = parsed(header.get("warnings", "[]"), what="list of warnings", how=_HOW)
+    if not isinstance(said, list) or not all(isinstance(text, str) for text in said):
+        raise _lies(path, "its warnings are no list of sentences")
+    found.warnings_ = tuple(said)
+    return found
+
+
+def _set_tensors(found: Transformation, tensors: dict[str, Tensor], path: str | os.PathLike[str]) -> None:
+    """The fitted tensors, each axis as long as those of the same letter."""
+    sizes: dict[str, int] = {}
+    for name, axes in found.tensors.items():
+        tensor = tensors.get(name)
+        if tensor is None or tensor.ndim != len(axes):
+            raise _lies(path, f"it has no tensor {name!r} of {len(axes)} axes")
+        for axis, size in zip(axes, tensor.shape, strict=True):
+            if sizes.setdefault(axis, size) != size:
+                raise _lies(path, f"the shape of {name!r} does not fit the others")
+        setattr(found, name, tensor)
+    if "shift" in tensors and sizes["D"] != len(tensors["shift"]):
+        raise _lies(path, "the shape of 'shift' does not fit the others")
+
+
+def _lies(path: str | os.PathLike[str], what: str) -> InputError:
+    return InputError(f"expected a transformation in {path}, got a file that lies: {what}; write it anew with {_HOW}")

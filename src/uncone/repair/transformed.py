@@ -1,0 +1,122 @@
+"""A map of rows applied to what it is given: a tensor, an array, or rows that are read block by block."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uncone.errors import InputError
+from uncone.rows import GRID, Rows, nonfinite_error
+from uncone.rows.array import FLOATING
+
+Tensor = torch.Tensor
+X = TypeVar("X", Tensor, npt.NDArray[Any], Rows)
+Map = Callable[[Tensor], Tensor]
+"""(n, D) of float32 or float64 to (n, K) of the same dtype, on the same device. It does not write to its argument."""
+_COMPUTED = {
+    torch.float64: torch.float64, torch.float32: torch.float32, torch.float16: torch.float32, torch.bfloat16: torch.float32,
+}  # fmt: skip
+
+
+def apply(x: X, function: Map, *, d: int, k: int) -> X:
+    """`function` of the rows of `x`, a tensor or array (..., D) or `Rows`: the same kind, dtype and device with K features.
+
+    float16 and bfloat16 are computed in float32; `Rows` come back as rows that are computed when they are read.
+
+    Raises:
+        InputError: another width, no floats, numbers that are not finite, or a result that its dtype cannot hold.
+    """
+    if isinstance(x, Rows):
+        return TransformedRows(x, function, d=d, k=k)
+    if isinstance(x, torch.Tensor):
+        return _of_tensor(x, function, d=d, k=k)
+    if isinstance(x, np.ndarray):
+        return _of_array(x, function, d=d, k=k)
+    raise InputError(
+        f"expected a tensor or an array of shape (N, {d}), or Rows, got {type(x).__name__}: convert it, for instance with numpy.asarray(x)"
+    )
+
+
+class TransformedRows(Rows):
+    """`function` of `rows`, computed block by block; float32, or float64 where `rows` are."""
+
+    def __init__(self, rows: Rows, function: Map, *, d: int, k: int) -> None:
+        _check_width(rows.shape, d, rows.name)
+        self._rows, self._function = rows, function
+        self.shape, self.name, self.left_out = (rows.shape[0], k), rows.name, rows.left_out
+        self.dtype = "float64" if rows.widened == torch.float64 else "float32"
+
+    @property
+    def labels(self) -> Sequence[str | None] | None:
+        return self._rows.labels
+
+    @property
+    def ids(self) -> Tensor | None:
+        return self._rows.ids
+
+    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
+        found = self._of(self._rows.read(start, stop))
+        return found if out is None else out.copy_(found)
+
+    def blocks(self, size: int = GRID) -> Iterator[Tensor]:
+        for block in self._rows.blocks(size):  # in order: a compressed source is read once
+            found = self._of(block)
+            del block
+            yield found
+            del found
+
+    def _of(self, block: Tensor) -> Tensor:
+        found = self._function(block)
+        if not _is_finite(found):
+            raise nonfinite_error(self._rows) if not _is_finite(block) else _overflow(found.dtype, self.name)
+        return found
+
+
+def _of_array(x: npt.NDArray[Any], function: Map, *, d: int, k: int) -> npt.NDArray[Any]:
+    if isinstance(x, np.ma.MaskedArray):
+        raise InputError("expected an array without a mask, got a masked array: fill or drop the masked rows first")
+    if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
+        raise InputError(f"expected an array of {FLOATING}, got dtype {x.dtype}: convert it, for instance x.astype('float32')")
+    if not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="))
+    if not x.flags.writeable or any(stride < 0 for stride in x.strides):
+        x = np.array(x)  # torch can neither mark a tensor read-only nor step backwards
+    found: npt.NDArray[Any] = _of_tensor(torch.from_numpy(x), function, d=d, k=k).numpy()
+    return found
+
+
+def _of_tensor(x: Tensor, function: Map, *, d: int, k: int) -> Tensor:
+    if x.dtype not in _COMPUTED:
+        raise InputError(f"expected a tensor of {FLOATING}, got {x.dtype}: convert it, for instance x.float()")
+    _check_width(tuple(x.shape), d, "the tensor")
+    flat = x.reshape(-1, d)
+    if x.device.type == "cpu" and len(flat) > GRID and not (torch.is_grad_enabled() and x.requires_grad):
+        found = torch.empty((len(flat), k), dtype=x.dtype)
+        for start in range(0, len(flat), GRID):  # so that what is between costs little memory
+            found[start : start + GRID] = function(flat[start : start + GRID].to(_COMPUTED[x.dtype]))
+    else:
+        found = function(flat.to(_COMPUTED[x.dtype])).to(x.dtype)
+    if not _is_finite(found):
+        bad = int((~torch.isfinite(flat).all(dim=1)).sum())
+        if bad == 0:
+            raise _overflow(x.dtype, "the result")
+        raise InputError(f"expected finite rows, got {bad} of {len(flat)} with NaN or inf: mend or drop them")
+    return found.reshape(*x.shape[:-1], k)
+
+
+def _check_width(shape: tuple[int, ...], d: int, name: str) -> None:
+    if len(shape) == 0 or shape[-1] != d:
+        raise InputError(
+            f"expected rows of {d} features, got shape {shape} from {name}: the transformation was fitted on rows of {d}"
+        )
+
+
+def _is_finite(x: Tensor) -> bool:
+    total = x.detach().sum(dtype=torch.float64 if x.dtype == torch.float64 else torch.float32)
+    return bool(torch.isfinite(total)) or bool(torch.isfinite(x).all())  # finite numbers can have a sum that is not
+
+
+def _overflow(dtype: torch.dtype, name: str) -> InputError:
+    return InputError(f"expected numbers that {dtype} can hold, got larger ones in {name}: convert the rows to a wider dtype")
