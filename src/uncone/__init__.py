@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from uncone import measure, report
+    from uncone import measure, repair, report
     from uncone.checking import check
     from uncone.comparison import compare
     from uncone.cross_entropy import CrossEntropyOptions, gated_linear_cross_entropy, linear_cross_entropy
@@ -47,6 +47,7 @@ _WHERE = {
     "linear_cross_entropy": "uncone.cross_entropy",
     "measure": "uncone.measure",
     "open_rows": "uncone.sources",
+    "repair": "uncone.repair",
     "report": "uncone.report",
     "to_hugging_face": "uncone.model",
 }
@@ -76,6 +77,7 @@ __all__ = [
     "linear_cross_entropy",
     "measure",
     "open_rows",
+    "repair",
     "report",
     "to_hugging_face",
 ]
