@@ -10,9 +10,10 @@ import torch
 
 from uncone.cross_entropy import CrossEntropyOptions, Gate
 from uncone.errors import InputError, UnsupportedModel
+from uncone.model.head_map import HeadMap
 from uncone.prevent.forwards import Forward, HeadForward, ModelForward, Penalty, Step, tell
 from uncone.prevent.heads import base_model, output_head, refuse_patched, refuse_sharded
-from uncone.prevent.probe import HeadMap, probe
+from uncone.prevent.probe import probe
 
 Tensor = torch.Tensor
 _SPECIAL = ("pad", "bos", "eos", "unk", "cls", "sep", "mask", "decoder_start")

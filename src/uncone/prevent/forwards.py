@@ -9,8 +9,8 @@ import torch
 
 from uncone.cross_entropy import CrossEntropyOptions, Gate, gated_linear_cross_entropy
 from uncone.errors import InputError, UnsupportedModel
+from uncone.model.head_map import HeadMap, decoder_input_ids
 from uncone.prevent.heads import refuse_sharded
-from uncone.prevent.probe import HeadMap, decoder_input_ids
 
 Tensor = torch.Tensor
 Penalty = Callable[[Tensor], Tensor]

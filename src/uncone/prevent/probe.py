@@ -1,48 +1,25 @@
-"""How do logits follow from the head's output, and the loss from logits? Measured on the model, not looked up by its name.
+"""Does the model's own loss follow from its logits, and are labels shifted? Measured on a probe batch, not looked up by a name."""
 
-The model runs once with known outputs in the place of its head's: 0, small, huge and random ones. From the logits follow scale, bias and cap
-of z -> cap tanh((scale z + bias) / cap); what is left over decides whether that is the map. Then the model's own loss on a
-probe batch decides whether labels are shifted.
-"""
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from uncone.errors import UnsupportedModel
+from uncone.model.head_map import (
+    IGNORED,
+    RESIDUAL,
+    HeadMap,
+    decoder_inputs,
+    fit,
+    forward_of,
+    is_seq2seq,
+    known_outputs,
+    probe_batch,
+    run_model,
+    undisturbed,
+)
 
 Tensor = torch.Tensor
-_SHAPE = (2, 9)
-_SMALL, _HUGE = 1.0, 1e4
-_RESIDUAL = 1e-4
-_IGNORED = -100
-
-
-@dataclass(frozen=True)
-class HeadMap:
-    """Logits are cap tanh((scale z + bias) / cap) of the head's output z; targets are the labels, shifted by one or not."""
-
-    scale: float
-    bias: Tensor | None
-    """(V,), or None where it is 0."""
-    cap: float | None
-    shift: bool
-
-    def logits(self, z: Tensor) -> Tensor:
-        """(..., V) of the head's output."""
-        z = self.scale * z if self.bias is None else self.scale * z + self.bias
-        return z if self.cap is None else self.cap * torch.tanh(z / self.cap)
-
-    def align(self, labels: Tensor, ignored: int) -> Tensor:
-        """The target of each position: the label itself, or the next one."""
-        if not self.shift:
-            return labels
-        aligned = torch.full_like(labels, ignored)
-        aligned[..., :-1] = labels[..., 1:]
-        return aligned
 
 
 def probe(model: Any, head: torch.nn.Linear) -> HeadMap:
@@ -52,68 +29,21 @@ def probe(model: Any, head: torch.nn.Linear) -> HeadMap:
         UnsupportedModel: what was measured is no map of this form, or gives another loss than the model's own.
     """
     devices = [head.weight.device] if head.weight.device.type == "cuda" else []
-    with _undisturbed(model), torch.random.fork_rng(devices=devices), torch.no_grad():
-        batch = _batch(model)
-        scale, bias, cap = _fit(*_known_outputs(model, head, batch))
+    with undisturbed(model), torch.random.fork_rng(devices=devices), torch.no_grad():
+        batch = probe_batch(model)
+        given, logits = known_outputs(model, head, batch)
+        _require_last(logits)
+        scale, bias, cap = fit(given, logits)
         return _with_own_loss(model, head, batch, HeadMap(scale, bias, cap, False))
 
 
-def _known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """(outputs put in the place of the head's, logits that the model made of them), each (18, V)."""
-    given: list[Tensor] = []
-
-    def known(hidden: Tensor) -> Tensor:
-        rows, v = hidden.shape[:-1].numel(), head.weight.shape[0]
-        z = torch.randn(rows, v, generator=torch.Generator().manual_seed(0)) * torch.logspace(-1, 2, rows)[:, None]
-        for i, value in enumerate((0.0, _SMALL, _HUGE, -_HUGE)):
-            z[i] = value
-        given.append(z.to(hidden.device))
-        return given[-1].view(*hidden.shape[:-1], v).requires_grad_(False)
-
-    with torch.enable_grad(), _forward_of(head, known):
-        out = _run(model, {k: v for k, v in batch.items() if k != "labels"} | _decoder_inputs(model, batch["labels"]))
-    logits = out.logits
-    if len(given) != 1 or logits.numel() != given[0].numel():
-        raise UnsupportedModel(
-            f"expected one use of the head and logits of {given[0].numel() if given else 'its'} numbers, got {len(given)} and shape "
-            f"{tuple(logits.shape)}: the loss is not a function of one product with the head"
-        )
+def _require_last(logits: Tensor) -> None:
+    """Raise where a trainable part makes the logits of the head's output."""
     if logits.requires_grad:
         raise UnsupportedModel(
             "expected the head to be the last part that trains, got a trainable parameter between it and the logits: its gradient "
             "would be lost"
         )
-    return given[0], logits.detach().reshape(given[0].shape).float()
-
-
-def _fit(z: Tensor, logits: Tensor) -> tuple[float, Tensor | None, float | None]:
-    """(scale, bias, cap) of the map, checked on every row."""
-    at_zero, at_small, at_huge = logits[:3].double()
-    cap = None
-    slope = (at_huge - at_zero) / _HUGE
-    if float((at_small - at_zero - _SMALL * slope).abs().max()) > 1e-3 * float((at_small - at_zero).abs().max()):
-        cap = float(at_huge.abs().median())
-        if not cap > 0 or not bool((at_zero.abs() < cap).all()):
-            raise UnsupportedModel(
-                "expected logits that are linear in the head's output or capped, got neither: use the loss itself"
-            )
-        at_zero, at_small = (cap * torch.atanh((row / cap).clamp(-1 + 1e-12, 1 - 1e-12)) for row in (at_zero, at_small))
-        slope = (at_small - at_zero) / _SMALL
-    scale, bias = float(slope.median()), at_zero.float()
-    found = HeadMap(scale, bias if bool(bias.any()) else None, cap, False)
-    expected = found.logits(z)
-    residual = float(((logits - expected).abs() / (1 + expected.abs())).max())
-    if not residual <= _RESIDUAL:
-        raise UnsupportedModel(
-            f"expected logits of the form cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it (scale {scale:.4g}, "
-            f"cap {cap}): train this model with its own loss"
-        )
-    return _rounded(scale), found.bias, None if cap is None else _rounded(cap)
-
-
-def _rounded(value: float) -> float:
-    """Without the digits that float32 does not have: 0.0625 and not 0.06250000000291."""
-    return float(f"{value:.6g}")
 
 
 def _with_own_loss(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], found: HeadMap) -> HeadMap:
@@ -125,8 +55,8 @@ def _with_own_loss(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], 
         outputs.append(original(hidden).float())  # so that the model's own loss is computed in float32
         return outputs[-1]
 
-    with _forward_of(head, kept):
-        own = _run(model, batch).loss
+    with forward_of(head, kept):
+        own = run_model(model, batch).loss
     if own is None or len(outputs) != 1:
         raise UnsupportedModel("expected a model that computes a loss from labels, got none: pass labels to its forward")
     z = outputs[0].view(*batch["labels"].shape, -1)
@@ -134,9 +64,9 @@ def _with_own_loss(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], 
     losses = {}
     for shift in (True, False):
         candidate = HeadMap(found.scale, found.bias, found.cap, shift)
-        targets = candidate.align(batch["labels"], _IGNORED)
+        targets = candidate.align(batch["labels"], IGNORED)
         losses[shift] = float(torch.nn.functional.cross_entropy(candidate.logits(z).flatten(0, -2), targets.flatten()))
-    matching = [shift for shift, loss in losses.items() if abs(loss - float(own)) <= _RESIDUAL * max(1.0, abs(float(own)))]
+    matching = [shift for shift, loss in losses.items() if abs(loss - float(own)) <= RESIDUAL * max(1.0, abs(float(own)))]
     if len(matching) == 2:
         matching = [min(losses, key=lambda shift: abs(losses[shift] - float(own)))]
     if len(matching) != 1:
@@ -149,7 +79,7 @@ def _with_own_loss(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], 
 
 def _check_decoder_inputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], z: Tensor) -> None:
     """Raise where the decoder is fed something else with labels than without."""
-    if not _is_seq2seq(model):
+    if not is_seq2seq(model):
         return
     outputs: list[Tensor] = []
     original = head.forward
@@ -158,90 +88,12 @@ def _check_decoder_inputs(model: Any, head: torch.nn.Linear, batch: dict[str, Te
         outputs.append(original(hidden))
         return outputs[-1]
 
-    inputs = {k: v for k, v in batch.items() if k != "labels"} | _decoder_inputs(model, batch["labels"])
-    with _forward_of(head, kept):
-        _run(model, inputs)
+    inputs = {k: v for k, v in batch.items() if k != "labels"} | decoder_inputs(model, batch["labels"])
+    with forward_of(head, kept):
+        run_model(model, inputs)
     difference = float((outputs[0].float().view(z.shape) - z).abs().max())
     if not difference <= 1e-3 * (1 + float(z.abs().max())):
         raise UnsupportedModel(
             f"expected {type(model).__name__} to feed its decoder the labels moved by one, got other logits (by {difference:.2g}): "
             "pass decoder_input_ids to the model, and train it with its own loss"
         )
-
-
-def _batch(model: Any) -> dict[str, Tensor]:
-    table = model.get_input_embeddings()
-    v = min(table.num_embeddings, model.get_output_embeddings().weight.shape[0])
-    random = torch.Generator().manual_seed(0)
-    special = {i for i in (_config_id(model, name) for name in ("pad", "bos", "eos")) if i is not None}
-    usable = torch.tensor([i for i in range(v) if i not in special])
-    ids, labels = (usable[torch.randint(0, len(usable), _SHAPE, generator=random)] for _ in range(2))
-    labels[0, 3] = labels[1, 5] = _IGNORED
-    device = table.weight.device
-    if not _is_seq2seq(model):
-        labels = torch.where(labels == _IGNORED, labels, ids)  # a causal model is asked for the ids themselves
-    mask = torch.ones_like(ids)
-    mask[1, -1] = 0  # a loss that leaves out what is masked shows itself
-    return {"input_ids": ids.to(device), "attention_mask": mask.to(device), "labels": labels.to(device)}
-
-
-def _decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
-    return {"decoder_input_ids": decoder_input_ids(model, labels)} if _is_seq2seq(model) else {}
-
-
-def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
-    """What a sequence-to-sequence model feeds its decoder when it is given `labels`."""
-    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
-        made: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels)
-        return made
-    start, pad = _config_id(model, "decoder_start"), _config_id(model, "pad")
-    if start is None or pad is None:
-        raise UnsupportedModel(
-            f"expected a decoder_start_token_id and a pad_token_id in the config of {type(model).__name__}, got none: pass "
-            "decoder_input_ids to the model"
-        )
-    shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
-    return shifted.masked_fill(shifted == _IGNORED, pad)
-
-
-def _is_seq2seq(model: Any) -> bool:
-    return bool(getattr(model.config, "is_encoder_decoder", False))
-
-
-def _config_id(model: Any, name: str) -> int | None:
-    value = getattr(model.config, f"{name}_token_id", None)
-    return value if isinstance(value, int) else None
-
-
-def _run(model: Any, inputs: dict[str, Tensor]) -> Any:
-    try:
-        return model(**inputs, return_dict=True)
-    except (TypeError, ValueError, IndexError, RuntimeError) as error:
-        raise UnsupportedModel(
-            f"expected {type(model).__name__} to run on a probe batch of {', '.join(inputs)}, got {type(error).__name__}: {error}"
-        ) from error
-
-
-@contextmanager
-def _forward_of(head: torch.nn.Module, forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    before = head.__dict__.get("forward")
-    head.forward = forward
-    try:
-        yield
-    finally:
-        if before is None:
-            del head.forward
-        else:
-            head.forward = before
-
-
-@contextmanager
-def _undisturbed(model: Any) -> Iterator[None]:
-    """Evaluation mode, and back to the mode of each module."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
