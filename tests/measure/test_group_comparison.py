@@ -220,6 +220,37 @@ class TestPermutation:
         assert found.details["p"] == pytest.approx(exact, abs=3 * math.sqrt(exact * (1 - exact) / 4999) + 2e-4)
         assert found.details["null_std"] == pytest.approx(statistics.pstdev(drawn), rel=0.05)
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("spread", [1e-2, 1e-4])
+    def test_an_effect_far_below_the_common_direction_is_found(self, spread: float, dtype: torch.dtype) -> None:
+        """All cosines are 1 but for spread^2 or so; the group is half as wide as the rest."""
+        x = spread * gaussian(2000, 16, dtype=torch.float64)
+        x[:200] *= 0.5
+        x[:, 0] += 1
+        found = permutation_test(x.to(dtype), torch.arange(200), seed=0)
+        assert found.details["p"] == 0.001
+        assert found.details["z"] > 5
+        assert permutation_test(x.to(dtype), torch.arange(1000, 1200), seed=0).details["p"] > 0.01
+        assert found.value is not None
+        assert 1 - found.value < 20 * spread**2
+
+    @pytest.mark.parametrize("nearness", [0.0, 1e-3])
+    def test_ties_count_by_the_hypergeometric_distribution(self, nearness: float) -> None:
+        """Of rows of two kinds a group is no more than its number of the first kind: most draws tie with some other."""
+        a, b = gaussian(2, 24, seed=3)
+        if nearness:
+            b = a + nearness * b
+        x = torch.stack([a] * 12 + [b] * 48)
+        own = permutation_test(x, torch.arange(8, 18), seed=0, permutations=2999)
+
+        def cosine(firsts: int) -> float:
+            return _pairs(torch.stack([a] * firsts + [b] * (10 - firsts)))
+
+        ways = [math.comb(12, j) * math.comb(48, 10 - j) for j in range(11)]
+        p = sum(way for j, way in enumerate(ways) if cosine(j) >= cosine(4) - 1e-14) / math.comb(60, 10)
+        assert 0.1 < p < 0.995
+        assert own.details["p"] == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / 2999) + 1 / 3000)
+
     def test_it_agrees_with_the_closed_form(self) -> None:
         x = gaussian(500, 6) + 0.4
         mean, deviation = PairSums.of(Moments.of(x, unit_second=True)).null(100)
