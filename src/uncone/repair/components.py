@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 
 from uncone.errors import InputError
+from uncone.moments import Moments
 from uncone.repair.affine import Affine
 from uncone.repair.fitting import Summary, Transformation, check_whole, require_rows
 
@@ -55,7 +56,7 @@ class AllButTheTop(Transformation):
                 f"expected rows of more than {k} features to remove {k} directions, got {m.d}: choose fewer directions"
             )
         require_rows(summary, k + 1, f"{k} principal directions")
-        refuse_equal_rows(summary)
+        refuse_equal_rows(m)
         self.mean_ = m.mean().cpu()
         self.components_ = with_signs(m.leading_directions(k, centered=True).T.cpu())
         removed = self.components_.T @ self.components_
@@ -63,12 +64,16 @@ class AllButTheTop(Transformation):
         return Affine(self.mean_, weight, offset=None if self.centered else -self.mean_ @ removed)
 
 
-def refuse_equal_rows(summary: Summary) -> None:
-    """Raise InputError where the rows have no direction of their own: their spread is no more than the rounding of their mean."""
-    m = summary.moments
-    spread = math.sqrt(max(0.0, float(m.variances().sum())))
-    if spread <= 4 * m.epsilon * float(m.mean().norm()):
+def refuse_equal_rows(m: Moments) -> None:
+    """Raise InputError where `are_equal`."""
+    if are_equal(m):
         raise InputError(f"expected rows that differ, got {m.n} equal rows: there is no direction to find in them")
+
+
+def are_equal(m: Moments) -> bool:
+    """Whether the rows have no direction of their own: their spread is no more than the rounding of their mean."""
+    spread = math.sqrt(max(0.0, float(m.variances().sum())))
+    return spread <= 4 * m.epsilon * float(m.mean().norm())
 
 
 def with_signs(directions: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from uncone.records.fitted import Fitted
 from uncone.rows import GRID, Rows
 
-__all__ = ["IN_THE_MOMENTS", "DigestedRows", "Fitted", "digest", "shared_name"]
+__all__ = ["IN_THE_MOMENTS", "DigestedRows", "Fitted", "digest", "fitted_on", "shared_name"]
 
 IN_THE_MOMENTS = "in the moments"
 """`Fitted.weights` where weighted sums came without their weights."""
@@ -68,8 +68,12 @@ def digest(rows: Rows) -> str:
     return digested.sha256
 
 
-def weights_digest(weights: Any) -> str:
-    """The sha256 of weights (N,) as little-endian float64."""
+def fitted_on(rows: DigestedRows, weights: Any = None) -> Fitted:
+    """The record of `rows`, read to their end, and of the weights (N,) that they counted with."""
+    return Fitted(shared_name(rows.name), *rows.shape, rows.sha256, None if weights is None else _weights_digest(weights))
+
+
+def _weights_digest(weights: Any) -> str:
     return hashlib.sha256(_bytes(torch.as_tensor(weights).detach().to("cpu", torch.float64).numpy())).hexdigest()
 
 

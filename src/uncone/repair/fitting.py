@@ -11,7 +11,7 @@ import torch
 from uncone.errors import InputError
 from uncone.moments import Moments
 from uncone.repair.affine import Affine
-from uncone.repair.fitted import IN_THE_MOMENTS, DigestedRows, Fitted, shared_name, weights_digest
+from uncone.repair.fitted import IN_THE_MOMENTS, DigestedRows, Fitted, fitted_on
 from uncone.repair.transformed import X
 from uncone.rows import as_rows
 
@@ -42,8 +42,7 @@ def summarise(
     rows = DigestedRows(as_rows(x))
     moments = Moments.of(rows, weights, second=second, unit_first=unit_first, progress=progress)
     counted = moments.n if weights is None else int((torch.as_tensor(weights) > 0).sum())
-    whose = None if weights is None else weights_digest(weights)
-    return Summary(moments, Fitted(shared_name(rows.name), *rows.shape, rows.sha256, whose), counted)
+    return Summary(moments, fitted_on(rows, weights), counted)
 
 
 def _of_moments(m: Moments, weights: Any, *, second: bool, unit_first: bool) -> Summary:

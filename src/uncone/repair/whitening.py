@@ -78,7 +78,7 @@ class Whiten(Transformation):
         if k > m.d:
             raise InputError(f"expected at most {m.d} components of rows of {m.d} features, got {k}: choose fewer")
         self._look_at_rows(summary)
-        refuse_equal_rows(summary)
+        refuse_equal_rows(m)
         self.mean_ = m.mean().cpu()
         values, vectors = consume_to_eigen(m.covariance())
         values = values.cpu().clamp_min(0.0)
