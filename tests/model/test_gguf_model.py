@@ -103,7 +103,7 @@ def test_a_folder_of_one_file_is_opened_and_one_of_several_is_not(tmp_path: Path
     planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE})
     assert [name for name, _ in open_subjects(tmp_path).rows] == ["input", "head"]
     (tmp_path / "y.gguf").write_bytes(b"")
-    with pytest.raises(InputError, match=r"expected one GGUF file in .*, got 2 \('x\.gguf', 'y\.gguf'\): give the file"):
+    with pytest.raises(InputError, match=r"expected one GGUF model in .*, got 2 files \('x\.gguf', 'y\.gguf'\): give the file"):
         open_subjects(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match=r"got 'x\.gguf', 'y\.gguf': give the file, .*x\.gguf"):
@@ -111,29 +111,12 @@ def test_a_folder_of_one_file_is_opened_and_one_of_several_is_not(tmp_path: Path
 
 
 def test_a_file_without_a_table(tmp_path: Path) -> None:
-    path = planted(tmp_path / "x.gguf", {"blk.0.attn_q.weight": TABLE}, split__no=1)
+    path = planted(tmp_path / "x.gguf", {"blk.0.attn_q.weight": TABLE})
     with pytest.raises(
-        UnsupportedModel, match=r"no tensor 'token_embd\.weight' in .*, part 2 of a split model: give .*'blk\.0\.attn_q"
+        UnsupportedModel, match=r"no tensor 'token_embd\.weight' in .*: give a model with a token table, or .*'blk\.0\.attn_q"
     ):
         open_subjects(path)
     assert uncone.open_rows(f"{path}#blk.0.attn_q.weight").shape == (V, D)
-
-
-def test_a_part_of_a_split_model_does_not_say_where_the_head_is(tmp_path: Path) -> None:
-    """It was said to be tied to the table, and the table's rows were read for a head that lies in another part."""
-    path = planted(tmp_path / "x-1.gguf", {"token_embd.weight": TABLE}, split__no=0, split__count=2)
-    found = open_subjects(path)
-    assert [name for name, _ in found.rows] == ["input"]
-    assert found.notes == (
-        "x-1.gguf is part 1 of 2 of a split model: the file that holds 'output.weight', if one does, is another part",
-    )
-    with pytest.raises(InputError, match=r"expected a model with an output head, got .*part 1 of 2 of a split model"):
-        uncone.open_rows(f"{path}#head")
-    with pytest.raises(
-        InputError, match=r"no tensor 'output\.weight' in .*; the file is part 1 of 2 of a split model: give the part"
-    ):
-        uncone.open_rows(f"{path}#output.weight")
-    assert np.array_equal(uncone.open_rows(f"{path}#input").read(0, V).numpy(), TABLE)
 
 
 def test_a_model_split_into_one_part_is_whole(tmp_path: Path) -> None:

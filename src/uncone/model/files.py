@@ -103,8 +103,9 @@ def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Row
         rows = checkpoint_rows(source, {tensor: entry}, tensor, where=where)
     else:
         rows = tensor_rows(source, {tensor: entry}, tensor, where=where)
-    if with_tokens and _about(rows.shape[0], files.vocab_size):
-        rows.load_labels = lambda: token_labels(files.path, rows.shape[0]).labels
+    n = rows.shape[0]  # not rows in the function: they would keep themselves, and their file, open
+    if with_tokens and _about(n, files.vocab_size):
+        rows.load_labels = lambda: token_labels(files.path, n).labels
     return rows
 
 

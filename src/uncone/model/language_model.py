@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from uncone.model.files import open_model_files, rows_of
-from uncone.model.gguf import find_gguf, gguf_model_rows, gguf_places, is_gguf, open_gguf
+from uncone.model.gguf import gguf_model_rows, gguf_places, is_gguf
+from uncone.model.gguf_parts import find_gguf, open_gguf
 from uncone.model.llama2c import find_llama2c, is_llama2c, llama2c_places, llama2c_rows, open_llama2c
 from uncone.model.places import Places, find_places
 from uncone.model.sentence_transformers import (
@@ -35,7 +36,7 @@ def is_model_file(path: Path) -> bool:
 
 
 def open_language_model(path: Path) -> LanguageModel:
-    """Open a model: a directory with modules.json, config.json or one file of llama2.c or GGUF, or such a file.
+    """Open a model: a directory with modules.json, config.json or one model of llama2.c or GGUF, or a file of such a model.
 
     Raises:
         InputError: nothing of this, or a file that is cut or lies.
