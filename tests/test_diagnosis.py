@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 
 import uncone
 from uncone import Diagnosis, InputError, Moments, measure
+from uncone.records import UnderTrained, UnderTrainedToken
 from uncone.rows import GRID
 
 from .matrices import gaussian
@@ -309,6 +312,35 @@ class TestBrokenRecords:
         with pytest.raises(InputError, match=message):
             Diagnosis.from_json(json.dumps(data))
 
+    def test_no_count_is_negative(self) -> None:
+        """Every integer of a record counts rows, names one, or is a place: set to -1, each is refused by its name."""
+        whole = json.loads(json.dumps(self.base))
+        whole["subjects"][0]["under_trained"] = dataclasses.asdict(
+            UnderTrained(3, tested=7, tokens=(UnderTrainedToken(5, "a", 0.1, 0.1, 0.1, 1.0, None, None, count=2),))
+        )
+        whole = json.loads(json.dumps(whole))
+        places = [place for place in _integers_in(whole, ()) if "details" not in place]
+        assert {place[-1] for place in places} >= {
+            "n",
+            "d",
+            "left_out",
+            "bin_size",
+            "zero_rows",
+            "stop",
+            "total",
+            "tested",
+            "id",
+        }
+        for place in places:
+            data = json.loads(json.dumps(whole))
+            inner = data
+            for key in place[:-1]:
+                inner = inner[key]
+            inner[place[-1]] = -1
+            name = "diagnosis" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
+            with pytest.raises(InputError, match=re.escape(f"expected a whole number from 0 up at {name}, got -1")):
+                Diagnosis.from_json(json.dumps(data))
+
     def test_a_number_that_is_read_as_infinite(self) -> None:
         data = json.loads(json.dumps(self.base))
         data["subjects"][0]["measurements"][0]["details"] = {"a": ["beyond"]}
@@ -331,3 +363,13 @@ class TestBrokenRecords:
         d = Diagnosis.from_json(json.dumps(self.base))
         with pytest.raises(dataclasses.FrozenInstanceError):
             d.verdict = "fine"  # type: ignore[misc]
+
+
+def _integers_in(data: object, place: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    """Where integers lie in parsed JSON; of a list the first and the last."""
+    if isinstance(data, int) and not isinstance(data, bool):
+        yield place
+    items = data.items() if isinstance(data, dict) else list(enumerate(data)) if isinstance(data, list) else []
+    items = items if isinstance(data, dict) or len(items) < 3 else [items[0], items[-1]]
+    for key, value in items:
+        yield from _integers_in(value, (*place, key))

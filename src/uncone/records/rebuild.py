@@ -89,6 +89,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         return float(_expect(is_number, data, where, "a finite number"))
     if kind is int:
         _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "an integer")
+        _expect(data >= 0, data, where, "a whole number from 0 up")  # a record's integers count rows or name one
         return _expect(_numbers_fit(data), data, where, "an integer below 2^63")
     return _expect(isinstance(data, kind), data, where, kind.__name__)
 
