@@ -79,7 +79,7 @@ def rows_at(source: LocalFile, start: int, header: MatrixHeader, name: str) -> R
     """The rows of an array that lies at byte `start` of `source` as `.npy`."""
     offset = start + header.offset
     if header.column_major:
-        return _ColumnRows(source.path, offset, header.shape, header.dtype, name)
+        return ColumnRows(source.path, offset, header.shape, header.dtype, name)
     return FlatRows(source, offset=offset, shape=header.shape, dtype=header.name, name=name, swapped=not header.dtype.isnative)
 
 
@@ -98,7 +98,7 @@ def _header(head: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any
     return shape, fortran, dtype, stream.tell()
 
 
-class _ColumnRows(Rows):
+class ColumnRows(Rows):
     """A column-major matrix. Its rows are strided over the whole file, so it is mapped and not read."""
 
     def __init__(

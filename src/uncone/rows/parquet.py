@@ -78,6 +78,11 @@ class ParquetRows(StreamedRows):
         self.shape = (self._firsts[-1], d)
         self._check_counts()
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The part files that have rows, in their order."""
+        return tuple(part.path for part in self._parts)
+
     def begin(self, row: int) -> int:
         k = bisect.bisect_right(self._firsts, row) - 1
         groups = self._parts[k].groups
