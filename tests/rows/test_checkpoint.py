@@ -222,6 +222,13 @@ class TestMessages:
         with pytest.raises(InputError, match=r"expected a matrix of floats in .*, got none among 1 tensors"):
             uncone.open_rows(_saved(tmp_path / "x.pt", {"w": torch.ones(3), "n": None}))
 
+    @pytest.mark.parametrize("old", [False, True])
+    def test_tensors_that_tie_are_counted_each(self, tmp_path: Path, old: bool) -> None:
+        x = torch.ones(3)
+        path = _saved(tmp_path / "x.pt", {"a": x, "b": x, "c": x.long()}, _use_new_zipfile_serialization=not old)
+        with pytest.raises(InputError, match="got none among 3 tensors"):
+            uncone.open_rows(path)
+
     def test_unknown_name(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"no tensor 'wte\.wieght' in .*: did you mean 'wte\.weight'"):
             uncone.open_rows(f"{_saved(tmp_path / 'x.pt', {'wte.weight': torch.ones(2, 2)})}#wte.wieght")
@@ -282,11 +289,22 @@ class TestMessages:
         with pytest.raises(InputError, match="little-endian machine"):
             uncone.open_rows(path)
 
-    def test_a_file_cut_while_it_is_open(self, tmp_path: Path) -> None:
-        rows = uncone.open_rows(_saved(tmp_path / "x.pt", torch.ones(100, 3)))
+    @pytest.mark.parametrize("view", [lambda x: x, lambda x: x.T, lambda x: x[:, 1:], lambda x: x[::2]])
+    def test_a_file_cut_while_it_is_open(self, tmp_path: Path, view) -> None:
+        """A transpose or a slice was mapped: the process was ended by SIGBUS."""
+        rows = uncone.open_rows(_saved(tmp_path / "x.pt", view(torch.ones(5000, 3))))
         os.truncate(tmp_path / "x.pt", 300)
         with pytest.raises(InputError, match="the file was cut"):
             list(rows.blocks())
+
+    @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.uint16])
+    def test_a_dtype_that_is_newer_than_the_format(self, tmp_path: Path, dtype: torch.dtype) -> None:
+        content = {"w": torch.ones(2, 2), "q": torch.ones(2, 2).to(dtype)}
+        path = _saved(tmp_path / "x.pt", content, _use_new_zipfile_serialization=False)
+        with pytest.raises(
+            InputError, match=r"expected tensors of older dtypes in .*x\.pt, .* got one of a newer dtype .*: save it again"
+        ):
+            uncone.open_rows(f"{path}#w")
 
 
 def _pickled(path: Path, instructions: bytes, storage: bytes = b"\0" * 64) -> Path:

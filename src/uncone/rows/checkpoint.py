@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from uncone.errors import InputError
@@ -21,14 +20,13 @@ from uncone.rows.base import Rows
 from uncone.rows.bytes import LocalFile
 from uncone.rows.checkpoint_archive import CONVERT, storages
 from uncone.rows.checkpoint_instructions import check_instructions
-from uncone.rows.flat import TORCH_DTYPES
 from uncone.rows.safetensors import FLOATS, Entry, tensor_rows
+from uncone.rows.strided import StridedRows
 
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # torch's magic number, as pickle writes it
 _LEGACY_PICKLES = 5  # magic number, version, byte order, the content, the order of the storages
 _CODES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-_INTEGERS = {"F64": np.int64, "F32": np.int32, "F16": np.int16, "BF16": np.int16}
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
 _LONGEST_NAME = 4096
 """Characters of a name once it is joined: containers in containers would otherwise make far more text than the file holds."""
@@ -86,7 +84,11 @@ def checkpoint_rows(source: LocalFile, entries: Mapping[str, Entry], name: str, 
         )
     if entry.loaded is not None:
         return ArrayRows(entry.loaded, name=where)
-    return tensor_rows(source, entries, name, where=where) if entry.contiguous else _StridedRows(source, entry, where)
+    if entry.contiguous:
+        return tensor_rows(source, entries, name, where=where)
+    check_shape(entry.shape, where)
+    shape, strides = (entry.shape[0], entry.shape[1]), (entry.strides[0], entry.strides[1])
+    return StridedRows(source, offset=entry.start, shape=shape, strides=strides, dtype=FLOATS[entry.dtype], name=where)
 
 
 def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -129,6 +131,14 @@ def _load(source: LocalFile, device: str) -> Any:
             what = "quantised tensors" if "affine_quantized" in str(error) else "tensors of a kind that cannot be opened"
             raise InputError(
                 f"expected tensors of floats in {source.name}, got {what}: dequantise them and save it again"
+            ) from error
+        except AttributeError as error:
+            if "UntypedStorage" not in str(error):
+                raise _broken(source, f"{type(error).__name__}: {error}") from error
+            raise InputError(
+                f"expected tensors of older dtypes in {source.name}, which is in the format from before PyTorch 1.6, got one of a newer dtype "
+                "(float8 or unsigned integers of 16 bits and more), which torch cannot read back from it: save it again where it was made, "
+                "without _use_new_zipfile_serialization=False"
             ) from error
         except Exception as error:  # whatever the instructions in the file make torch raise
             raise _broken(source, f"{type(error).__name__}: {error}") from error
@@ -225,28 +235,6 @@ def _code(tensor: torch.Tensor) -> str:
     if tensor.layout != torch.strided:
         return f"a {str(tensor.layout).removeprefix('torch.')} tensor"
     return f"a negated view of {kind}" if tensor.is_neg() else _CODES.get(tensor.dtype, kind)
-
-
-class _StridedRows(Rows):
-    """A matrix whose rows lie apart or across (a saved transpose or slice). It is mapped and not read, as such rows span the file."""
-
-    def __init__(self, source: LocalFile, entry: StoredTensor, name: str) -> None:
-        check_shape(entry.shape, name)
-        if not _lie_apart(entry):
-            raise InputError(
-                f"expected rows that lie apart in {name}, got overlapping ones (an expanded tensor): save x.contiguous()"
-            )
-        (n, d), (step, inner) = entry.shape, entry.strides
-        kind = np.dtype(_INTEGERS[entry.dtype])
-        count = (entry.stop - entry.start) // kind.itemsize
-        flat = np.memmap(source.path, dtype=kind, mode="r", offset=entry.start, shape=(count,))
-        bytes_apart = (step * kind.itemsize, inner * kind.itemsize)
-        self._x = np.lib.stride_tricks.as_strided(flat, (n, d), bytes_apart, writeable=False)
-        self.shape, self.dtype, self.name = (n, d), FLOATS[entry.dtype], name
-
-    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
-        stored = torch.from_numpy(np.array(self._x[start:stop], order="C")).view(TORCH_DTYPES[self.dtype])
-        return stored.to(self.widened) if out is None else out.copy_(stored)
 
 
 def _lie_apart(entry: StoredTensor) -> bool:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from uncone.errors import InputError
 from uncone.rows.array import FLOATING, check_shape
 from uncone.rows.base import Rows
 from uncone.rows.bytes import LocalFile
 from uncone.rows.flat import FlatRows
+from uncone.rows.strided import StridedRows
 
 LONGEST_HEADER = 65536
 
@@ -79,7 +79,10 @@ def rows_at(source: LocalFile, start: int, header: MatrixHeader, name: str) -> R
     """The rows of an array that lies at byte `start` of `source` as `.npy`."""
     offset = start + header.offset
     if header.column_major:
-        return ColumnRows(source.path, offset, header.shape, header.dtype, name)
+        strides, swapped = (1, header.shape[0]), not header.dtype.isnative
+        return ColumnRows(
+            source, offset=offset, shape=header.shape, strides=strides, dtype=header.name, name=name, swapped=swapped
+        )
     return FlatRows(source, offset=offset, shape=header.shape, dtype=header.name, name=name, swapped=not header.dtype.isnative)
 
 
@@ -98,16 +101,5 @@ def _header(head: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any
     return shape, fortran, dtype, stream.tell()
 
 
-class ColumnRows(Rows):
-    """A column-major matrix. Its rows are strided over the whole file, so it is mapped and not read."""
-
-    def __init__(
-        self, path: str | os.PathLike[str], offset: int, shape: tuple[int, int], dtype: np.dtype[Any], name: str
-    ) -> None:
-        self._x = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape, order="F")
-        self.shape, self.dtype, self.name = shape, np.dtype(dtype.newbyteorder("=")).name, name
-
-    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
-        wide = np.float64 if self.dtype == "float64" else np.float32
-        block = torch.from_numpy(np.ascontiguousarray(self._x[start:stop], dtype=wide))
-        return block if out is None else out.copy_(block)
+class ColumnRows(StridedRows):
+    """A column-major matrix."""

@@ -45,13 +45,13 @@ def _open_npy(path: Path, part: str | None) -> Rows:
 def _open_safetensors(path: Path, part: str | None) -> Rows:
     source = LocalFile(path)
     entries = read_header(source)
-    return tensor_rows(source, entries, _only(entries, path) if part is None else part)
+    return tensor_rows(source, entries, _only(entries, path, among=len(entries)) if part is None else part)
 
 
 def _open_checkpoint(path: Path, part: str | None) -> Rows:
     source = LocalFile(path)
     entries = read_checkpoint(source)
-    return checkpoint_rows(source, entries, _only(without_ties(entries), path) if part is None else part)
+    return checkpoint_rows(source, entries, _only(without_ties(entries), path, among=len(entries)) if part is None else part)
 
 
 def _open_bin(path: Path, part: str | None) -> Rows:
@@ -77,15 +77,13 @@ def _open_word_vectors(path: Path, part: str | None) -> Rows:
     return open_word_vectors(path)
 
 
-def _only(entries: Mapping[str, Entry], path: Path) -> str:
-    """The name of the one matrix of floats among the tensors of a file."""
+def _only(entries: Mapping[str, Entry], path: Path, *, among: int) -> str:
+    """The name of the one matrix of floats among the tensors of a file, of which there are `among` with those that tie."""
     found = matrices(entries)
     if len(found) == 1:
         return next(iter(found))
     if not found:
-        raise InputError(
-            f"expected a matrix of floats in {path}, got none among {len(entries)} tensors: there are no rows to read"
-        )
+        raise InputError(f"expected a matrix of floats in {path}, got none among {among} tensors: there are no rows to read")
     raise InputError(
         f"expected one matrix in {path}, got {len(found)}: say which with {path.name}#NAME; it holds {listing(found)}"
     )
