@@ -21,7 +21,7 @@ BELOW: dict[str, set[str]] = {
     "explain": {"model", "measure", "moments", "rows", "records"},
     "sources": {"model", "rows"},
     "repair": {"model", "moments", "rows", "records", "atomic"},
-    "evaluate": {"model", "cross_entropy", "rows", "records"},
+    "evaluate": {"model", "cross_entropy", "rows", "records", "atomic"},
     "prevent": {"cross_entropy", "model", "explain", "measure", "moments", "rows", "records", "atomic"},
     "report": {"records", "atomic"},
     "diagnosis": {"sources", "explain", "measure", "moments", "model", "rows", "records"},

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from uncone import measure, repair, report
+    from uncone.calibration import calibrate
     from uncone.checking import check
     from uncone.comparison import compare
     from uncone.cross_entropy import CrossEntropyOptions, gated_linear_cross_entropy, linear_cross_entropy
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Attached": "uncone.prevent",
+    "Calibration": "uncone.records",
     "Check": "uncone.records",
     "Comparison": "uncone.records",
     "CrossEntropyOptions": "uncone.cross_entropy",
@@ -40,6 +42,7 @@ _WHERE = {
     "UndefinedMeasure": "uncone.errors",
     "UnsupportedModel": "uncone.errors",
     "attach": "uncone.prevent",
+    "calibrate": "uncone.calibration",
     "check": "uncone.checking",
     "compare": "uncone.comparison",
     "diagnose": "uncone.diagnosis",
@@ -54,6 +57,7 @@ _WHERE = {
 
 __all__ = [
     "Attached",
+    "Calibration",
     "Check",
     "Comparison",
     "CrossEntropyOptions",
@@ -70,6 +74,7 @@ __all__ = [
     "UnsupportedModel",
     "__version__",
     "attach",
+    "calibrate",
     "check",
     "compare",
     "diagnose",

@@ -1,5 +1,14 @@
 """The results: small frozen records, to and from versioned JSON. Standard library only, so reports need no tensors."""
 
+from uncone.records.calibration import (
+    CALIBRATION_SCHEMA,
+    Calibration,
+    Drift,
+    DriftedThreshold,
+    LabelledPairs,
+    ScoreMeaning,
+    ScoreThreshold,
+)
 from uncone.records.check import CHECK_SCHEMA, Bar, Check
 from uncone.records.comparison import (
     COMPARISON_SCHEMA,
@@ -19,10 +28,12 @@ from uncone.records.evaluation import EVALUATION_SCHEMA, ORIGINAL, Evaluation, I
 from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Spectrum
 from uncone.records.picture import Picture
 from uncone.records.saved import Record, load_record
+from uncone.records.scores import Knot, ScoreHistogram, Share
 from uncone.records.token_measurements import UNDER_TRAINED_SHARE, token_measurements
 from uncone.records.tokens import Difference, Estimate, FrequencyGroup, FrequencyGroups, UnderTrained, UnderTrainedToken
 
 __all__ = [
+    "CALIBRATION_SCHEMA",
     "CHECK_SCHEMA",
     "COMPARISON_SCHEMA",
     "EVALUATION_SCHEMA",
@@ -32,6 +43,7 @@ __all__ = [
     "TABLES",
     "UNDER_TRAINED_SHARE",
     "Bar",
+    "Calibration",
     "Change",
     "Check",
     "ComparedDiagnosis",
@@ -41,6 +53,8 @@ __all__ = [
     "Comparison",
     "Diagnosis",
     "Difference",
+    "Drift",
+    "DriftedThreshold",
     "Estimate",
     "Evaluation",
     "Finding",
@@ -49,11 +63,17 @@ __all__ = [
     "Group",
     "Groups",
     "Interval",
+    "Knot",
+    "LabelledPairs",
     "Measurement",
     "Norms",
     "Picture",
     "Price",
     "Record",
+    "ScoreHistogram",
+    "ScoreMeaning",
+    "ScoreThreshold",
+    "Share",
     "Spectrum",
     "Subject",
     "Table",

@@ -1,1 +1,0 @@
-"""`calibrate`: what a similarity of this model means."""

@@ -1,0 +1,104 @@
+"""Whether a saved calibration still describes a model and its texts. From records alone."""
+
+import math
+from typing import Literal
+
+from uncone.errors import InputError
+from uncone.records import Calibration, Drift, DriftedThreshold, Share
+
+LARGE, WIDE, JUDGED_RATE = 1.5, 2.0, 0.01
+"""A rate that changed by a factor of LARGE is a large drift; an interval beyond WIDE tells nothing; judged near JUDGED_RATE."""
+_SCORES = 2000
+_Z = 1.959964
+
+
+def drift(saved: Calibration, now: Calibration) -> Drift:
+    """How the scores of random pairs differ from those of a saved calibration, and what its thresholds let pass now.
+
+    Args:
+        saved: the calibration whose thresholds are in use.
+        now: one of the vectors of today, of the same metric.
+
+    Returns:
+        `Drift`: `level` is judged by the saved threshold nearest to a rate of 1 %. "large": its rate changed by a factor of more
+        than 1.5, all of the 95 % interval says so; "small": it changed, by less or perhaps by less; "none": no change is seen, and
+        the interval lies within a factor of 2; "unclear": the interval is wider.
+
+    Raises:
+        InputError: the two are of different metrics, or the saved one has no threshold.
+    """
+    if saved.metric != now.metric:
+        raise InputError(f"expected a calibration of {now.metric}, got one of {saved.metric}: compare like with like")
+    thresholds = tuple(_threshold(one.score, one.false_match_rate, now)
+                       for one in saved.thresholds if one.score is not None and one.false_match_rate is not None)  # fmt: skip
+    if not thresholds:
+        raise InputError(f"expected a calibration with thresholds, got {saved.name} without: calibrate with more rows")
+    judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / JUDGED_RATE)))
+    largest, at = _largest_difference(saved, now)
+    deviation = math.sqrt(saved.variance)
+    shift = now.mean - saved.mean
+    return Drift(
+        saved.name, _level(judged), _summary(judged), largest, at, shift,
+        shift / deviation if deviation else None, math.sqrt(now.variance) / deviation if deviation else None,
+        thresholds, _notes(saved, now),
+    )  # fmt: skip
+
+
+def _threshold(score: float, before: Share, now: Calibration) -> DriftedThreshold:
+    rate = now.false_match_rate(score)
+    low, high = now.false_match_interval(score)
+    share = Share(rate, low, high)
+    errors = [_log_error(one) for one in (before, share)]
+    if errors[0] is None or errors[1] is None or not before.value or not rate:
+        return DriftedThreshold(score, before, share, rate / before.value if before.value else None, None, None)
+    half = _Z * math.hypot(errors[0], errors[1])
+    ratio = rate / before.value
+    return DriftedThreshold(score, before, share, ratio, ratio * math.exp(-half), ratio * math.exp(half))
+
+
+def _log_error(share: Share) -> float | None:
+    """The standard error of the logarithm of a share, from its interval."""
+    return math.log(share.high / share.low) / (2 * _Z) if share.low > 0 else None
+
+
+def _level(one: DriftedThreshold) -> Literal["none", "small", "large", "unclear"]:
+    if one.low is None or one.high is None:
+        return "unclear"
+    if one.low > LARGE or one.high < 1 / LARGE:
+        return "large"
+    if one.low > 1 or one.high < 1:
+        return "small"
+    return "none" if one.low >= 1 / WIDE and one.high <= WIDE else "unclear"
+
+
+def _summary(one: DriftedThreshold) -> str:
+    now = one.now
+    return (
+        f"The saved threshold {one.score:.4g} was reached by {_percent(one.before.value)} of random pairs and is reached by "
+        f"{_percent(now.value)} now (95 % interval {_percent(now.low)} to {_percent(now.high)})."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _largest_difference(saved: Calibration, now: Calibration) -> tuple[float, float]:
+    """The largest difference of the shares of pairs below a score, and that score."""
+    ends = [(one.histogram.low, one.histogram.edge(len(one.histogram.counts))) for one in (saved, now)]
+    low, high = min(end[0] for end in ends), max(end[1] for end in ends)
+    scores = [low + (high - low) * number / _SCORES for number in range(_SCORES + 1)]
+    differences = [abs(saved.false_match_rate(score) - now.false_match_rate(score)) for score in scores]
+    largest = max(differences)
+    return largest, scores[differences.index(largest)]
+
+
+def _notes(saved: Calibration, now: Calibration) -> tuple[str, ...]:
+    notes = []
+    if saved.rows.d != now.rows.d:
+        notes.append(f"The saved calibration is of {saved.rows.d} features, these vectors have {now.rows.d}: another model.")
+    if (saved.queries is None) != (now.queries is None):
+        notes.append("One of the two calibrations has queries and the other has not: they count pairs of another kind.")
+    if saved.rows.sha256 == now.rows.sha256 and saved.queries == now.queries:
+        notes.append("Both are of the same vectors.")
+    return tuple(notes)

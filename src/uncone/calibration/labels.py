@@ -1,0 +1,128 @@
+"""Pairs with a label, from a table of two ids and a score: which of them match, by the rows' own numbers."""
+
+import csv
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uncone.errors import InputError
+from uncone.rows import Rows
+
+_FORM = "columns separated by tabs: id of the query or first row, id of the row, and a label (all match without one)"
+_NAMES = ("query-id", "query_id", "corpus-id", "corpus_id", "id1", "id2", "first", "second", "label", "score")
+_LARGEST = 512 * 2**20
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Pairs (query or first row, row) by their places among the rows, int64 (K,) each, and which of them match."""
+
+    source: str
+    first: torch.Tensor
+    second: torch.Tensor
+    matches: npt.NDArray[np.bool_]
+
+
+def read_labels(
+    path: str | os.PathLike[str], first: Mapping[str, int], second: Mapping[str, int], *, match_at: float | None
+) -> Labels:
+    """Read a table of pairs.
+
+    Args:
+        path: UTF-8, columns separated by tabs: two ids, and a label if not every pair matches. A line of names may come first.
+        first, second: the place of each id.
+        match_at: pairs with a label of at least this match; by default those above 0.
+
+    Raises:
+        InputError: the file cannot be read, a line is not of this form or names an id that is not there, a pair comes twice
+            with different labels, or no pair matches.
+    """
+    places, matches, seen = list[tuple[int, int]](), list[bool](), dict[tuple[int, int], bool]()
+    for number, fields in _lines(path):
+        where = f"line {number} of {path}"
+        a, b = _place(fields[0], first, where), _place(fields[1], second, where)
+        value = _label(fields[2], where) if len(fields) == 3 else 1.0
+        match = value > 0 if match_at is None else value >= match_at
+        if seen.setdefault((a, b), match) != match:
+            raise InputError(f"expected one label of a pair, got another one in {where}: decide whether it matches")
+        if len(seen) > len(places):
+            places.append((a, b))
+            matches.append(match)
+    if not any(matches):
+        bar = "above 0" if match_at is None else f"of at least {match_at:g}"
+        raise InputError(f"expected pairs that match in {path}, got {len(places)} pairs and none with a label {bar}")
+    found = torch.tensor(places, dtype=torch.int64).T
+    return Labels(Path(path).name, found[0], found[1], np.array(matches))
+
+
+def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
+    """The place among the rows of each id: a line of the file `ids`, else a label of the rows, else the row's number in its source.
+
+    Raises:
+        InputError: `ids` cannot be read, has another number of lines than there are rows, or holds an id twice.
+    """
+    numbers = range(rows.shape[0]) if rows.ids is None else rows.ids.tolist()
+    names: Sequence[str | None] | None
+    if ids is not None:
+        lines = _text(ids).splitlines()
+        total = rows.shape[0] + len(rows.left_out)
+        if len(lines) != total:
+            raise InputError(f"expected {total} lines in {ids}, one id for each row of {rows.name}, got {len(lines)}")
+        names = [lines[number].strip() for number in numbers]
+    else:
+        names = rows.labels if rows.labels is not None else [str(number) for number in numbers]
+    found = {name: place for place, name in enumerate(names) if name is not None}
+    if ids is not None and len(found) < len(names):
+        raise InputError(
+            f"expected each id once in {ids}, got {len(names) - len(found)} lines that repeat one: make them unique"
+        )
+    return found
+
+
+def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
+    """The number and the fields of each line that is not empty, without a line of names."""
+    width = 0
+    for number, fields in enumerate(csv.reader(_text(path).splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE), start=1):
+        fields = [field.strip() for field in fields]
+        if not any(fields) or (number == 1 and {field.lower() for field in fields[:3]} & set(_NAMES)):
+            continue
+        if len(fields) not in (2, 3) or (width and len(fields) != width):
+            raise InputError(f"expected {width or '2 or 3'} columns in line {number} of {path}, got {len(fields)}: {_FORM}")
+        width = len(fields)
+        yield number, fields
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    try:
+        if Path(path).stat().st_size > _LARGEST:
+            raise InputError(f"expected a table of at most {_LARGEST >> 20} MiB, got {path} which is larger: take fewer pairs")
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}: give a table of {_FORM}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"expected text in UTF-8, got {path} which is not: give a table of {_FORM}") from error
+
+
+def _place(name: str, places: Mapping[str, int], where: str) -> int:
+    if name not in places:
+        raise InputError(
+            f"expected the id of a row in {where}, got {name[:60]!r}: ids are the rows' own labels or numbers from 0, "
+            "or the lines of a file given with --ids and --query-ids"
+        )
+    return places[name]
+
+
+def _label(text: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"expected a number as label in {where}, got {text[:60]!r}: above 0 is a match")
+    return value

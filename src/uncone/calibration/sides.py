@@ -1,0 +1,131 @@
+"""The rows on either side of a pair: opened, summed in one pass, and those held in memory whose pairs are counted."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from uncone.errors import InputError
+from uncone.moments import Moments, row_norms
+from uncone.repair.fitted import DigestedRows, Fitted, fitted_on
+from uncone.rows import Rows
+from uncone.sources import open_rows
+
+Tensor = torch.Tensor
+Metric = Literal["cosine", "inner_product"]
+METRICS = ("cosine", "inner_product")
+
+
+@dataclass(frozen=True)
+class Side:
+    """All rows of one side: `sums` of unit rows for the cosine, of the rows themselves for the inner product."""
+
+    rows: DigestedRows
+    moments: Moments
+    metric: Metric
+
+    @property
+    def fitted(self) -> Fitted:
+        """Which rows these are."""
+        return fitted_on(self.rows)
+
+    @property
+    def n(self) -> int:
+        """Rows that have a score: for the cosine, those that are not zero."""
+        return self.moments.n - (self.moments.zero_rows if self.metric == "cosine" else 0)
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Sum of v, (D,), and of v v', (D, D), over the rows v that are compared."""
+        m = self.moments
+        first, second = (m.unit_first, m.unit_second) if self.metric == "cosine" else (m.first, m.second)
+        assert first is not None
+        assert second is not None
+        return first, second
+
+    def take(self, numbers: Tensor) -> Tensor:
+        """The rows at `numbers` (int64, in any order), as they are compared: float32, of length 1 for the cosine."""
+        kept, where = torch.unique(numbers, return_inverse=True)
+        x = self.rows.take(kept)
+        if self.metric == "cosine":
+            norms = row_norms(x)
+            x = x / torch.where(norms == 0, 1.0, norms).to(x.dtype).unsqueeze(1)
+        return x.to(torch.float32)[where]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rows of one side in random order: `x` (n, D) as they are compared, `numbers` (n,) where they stand among the rows."""
+
+    x: Tensor
+    numbers: Tensor
+
+
+def open_side(
+    spec: Any, metric: Metric, *, skip_nonfinite: bool, what: str, progress: Callable[[str, int, int], None] | None
+) -> Side:
+    """Open the rows and sum them in one pass.
+
+    Raises:
+        InputError: what `open_rows` refuses, rows that are not finite, or fewer than two rows that have a score.
+    """
+    rows = DigestedRows(open_rows(spec, skip_nonfinite=skip_nonfinite))
+    n, d = rows.shape
+    tick = None if progress is None else lambda done: progress(f"summing {what}", done, n)
+    if metric == "cosine":
+        moments = Moments.of(rows, second=False, unit_second=True, progress=tick)
+    else:
+        moments = Moments.of(rows, unit_first=False, shift=torch.zeros(d, dtype=torch.float64), progress=tick)
+    side = Side(rows, moments, metric)
+    if side.n < 2:
+        zero = f", {moments.zero_rows} of them all zero" if moments.zero_rows else ""
+        raise InputError(
+            f"expected at least two {what} with a score, got {n} in {rows.name}{zero}: a distribution needs more, best thousands"
+        )
+    return side
+
+
+def draw(side: Side, most: int, seed: int) -> Drawn:
+    """At most `most` rows without replacement, in random order, so that consecutive rows make a random group."""
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randperm(side.rows.shape[0], generator=generator)[:most]
+    x = side.take(numbers)
+    has_score = x.any(dim=1) if side.metric == "cosine" else torch.ones(len(x), dtype=torch.bool)
+    return Drawn(x[has_score], numbers[has_score])
+
+
+def how_many(n: int, queries: int | None, most_pairs: int) -> tuple[int, int | None]:
+    """How many rows and queries to draw, so that they make at most about `most_pairs` pairs."""
+    if queries is None:
+        return min(n, (1 + math.isqrt(1 + 8 * most_pairs)) // 2), None
+    if n * queries <= most_pairs:
+        return n, queries
+    side = math.isqrt(most_pairs)
+    few_queries = min(queries, max(side, most_pairs // n))
+    few_rows = min(n, most_pairs // few_queries)
+    return max(2, few_rows), max(2, few_queries)
+
+
+def fingerprints(rows: Rows) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """A number for each row that equal rows share and different rows do not, but by a chance of 2^-64 or so."""
+    multipliers = np.random.default_rng(0).integers(0, 2**64, rows.shape[1], dtype=np.uint64) | np.uint64(1)
+    found = []
+    for block in rows.blocks():
+        bits = (block.numpy() + 0.0).view(np.uint64 if block.dtype == torch.float64 else np.uint32)  # -0.0 becomes 0.0
+        mixed = bits.astype(np.uint64)
+        mixed ^= mixed >> np.uint64(15)
+        found.append((mixed * multipliers).sum(axis=1, dtype=np.uint64))
+        del block
+    return np.concatenate(found)
+
+
+def equal_pairs(side: Side, queries: Side | None) -> int:
+    """How many of the pairs are of two rows that are equal to the bit."""
+    mine, counts = np.unique(fingerprints(side.rows), return_counts=True)
+    if queries is None:
+        return int((counts * (counts - 1) // 2).sum())
+    others, times = np.unique(fingerprints(queries.rows), return_counts=True)
+    _, here, there = np.intersect1d(mine, others, assume_unique=True, return_indices=True)
+    return int((counts[here] * times[there]).sum())
