@@ -216,7 +216,7 @@ class TestRecord:
             under_trained_tokens(rows, rate=1)
         with pytest.raises(InputError, match=r"expected counts of shape \(4000,\), got \(3,\)"):
             under_trained_tokens(rows, counts=torch.ones(3))
-        with pytest.raises(InputError, match="expected unweighted moments of the same 4000 rows, got moments of 5 rows"):
+        with pytest.raises(InputError, match="expected unweighted moments of the same 4,000 rows, got moments of 5 rows"):
             under_trained_tokens(rows, Moments.of(gaussian(5, 64)))
 
     def test_q_of_a_known_row_is_that_of_one_more_test(self) -> None:

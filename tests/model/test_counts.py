@@ -35,7 +35,7 @@ class TestTables:
     def test_by_token(self, tmp_path: Path) -> None:
         found = read_counts(_table(tmp_path, "word\tcount\nthe\t5\nelse\t9\n##x\t2\n"), 5, LABELS)
         assert found.counts.tolist() == [0, 5, 0, 0, 2]
-        assert "1 tokens of counts.tsv are not in this vocabulary and were left out." in found.notes
+        assert "1 token of counts.tsv is not in this vocabulary and was left out." in found.notes
 
     def test_a_token_that_holds_line_ends_of_other_systems(self, tmp_path: Path) -> None:
         path = _table(tmp_path, "id\ttoken\tcount\n0\ta\u2028\x85b\t4\n1\tc\t5\n")
@@ -57,7 +57,7 @@ class TestTables:
             ("id\tcount\n1\t3\n1\t4\n", "expected each id once, got '1' again in line 3"),
             ("token\tcount\nthe\t3\nthe\t4\n", "expected each token once, got 'the' again in line 3"),
             ("id\tcount\n1\t0\n", "expected a count above 0, got none in counts.tsv"),
-            ("word\tcount\nnothing\t4\n", "expected tokens of this vocabulary, got none of them in 1 lines"),
+            ("word\tcount\nnothing\t4\n", "expected tokens of this vocabulary, got none of them in 1 line of"),
             (
                 "id\ttoken\tcount\n1\tof\t4\n2\tthe\t4\n",
                 "got 'of' for id 1 in line 2 of counts.tsv, which is 'the', and 1 more",
@@ -78,7 +78,7 @@ class TestTables:
         table = _table(tmp_path, "token\tcount\na\t5\nb\t1\n")
         found = read_counts(table, 3, ["a", "a", "b"])
         assert found.counts.tolist() == [5, 0, 1]
-        assert found.notes[-1].startswith("1 tokens of counts.tsv are those of several rows: each count is taken for the first")
+        assert found.notes[-1].startswith("1 token of counts.tsv is that of several rows: its count is taken for the first")
         assert len(read_counts(table, 2, ["a", "b"]).notes) == 0
 
     def test_tokens_without_a_tokenizer(self, tmp_path: Path) -> None:

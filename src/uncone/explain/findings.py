@@ -7,6 +7,7 @@ from typing import Literal
 
 from uncone.explain.under_trained import find_under_trained
 from uncone.records import Finding, Group, Groups, Measurement, UnderTrained
+from uncone.records.wording import counted, percent, plural
 
 Level = Literal["healthy", "note", "warning", "severe"]
 
@@ -70,7 +71,7 @@ def find(
                 "not_measured",
                 "note",
                 TOO_LITTLE,
-                (f"{rows} rows, where at least {FEWEST_ROWS} are needed to judge",),
+                (f"{counted(rows, 'row')}, where at least {FEWEST_ROWS} are needed to judge",),
                 "Pass more rows.",
             ),
         )
@@ -87,7 +88,9 @@ def _drift(values: Mapping[str, Measurement]) -> list[Finding]:
     evidence = [f"two random rows have a mean cosine of {float(cosine):.3f} (isotropic: 0)"]
     if "mean_shift" in values:
         shift = values["mean_shift"]
-        evidence.append(f"the mean row is {float(shift):.0%} as long as an average row (isotropic: {_number(shift.reference)})")
+        evidence.append(
+            f"the mean row is {percent(float(shift))} as long as an average row (isotropic: {_number(shift.reference)})"
+        )
     if "partition_isotropy" in values:
         evidence.append(
             f"I(W) over both signs is {float(values['partition_isotropy']):.3g} (isotropic: {_number(values['partition_isotropy'].reference)})"
@@ -115,11 +118,11 @@ def _rogue(values: Mapping[str, Measurement]) -> list[Finding]:
         and float(rogue) >= max(ROGUE_SHARE, EVEN_TIMES / rogue.d)
     ):
         evidence.append(
-            f"dimension {rogue.details['dimensions'][0]} carries {float(rogue):.0%} of the mean cosine (even spread: {_number(rogue.reference)})"
+            f"dimension {rogue.details['dimensions'][0]} carries {percent(float(rogue))} of the mean cosine (even spread: {_number(rogue.reference)})"
         )
     if dominant is not None and float(dominant) >= max(ROGUE_SHARE, EVEN_TIMES / dominant.d):
         evidence.append(
-            f"dimension {dominant.details['dimension']} carries {float(dominant):.0%} of the variance (even spread: {_number(dominant.reference)})"
+            f"dimension {dominant.details['dimension']} carries {percent(float(dominant))} of the variance (even spread: {_number(dominant.reference)})"
         )
     if not evidence:
         return []
@@ -151,7 +154,7 @@ def _tail(values: Mapping[str, Measurement], groups: Groups | None) -> list[Find
         Finding(
             "degenerate_tail",
             "severe" if affected > TAIL_SHARE * total else "warning",
-            f"Rare rows are degenerate: the {affected:,} rows of {spans(leaning)} lean toward {whom}.",
+            f"Rare rows are degenerate: the {counted(affected, 'row')} of {spans(leaning)} {plural(affected, 'leans', 'lean')} toward {whom}.",
             (among, *(f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest)),
             "Do not trust similarities of these rows; re-initialise them from their sub-tokens, or train on with the gradient on rare rows gated.",
         )
@@ -191,7 +194,7 @@ def spans(bins: list[Group]) -> str:
             found.append([g.start, g.stop])
     parts = [f"{start:,} to {stop - 1:,}" for start, stop in found[:_SHOWN]]
     if len(found) > _SHOWN:
-        parts.append(f"{len(found) - _SHOWN} more spans")
+        parts.append(counted(len(found) - _SHOWN, "more span"))
     return "ids " + (parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1])
 
 

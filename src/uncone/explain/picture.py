@@ -10,6 +10,7 @@ from uncone.errors import InputError
 from uncone.measure.groups import Reserved
 from uncone.moments import Moments, row_norms
 from uncone.records import Picture
+from uncone.records.wording import counted
 from uncone.rows import GRID, Rows
 
 Tensor = torch.Tensor
@@ -160,4 +161,4 @@ def _groups(indices: Tensor, n: int, reserved: Reserved | None) -> tuple[tuple[s
     if reserved is None:
         return names, groups
     groups[torch.isin(indices, reserved.indices)] = 3
-    return (*names, "reserved tokens" if reserved.by_name else f"last {len(reserved.indices):,} ids"), groups
+    return (*names, "reserved tokens" if reserved.by_name else f"last {counted(len(reserved.indices), 'id')}"), groups

@@ -1,6 +1,7 @@
 """The finding that tokens were hardly trained."""
 
 from uncone.records import Finding, UnderTrained
+from uncone.records.wording import counted
 
 MANY = 0.01
 """Land & Bartolo 2024 confirm 0.1 to 1 % of most vocabularies: beyond, it is no longer usual."""
@@ -15,7 +16,9 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
     first = [repr(token.token) for token in u.tokens if not token.expected and token.token is not None][:_SHOWN]
     evidence = [f"{found:,} of {u.tested:,} rows, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"]
     if u.known:
-        evidence.append(f"of the {u.known:,} rows known to be unused, {u.known_found:,} look it by the same measure")
+        evidence.append(
+            f"of the {counted(u.known, 'row')} known to be unused, {counted(u.known_found, 'looks', 'look')} it by the same measure"
+        )
     if first:
         evidence.append(f"first: {', '.join(first)}")
     one = found == 1

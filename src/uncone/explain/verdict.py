@@ -2,6 +2,7 @@
 
 from uncone.explain.findings import leaning_bins
 from uncone.records import Subject
+from uncone.records.wording import plural
 
 _NAMES = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
 _PROBLEMS = {
@@ -9,7 +10,7 @@ _PROBLEMS = {
     "rogue_dimensions": "a few rogue dimensions decide its similarities",
     "degenerate_tail": "its tail is degenerate ({tail})",
     "low_effective_rank": "its rows fill {effective_rank} of {d} dimensions",
-    "under_trained_tokens": "{under_trained} of its tokens look untrained",
+    "under_trained_tokens": "{under_trained} untrained",
     "norm_id_coupling": "the length of its rows follows their ids (correlation {norm_id_correlation})",
 }
 
@@ -44,7 +45,7 @@ def _problem(cause: str, subject: Subject) -> str:
 
 def _under_trained(subject: Subject) -> str:
     found = subject.under_trained.found if subject.under_trained is not None else None
-    return "none" if found is None else f"{found:,}"
+    return "none" if found is None else f"{found:,} of its tokens {plural(found, 'looks', 'look')}"
 
 
 def _headline(subject: Subject) -> str:

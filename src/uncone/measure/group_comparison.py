@@ -11,6 +11,7 @@ from uncone.measure.projections import UnitSums, project
 from uncone.moments import Moments
 from uncone.moments.norms import inverse
 from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups
+from uncone.records.wording import counted
 from uncone.rows import as_rows
 
 Tensor = torch.Tensor
@@ -52,7 +53,7 @@ def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor 
     """
     if counts is not None and (n == 0 or counts.shape != (n,) or float(counts.min()) < 0 or not float(counts.max()) > 0):
         raise InputError(
-            f"expected {n} counts from 0 up, not all of them 0, got shape {tuple(counts.shape)}: count the tokens by id"
+            f"expected {counted(n, 'count')} from 0 up, not all of them 0, got shape {tuple(counts.shape)}: count the tokens by id"
         )
     groups = torch.zeros(n, dtype=torch.int64)
     if reserved is not None:
@@ -102,7 +103,7 @@ def compare_groups(
     rows = as_rows(rows)
     if membership.groups.shape != (rows.shape[0],) or (counts is not None and counts.shape != (rows.shape[0],)):
         raise InputError(
-            f"expected a group for each of {rows.shape[0]} rows, got {tuple(membership.groups.shape)}: cut these rows"
+            f"expected a group for each of {counted(rows.shape[0], 'row')}, got {tuple(membership.groups.shape)}: cut these rows"
         )
     unit = UnitSums.of(rows, membership.groups, len(NAMES))
     products = project(rows, group_axes(unit))

@@ -11,6 +11,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import cosine_warnings, reading
 from uncone.moments import Moments, NotFiniteError
 from uncone.records import Measurement
+from uncone.records.wording import plural
 from uncone.rows import GRID, Rows, SelectedRows, as_rows, nonfinite_error
 
 Tensor = torch.Tensor
@@ -51,7 +52,7 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
             )
     count = min(LAST_IDS, max(1, n // 10))
     why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
-    return Reserved(torch.arange(n - count, n), f"the last {count} ids, because {why}", False)
+    return Reserved(torch.arange(n - count, n), f"the last {plural(count, 'id', f'{count} ids')}, because {why}", False)
 
 
 def named_reserved(labels: Sequence[str | None]) -> list[int]:

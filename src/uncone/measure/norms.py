@@ -6,6 +6,7 @@ import torch
 
 from uncone.errors import UndefinedMeasure
 from uncone.records import Measurement, Norms
+from uncone.records.wording import counted
 
 Tensor = torch.Tensor
 _PER_OCTAVE = 256
@@ -90,7 +91,7 @@ class NormProfile:
         id_spread = self._id_square - self.n * mean_id**2
         if self.n < 3 or rank_spread <= 0 or id_spread <= 0 or self._all_alike():
             raise UndefinedMeasure(
-                f"expected at least three rows with different norms, got {self.n} rows: their norms have no order"
+                f"expected at least three rows with different norms, got {counted(self.n, 'row')}: there is no order of norms"
             )
         together = float((ranks * id_sums).sum()) - mean_rank * self.n * mean_id
         value = max(-1.0, min(1.0, together / math.sqrt(rank_spread * id_spread)))

@@ -14,6 +14,7 @@ from uncone.measure.reading import reading
 from uncone.memory import uninitialised
 from uncone.moments import Moments, share
 from uncone.records import Measurement
+from uncone.records.wording import counted
 from uncone.rows import GRID, Rows, as_rows
 
 Tensor = torch.Tensor
@@ -52,7 +53,8 @@ def partition_isotropy(
     m = Moments.of(rows, unit_first=False, device=device) if moments is None else moments
     if m.n != rows.shape[0] or m.weight != m.n:
         raise InputError(
-            f"expected unweighted moments of the same {rows.shape[0]} rows, got moments of {m.n} rows of weight {m.weight:g}: sum these rows"
+            f"expected unweighted moments of the same {counted(rows.shape[0], 'row')}, got moments of {counted(m.n, 'row')} "
+            f"of weight {m.weight:g}: sum these rows"
         )
     directions = m.directions()
     plus, minus = log_partition(rows, directions, longest=m.norm_max, device=device, progress=progress)

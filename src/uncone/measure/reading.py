@@ -7,6 +7,7 @@ from typing import Any, Literal
 from uncone.errors import UndefinedMeasure
 from uncone.moments import Moments
 from uncone.records import Measurement
+from uncone.records.wording import percent
 
 FEW_ROWS = 5
 """Below 5 rows a feature, sampling noise spreads the spectrum of an isotropic cloud by more than 2 : 1 on each side."""
@@ -51,7 +52,7 @@ def spectral_warnings(m: Moments, *, centered: bool, debiased: bool = False) -> 
     if share > max(DOMINANT_SHARE, FEW_ROWS / m.d):
         what = "variance" if centered else "second moment"
         found.append(
-            f"dimension {dimension} alone carries {share:.0%} of the {what}: the value mostly describes that dimension"
+            f"dimension {dimension} alone carries {percent(share)} of the {what}: the value mostly describes that dimension"
         )
     return tuple(found)
 

@@ -15,6 +15,7 @@ from uncone.measure.reading import cosine_warnings, reading
 from uncone.moments import Moments
 from uncone.moments.workers import alone
 from uncone.records import Measurement
+from uncone.records.wording import counted
 from uncone.rows import as_rows
 
 Tensor = torch.Tensor
@@ -97,11 +98,12 @@ def uniformity_exact(
     queries = sampled_rows(n, sample, seed)
     means = alone(lambda: _means(Points(rows, m, metric="cosine"), t, queries, rows.shape[0], progress))
     value = float(means.mean())
+    sampled = (f"sampled: {counted(len(queries), 'row was', 'rows were')} paired with all {n:,}",) if len(queries) < n else ()
     found = reading(
         "uniformity_exact", min(0.0, math.log(value)), m,
         range=(-4 * t, 0.0), better="lower", reference=-2 * t + 2 * t**2 / m.d, centered=False,
         details={"t": t, "queries": len(queries), "searched": n},
-        warnings=(*cosine_warnings(m), *((f"sampled: {len(queries)} rows were paired with all {n}",) if len(queries) < n else ())),
+        warnings=(*cosine_warnings(m), *sampled),
         definition=f"ln E exp(-{t:g} |u - v|^2) over all pairs of different unit rows (Wang & Isola 2020)",
     )  # fmt: skip
     if len(queries) == n or len(queries) < 2:

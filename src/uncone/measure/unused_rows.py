@@ -10,6 +10,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.false_discovery import robust_null
 from uncone.measure.groups import FEWEST_RESERVED, named_reserved
 from uncone.moments import Moments
+from uncone.records.wording import counted
 from uncone.rows import Rows
 
 Tensor = torch.Tensor
@@ -45,7 +46,7 @@ def untrained_axes(
         raise InputError(f"expected counts of shape ({n},), got {tuple(counts.shape)}: give one a row")
     if m.n != n or m.weight != m.n:
         raise InputError(
-            f"expected unweighted moments of the same {n} rows, got moments of {m.n} rows of weight {m.weight:g}: sum these rows"
+            f"expected unweighted moments of the same {counted(n, 'row')}, got moments of {counted(m.n, 'row')} of weight {m.weight:g}: sum these rows"
         )
     expected, why = known_unused(rows.labels, n) if known is None else known
     reference, why = _reference(expected, why, counts)
@@ -65,8 +66,8 @@ def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Tensor, s
         return unused, ""
     named, without = named_reserved(labels), [i for i, label in enumerate(labels) if label is None]
     unused[named + without] = True
-    parts = [f"{len(named):,} rows whose token is reserved by name"] * bool(named)
-    parts += [f"{len(without):,} rows without a token"] * bool(without)
+    parts = [f"{counted(len(named), 'row')} whose token is reserved by name"] * bool(named)
+    parts += [f"{counted(len(without), 'row')} without a token"] * bool(without)
     return unused, " and ".join(parts)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
+from uncone.records.wording import counted, plural
 
 Tensor = torch.Tensor
 LARGEST_TABLE = 512 * 2**20
@@ -183,26 +184,31 @@ def _check_vocabulary(
 ) -> None:
     if len(differ) > MOST_MISMATCHED * read and labels is not None:
         line, index, token = differ[0]
+        here = "which has no token" if labels[index] is None else f"which is {str(labels[index])[:40]!r}"
+        more = f", and {len(differ) - 1:,} more" if len(differ) > 1 else ""
         raise InputError(
-            f"expected the tokens of this vocabulary, got {token[:40]!r} for id {index} in line {line} of {name}, which is {str(labels[index])[:40]!r}, "
-            f"and {len(differ) - 1} more: count with this tokenizer"
+            f"expected the tokens of this vocabulary, got {token[:40]!r} for id {index} in line {line} of {name}, {here}{more}: "
+            "count with this tokenizer"
         )
     if unknown == read:
         raise InputError(
-            f"expected tokens of this vocabulary, got none of them in {read} lines of {name}: count with this tokenizer"
+            f"expected tokens of this vocabulary, got none of them in {counted(read, 'line')} of {name}: count with this tokenizer"
         )
 
 
 def _notes(missing: int, unknown: int, differ: int, doubled: int, name: str) -> tuple[str, ...]:
     found = []
     if missing:
-        found.append(f"{missing:,} rows are not named in {name}: their count is taken as 0.")
-    if unknown:
-        found.append(f"{unknown:,} tokens of {name} are not in this vocabulary and were left out.")
-    if differ:
-        found.append(f"{differ:,} tokens of {name} are spelled otherwise in this vocabulary; they were placed by id.")
-    if doubled:
         found.append(
-            f"{doubled:,} tokens of {name} are those of several rows: each count is taken for the first row; give counts by id."
+            f"{counted(missing, 'row is', 'rows are')} not named in {name}: {plural(missing, 'its', 'their')} count is taken as 0."
         )
+    if unknown:
+        tokens, are, were = counted(unknown, "token"), plural(unknown, "is", "are"), plural(unknown, "was", "were")
+        found.append(f"{tokens} of {name} {are} not in this vocabulary and {were} left out.")
+    if differ:
+        tokens, are, were = counted(differ, "token"), plural(differ, "is", "are"), plural(differ, "it was", "they were")
+        found.append(f"{tokens} of {name} {are} spelled otherwise in this vocabulary; {were} placed by id.")
+    if doubled:
+        tokens, those, each = counted(doubled, "token"), plural(doubled, "is that", "are those"), plural(doubled, "its", "each")
+        found.append(f"{tokens} of {name} {those} of several rows: {each} count is taken for the first row; give counts by id.")
     return tuple(found)

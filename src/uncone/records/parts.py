@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from uncone.errors import InputError, UndefinedMeasure
+from uncone.records.wording import counted
 
 
 @dataclass(frozen=True)
@@ -104,4 +105,6 @@ class Norms:
     def __post_init__(self) -> None:
         expected = len(self.counts) + 1 if self.counts else 0
         if len(self.edges) != expected or any(b < a for a, b in itertools.pairwise(self.edges)):
-            raise InputError(f"expected {expected} rising edges for {len(self.counts)} counts of norms, got {len(self.edges)}")
+            raise InputError(
+                f"expected {counted(expected, 'rising edge')} for {counted(len(self.counts), 'count')} of norms, got {len(self.edges)}"
+            )

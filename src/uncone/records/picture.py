@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from uncone.errors import InputError
+from uncone.records.wording import counted, plural
 
 _LARGEST_SCALE = 1e290
 _LARGEST_INTEGER = 2**53  # beyond, a page's script would read another number
@@ -39,7 +40,7 @@ class Picture:
         count = len(self.ids)
         if len(self.labels) != count or len(self.groups) != count:
             raise InputError(
-                f"expected {count} labels and groups in the picture, got {len(self.labels)} and {len(self.groups)}"
+                f"expected {counted(count, 'label')} and {plural(count, 'group')} in the picture, got {len(self.labels)} and {len(self.groups)}"
             )
         if any(not 0 <= i < _LARGEST_INTEGER for i in (self.total, *self.ids)):
             raise InputError(
@@ -55,10 +56,10 @@ class Picture:
         for name in ("raw", "centered"):
             if len(_decode(getattr(self, name), name)) != 6 * count:
                 raise InputError(
-                    f"expected {count} rows of three int16 in the picture's {name!r} coordinates, got another length"
+                    f"expected {counted(count, 'row')} of three int16 in the picture's {name!r} coordinates, got another length"
                 )
         if self.norms is not None and len(_decode(self.norms, "norms")) != 2 * count:
-            raise InputError(f"expected {count} norms of one uint16 in the picture, got another length")
+            raise InputError(f"expected {counted(count, 'norm')} of one uint16 in the picture, got another length")
         self._check_counts()
 
     def _check_counts(self) -> None:
@@ -67,7 +68,7 @@ class Picture:
         count = len(self.ids)
         if len(self.counts) != count or any(not 0 <= often < _LARGEST_INTEGER for often in self.counts):
             raise InputError(
-                f"expected {count} counts of at least 0 and below 2^53 in the picture, got {len(self.counts)}"
+                f"expected {counted(count, 'count')} of at least 0 and below 2^53 in the picture, got {len(self.counts)}"
                 f"{', some beyond' if len(self.counts) == count else ''}"
             )
 

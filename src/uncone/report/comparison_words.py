@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from uncone.records import Change, ComparedMeasure, ComparedSubject, Comparison, Measurement, Subject, Table
+from uncone.records.wording import counted
 from uncone.report.findings import LEVELS
 from uncone.report.provenance import subject_title
 from uncone.report.text import number, title
@@ -53,7 +54,9 @@ def tally(comparison: Comparison, order: int) -> str:
     there = [change for change in changes if change is not None]
     ways = [change.direction for change in there if change.meaningful]
     rest = f", {len(there) - len(ways)} little changed or under a caution" if len(ways) < len(there) else ""
-    return f"{ways.count('worse')} worse, {ways.count('better')} better of {len(there)} measures{rest}" if there else ""
+    return (
+        f"{ways.count('worse')} worse, {ways.count('better')} better of {counted(len(there), 'measure')}{rest}" if there else ""
+    )
 
 
 def remarks(subject: ComparedSubject, measure: ComparedMeasure, *, table: Table) -> list[tuple[str, str]]:

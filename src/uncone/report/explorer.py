@@ -10,6 +10,7 @@ from functools import cache
 from importlib import resources
 
 from uncone.records import Picture, Spectrum
+from uncone.records.wording import plural
 from uncone.report.charts.cone import group_classes, wedge
 from uncone.report.markup import element, escape, escape_number
 from uncone.report.scales import Scale, colour_scales
@@ -160,7 +161,7 @@ def _stage(picture: Picture, uid: str) -> str:
     rows = (
         f"{count(pictured)} of {count(picture.total)} rows, a sample"
         if pictured < picture.total
-        else f"all {count(pictured)} rows"
+        else plural(pictured, "the one row", f"all {count(pictured)} rows")
     )
     marks = element(
         "canvas", class_="marks", tabindex="0", role="application", aria_describedby=f"{uid}-said {uid}-keys",

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from uncone.records import Diagnosis, Group, Groups, Measurement, Subject
+from uncone.records.wording import plural
 from uncone.report.findings import badge, overall_level
 from uncone.report.markup import SVG, element, escape, shown, shown_count
 from uncone.report.measurements import ROWS_USED, is_centered
@@ -76,7 +77,7 @@ def _about(diagnosis: Diagnosis) -> str:
     if not diagnosis.subjects:
         return "no subject was read"
     first = diagnosis.subjects[0]
-    return f"{escape(subject_title(first))}: {shown_count(first.n)} rows × {shown_count(first.d)} columns"
+    return f"{escape(subject_title(first))}: {shown_count(first.n)} {plural(first.n, 'row')} × {shown_count(first.d)} {plural(first.d, 'column')}"
 
 
 def _tile(key: Key) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from uncone.records import Group, Groups, Picture, Subject
+from uncone.records.wording import plural
 from uncone.report.charts import Chart, bin_charts, cone_charts, legends, norms_chart, spectrum_chart
 from uncone.report.charts.spectrum import LINES
 from uncone.report.explorer import explorer
@@ -47,7 +48,7 @@ def _drawings(picture: Picture, uid: str) -> str:
         (f"dots {entry.css}", f"{entry.name}, {count(entry.drawn)} of {count(entry.pictured)} drawn") for entry in entries
     ]
     drawn = sum(entry.drawn for entry in entries)
-    caption = f"{shown_count(drawn)} of {shown_count(picture.total)} rows drawn, the same rows in both panels."
+    caption = f"{shown_count(drawn)} of {shown_count(picture.total)} {plural(picture.total, 'row')} drawn, the same {plural(drawn, 'row')} in both panels."
     if drawn < len(picture.ids):
         caption += " Small groups are drawn more densely than they are, so that they can be seen."
     caption += " The two panels have their own directions and scales. Outermost points tell their row on hover."

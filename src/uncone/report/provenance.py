@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from uncone.records import Diagnosis, Subject
+from uncone.records.wording import plural
 from uncone.report.markup import element, escape, section, shown_count
 
 _NAMES = {"input": "Input token table", "head": "Output head", "rows": "Rows"}
@@ -15,15 +16,22 @@ def subject_title(subject: Subject) -> str:
 
 def subject_facts(subject: Subject) -> str:
     """One line under the subject's name: size, type and source."""
-    size = f"{shown_count(subject.n)} rows × {shown_count(subject.d)} columns"
+    size = f"{shown_count(subject.n)} {plural(subject.n, 'row')} × {shown_count(subject.d)} {plural(subject.d, 'column')}"
     return element("p", f"{size} · {escape(subject.dtype)} · {element('code', escape(subject.source))}", class_="facts")
+
+
+def left_out(subject: Subject, shown: str) -> str:
+    """That rows were left out; `shown` is how many, as text or markup."""
+    return (
+        f"{shown} {plural(subject.left_out, 'row that is not finite was', 'rows that are not finite were')} left out, as asked."
+    )
 
 
 def subject_notes(subject: Subject) -> str:
     """Rows that were left out, and the subject's notes."""
     notes = [escape(note) for note in subject.notes]
     if subject.left_out:
-        notes.insert(0, f"{shown_count(subject.left_out)} rows that are not finite were left out, as asked.")
+        notes.insert(0, left_out(subject, shown_count(subject.left_out)))
     return _noted("Notes", notes)
 
 

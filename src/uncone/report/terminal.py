@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from uncone.records import Diagnosis, Finding, Groups, Measurement, Subject
+from uncone.records.wording import plural
 from uncone.report.findings import cause_title, worst_first
 from uncone.report.measurements import is_centered
 from uncone.report.printer import Printer, sparkline
-from uncone.report.provenance import subject_title
+from uncone.report.provenance import left_out, subject_title
 from uncone.report.text import count, number, title
 from uncone.report.tokens_terminal import print_tokens
 
@@ -40,7 +41,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: "Console | None" = None) -> N
 
 def _subject(out: Printer, subject: Subject) -> None:
     out.gap()
-    size = f"{_count(subject.n)} rows x {_count(subject.d)} columns"
+    size = f"{_count(subject.n)} {plural(subject.n, 'row')} x {_count(subject.d)} {plural(subject.d, 'column')}"
     out.heading(subject_title(subject), "bold underline", f"{size}, {subject.dtype}, {subject.source}", "")
     for finding in worst_first(subject.findings):
         _finding(out, finding)
@@ -52,7 +53,7 @@ def _subject(out: Printer, subject: Subject) -> None:
         _bins(out, subject.groups)
     print_tokens(out, subject)
     if subject.left_out:
-        out.line(f"{_count(subject.left_out)} rows that are not finite were left out, as asked.")
+        out.line(left_out(subject, _count(subject.left_out)))
     for note in subject.notes:
         out.line(f"Note: {note}")
 
@@ -119,4 +120,6 @@ def _bins(out: Printer, groups: Groups) -> None:
         low, high = (number(value, separator=",") for value in (min(known), max(known)))
         out.line(f"{label:<20}{bars}  {low} to {high}")
     if groups.reserved_group is not None:
-        out.line(f"Reserved: {groups.reserved}, {_count(groups.reserved_group.n)} rows", "dim")
+        out.line(
+            f"Reserved: {groups.reserved}, {_count(groups.reserved_group.n)} {plural(groups.reserved_group.n, 'row')}", "dim"
+        )

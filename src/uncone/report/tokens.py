@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups, Subject, UnderTrained, UnderTrainedToken
+from uncone.records.wording import plural
 from uncone.report.markup import element, escape, escape_number, section, shown, shown_count, token
 from uncone.report.text import number, shortened, title
 
@@ -99,11 +100,13 @@ def _under_trained(found: UnderTrained, uid: str) -> str:
 def _lead(found: UnderTrained) -> str:
     if found.found is None:
         return f"Not told: {escape(found.reason)}."
-    text = f"{shown_count(found.found)} of {shown_count(found.tested)} rows look as if no text had trained them, at a false-discovery rate of "
+    looks = plural(found.found, "looks as if no text had trained it", "look as if no text had trained them")
+    text = f"{shown_count(found.found)} of {shown_count(found.tested)} rows {looks}, at a false-discovery rate of "
     text += f"{escape_number(number(100 * found.rate))}{chr(0x202F)}%. Indicator: {escape(found.definition)}."
     text += f" Compared with {escape(found.reference)}." if found.reference else ""
     if found.known:
-        text += f" Of the {shown_count(found.known)} rows known to be unused {shown_count(found.known_found)} look it too."
+        text += f" Of the {shown_count(found.known)} {plural(found.known, 'row')} known to be unused "
+        text += f"{shown_count(found.known_found)} {plural(found.known_found, 'looks', 'look')} it too."
     return text
 
 

@@ -1,6 +1,7 @@
 """The same in a terminal: groups by frequency as columns, and the first under-trained tokens."""
 
 from uncone.records import Estimate, FrequencyGroups, Subject, UnderTrained
+from uncone.records.wording import counted
 from uncone.report.printer import Printer
 from uncone.report.text import count, number, shortened
 
@@ -77,6 +78,4 @@ def _under_trained(out: Printer, found: UnderTrained) -> None:
 def _known(found: UnderTrained) -> str:
     if not found.known:
         return "no row is known to be unused"
-    return (
-        f"of {count(found.known, separator=',')} rows known to be unused {count(found.known_found, separator=',')} look it too"
-    )
+    return f"of {counted(found.known, 'row')} known to be unused {counted(found.known_found, 'looks', 'look')} it too"

@@ -4,6 +4,7 @@ import statistics
 from itertools import pairwise
 
 from uncone.records import Norms
+from uncone.records.wording import plural
 from uncone.report.charts.frame import Axis, Chart, axes, frame, label, svg
 from uncone.report.markup import element
 from uncone.report.text import count, number, typeset
@@ -24,7 +25,7 @@ def norms_chart(norms: Norms, uid: str) -> Chart | None:
     body = frame(x, y, x_label="Euclidean norm (embedding units)", y_label=y_label)
     body += _bars(norms.edges, heights, x, y) + _mean(norms, x.at(norms.mean), y, x.stop)
     caption = (
-        f"{count(sum(norms.counts))} rows, norms from {typeset(number(norms.smallest))} to {typeset(number(norms.largest))}, "
+        f"{count(sum(norms.counts))} {plural(sum(norms.counts), 'row')}, norms from {typeset(number(norms.smallest))} to {typeset(number(norms.largest))}, "
         f"mean {typeset(number(norms.mean))}."
     )
     return Chart("Norms", svg(uid, "Histogram of row norms", caption, SIZE, body), caption)

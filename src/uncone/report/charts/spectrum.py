@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from uncone.records import Spectrum
+from uncone.records.wording import plural
 from uncone.report.charts.frame import Chart, Point, axes, frame, line, svg
 from uncone.report.text import count, number, typeset
 
@@ -57,4 +58,4 @@ def _caption(spectrum: Spectrum) -> str:
 
 def _missing(spectrum: Spectrum, largest: float) -> str:
     left = sum(value < largest * _FLOOR for field, _, _ in LINES for value in getattr(spectrum, field))
-    return f" Not drawn: {count(left)} values below a billionth of the largest." if left else ""
+    return f" Not drawn: {count(left)} {plural(left, 'value')} below a billionth of the largest." if left else ""

@@ -1,0 +1,38 @@
+"""Counts and shares in the sentences of a record: one of a thing is singular, and no rounding reaches a limit."""
+
+_MOST_DIGITS = 3
+
+
+def plural(n: int, one: str, many: str = "") -> str:
+    """`one` for a single thing, else `many`, by default `one` with an s.
+
+    >>> plural(1, "row is", "rows are"), plural(0, "token")
+    ('row is', 'tokens')
+    """
+    return one if n == 1 else many or f"{one}s"
+
+
+def counted(n: int, one: str, many: str = "") -> str:
+    """The number with its noun, thousands apart.
+
+    >>> counted(1, "row"), counted(30522, "row is", "rows are")
+    ('1 row', '30,522 rows are')
+    """
+    return f"{n:,} {plural(n, one, many)}"
+
+
+def percent(share: float) -> str:
+    """A share in whole percent; with digits where those would say 0 or 100 of a share that is neither.
+
+    >>> percent(0.587), percent(0.9966), percent(1.0), percent(0.99999999), percent(0.0004)
+    ('59%', '99.7%', '100%', '>99.999%', '0.04%')
+    """
+    for digits in range(_MOST_DIGITS + 1):
+        shown = f"{share:.{digits}%}"
+        if share in (0.0, 1.0) or float(shown[:-1]) not in (0.0, 100.0):
+            return shown
+    least = 10.0**-_MOST_DIGITS
+    limit, is_above = (1.0, share > 1) if share > 0.5 else (0.0, share > 0)
+    if limit:
+        return f">{100:.0f}%" if is_above else f">{100 - least:.{_MOST_DIGITS}f}%"
+    return f"<{least:.{_MOST_DIGITS}f}%" if is_above else "<0%"

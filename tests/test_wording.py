@@ -1,0 +1,103 @@
+"""One of a thing is singular wherever it is counted, and no share is rounded onto a limit it did not reach."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+import uncone
+from tests.report.records_example import make_diagnosis
+from uncone.model.counts import as_counts
+from uncone.records import Finding, UnderTrained
+from uncone.records.wording import counted, percent, plural
+from uncone.report import print_diagnosis, to_html
+
+
+@given(st.floats(-2, 3, allow_nan=False))
+def test_a_share_is_rounded_and_reaches_no_limit(share: float) -> None:
+    shown = percent(share)
+    if shown[0] in "<>":
+        limit = float(shown[1:-1]) / 100
+        assert share < limit if shown[0] == "<" else share > limit
+        assert abs(share - limit) <= 1.1e-5
+    else:
+        assert float(shown[:-1]) / 100 == pytest.approx(share, abs=0.005001)
+        assert (float(shown[:-1]) in (0, 100)) == (share in (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(0.0, "0%"), (1.0, "100%"), (1.0000001, ">100%"), (1.004, "100.4%"), (0.99999, "99.999%"), (-1e-9, "<0%")],
+)
+def test_shares_at_the_limits(share: float, shown: str) -> None:
+    assert percent(share) == shown
+
+
+def test_numbers_and_nouns() -> None:
+    assert [counted(n, "row") for n in (0, 1, 2, 30522)] == ["0 rows", "1 row", "2 rows", "30,522 rows"]
+    assert plural(1, "index", "indices") == "index"
+
+
+def test_a_rogue_dimension_is_not_said_to_carry_all() -> None:
+    x = torch.randn(400, 40, generator=torch.Generator().manual_seed(0))
+    x[:, 3] += 40
+    (finding,) = [f for f in uncone.diagnose(x.numpy()).subjects[0].findings if f.cause == "rogue_dimensions"]
+    assert "carries 99.9" in finding.evidence[0]
+    assert "100%" not in " ".join(finding.evidence)
+
+
+def _reports(subject: uncone.Subject) -> str:
+    """Both reports of a diagnosis with this one subject."""
+    printed = io.StringIO()
+    d = replace(make_diagnosis(), subjects=(subject,))
+    print_diagnosis(d, Console(file=printed, width=200, color_system=None))
+    return printed.getvalue() + to_html(d)
+
+
+def test_one_row_in_reports() -> None:
+    found = UnderTrained(
+        1, indicator="norm", definition="norm", rate=0.01, tested=200, reference="rows", known=1, known_found=1
+    )
+    subject = replace(make_diagnosis().subjects[0], n=1, d=1, left_out=1, under_trained=found)
+    text = _reports(subject)
+    assert "1 row x 1 column," in text
+    assert "1 row × 1 column" in text
+    assert text.count("1 row that is not finite was left out") == 2
+    assert "1 of 200 rows looks as if no text had trained it" in text
+    assert "of 1 row known to be unused 1 looks it too" in text
+    assert "Of the 1 row known to be unused 1 looks it too." in text
+    assert " 1 rows" not in text
+
+
+def test_one_row_in_findings_and_errors() -> None:
+    d = uncone.diagnose(torch.ones(1, 4).numpy())
+    assert d.subjects[0].findings == (
+        Finding(
+            "not_measured",
+            "note",
+            d.subjects[0].findings[0].summary,
+            ("1 row, where at least 30 are needed to judge",),
+            "Pass more rows.",
+        ),
+    )
+    assert "its 1 row is too little" in d.verdict
+    assert "1 rows" not in d.to_json()
+    assert "the last 1 id" not in d.to_json()
+    with pytest.raises(uncone.InputError, match=r"the same 2 rows, got moments of 1 row of weight"):
+        uncone.measure.under_trained_tokens(torch.ones(2, 3), uncone.Moments.of(torch.ones(1, 3)))
+
+
+def test_one_line_of_counts(tmp_path: Path) -> None:
+    table = tmp_path / "c.tsv"
+    table.write_text("id\ttoken\tcount\n0\tx\t5\n")
+    with pytest.raises(uncone.InputError, match=r"got 'x' for id 0 in line 2 of c.tsv, which is 'a': count with"):
+        as_counts(str(table), 2, ["a", "b"])
+    with pytest.raises(uncone.InputError, match=r"got 'x' for id 0 in line 2 of c.tsv, which has no token: count with"):
+        as_counts(str(table), 2, [None, "b"])
+    table.write_text("token\tcount\na\t5\n")
+    assert as_counts(str(table), 2, ["a", "b"]).notes == ("1 row is not named in c.tsv: its count is taken as 0.",)
