@@ -8,7 +8,7 @@ import copy
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -47,14 +47,14 @@ def locate(files: ModelFiles) -> Located:
         import transformers.conversion_mapping  # noqa: F401 - version 4 has none
     except ImportError as error:
         raise UnsupportedModel(f"telling the token table from the output head needs transformers 5: {INSTALL}") from error
-    with _quiet():
-        model = _built(files)
-        keys = _file_keys(model, files)
+    with quiet():
+        model = built(files)
+        keys = file_keys(model, matrices(files.entries))
     return _located(model, keys, files)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No warnings, no log lines, no network while transformers builds a model."""
     import huggingface_hub.constants as hub
 
@@ -71,11 +71,11 @@ def _quiet() -> Iterator[None]:
             hub.HF_HUB_OFFLINE = offline
 
 
-def _built(files: ModelFiles) -> Any:
+def built(files: ModelFiles) -> Any:
     """The model on the meta device: its modules and names, no weights."""
-    model_class = _model_class(files)
+    model_class = model_class_of(files)
     try:
-        config = _config(model_class, files.config)
+        config = config_for(model_class, files.config)
         with torch.device("meta"), bounded_construction():
             return model_class(config)
     except InputError:
@@ -86,7 +86,8 @@ def _built(files: ModelFiles) -> Any:
         ) from error
 
 
-def _model_class(files: ModelFiles) -> Any:
+def model_class_of(files: ModelFiles) -> Any:
+    """The class of transformers that config.json names; code that comes with a model is never run."""
     import transformers
 
     names = files.config.get("architectures") or []
@@ -97,7 +98,7 @@ def _model_class(files: ModelFiles) -> Any:
         found = getattr(transformers, name, None) if name.isidentifier() else None
     except Exception as error:  # a lazy import that misses a package of its own
         raise UnsupportedModel(f"transformers cannot load the class {name} ({first_line(error)})") from error
-    if not _is_model_class(found):
+    if not _ismodel_class_of(found):
         raise UnsupportedModel(
             f"the class {name!r} in config.json is not part of transformers {transformers.__version__}, "
             "and code that comes with a model is never run: a newer transformers may know it"
@@ -105,7 +106,7 @@ def _model_class(files: ModelFiles) -> Any:
     return found
 
 
-def _is_model_class(found: Any) -> bool:
+def _ismodel_class_of(found: Any) -> bool:
     from transformers import PreTrainedModel
 
     return isinstance(found, type) and issubclass(found, PreTrainedModel) and getattr(found, "config_class", None) is not None
@@ -126,7 +127,7 @@ def _base_class(files: ModelFiles) -> Any:
     return found[0] if isinstance(found, (list, tuple)) else found
 
 
-def _config(model_class: Any, config: Mapping[str, Any]) -> Any:
+def config_for(model_class: Any, config: Mapping[str, Any]) -> Any:
     """The class's config from the checked object, not from the directory, where other files could be drawn in."""
     own = config
     kind = getattr(model_class.config_class, "model_type", None)
@@ -146,8 +147,8 @@ def _cleaned(config: Mapping[str, Any]) -> dict[str, Any]:
     return cleaned
 
 
-def _file_keys(model: Any, files: ModelFiles) -> dict[str, str]:
-    """From the name of a parameter to the one matrix in the file that is loaded into it unchanged."""
+def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:
+    """From the name of a parameter to the one tensor among `names` of the file that is loaded into it unchanged."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
@@ -156,13 +157,21 @@ def _file_keys(model: Any, files: ModelFiles) -> dict[str, str]:
     converters = [item for item in transforms if isinstance(item, WeightConverter)]
     state, prefix = model.state_dict(), model.base_model_prefix
     keys: dict[str, str] = {}
-    for key in sorted(matrices(files.entries)):
+    for key in sorted(names):
         name, converted = rename_source_key(key, renamings, converters, prefix, state)
         if name not in state and key in state:  # as from_pretrained does: the renaming was not meant for this key
             name, converted = rename_source_key(key, [], [], prefix, state)
         if name in state and converted is None:
             keys.setdefault(name, key)
     return keys
+
+
+def stored_name(model: Any, name: str) -> str:
+    """Under which name save_pretrained writes the parameter `name`."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    (stored,) = revert_weight_conversion(model, {name: model.get_parameter(name)})
+    return str(stored)
 
 
 def _located(model: Any, keys: Mapping[str, str], files: ModelFiles) -> Located:

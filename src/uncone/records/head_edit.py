@@ -11,8 +11,9 @@ from uncone.records.rebuild import from_json, read_text
 
 HEAD_EDIT_SCHEMA = "uncone.head_edit/1"
 GAUGE = (
-    "A gauge change: one vector was subtracted from every row of the head, which changes no probability, so neither perplexity "
-    "nor any choice of the model. It helps what reads the head's numbers: quantisation, cosines between its rows, low precision."
+    "A gauge change: one vector was subtracted from every row of the head, which changes no probability, so neither perplexity nor any "
+    "choice of the model. What it can help is what reads the head's numbers: quantisation, cosines between its rows, low "
+    "precision. The effects measured here say whether it does."
 )
 _HOW = "uncone repair MODEL OUT --head center --json F"
 
@@ -21,11 +22,11 @@ _HOW = "uncone repair MODEL OUT --head center --json F"
 class HeadProof:
     """Original and edited model run on the same ids, their log-probabilities compared. All figures are in nats.
 
-    `difference` is the largest change of a log-probability; `rounding` is the original's own largest error against the
-    `reference`, and `rounding_edited` that of the edited model against the same reference, which is the original without the
-    rounding. The proof holds where the edited model errs no more than `factor` times as much as the original, plus `floor`, the
-    rounding of the logits themselves. `ties` counts positions where another token came first because the two best ones were nearer
-    to each other than that.
+    `difference` is the largest change of a log-probability; `rounding` is the original's own largest error against the `reference`, which is
+    the original without its rounding, and `rounding_edited` that of the edited model against the same reference. The proof holds
+    where neither `difference` nor `rounding_edited` is above `allowed`, which is twice the rounding: that of the original, or what it takes
+    to write the largest logit of either in the dtype, if that is more. `ties` counts positions where another token came first because the two
+    best ones were nearer to each other than that.
     """
 
     text: str
@@ -35,8 +36,7 @@ class HeadProof:
     difference: float
     rounding: float
     rounding_edited: float
-    factor: float
-    floor: float
+    allowed: float
     same_first: int
     ties: int
 

@@ -1,0 +1,220 @@
+"""One file of weights, written with some tensors replaced and some added, in pieces of a few MiB."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from uncone.errors import InputError
+from uncone.rows.bytes import LocalFile
+from uncone.rows.checkpoint import StoredTensor, checkpoint_rows
+from uncone.rows.flat import TORCH_DTYPES
+from uncone.rows.safetensors import FLOATS, LONGEST_HEADER, Entry
+
+_AT_ONCE = 2**22  # bytes
+_PICKLED = re.compile(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin")
+# What torch calls the dtypes that are no floats, and safetensors does.
+_INTEGERS = {"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"}
+
+
+@dataclass(frozen=True)
+class NewTensor:
+    """What is to stand under a name: the dtype as safetensors writes it, the shape, and the numbers block after block."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    blocks: Callable[[], Iterator[torch.Tensor]]
+    """CPU tensors of any float dtype that together hold the numbers in order; each is rounded once to `dtype`."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return math.prod(self.shape) * TORCH_DTYPES[FLOATS[self.dtype]].itemsize
+
+
+def as_stored(source: LocalFile, name: str, entry: Entry) -> NewTensor:
+    """A second copy of a tensor of floats, to be written under another name."""
+
+    def blocks() -> Iterator[torch.Tensor]:
+        dtype, loaded = TORCH_DTYPES[FLOATS[entry.dtype]], getattr(entry, "loaded", None)
+        if loaded is not None:
+            yield loaded.contiguous()
+            return
+        for at in range(entry.start, entry.stop, _AT_ONCE):
+            content = bytearray(min(_AT_ONCE, entry.stop - at))
+            source.read_into(at, memoryview(content))
+            yield torch.frombuffer(content, dtype=dtype)
+
+    _code(name, entry, source)
+    if not getattr(entry, "contiguous", True):
+        rows = checkpoint_rows(source, {name: entry}, name)
+        return NewTensor(entry.dtype, entry.shape, lambda: rows.blocks(1024))
+    return NewTensor(entry.dtype, entry.shape, blocks)
+
+
+def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """`x` in `dtype`, to the nearest. torch takes float64 to 16 bits by way of float32, which rounds twice and can miss it.
+
+    In between is rounded to odd: towards 0, and the last bit set where anything was lost, so that no new tie arises.
+    """
+    if x.dtype != torch.float64 or dtype not in (torch.float16, torch.bfloat16):
+        return x.to(dtype)
+    narrow = x.float()
+    bits = narrow.view(torch.int32)
+    bits = torch.where(narrow.double().abs() > x.abs(), bits - 1, bits)
+    odd = torch.where(narrow.double() == x, bits, bits | 1).view(torch.float32)
+    return torch.where(torch.isfinite(x), odd, narrow).to(dtype)
+
+
+def shard_name(name: str) -> str:
+    """What a file of weights is called in the copy: a checkpoint of torch.save becomes safetensors."""
+    found = _PICKLED.fullmatch(name)
+    return f"model{found[1] or ''}.safetensors" if found else str(Path(name).with_suffix(".safetensors"))
+
+
+def write_shard(
+    source: LocalFile,
+    entries: Mapping[str, Entry],
+    replaced: Mapping[str, NewTensor],
+    added: Mapping[str, NewTensor],
+    path: Path,
+) -> None:
+    """Write a file of safetensors again. Its header stays as it is to the byte, unless tensors are added; these come last.
+
+    Raises:
+        InputError: a new number does not fit the dtype (an infinity in float16), or a header that grows beyond the format's limit.
+    """
+    header, start = _header(source)
+    stop = source.size - start
+    with open(path, "xb") as handle:
+        handle.write(header if not added else _longer(header, added, stop))
+        at = start
+        for name, entry in sorted(((name, entries[name]) for name in replaced), key=lambda item: item[1].start):
+            _copy(handle, source, at, entry.start)
+            _write(handle, name, replaced[name], entry.stop - entry.start)
+            at = entry.stop
+        _copy(handle, source, at, source.size)
+        for name, tensor in added.items():
+            _write(handle, name, tensor, tensor.size)
+
+
+def convert_shard(
+    source: LocalFile,
+    entries: Mapping[str, Entry],
+    replaced: Mapping[str, NewTensor],
+    added: Mapping[str, NewTensor],
+    path: Path,
+) -> None:
+    """Write what a checkpoint of torch.save holds as safetensors: each name with numbers of its own, also where two shared theirs.
+
+    Raises:
+        InputError: as `write_shard`; or a tensor of a dtype, or laid out in a way, that has no place in safetensors.
+    """
+    codes = {name: _code(name, entry, source) for name, entry in entries.items()}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    sizes = {name: _size(entry) for name, entry in entries.items()} | {name: tensor.size for name, tensor in added.items()}
+    for name, size in sizes.items():
+        dtype, shape = (added[name].dtype, added[name].shape) if name in added else (codes[name], entries[name].shape)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
+        at += size
+    with open(path, "xb") as handle:
+        handle.write(_framed(header))
+        for name, entry in entries.items():
+            if name in replaced:
+                _write(handle, name, replaced[name], sizes[name])
+            else:
+                _write_stored(handle, source, name, entry)
+        for name, tensor in added.items():
+            _write(handle, name, tensor, tensor.size)
+
+
+def _header(source: LocalFile) -> tuple[bytes, int]:
+    """(length and header as they stand, where the numbers begin). The header was checked when the file was opened."""
+    prefix = bytearray(8)
+    source.read_into(0, memoryview(prefix))
+    length = int.from_bytes(prefix, "little")
+    if length > min(LONGEST_HEADER, source.size - 8):
+        raise InputError(
+            f"expected {source.name} as it was a moment ago, got another header: it was written to meanwhile; try again"
+        )
+    header = bytearray(8 + length)
+    source.read_into(0, memoryview(header))
+    return bytes(header), 8 + length
+
+
+def _longer(header: bytes, added: Mapping[str, NewTensor], at: int) -> bytes:
+    entries = json.loads(header[8:].decode("utf-8"))
+    for name, tensor in added.items():
+        entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [at, at + tensor.size]}
+        at += tensor.size
+    return _framed(entries)
+
+
+def _framed(entries: Mapping[str, Any]) -> bytes:
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    text += b" " * (-len(text) % 8)
+    if len(text) > LONGEST_HEADER:
+        raise InputError(
+            f"expected names of at most {LONGEST_HEADER} bytes together, got {len(text)}: no safetensors file holds more"
+        )
+    return len(text).to_bytes(8, "little") + text
+
+
+def _copy(handle: BinaryIO, source: LocalFile, start: int, stop: int) -> None:
+    buffer = bytearray(min(_AT_ONCE, stop - start))
+    for at in range(start, stop, _AT_ONCE):
+        piece = memoryview(buffer)[: min(_AT_ONCE, stop - at)]
+        source.read_into(at, piece)
+        handle.write(piece)
+
+
+def _write(handle: BinaryIO, name: str, tensor: NewTensor, size: int) -> None:
+    """The numbers of `tensor`, rounded once, which must fill `size` bytes."""
+    dtype, written = TORCH_DTYPES[FLOATS[tensor.dtype]], 0
+    for block in tensor.blocks():
+        rounded = rounded_once(block, dtype).contiguous()
+        if not bool(torch.isfinite(rounded).all()) and bool(torch.isfinite(block).all()):
+            raise InputError(
+                f"expected new numbers of {name[:200]!r} that fit {FLOATS[tensor.dtype]}, got larger ones: save the model in bfloat16 or float32 first"
+            )
+        content = rounded.view(torch.uint8).numpy().reshape(-1)
+        handle.write(content.data)
+        written += content.size
+    assert written == size, f"{name}: {written} bytes for {size}"
+
+
+def _write_stored(handle: BinaryIO, source: LocalFile, name: str, entry: Entry) -> None:
+    loaded = entry.loaded if isinstance(entry, StoredTensor) else None
+    if loaded is not None:
+        handle.write(loaded.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    elif not isinstance(entry, StoredTensor) or entry.contiguous:
+        _copy(handle, source, entry.start, entry.stop)
+    else:
+        rows, dtype = checkpoint_rows(source, {name: entry}, name), TORCH_DTYPES[FLOATS[entry.dtype]]
+        for start in range(0, rows.shape[0], 1024):
+            block = rows.read(start, min(start + 1024, rows.shape[0]))
+            handle.write(block.to(dtype).contiguous().view(torch.uint8).numpy().reshape(-1).data)
+
+
+def _code(name: str, entry: Entry, source: LocalFile) -> str:
+    if entry.dtype in FLOATS and (
+        getattr(entry, "contiguous", True) or getattr(entry, "loaded", None) is not None or len(entry.shape) == 2
+    ):
+        return entry.dtype
+    if entry.dtype in _INTEGERS and getattr(entry, "contiguous", True):
+        return _INTEGERS[entry.dtype]
+    raise InputError(
+        f"expected tensors that safetensors can hold in {source.name}, got {name[:80]!r} of {entry.dtype} and shape {list(entry.shape)}, or laid out with "
+        "gaps: load the model with transformers, call save_pretrained, and edit what it writes"
+    )
+
+
+def _size(entry: Entry) -> int:
+    itemsize = {"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}.get(entry.dtype)
+    return math.prod(entry.shape) * (TORCH_DTYPES[FLOATS[entry.dtype]].itemsize if itemsize is None else itemsize)

@@ -1,0 +1,148 @@
+"""The proof of an edit that may change no probability: both models run, and their log-probabilities compared with what rounding does.
+
+The measure of rounding is the original model itself: how far its log-probabilities in its own dtype lie from those computed in a wider
+one, and at least what it takes to write the largest logit of either in that dtype. An edited model that differs by no more than two such runs
+may, from the original and from its exact twin, has lost nothing but digits that were noise before.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from uncone.errors import UnsupportedModel
+from uncone.model.head_map import decoder_inputs, forward_of, is_seq2seq, run_model
+from uncone.records.head_edit import HeadProof
+from uncone.repair.proof_text import ProofText
+
+Tensor = torch.Tensor
+Progress = Callable[[str, int, int], None]
+FACTOR = 2.0
+"""Two runs that each err by up to the rounding may differ by twice as much."""
+_BATCH, _ROWS_AT_ONCE = 4, 64
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a model made of the proof's ids: logits (T, V) in its own dtype, the head's input (T, D), at the positions that count."""
+
+    logits: Tensor
+    hidden: Tensor
+
+
+def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
+    """Inputs of at most four windows; the first random window ends in two masked positions, where models count positions otherwise."""
+    for ids in (proof.text, proof.random):
+        if ids is None:
+            continue
+        for start in range(0, len(ids), _BATCH):
+            part = ids[start : start + _BATCH]
+            mask = torch.ones_like(part)
+            if ids is proof.random and start == 0 and part.shape[1] > 4:
+                mask[0, -2:] = 0
+            yield {"input_ids": part, "attention_mask": mask}
+
+
+def run(
+    model: Any, proof: ProofText, *, product: Callable[[Tensor], Tensor] | None = None, tell: Progress | None = None
+) -> Run:
+    """Run `model` on all ids of the proof.
+
+    Args:
+        model: in evaluation mode.
+        proof: the ids.
+        product: in the place of the head's own product, for a reference in a wider dtype.
+        tell: called with what is done, how many batches are, and of how many.
+    """
+    head, logits, hidden = model.get_output_embeddings(), list[Tensor](), list[Tensor]()
+    taken: list[Tensor] = []
+    hook = head.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach()))
+    own = head.forward
+
+    def forward(x: Tensor) -> Tensor:
+        if product is None:
+            given: Tensor = own(x)
+            return given
+        return product(x)
+
+    inputs = list(batches(proof))
+    try:
+        with torch.no_grad(), forward_of(head, forward):
+            for done, batch in enumerate(inputs):
+                taken.clear()
+                keep = batch["attention_mask"].bool()
+                out = run_model(model, batch | (decoder_inputs(model, batch["input_ids"]) if is_seq2seq(model) else {})).logits
+                if len(taken) != 1 or out.shape[:2] != keep.shape or taken[0].shape[:-1].numel() != keep.numel():
+                    raise UnsupportedModel(
+                        f"expected one product with the head and logits at each position, got {len(taken)} and shape {tuple(out.shape)}: the "
+                        "probabilities are not those of one head"
+                    )
+                logits.append(out[keep].detach())
+                hidden.append(taken[0].reshape(*keep.shape, -1)[keep])
+                if tell is not None:
+                    tell("running the model", done + 1, len(inputs))
+    finally:
+        hook.remove()
+    return Run(torch.cat(logits), torch.cat(hidden))
+
+
+def wide_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """The head's product in float64: hidden (..., D) to (..., V)."""
+    wide, wide_bias = weight.double(), None if bias is None else bias.double()
+
+    def product(hidden: Tensor) -> Tensor:
+        return torch.nn.functional.linear(hidden.double(), wide, wide_bias)
+
+    return product
+
+
+def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> HeadProof:
+    """The figures of the proof, whether it holds or not."""
+    difference = rounding = rounding_edited = largest = 0.0
+    same = ties = 0
+    unit = torch.finfo(before.logits.dtype).eps / 2
+    tie_within = list[tuple[int, int, int]]()
+    for start in range(0, len(before.logits), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        a, b, exact = (torch.log_softmax(x.logits[part].double(), -1) for x in (before, after, reference))
+        difference = max(difference, _largest(a - b))
+        rounding, rounding_edited = max(rounding, _largest(a - exact)), max(rounding_edited, _largest(b - exact))
+        largest = max(largest, _largest(before.logits[part]), _largest(after.logits[part]))
+        first, second = a.argmax(-1), b.argmax(-1)
+        same += int((first == second).sum())
+        tie_within += [(start + i, int(first[i]), int(second[i])) for i in (first != second).nonzero().flatten().tolist()]
+    allowed = FACTOR * max(rounding, unit * largest)
+    for row, first_id, second_id in tie_within:
+        exact_row = reference.logits[row].double()
+        ties += bool((exact_row[first_id] - exact_row[second_id]).abs() <= allowed)
+    return HeadProof(
+        text=text, positions=len(before.logits), dtype=str(before.logits.dtype).removeprefix("torch."), reference=how,
+        difference=difference, rounding=rounding, rounding_edited=rounding_edited, allowed=allowed, same_first=same, ties=ties,
+    )  # fmt: skip
+
+
+def require(proof: HeadProof) -> None:
+    """Raise where the proof fails.
+
+    Raises:
+        UnsupportedModel: log-probabilities that differ by more than rounding, or another token that comes first.
+    """
+    worst = max(proof.difference, proof.rounding_edited)
+    if not worst <= proof.allowed:  # nor where it is no number
+        raise UnsupportedModel(
+            f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of the original's, twice its own rounding in {proof.dtype}, "
+            f"got a difference of {proof.difference:.2g} ({proof.rounding_edited:.2g} from the original without its rounding): the edit would change "
+            "probabilities of this model, so nothing was written"
+        )
+    others = proof.positions - proof.same_first - proof.ties
+    if others:
+        raise UnsupportedModel(
+            f"expected the same first token at all {proof.positions} positions, got another at {others} that are no ties: the edit would change what "
+            "this model says, so nothing was written"
+        )
+
+
+def _largest(x: Tensor) -> float:
+    """The largest absolute value; NaN where there is one, which no bar is above."""
+    return float(x.abs().max())
