@@ -24,6 +24,7 @@ from uncone.records import (
     Table,
     taken_in,
 )
+from uncone.records.wording import listing
 
 LETTERS = "ABCDEF"
 _MOST_VERSIONS = 4
@@ -149,7 +150,7 @@ def _subject_notes(name: str, sides: Sequence[Subject | None]) -> list[str]:
     notes = []
     if absent:
         notes.append(
-            f"only in {_and(letter for letter, _ in there)}; {_and(absent)} {'have' if len(absent) > 1 else 'has'} none"
+            f"only in {listing([letter for letter, _ in there])}; {listing(absent)} {'have' if len(absent) > 1 else 'has'} none"
         )
     if len({side.name for _, side in there}) > 1:
         called = ", ".join(f"{side.name!r} in {letter}" for letter, side in there)
@@ -179,8 +180,3 @@ def _notes(diagnoses: Sequence[Diagnosis], subjects: Sequence[ComparedSubject]) 
 
 def _by_letter(values: Sequence[str]) -> str:
     return ", ".join(f"{value} ({letter})" for letter, value in zip(LETTERS, values, strict=False))
-
-
-def _and(letters: Iterable[str]) -> str:
-    found = list(letters)
-    return found[0] if len(found) == 1 else ", ".join(found[:-1]) + " and " + found[-1]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from uncone.comparison.changes import range_width
 from uncone.records import Change, ComparedMeasure, ComparedSubject, Table
+from uncone.records.wording import listing
 from uncone.report.text import number, shortened, title
 
 _MOST_NAMED = 3
@@ -42,7 +43,7 @@ def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> s
     """One sentence: each diagnosis after the first against it."""
     shown = [shortened(name) for name in names]
     if not any(any(side is not None for side in subject.sides[1:]) and subject.sides[0] is not None for subject in subjects):
-        return f"{_listing(shown)} have no subject in common, so nothing could be compared."
+        return f"{listing(shown)} have no subject in common, so nothing could be compared."
     clauses = [_clause(shown[0], shown[order], order, subjects, alone=len(shown) == 2) for order in range(1, len(shown))]
     sentence = clauses[0] if len(shown) == 2 else f"Against {shown[0]}: {'; '.join(clauses)}"
     return sentence + "."
@@ -57,7 +58,7 @@ def _clause(base: str, name: str, order: int, subjects: Sequence[ComparedSubject
     ways = list(dict.fromkeys(step.change.direction for step in chosen))
     said = [f"{way} in {_grouped([s for s in chosen if s.change.direction == way], of_many=of_many)}" for way in ways]
     findings = [words for subject in shared for words in _finding_words(subject, order, of_many=of_many)]
-    also = f", with {_listing(findings)}" if findings else ""
+    also = f", with {listing(findings)}" if findings else ""
     if not said:
         return f"{name} differs little{f' from {base}' if alone else ''}{also}"
     if alone:
@@ -77,9 +78,9 @@ def _choose(steps: list[_Step]) -> list[_Step]:
 def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
     """The words of the changes; with several subjects, those of one subject together."""
     if not of_many:
-        return _listing([step.words for step in steps])
+        return listing([step.words for step in steps])
     subjects = dict.fromkeys(step.subject for step in steps)
-    return _listing([f"{_listing([s.words for s in steps if s.subject == subject])} of {subject}" for subject in subjects])
+    return listing([f"{listing([s.words for s in steps if s.subject == subject])} of {subject}" for subject in subjects])
 
 
 def _steps(subject: ComparedSubject, order: int) -> list[_Step]:
@@ -125,7 +126,3 @@ def _name(name: str) -> str:
     shown = base or variant
     small = shown[:1].lower() + shown[1:] if shown[1:2].islower() and not any(c.isupper() for c in shown[1:]) else shown
     return f"{variant} {small}" if base else small
-
-
-def _listing(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from uncone.explain.under_trained import find_under_trained
 from uncone.records import Finding, Group, Groups, Measurement, UnderTrained
-from uncone.records.wording import counted, percent, plural
+from uncone.records.wording import counted, listing, percent, plural
 
 Level = Literal["healthy", "note", "warning", "severe"]
 
@@ -195,7 +195,7 @@ def spans(bins: list[Group]) -> str:
     parts = [f"{start:,} to {stop - 1:,}" for start, stop in found[:_SHOWN]]
     if len(found) > _SHOWN:
         parts.append(counted(len(found) - _SHOWN, "more span"))
-    return "ids " + (parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1])
+    return f"ids {listing(parts)}"
 
 
 def _collapsed_alone(evidence: str) -> Finding:

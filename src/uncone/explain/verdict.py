@@ -2,7 +2,7 @@
 
 from uncone.explain.findings import leaning_bins
 from uncone.records import Subject
-from uncone.records.wording import plural
+from uncone.records.wording import listing, plural
 
 _NAMES = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
 _PROBLEMS = {
@@ -33,7 +33,7 @@ def _clause(subject: Subject) -> str:
     severe = any(finding.level == "severe" for finding in subject.findings)
     if causes == ["degenerate_tail"] and not severe:
         return f"{name} looks healthy as a whole ({_headline(subject)}), but {problems[0]}"
-    return f"{name} is {'severely ' if severe else ''}degenerate: {_listing(problems)}"
+    return f"{name} is {'severely ' if severe else ''}degenerate: {listing(problems)}"
 
 
 def _problem(cause: str, subject: Subject) -> str:
@@ -67,7 +67,3 @@ def _tail(subject: Subject) -> str:
 
 def _short(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2f}" if abs(value) < 10 else f"{value:.0f}"
-
-
-def _listing(parts: list[str]) -> str:
-    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]

@@ -1,4 +1,6 @@
-"""Counts and shares in the sentences of a record: one of a thing is singular, and no rounding reaches a limit."""
+"""Counts, lists and shares in the sentences of a record: one of a thing is singular, and no rounding reaches a limit."""
+
+from collections.abc import Sequence
 
 _MOST_DIGITS = 3
 
@@ -19,6 +21,15 @@ def counted(n: int, one: str, many: str = "") -> str:
     ('1 row', '30,522 rows are')
     """
     return f"{n:,} {plural(n, one, many)}"
+
+
+def listing(parts: Sequence[str]) -> str:
+    """At least one part, as a sentence lists them.
+
+    >>> listing(["one"]), listing(["one", "two", "three"])
+    ('one', 'one, two and three')
+    """
+    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
 def percent(share: float) -> str:

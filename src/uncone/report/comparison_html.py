@@ -7,7 +7,7 @@ from uncone.records import ComparedSubject, Comparison
 from uncone.report.charts import Chart
 from uncone.report.comparison_charts import bin_charts, norms_chart, spectrum_charts
 from uncone.report.comparison_tables import bins_table, diagnoses_table, findings_table, legend, measures_sections
-from uncone.report.comparison_words import LETTERS, LITTLE, READING, title_of
+from uncone.report.comparison_words import LETTERS, LITTLE, READING, lettered, title_of
 from uncone.report.markup import element, escape, section, shown_count
 from uncone.report.page import masthead, page
 from uncone.report.text import shortened
@@ -52,9 +52,8 @@ def _subject(subject: ComparedSubject, names: list[str], uid: str) -> str:
 
 def _facts(subject: ComparedSubject) -> str:
     said = [
-        f"{LETTERS[order]}: {shown_count(side.n)} × {shown_count(side.d)} {escape(side.dtype)}, {element('code', escape(side.source))}"
-        for order, side in enumerate(subject.sides)
-        if side is not None
+        f"{letter}: {shown_count(side.n)} × {shown_count(side.d)} {escape(side.dtype)}, {element('code', escape(side.source))}"
+        for letter, side in lettered(subject)
     ]
     return element("p", "<br/>".join(said), class_="facts")
 

@@ -11,6 +11,7 @@ from uncone.report.comparison_words import (
     change_words,
     difference_words,
     grouped_remarks,
+    lettered,
     level_order,
     limits_of,
     measure_title,
@@ -18,8 +19,9 @@ from uncone.report.comparison_words import (
     tally,
     title_of,
 )
-from uncone.report.printer import Printer, sparkline
-from uncone.report.text import count, number, shortened
+from uncone.report.printer import Printer, sparkline, whole
+from uncone.report.terminal import READINGS, WITHOUT_EFFECT
+from uncone.report.text import number, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,9 +32,8 @@ _STYLES = {
 }  # fmt: skip
 _HEADINGS = {
     "tokens": "Tokens by frequency:",
-    "without_effect": "No effect on probabilities (a vector added to every row of the head changes none):",
+    "without_effect": WITHOUT_EFFECT,
 }
-_READINGS = (("cosine to reserved", "cosine_to_reserved"), ("cosine within bin", "mean_cosine"), ("mean norm", "norm_mean"))
 _LONGEST_NAME = 40
 
 
@@ -62,7 +63,7 @@ def _has_intervals(comparison: Comparison) -> bool:
 
 def _subject(out: Printer, subject: ComparedSubject) -> None:
     out.gap()
-    sizes = [(letter, side) for letter, side in zip(LETTERS, subject.sides, strict=False) if side is not None]
+    sizes = lettered(subject)
     out.heading(title_of(subject), "bold underline", _sizes(sizes), "")
     for note in subject.notes:
         out.line(f"Note: {note}")
@@ -76,7 +77,7 @@ def _subject(out: Printer, subject: ComparedSubject) -> None:
 
 def _sizes(sides: Sequence[tuple[str, Subject]]) -> str:
     """The sizes, said once where they are the same."""
-    words = {letter: f"{_count(side.n)} x {_count(side.d)}, {side.dtype}" for letter, side in sides}
+    words = {letter: f"{whole(side.n)} x {whole(side.d)}, {side.dtype}" for letter, side in sides}
     if len(set(words.values())) == 1:
         return next(iter(words.values()))
     return "; ".join(f"{letter} {size}" for letter, size in words.items())
@@ -142,13 +143,11 @@ def _wide_table(out: Printer, subject: ComparedSubject, measures: Sequence[Compa
             (measure_title(measure.name, table), "-" if reference is None else number(reference, separator=","), *shown)
         )
     out.table(
-        ("measure", f"isotropic, {_first_letter(subject)}", *columns), (*columns, f"isotropic, {_first_letter(subject)}"), rows
+        ("measure", f"isotropic, {lettered(subject)[0][0]}", *columns),
+        (*columns, f"isotropic, {lettered(subject)[0][0]}"),
+        rows,
     )
     out.line("Against A: + better, - worse; no mark: little, unclear, or under a caution.", "dim")
-
-
-def _first_letter(subject: ComparedSubject) -> str:
-    return next(letter for letter, side in zip(LETTERS, subject.sides, strict=False) if side is not None)
 
 
 def _optional(value: float | None, limits: tuple[float | None, float | None]) -> str:
@@ -157,14 +156,14 @@ def _optional(value: float | None, limits: tuple[float | None, float | None]) ->
 
 def _bins(out: Printer, subject: ComparedSubject) -> None:
     """One line of bars for each reading and diagnosis, all of a reading on one scale."""
-    sides = [(letter, side) for letter, side in zip(LETTERS, subject.sides, strict=False) if side is not None]
+    sides = lettered(subject)
     grouped = [(letter, side.groups.bins) for letter, side in sides if side.groups is not None and side.groups.bins]
     if len(grouped) < 2:
         return
     first = grouped[0][1]
     out.gap()
-    out.line(f"By row id, from {_count(first[0].start)} to {_count(first[-1].stop - 1)}, one scale for each reading:", "bold")
-    for label, field in _READINGS:
+    out.line(f"By row id, from {whole(first[0].start)} to {whole(first[-1].stop - 1)}, one scale for each reading:", "bold")
+    for label, field in READINGS:
         _lines(out, label, [(letter, [getattr(group, field) for group in bins]) for letter, bins in grouped])
 
 
@@ -178,7 +177,3 @@ def _lines(out: Printer, label: str, lines: Sequence[tuple[str, Sequence[float |
             low, high = (number(value, separator=",") for value in (min(of_line), max(of_line)))
             out.line(f"{label:<20}{letter}  {sparkline(values, out.bars, (min(known), max(known)))}  {low} to {high}")
             label = ""
-
-
-def _count(value: int) -> str:
-    return count(value, separator=",")

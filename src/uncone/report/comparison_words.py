@@ -30,6 +30,11 @@ def measure_title(name: str, table: Table) -> str:
     return f"{title(group)}: {title(last).lower()}" if dot and table == "tokens" else title(name)
 
 
+def lettered(subject: ComparedSubject) -> list[tuple[str, Subject]]:
+    """The sides that there are, each with the letter of its diagnosis."""
+    return [(letter, side) for letter, side in zip(LETTERS, subject.sides, strict=False) if side is not None]
+
+
 def limits_of(readings: Sequence[Measurement | None]) -> tuple[float | None, float | None]:
     """The range whose ends numbers of a measure are not rounded onto: of the first reading that has a value."""
     return next((reading.range for reading in readings if reading is not None and reading.value is not None), (None, None))

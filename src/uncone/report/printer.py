@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from uncone.report.text import visible
+from uncone.report.text import count, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,6 +41,10 @@ class Printer:
 
         self.console.print(Padding(self.text(content, style), (0, 0, 0, indent), expand=False), highlight=False)
 
+    def code(self, content: str) -> None:
+        """A line as it is, without breaks of ours: what is copied from a terminal has to stay code."""
+        self.console.print(self.text(content), highlight=False, soft_wrap=True)
+
     def heading(self, strong: str, style: str, rest: str, rest_style: str) -> None:
         """Two texts on one line."""
         content = self.text("")
@@ -73,6 +77,11 @@ class Printer:
             cells = zip(columns, row, strict=True)
             table.add_row(*(self.text(cell, given.get(cell, given.get(column, ""))) for column, cell in cells))
         self.console.print(table)
+
+
+def whole(value: int) -> str:
+    """A whole number as a terminal prints it: 30,522."""
+    return count(value, separator=",")
 
 
 def sparkline(values: Sequence[float | None], bars: str = _BARS, limits: tuple[float, float] | None = None) -> str:

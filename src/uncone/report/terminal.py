@@ -7,17 +7,18 @@ from uncone.records import Diagnosis, Finding, Groups, Measurement, Subject
 from uncone.records.wording import plural
 from uncone.report.findings import cause_title, worst_first
 from uncone.report.measurements import is_centered
-from uncone.report.printer import Printer, sparkline
+from uncone.report.printer import Printer, sparkline, whole
 from uncone.report.provenance import left_out, subject_title
-from uncone.report.text import count, number, title
+from uncone.report.text import number, title
 from uncone.report.tokens_terminal import print_tokens
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _STYLES = {"severe": "bold red", "warning": "bold yellow", "note": "bold blue", "healthy": "bold green"}
-_WITHOUT_EFFECT = "No effect on probabilities (a vector added to every row of the head changes none):"
-_READINGS = (("cosine to reserved", "cosine_to_reserved"), ("cosine within bin", "mean_cosine"), ("mean norm", "norm_mean"))
+WITHOUT_EFFECT = "No effect on probabilities (a vector added to every row of the head changes none):"
+READINGS = (("cosine to reserved", "cosine_to_reserved"), ("cosine within bin", "mean_cosine"), ("mean norm", "norm_mean"))
+"""What is drawn of a bin of ids: words and field."""
 
 
 def print_diagnosis(diagnosis: Diagnosis, console: "Console | None" = None) -> None:
@@ -41,19 +42,19 @@ def print_diagnosis(diagnosis: Diagnosis, console: "Console | None" = None) -> N
 
 def _subject(out: Printer, subject: Subject) -> None:
     out.gap()
-    size = f"{_count(subject.n)} {plural(subject.n, 'row')} x {_count(subject.d)} {plural(subject.d, 'column')}"
+    size = f"{whole(subject.n)} {plural(subject.n, 'row')} x {whole(subject.d)} {plural(subject.d, 'column')}"
     out.heading(subject_title(subject), "bold underline", f"{size}, {subject.dtype}, {subject.source}", "")
     for finding in worst_first(subject.findings):
         _finding(out, finding)
     if subject.measurements:
         _table(out, "", subject.measurements, gauge_fixed=bool(subject.without_effect))
     if subject.without_effect:
-        _table(out, _WITHOUT_EFFECT, subject.without_effect, gauge_fixed=False)
+        _table(out, WITHOUT_EFFECT, subject.without_effect, gauge_fixed=False)
     if subject.groups is not None:
         _bins(out, subject.groups)
     print_tokens(out, subject)
     if subject.left_out:
-        out.line(left_out(subject, _count(subject.left_out)))
+        out.line(left_out(subject, whole(subject.left_out)))
     for note in subject.notes:
         out.line(f"Note: {note}")
 
@@ -87,11 +88,7 @@ def _cells(measurement: Measurement, *, gauge_fixed: bool) -> tuple[str, ...]:
     value = "undefined" if measurement.value is None else _number(measurement.value, measurement)
     reference = "-" if measurement.reference is None else _number(measurement.reference, measurement)
     better = "" if measurement.better == "neither" else measurement.better
-    return _name(measurement, gauge_fixed=gauge_fixed), value, reference, better, _count(measurement.n)
-
-
-def _count(value: int) -> str:
-    return count(value, separator=",")
+    return _name(measurement, gauge_fixed=gauge_fixed), value, reference, better, whole(measurement.n)
 
 
 def _number(value: float, measurement: Measurement) -> str:
@@ -107,13 +104,13 @@ def _remarks(out: Printer, measurement: Measurement) -> None:
 
 def _bins(out: Printer, groups: Groups) -> None:
     """One line of bars for each reading, from the first id to the last."""
-    lines = [(label, [getattr(group, field) for group in groups.bins]) for label, field in _READINGS]
+    lines = [(label, [getattr(group, field) for group in groups.bins]) for label, field in READINGS]
     lines = [(label, values) for label, values in lines if any(value is not None for value in values)]
     if not lines:
         return
     out.gap()
-    first, last = _count(groups.bins[0].start), _count(groups.bins[-1].stop - 1)
-    out.line(f"By row id, {first} to {last}, bins of {_count(groups.bin_size)}:", "bold")
+    first, last = whole(groups.bins[0].start), whole(groups.bins[-1].stop - 1)
+    out.line(f"By row id, {first} to {last}, bins of {whole(groups.bin_size)}:", "bold")
     for label, values in lines:
         known = [value for value in values if value is not None]
         bars = sparkline(values, out.bars)
@@ -121,5 +118,5 @@ def _bins(out: Printer, groups: Groups) -> None:
         out.line(f"{label:<20}{bars}  {low} to {high}")
     if groups.reserved_group is not None:
         out.line(
-            f"Reserved: {groups.reserved}, {_count(groups.reserved_group.n)} {plural(groups.reserved_group.n, 'row')}", "dim"
+            f"Reserved: {groups.reserved}, {whole(groups.reserved_group.n)} {plural(groups.reserved_group.n, 'row')}", "dim"
         )
