@@ -1,0 +1,49 @@
+"""`uncone evaluate`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from uncone.cli.files import check_targets, hand_over
+from uncone.cli.progress import progress_bar
+
+
+def evaluate(
+    spec: str,
+    /,
+    *,
+    task: Annotated[Literal["wordsim", "sts", "retrieval", "ann"], Parameter(help="What is asked of the vectors.")],
+    data: Annotated[
+        Path | None,
+        Parameter(help="The directory of the sets. For ann of stored vectors: a file of queries, or none to take rows out."),
+    ] = None,
+    protocol: Annotated[
+        Literal["paper", "field"],
+        Parameter(help="For wordsim: paper takes single tokens and Pearson, field the mean of sub-tokens and Spearman."),
+    ] = "field",
+    repair: Annotated[
+        list[str] | None, Parameter(negative="", help="A repair by its name; can be given again. All by default.")
+    ] = None,
+    cache: Annotated[Path | None, Parameter(help="A folder where vectors of texts are kept for the next run.")] = None,
+    seed: Annotated[int, Parameter(help="Of the resampling and of what is drawn.")] = 0,
+    json: Annotated[Path | None, Parameter(help="Write the whole evaluation to this file, for machines.")] = None,
+) -> None:
+    """Say what each repair does to a task: word similarity, sentence similarity, retrieval or quantised search.
+
+    Every difference to the vectors as they are has a paired bootstrap interval.
+
+    Parameters
+    ----------
+    spec
+        A directory of Sentence Transformers or transformers, the name of a cached one, or a file of word vectors. For
+        wordsim the token table of a model is taken, or MODEL#tensor.
+    """
+    from uncone.evaluation import evaluate as run
+
+    check_targets(json)
+    with progress_bar() as progress:
+        evaluation = run(
+            spec, task=task, data=data, protocol=protocol, repairs=repair, cache=cache, seed=seed, progress=progress
+        )
+    hand_over(evaluation, json=json)

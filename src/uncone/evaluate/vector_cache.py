@@ -1,0 +1,74 @@
+"""Vectors of texts, kept between runs under a name that only the same encoder with the same texts has."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from uncone.atomic import replacing
+from uncone.errors import InputError
+from uncone.evaluate.sentences import Array, Encoder, Role, Tick
+
+_FORM = "uncone.vectors/1"
+"""Goes into the names, so that vectors made in another way are made anew."""
+
+
+def encode_texts(
+    encoder: Encoder, texts: Sequence[str], *, role: Role | None = None, cache: Path | None = None, tick: Tick | None = None
+) -> Array:
+    """`encoder.encode(texts)`, read from the folder `cache` where it was kept, else kept there.
+
+    Args:
+        encoder: from `open_encoder`.
+        texts: the texts, each encoded as it stands.
+        role: which prompt, of models that have one for queries and for documents.
+        cache: an existing folder, or one to be made in an existing one; None keeps nothing.
+        tick: called with texts done and texts in all.
+
+    Returns:
+        (N, D) float32, before a last normalisation.
+
+    Raises:
+        InputError: no texts, or a cache that is no folder or cannot be written.
+    """
+    if not texts:
+        raise InputError("expected texts to encode, got none: is the data empty?")
+    if cache is None:
+        return encoder.encode(texts, role=role, tick=tick)
+    _make(cache)
+    name = hashlib.sha256(f"{_FORM}\0{encoder.digest}\0{role}\0{texts_digest(texts)}".encode()).hexdigest()
+    file = cache / f"{name}.npy"
+    kept = _read(file, len(texts))
+    if kept is not None:
+        return kept
+    vectors = encoder.encode(texts, role=role, tick=tick)
+    with replacing(file) as handle:
+        np.save(handle, vectors, allow_pickle=False)
+    return vectors
+
+
+def texts_digest(texts: Sequence[str]) -> str:
+    """sha256 over the texts in their order."""
+    digest = hashlib.sha256()
+    for text in texts:
+        encoded = text.encode("utf-8", "surrogatepass")
+        digest.update(f"{len(encoded)}\0".encode() + encoded)
+    return digest.hexdigest()
+
+
+def _make(cache: Path) -> None:
+    try:
+        cache.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot keep vectors in {cache}: {error.strerror}: give a folder that can be written") from error
+
+
+def _read(file: Path, n: int) -> Array | None:
+    """What was kept; None where there is nothing, or a file that is damaged: it is made anew."""
+    try:
+        kept = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    whole = isinstance(kept, np.ndarray) and kept.dtype == np.float32 and kept.ndim == 2 and len(kept) == n
+    return kept if whole and bool(np.isfinite(kept).all()) else None

@@ -1,0 +1,109 @@
+"""Repairs fitted one by one, with what each took; one that cannot be fitted is left out with its reason."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uncone.errors import InputError
+from uncone.records import ORIGINAL, Price
+from uncone.repair import REPAIRS, repair_named
+
+Array = npt.NDArray[Any]
+_SAME = 1e-9
+
+
+@dataclass(frozen=True)
+class FittedRepairs:
+    """Fitted transformations by name, how long each took, and why others were left out."""
+
+    transformations: Mapping[str, Any]
+    fit_s: Mapping[str, float]
+    fitted_n: int
+    fitted_on: str
+    notes: tuple[str, ...] = ()
+    apply_s: dict[str, float] = field(default_factory=dict)
+    applied_n: dict[str, int] = field(default_factory=dict)
+
+    def names(self) -> tuple[str, ...]:
+        """The original first, then the repairs."""
+        return (ORIGINAL, *self.transformations)
+
+    def apply(self, name: str, x: Array, *, timed: bool = True) -> Array:
+        """`x` under the repair called `name`; as it is under the original. The time is added up."""
+        if name == ORIGINAL:
+            return x
+        started = time.perf_counter()
+        out: Array = self.transformations[name].transform(x)
+        if timed:
+            self.apply_s[name] = self.apply_s.get(name, 0.0) + time.perf_counter() - started
+            self.applied_n[name] = self.applied_n.get(name, 0) + len(x)
+        return out
+
+    def prices(self) -> dict[str, Price]:
+        """What each repair took."""
+        return {
+            name: Price(
+                self.fit_s[name], self.apply_s.get(name, 0.0), self.fitted_n, self.applied_n.get(name, 0), self.fitted_on
+            )
+            for name in self.transformations
+        }
+
+    def keeps_axes(self, name: str) -> bool:
+        """Whether repaired vectors still mean what unrepaired ones do: not so where they were turned onto principal axes."""
+        affine = None if name == ORIGINAL else getattr(self.transformations[name], "affine_", None)
+        weight: torch.Tensor | None = None if affine is None else affine.weight
+        if weight is None:
+            return True
+        is_square = weight.shape[0] == weight.shape[1]
+        return is_square and bool((weight - weight.T).abs().max() <= _SAME * weight.abs().max())
+
+
+def fit_repairs(
+    names: Sequence[str],
+    x: Any,
+    *,
+    fitted_on: str,
+    tick: Callable[[str, int, int], None] | None = None,
+) -> FittedRepairs:
+    """Fit each of `names` on the rows of `x`, an array or `Rows` (N, D).
+
+    Raises:
+        InputError: a name that is no repair. What else a repair refuses (too few rows, a missing extra) becomes a note.
+    """
+    n, d = x.shape
+    fitted, fit_s, notes = dict[str, Any](), dict[str, float](), list[str]()
+    for at, name in enumerate(names):
+        if tick is not None:
+            tick(f"fitting {name}", at, len(names))
+        started = time.perf_counter()
+        try:
+            transformation = repair_named(name, d=d)
+            fitted[name] = transformation.fit(x)
+        except InputError as error:
+            notes.append(f"{name} is left out: {error}.")
+            continue
+        fit_s[name] = time.perf_counter() - started
+        notes += [f"{name}: {warning}" for warning in transformation.warnings_]
+    return FittedRepairs(fitted, fit_s, n, fitted_on, tuple(notes))
+
+
+def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
+    """The repairs that were asked for, in the order of all; all where none was named. The original is always there and need not be named.
+
+    Raises:
+        InputError: a name that is no repair.
+    """
+    unknown = [name for name in given or () if name not in (*REPAIRS, ORIGINAL)]
+    if unknown:
+        raise InputError(f"expected repairs out of {', '.join(REPAIRS)}, got {unknown[0]!r}: choose among these")
+    return REPAIRS if given is None else tuple(name for name in REPAIRS if name in given)
+
+
+def float32(x: Array) -> Array:
+    """`x` as float32 without a copy where it is."""
+    return np.ascontiguousarray(x, np.float32)

@@ -1,0 +1,65 @@
+"""STS12 to STS16 and the STS Benchmark, with and without each repair."""
+
+import os
+from collections.abc import Sequence
+
+from uncone.evaluate.sts import sts_numbers, sts_scores
+from uncone.evaluate.sts_sets import StsSet, read_sts
+from uncone.evaluate.vector_cache import texts_digest
+from uncone.evaluate.word_similarity import PairScores
+from uncone.evaluation.encoded import NORMALIZES, Encoding, Texts
+from uncone.evaluation.fitting import FittedRepairs, fit_repairs
+from uncone.evaluation.found import Found, Settings, correlation_differences
+
+TRANSDUCTIVE = "the sentences of the set itself, without their scores"
+
+
+def evaluate_sts(encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings) -> Found:
+    """Fit on the training sentences of a set where it has some, else on the set's own sentences (said in the notes)."""
+    found = Found(provenance=encoding.provenance())
+    transductive = []
+    for one in read_sts(directory):
+        found.provenance[f"{one.name}_sha256"] = texts_digest([*one.test.first, *one.test.second])
+        ways = fitted_ways(encoding, one, names, settings)
+        scores = scored(encoding, one, "test", ways, settings)
+        found.results[one.name] = {name: sts_numbers(one.test, pair) for name, pair in scores.items()}
+        found.differences[one.name] = correlation_differences(scores, settings)
+        found.prices[one.name] = ways[0].prices()
+        found.note(*ways[0].notes)
+        if "train" not in one.others:
+            transductive.append(one.name)
+    if transductive:
+        found.note(f"Repairs of {', '.join(transductive)} are fitted on {TRANSDUCTIVE}: these sets have no training part.")
+    if encoding.encoder.normalizes:
+        found.note(NORMALIZES)
+    return found
+
+
+def fitted_ways(
+    encoding: Encoding, one: StsSet, names: Sequence[str], settings: Settings
+) -> tuple[FittedRepairs, FittedRepairs]:
+    """The repairs fitted for cosine and for inner products: the same ones unless the model normalises."""
+    has_train = "train" in one.others
+    pairs = one.others["train"] if has_train else one.test
+    texts = encoding.texts(pairs.sentences(), tick=settings.tell(f"{one.name}: encoding"))
+    on = f"the training sentences of {one.name}" if has_train else TRANSDUCTIVE
+    cosine = fit_repairs(names, texts.cosine, fitted_on=on, tick=settings.progress)
+    if texts.inner is texts.cosine:
+        return cosine, cosine
+    return cosine, fit_repairs(names, texts.inner, fitted_on=on, tick=settings.progress)
+
+
+def scored(
+    encoding: Encoding, one: StsSet, split: str, ways: tuple[FittedRepairs, FittedRepairs], settings: Settings
+) -> dict[str, PairScores]:
+    """The scores of the pairs of one split under every repair."""
+    pairs = one.test if split == "test" else one.others[split]
+    sentences = pairs.sentences()
+    place = {sentence: at for at, sentence in enumerate(sentences)}
+    texts: Texts = encoding.texts(sentences, tick=settings.tell(f"{one.name}: encoding"))
+    cosine, inner = ways
+    return {
+        name: sts_scores(pairs, place, cosine.apply(name, texts.cosine), inner.apply(name, texts.inner, timed=False))
+        for name in cosine.names()
+        if name in inner.names()
+    }

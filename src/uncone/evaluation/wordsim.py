@@ -1,0 +1,40 @@
+"""Word similarity with and without each repair of a token table or of word vectors."""
+
+import os
+from collections.abc import Sequence
+from typing import Literal
+
+from uncone.evaluate.word_sets import read_word_sets
+from uncone.evaluate.word_similarity import word_similarity
+from uncone.evaluate.word_vocabulary import vocabulary_of
+from uncone.evaluation.fitting import fit_repairs
+from uncone.evaluation.found import Found, Settings, correlation_differences
+from uncone.records import Price
+from uncone.sources import open_rows
+from uncone.sources.spec import split
+
+
+def evaluate_wordsim(
+    spec: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    names: Sequence[str],
+    settings: Settings,
+    *,
+    protocol: Literal["paper", "field"],
+) -> Found:
+    """The five sets, on the token table of a model (its `#input` unless a part is named) or on word vectors; fitted on all rows."""
+    path, part = split(spec)
+    is_model = path.is_dir()
+    rows = open_rows(f"{os.fspath(spec)}#input" if is_model and part is None else spec)
+    vocabulary = vocabulary_of(path if is_model else rows.labels)
+    sets = read_word_sets(directory)
+    repairs = fit_repairs(names, rows, fitted_on="all rows of the table", tick=settings.progress)
+    scored = word_similarity(rows, vocabulary, sets, repairs.transformations, protocol=protocol)
+    found = Found(provenance={"rows": rows.shape[0], "dimensions": rows.shape[1]})
+    prices = {name: Price(price.fit_s, 0.0, price.fitted_n, 0, price.fitted_on) for name, price in repairs.prices().items()}
+    for name, per_repair in scored.scores.items():
+        found.results[name] = {repair: pairs.numbers() for repair, pairs in per_repair.items()}
+        found.differences[name] = correlation_differences(per_repair, settings)
+        found.prices[name] = prices
+    found.note(f"Vocabulary: {scored.vocabulary}.", *repairs.notes)
+    return found
