@@ -150,6 +150,11 @@ class TestMessages:
         ("change", "score", "message"),
         [
             ({5: b"<0x01>"}, 0.0, "expected tokens that differ"),
+            (
+                {270: b"a\xff", 299: b"b\xff"},
+                0.0,
+                r"expected tokens of UTF-8 in .*, got 2 of other bytes, the first with id 270: tokenizer\.json holds text",
+            ),
             ({1: b"begin"}, 0.0, "expected the tokens <unk>, <s>, </s> first"),
             ({299: b"x" * 2000}, 0.0, "expected tokens of at most 1024 characters"),
             ({}, float("nan"), "expected finite scores"),
@@ -174,6 +179,24 @@ class TestMessages:
         (tmp_path / "empty").mkdir()
         with pytest.raises(InputError, match=message):
             uncone.to_hugging_face(tmp_path / name, tmp_path / "out")
+
+    @pytest.mark.parametrize(
+        ("content", "kind"),
+        [
+            (b"the 0.1 0.2\nof 0.3 0.4\n", "text"),
+            (b"PK\3\4" + bytes(300), r"a zip file, as numpy\.savez and torch\.save write"),
+            (b"\x93NUMPY\1\0" + bytes(300), "a NumPy array"),
+            (b"PAR1" + bytes(300), "a Parquet file"),
+            ((10).to_bytes(8, "little") + b"{}" + bytes(300), "a safetensors file"),
+            (b"", "an empty file"),
+            (b"\xff" * 300, "a file of another kind, or with a header of numbers that no model has"),
+        ],
+    )
+    def test_a_file_of_another_format(self, tmp_path: Path, content: bytes, kind: str) -> None:
+        (tmp_path / "x").write_bytes(content)
+        message = rf"expected a llama2\.c model, a \.bin file or the directory that holds one, got .*/x, {kind}: uncone converts nothing"
+        with pytest.raises(InputError, match=message):
+            uncone.to_hugging_face(tmp_path / "x", tmp_path / "out")
 
     def test_a_gguf_file(self, tmp_path: Path) -> None:
         (tmp_path / "x.gguf").write_bytes(b"GGUF")

@@ -80,6 +80,17 @@ def test_earlier_exports_wrote_the_characters_of_bytes(tmp_path: Path) -> None:
     assert list(found.pieces) == list(read_tokenizer(write_tokenizer(tmp_path / "u.bin", some_tokens(V)), V).pieces)
 
 
+def test_bytes_that_are_no_text_are_told_and_single_ones_are_bytes(tmp_path: Path) -> None:
+    """run.c reads and prints the bytes of a token as they are."""
+    tokens = [bytes([index - 3]) if 3 <= index < 259 else token for index, token in enumerate(some_tokens(V))]
+    found = read_tokenizer(write_tokenizer(tmp_path / "t.bin", tokens), V)
+    assert list(found.pieces) == list(read_tokenizer(write_tokenizer(tmp_path / "u.bin", some_tokens(V)), V).pieces)
+    assert not found.no_text
+    tokens[270], tokens[299] = b"a\xff", b"\xe2\x96"
+    found = read_tokenizer(write_tokenizer(tmp_path / "t.bin", tokens), V)
+    assert (found.pieces[270], found.no_text) == ("a\ufffd", [270, 299])
+
+
 @pytest.mark.skipif(not STORIES.is_dir(), reason="stories260K is not beside the project")
 def test_the_real_model_opens() -> None:
     found = open_subjects(STORIES)
@@ -129,7 +140,9 @@ class TestMessages:
     def test_a_header_of_nothing(self, tmp_path: Path) -> None:
         path = tmp_path / "m.bin"
         path.write_bytes(struct.pack("<Ii7i", 0x616B3432, 1, *[0] * 7).ljust(300, b"\0"))
-        with pytest.raises(InputError, match=r"expected a model of llama2\.c, got .*, whose header is none"):
+        with pytest.raises(
+            InputError, match=r"expected a model of llama2\.c, got .*, whose header holds numbers that no model has: copy"
+        ):
             uncone.open_rows(f"{path}#input")
 
     @pytest.mark.parametrize(
@@ -142,7 +155,7 @@ class TestMessages:
         assert not is_llama2c(path)
         with pytest.raises(InputError, match=r"expected a \.bin file of torch\.save, of word2vec or of llama2\.c"):
             uncone.open_rows(path)
-        with pytest.raises(InputError, match="whose header is none"):
+        with pytest.raises(InputError, match="of another kind, or with a header of numbers that no model has: copy"):
             open_llama2c(path)
 
     def test_an_unknown_tensor(self, tmp_path: Path) -> None:

@@ -273,6 +273,27 @@ def test_pieces_are_read_as_the_plain_rule_says(lines: list[bytes], d: int) -> N
         assert np.array_equal(x, np.array(values, np.float64).astype(np.float32), equal_nan=True)
 
 
+@pytest.mark.parametrize("name", ["merges.txt", "merges.txt.gz"])
+@pytest.mark.parametrize("lines", [["Ġ t", "Ġ a", "h e"], ["i n", "1 2"], ["1 2"], []])
+def test_the_merges_of_a_tokenizer_are_no_word_vectors(tmp_path: Path, name: str, lines: list[str]) -> None:
+    """Its first line ends in a number, so that it was opened as rows of one."""
+    path = _write(tmp_path / name, "\n".join(["#version: 0.2", *lines, ""]).encode())
+    message = (
+        r"expected word vectors in .*, got the merges of a BPE tokenizer \('#version: 0\.2', .* give the model's directory"
+    )
+    with pytest.raises(InputError, match=message):
+        uncone.open_rows(path)
+
+
+def test_a_second_line_without_numbers_is_told_on_opening(tmp_path: Path) -> None:
+    path = _write(tmp_path / "x.txt", b"Chapter 1\nIt was a dark night\nand 2 storms\n")
+    with pytest.raises(
+        InputError, match=r"line 2 of .*: expected a word and D = 1 numbers as in line 1, got 'It was a dark night': is it"
+    ):
+        uncone.open_rows(path)
+    assert uncone.open_rows(_write(path, b"Chapter 1\nSection 2\n")).shape == (2, 1)
+
+
 @given(st.one_of(st.binary(max_size=300), st.text("ab.0123456789 \n\r\t-e", max_size=200).map(str.encode)))
 def test_random_text_is_refused_or_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
@@ -359,6 +380,11 @@ class TestBinary:
             (_binary(gaussian(3, 2)) + b"w4 ", "lies: 4 bytes follow the last of 3 words"),
             (b"2 3\na 0.1 0.2 0.3\nb 0.4 0.5 0.6\n", "got numbers as text: rename it to end in .vec or .txt"),
             (_text(gaussian(9, 3), header=True), "got numbers as text: rename it to end in .vec or .txt"),
+            (
+                b"2 3\nat name@domain.com 0.1 0.2 0.3\n. . . 0.4 0.5 0.6\n",
+                "got numbers as text: rename it to end in .vec or .txt",
+            ),
+            (b"1 2\n New York 0.25 0.25 \r\n", "got numbers as text: rename it to end in .vec or .txt"),
             (b"1 2\n" + b"x" * 70_000, "expected word 1 of 1 at byte 4 of .*, got no space within 65536 bytes"),
         ],
     )

@@ -12,7 +12,7 @@ import torch
 from uncone.atomic import new_directory
 from uncone.errors import InputError
 from uncone.model.gguf import is_gguf
-from uncone.model.llama2c import HEAD, TABLE, Llama2c, find_llama2c, open_llama2c
+from uncone.model.llama2c import HEAD, TABLE, Llama2c, find_llama2c, is_llama2c, kind_of, open_llama2c
 from uncone.model.llama2c_tokens import BEGIN, END, SPACE, UNKNOWN, Pieces, byte_piece, find_tokenizer, read_tokenizer
 
 _NORM_EPSILON, _ROPE_THETA = 1e-5, 10000.0  # constants of run.c, which no header holds
@@ -80,10 +80,19 @@ def _open(path: Path) -> Llama2c:
         return open_llama2c(found)
     if is_gguf(path):
         raise InputError(f"expected a llama2.c model, got the GGUF file {path}: transformers opens it itself, with gguf_file=")
+    if not is_llama2c(path):
+        raise InputError(
+            f"expected a llama2.c model, a .bin file or the directory that holds one, got {path}, {kind_of(path)}: uncone converts nothing else"
+        )
     return open_llama2c(path)
 
 
 def _check_pieces(pieces: Pieces, file: Path) -> None:
+    if pieces.no_text:
+        raise InputError(
+            f"expected tokens of UTF-8 in {file}, got {len(pieces.no_text)} of other bytes, the first with id {pieces.no_text[0]}: "
+            "tokenizer.json holds text, and only the 256 tokens of single bytes can stand for other bytes"
+        )
     if len(set(pieces.pieces)) < len(pieces.pieces):
         raise InputError(f"expected tokens that differ in {file}, got some twice: no tokenizer can be made of them")
     if max(map(len, pieces.pieces)) > _LONGEST_PIECE:

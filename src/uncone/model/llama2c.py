@@ -20,6 +20,10 @@ from uncone.rows.safetensors import Entry, tensor_rows
 TABLE, HEAD = "tok_embeddings.weight", "output.weight"
 _MAGIC = 0x616B3432
 _LEGACY_HEADER, _HEADER = 28, 256
+_OTHERS = {
+    struct.pack("<I", _MAGIC): "whose header holds numbers that no model has", b"PK\3\4": "a zip file, as numpy.savez and torch.save write",
+    b"\x93NUMPY": "a NumPy array", b"PAR1": "a Parquet file", b"\x80": "a pickle", b"\x1f\x8b": "a gzipped file",
+}  # fmt: skip
 _MOST = {"dim": 2**20, "hidden_dim": 2**24, "n_layers": 4096, "n_heads": 2**16, "vocab_size": 2**24, "seq_len": 2**24}
 
 
@@ -57,6 +61,21 @@ def is_llama2c(path: Path) -> bool:
     return (len(head) >= 4 and struct.unpack_from("<I", head)[0] == _MAGIC) or _legacy(head) is not None
 
 
+def kind_of(path: Path) -> str:
+    """What a file that is no llama2.c model seems to be, from its first bytes, for a message."""
+    head = _head(LocalFile(path))
+    for magic, kind in _OTHERS.items():
+        if head.startswith(magic):
+            return kind
+    if head[8:9] == b"{":
+        return "a safetensors file"
+    text = len(head.decode("utf-8", "ignore").encode()) >= len(head) - 3  # the last character may be cut
+    printable = text and all(byte >= ord(" ") or byte in b"\t\r\n" for byte in head)
+    if not head:
+        return "an empty file"
+    return "text" if printable else "a file of another kind, or with a header of numbers that no model has"
+
+
 def find_llama2c(directory: Path) -> Path | None:
     """The llama2.c model in a directory, if there is one.
 
@@ -91,7 +110,7 @@ def open_llama2c(path: Path) -> Llama2c:
         numbers, tied, start = _legacy(head), len(head) >= 24 and struct.unpack_from("<i", head, 20)[0] > 0, _LEGACY_HEADER
         order = _original
     if numbers is None:
-        raise InputError(f"expected a model of llama2.c, got {path}, whose header is none: copy or export it again")
+        raise InputError(f"expected a model of llama2.c, got {path}, {kind_of(path)}: copy or export it again")
     shapes = order(numbers, tied)
     tensors, at = dict[str, Entry](), start
     for name, shape in shapes:

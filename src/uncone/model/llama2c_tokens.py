@@ -20,6 +20,8 @@ class Pieces:
 
     pieces: Sequence[str]
     scores: Sequence[float]
+    no_text: Sequence[int] = ()
+    """The ids of tokens whose bytes are no UTF-8: run.c prints them as they are, and `pieces` has U+FFFD in their place."""
 
 
 def find_tokenizer(model: Path, n: int) -> Path | None:
@@ -41,7 +43,7 @@ def read_tokenizer(path: Path, n: int) -> Pieces:
         raise _not(source, n, f"{source.size} bytes")
     content = bytearray(source.size)
     source.read_into(0, memoryview(content))
-    pieces, scores, at = list[str](), list[float](), 4
+    pieces, scores, no_text, at = list[str](), list[float](), list[int](), 4
     for index in range(n):
         if at + 8 > len(content):
             raise _not(source, n, f"a file that ends after {index} tokens")
@@ -49,12 +51,15 @@ def read_tokenizer(path: Path, n: int) -> Pieces:
         at += 8
         if at + length > len(content):
             raise _not(source, n, f"a token {index} of {length} bytes")
-        pieces.append(_piece(index, bytes(content[at : at + length])))
+        piece = bytes(content[at : at + length])
+        pieces.append(_piece(index, piece))
         scores.append(score)
+        if pieces[-1] != byte_piece(index) and not _is_text(piece):
+            no_text.append(index)
         at += length
     if at != len(content):
         raise _not(source, n, "more tokens than that")
-    return Pieces(pieces, scores)
+    return Pieces(pieces, scores, no_text)
 
 
 def byte_piece(index: int) -> str | None:
@@ -68,9 +73,17 @@ def _piece(index: int, content: bytes) -> str:
     if index < _FIRST_BYTE:
         return (UNKNOWN, BEGIN, END)[index] if text.strip() == (UNKNOWN, BEGIN, END)[index] else text.replace(" ", SPACE)
     byte = byte_piece(index)
-    if byte is not None and text in (byte, chr(index - _FIRST_BYTE)):  # earlier exports wrote the character itself
-        return byte
+    if byte is not None and (text in (byte, chr(index - _FIRST_BYTE)) or content == bytes([index - _FIRST_BYTE])):
+        return byte  # earlier exports wrote the character itself, and a byte is a byte
     return text.replace(" ", SPACE)
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _not(source: LocalFile, n: int, came: str) -> InputError:

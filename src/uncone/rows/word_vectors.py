@@ -170,13 +170,29 @@ class WordVectorRows(StreamedRows):
         first = next(self._text(self._start), None)
         if first is None:
             raise self._another_count(0)
-        first.size = first.text(0, first.size).index(b"\n") + 1
+        one, two = first.text(0, first.size).split(b"\n", 2)[:2]  # the last line of a piece ends in a newline too
+        merges = one.startswith(b"#version:") and self.shape[1] == 1
+        if self._lines_before == 0 and (merges or (two.strip() and number(two.split()[-1]) is None)):
+            raise self._no_vectors(one, two)
+        first.size = len(one) + 1
         try:
             parse_piece(first, self.shape[1])
         except LineError as error:
             raise InputError(
                 f"line {self._lines_before + 1} of {self.name}: {error}: expected text of word vectors, mend the line or the header"
             ) from None
+
+    def _no_vectors(self, one: bytes, two: bytes) -> InputError:
+        """Only the first line ends in a number, and that by chance."""
+        if one.startswith(b"#version:"):
+            return InputError(
+                f"expected word vectors in {self.name}, got the merges of a BPE tokenizer ({quoted(one)}, then two parts of a token a line), "
+                "which hold no vectors: give the model's directory, or DIR#input for its token table"
+            )
+        return InputError(
+            f"line 2 of {self.name}: expected a word and D = {self.shape[1]} numbers as in line 1, got {quoted(two)}: is it text of word "
+            "vectors? If so, mend the line, or leave it out"
+        )
 
     def _text(self, offset: int) -> Iterator[Piece]:
         """Whole lines from byte `offset` (of the text, not of its gzipped form) to the end, in pieces."""

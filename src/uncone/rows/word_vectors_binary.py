@@ -155,9 +155,10 @@ def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
 
 
 def _is_text(line: bytes, d: int) -> bool:
-    """A word and D numbers as text."""
-    fields = line.split()
-    return len(fields) == d + 1 and all(number(field) is not None for field in fields[1:])
+    """A word, which may hold spaces, and D numbers as text."""
+    fields = line.rsplit(None, d)
+    printable = all(byte >= ord(" ") or byte in b"\t\r" for byte in line)
+    return printable and len(fields) == d + 1 and all(number(field) is not None for field in fields[1:])
 
 
 def _header(source: LocalFile) -> tuple[int, int, int]:
