@@ -1,6 +1,6 @@
 """What a similarity of this model means: the scores of random pairs, and thresholds from them. No vector is changed."""
 
-from uncone.calibration.calibrating import ALL_PAIRS, RATES, calibrate
+from uncone.calibration.calibrating import ALL_PAIRS, RATES, PairTable, calibrate
 from uncone.calibration.drift import drift
 
-__all__ = ["ALL_PAIRS", "RATES", "calibrate", "drift"]
+__all__ = ["ALL_PAIRS", "RATES", "PairTable", "calibrate", "drift"]

@@ -115,7 +115,7 @@ def _by_block(
     first, second = pairs
     if within:
         first, second = torch.minimum(first, second), torch.maximum(first, second)
-    first, second = torch.unique(torch.stack((first, second)), dim=1)
+    first, second = (side.contiguous() for side in torch.unique(torch.stack((first, second)), dim=1))
     return dict(_blocks(first, second, strips, columns))
 
 

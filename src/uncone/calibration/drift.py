@@ -5,6 +5,7 @@ from typing import Literal
 
 from uncone.errors import InputError
 from uncone.records import Calibration, Drift, DriftedThreshold, Share
+from uncone.report.calibration_words import percent, percent_span
 
 LARGE, WIDE, JUDGED_RATE = 1.5, 2.0, 0.01
 """A rate that changed by a factor of LARGE is a large drift; an interval beyond WIDE tells nothing; judged near JUDGED_RATE."""
@@ -74,13 +75,9 @@ def _level(one: DriftedThreshold) -> Literal["none", "small", "large", "unclear"
 def _summary(one: DriftedThreshold) -> str:
     now = one.now
     return (
-        f"The saved threshold {one.score:.4g} was reached by {_percent(one.before.value)} of random pairs and is reached by "
-        f"{_percent(now.value)} now (95 % interval {_percent(now.low)} to {_percent(now.high)})."
+        f"The saved threshold {one.score:.4g} was reached by {percent(one.before.value)} of random pairs and is reached by "
+        f"{percent(now.value)} now (95 % interval {percent_span(now)})."
     )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
 
 
 def _largest_difference(saved: Calibration, now: Calibration) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 import math
 
 from uncone.records import Knot, ScoreHistogram, ScoreMeaning, ScoreThreshold
+from uncone.report.calibration_words import one_in
 
 _LEVELS = ((0.5, "below the middle"), (0.1, "nothing special"), (0.01, "somewhat high"), (1e-4, "high"), (0.0, "very high"))
 """From which false-match rate on a score is called what."""
@@ -39,13 +40,6 @@ def reached_by(one: ScoreMeaning, histogram: ScoreHistogram) -> str:
     if rate >= 0.1:
         return f"{min(max(100 * rate, 0.1), 99.9):.3g} % of random pairs reach it"
     return f"1 in {one_in(rate)} random pairs reaches it"
-
-
-def one_in(rate: float) -> str:
-    """The number N of "1 in N", to two digits or as it is."""
-    number = 1 / rate
-    digits = max(0, math.floor(math.log10(number)) - 1)
-    return f"{round(number, -digits):,.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def function_of(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> str:

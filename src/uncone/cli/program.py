@@ -5,10 +5,12 @@ import sys
 from cyclopts import App
 
 from uncone import __version__
+from uncone.cli.calibrate import calibrate
 from uncone.cli.check import check
 from uncone.cli.compare import compare
 from uncone.cli.convert import convert
 from uncone.cli.diagnose import diagnose
+from uncone.cli.evaluate import evaluate
 from uncone.cli.failures import end, release
 from uncone.cli.report import report
 
@@ -18,10 +20,12 @@ app = App(
     "Any command takes --debug, for a traceback instead of one line when something fails.",
     version=__version__,
 )
+app.command(calibrate)
 app.command(check)
 app.command(compare, usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
 app.command(convert)
 app.command(diagnose)
+app.command(evaluate)
 app.command(report)
 
 

@@ -3,22 +3,26 @@
 import os
 
 from uncone.errors import InputError
+from uncone.records.calibration import CALIBRATION_SCHEMA, Calibration
 from uncone.records.check import CHECK_SCHEMA, Check
 from uncone.records.comparison import COMPARISON_SCHEMA, Comparison
 from uncone.records.diagnosis import SCHEMA, Diagnosis
+from uncone.records.evaluation import EVALUATION_SCHEMA, Evaluation
 from uncone.records.rebuild import build_record, parsed, read_text, schema_of
 
-Record = Diagnosis | Comparison | Check
-_KINDS: dict[str, tuple[type[Diagnosis | Comparison | Check], str]] = {
+Record = Diagnosis | Comparison | Check | Evaluation | Calibration
+_KINDS: dict[str, tuple[type[Diagnosis | Comparison | Check | Evaluation | Calibration], str]] = {
     SCHEMA: (Diagnosis, "diagnosis"),
     COMPARISON_SCHEMA: (Comparison, "comparison"),
     CHECK_SCHEMA: (Check, "check"),
+    EVALUATION_SCHEMA: (Evaluation, "evaluation"),
+    CALIBRATION_SCHEMA: (Calibration, "calibration"),
 }
 _HOW = "uncone diagnose SPEC --json F"
 
 
 def load_record(path: str | os.PathLike[str]) -> Record:
-    """Read whatever record the file holds: a diagnosis, a comparison or a check.
+    """Read whatever record the file holds: a diagnosis, a comparison, a check, an evaluation or a calibration.
 
     Raises:
         InputError: the file cannot be read, is not JSON, has none of these schemas, or a field that is missing, unknown or

@@ -61,13 +61,17 @@ class ScoreHistogram:
         return round(self.low + number * self.width, 12)
 
     def reached(self, score: float) -> float:
-        """The share of pairs that score at least `score`: exact at the edges of bins, linear between them."""
+        """The share of pairs that score at least `score`: exact at the edges of bins, linear between them.
+
+        In the last bin, and at its upper end, it is the share of the whole bin: cosines of equal rows lie there, rounded.
+        """
         at = (_finite(score) - self.low) / self.width
         last = len(self.counts)
         if abs(at - round(at)) < 1e-6:  # an edge, but for the rounding of the division
             at = round(at)
-        if at <= 0 or at >= last:
+        if at <= 0 or at > last:
             return 1.0 if at <= 0 else 0.0
+        at = min(at, last - 1)
         number = math.floor(at)
         reaching = self._reaching[number] - (at - number) * self.counts[number]
         return reaching / self.pairs

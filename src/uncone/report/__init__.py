@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "calibration_to_html",
-    "print_calibration",
     "comparison_to_html",
+    "print_calibration",
     "print_check",
     "print_comparison",
     "print_diagnosis",
