@@ -57,6 +57,13 @@ def some_tokens(n: int) -> list[bytes]:
     return ([b"<unk>", b"\n<s>\n", b"\n</s>\n"] + [f"<0x{byte:02X}>".encode() for byte in range(256)] + words)[:n]
 
 
+def planted(folder: Path, *, tied: bool = True, version: int = 0, tokens: bool = True) -> Path:
+    """A model of random weights in `folder`, its tokenizer beside it."""
+    if tokens:
+        write_tokenizer(folder / "tokenizer.bin", some_tokens(SIZES["vocab_size"]))
+    return write(folder / "model.bin", SIZES, tensors(SIZES, tied=tied), version)
+
+
 def read_slowly(path: Path) -> tuple[dict[str, int], dict[str, np.ndarray]]:
     """A file of version 0, read with NumPy alone."""
     content = path.read_bytes()

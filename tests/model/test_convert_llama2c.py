@@ -16,16 +16,11 @@ from uncone import InputError, cli
 from uncone.model import convert_llama2c
 from uncone.model.llama2c_tokens import read_tokenizer
 
-from .llama2c_files import SIZES, STORIES, encode, logits, read_slowly, some_tokens, tensors, write, write_tokenizer
+from .llama2c_files import SIZES, STORIES, encode, logits, planted, read_slowly, some_tokens, tensors, write_tokenizer
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play outside with her dog."
 V = SIZES["vocab_size"]
 needs_stories = pytest.mark.skipif(not STORIES.is_dir(), reason="stories260K is not beside the project")
-
-
-def planted(folder: Path, *, tied: bool = True, version: int = 0) -> Path:
-    write_tokenizer(folder / "tokenizer.bin", some_tokens(V))
-    return write(folder / "model.bin", SIZES, tensors(SIZES, tied=tied), version)
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +121,7 @@ def test_a_tokenizer_of_another_name_is_taken(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_the_directory_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as done:
-        cli.main(["convert", str(planted(tmp_path)), str(tmp_path / "out")])
-    assert done.value.code == 0
+    cli.main(["convert", str(planted(tmp_path)), str(tmp_path / "out")])
     assert capsys.readouterr().out == f"wrote {tmp_path / 'out'}\n"
     with pytest.raises(SystemExit) as done:
         cli.main(["convert", str(tmp_path), str(tmp_path / "out")])

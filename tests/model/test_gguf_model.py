@@ -10,6 +10,8 @@ import uncone
 from uncone import InputError, UnsupportedModel
 from uncone.sources import open_subjects
 
+from ..gguf_files import write_gguf
+
 gguf = pytest.importorskip("gguf", reason="the extra [gguf] is not installed")
 V, D = 40, 32
 Q8 = gguf.GGMLQuantizationType.Q8_0
@@ -20,22 +22,10 @@ HEAD = np.random.default_rng(1).standard_normal((V, D)).astype("f4")
 def planted(
     path: Path, tensors: dict[str, np.ndarray], *, arch: str = "llama", tokens: int = V, quantised: bool = False, **keys: bool
 ) -> Path:
-    writer = gguf.GGUFWriter(path, arch)
-    writer.add_token_list([f"▁{index}" for index in range(tokens)])
-    for key, value in keys.items():
-        (writer.add_uint16 if isinstance(value, int) and not isinstance(value, bool) else writer.add_bool)(
-            key.replace("__", "."), value
-        )
-    for name, value in tensors.items():
-        if quantised:
-            writer.add_tensor(name, gguf.quants.quantize(value, Q8), raw_dtype=Q8)
-        else:
-            writer.add_tensor(name, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    kind = Q8 if quantised else None
+    content = {name: (gguf.quants.quantize(value, Q8) if quantised else value, kind) for name, value in tensors.items()}
+    told = {key.replace("__", "."): value for key, value in keys.items()}
+    return write_gguf(path, content, arch=arch, tokens=[f"▁{index}" for index in range(tokens)], keys=told)
 
 
 def test_table_and_head_with_their_tokens(tmp_path: Path) -> None:

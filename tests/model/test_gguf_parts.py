@@ -14,7 +14,8 @@ import uncone
 from uncone import InputError
 from uncone.sources import open_subjects
 
-gguf = pytest.importorskip("gguf", reason="the extra [gguf] is not installed")
+from ..gguf_files import write_gguf
+
 V, D = 40, 32
 RANDOM = np.random.default_rng(0)
 TENSORS = {
@@ -26,29 +27,15 @@ TENSORS = {
 def split(folder: Path, *, name: str = "m", each: int = 1, tensors: dict[str, np.ndarray] = TENSORS) -> list[Path]:
     """The parts that the package gguf writes."""
     folder.mkdir(exist_ok=True)
-    writer = gguf.GGUFWriter(folder / f"{name}.gguf", "llama", split_max_tensors=each)
-    writer.add_token_list([f"▁{index}" for index in range(V)])
-    for key, value in tensors.items():
-        writer.add_tensor(key, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    content = {key: (value, None) for key, value in tensors.items()}
+    write_gguf(folder / f"{name}.gguf", content, tokens=[f"▁{index}" for index in range(V)], split_every=each)
     return sorted(folder.glob(f"{name}*.gguf"))
 
 
 def part(path: Path, number: int, count: int, told: int, tensors: dict[str, np.ndarray]) -> Path:
     """One part that says of itself what it is told to."""
-    writer = gguf.GGUFWriter(path, "llama")
-    for key, value in (("split.no", number), ("split.count", count), ("split.tensors.count", told)):
-        writer.add_int32(key, value)
-    for name, value in tensors.items():
-        writer.add_tensor(name, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    keys = {"split.no": number, "split.count": count, "split.tensors.count": told}
+    return write_gguf(path, {name: (value, None) for name, value in tensors.items()}, keys=keys)
 
 
 @pytest.mark.parametrize("each", [1, 2, 3])

@@ -15,15 +15,9 @@ from uncone.model.llama2c import is_llama2c, open_llama2c
 from uncone.model.llama2c_tokens import read_tokenizer
 from uncone.sources import open_subjects
 
-from .llama2c_files import SIZES, STORIES, some_tokens, tensors, write, write_tokenizer
+from .llama2c_files import SIZES, STORIES, planted, some_tokens, tensors, write, write_tokenizer
 
 V = SIZES["vocab_size"]
-
-
-def planted(folder: Path, *, tied: bool = True, version: int = 0, tokens: bool = True) -> Path:
-    if tokens:
-        write_tokenizer(folder / "tokenizer.bin", some_tokens(V))
-    return write(folder / "model.bin", SIZES, tensors(SIZES, tied=tied), version)
 
 
 @pytest.mark.parametrize("version", [0, 1])

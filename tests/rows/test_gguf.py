@@ -4,6 +4,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from uncone.rows.gguf import gguf_rows
 from uncone.rows.gguf_header import TYPES as KNOWN
 from uncone.rows.gguf_header import StringArray, read_gguf, strings
 
+from ..gguf_files import write_gguf
+
 gguf = pytest.importorskip("gguf", reason="the extra [gguf] is not installed")
 TYPES = gguf.GGMLQuantizationType
 DEQUANTISED = [
@@ -30,22 +33,9 @@ DEQUANTISED = [
 TOKENS = ["<unk>", "<s>", "▁the", "\u202e", "Ġx"]
 
 
-def _written(path: Path, tensors: dict[str, tuple[np.ndarray, object]], **keys: object) -> Path:
-    """A file of `tensors`: a name and its bytes, with the type they are of (None: that of the array)."""
-    writer = gguf.GGUFWriter(path, str(keys.pop("arch", "llama")))
-    writer.add_custom_alignment(int(str(keys.pop("alignment", 32))))
-    writer.add_token_list(TOKENS)
-    writer.add_array("nested", [[1, 2], [3, 4]])
-    writer.add_array("scores", [0.5] * 5)
-    for key, value in keys.items():
-        (writer.add_bool if isinstance(value, bool) else writer.add_uint32)(key.replace("__", "."), value)
-    for name, (content, kind) in tensors.items():
-        writer.add_tensor(name, content, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+def _written(path: Path, tensors: dict[str, tuple[np.ndarray, object]], **options: Any) -> Path:
+    arrays: dict[str, list[object]] = {"nested": [[1, 2], [3, 4]], "scores": [0.5] * 5}
+    return write_gguf(path, tensors, tokens=TOKENS, arrays=arrays, **options)
 
 
 def _random(rows: int, columns: int, seed: int = 0) -> np.ndarray:
@@ -110,7 +100,9 @@ def test_quantised_rows_are_near_what_was_quantised(tmp_path: Path, name: str) -
 
 
 def test_the_header_is_what_was_written(tmp_path: Path) -> None:
-    source = LocalFile(_written(tmp_path / "x.gguf", {"w": (_random(3, 2), None)}, alignment=64, llama__context_length=7))
+    source = LocalFile(
+        _written(tmp_path / "x.gguf", {"w": (_random(3, 2), None)}, alignment=64, keys={"llama.context_length": 7})
+    )
     header = read_gguf(source)
     assert header.metadata["general.architecture"] == "llama"
     assert header.metadata["llama.context_length"] == 7
