@@ -87,11 +87,12 @@ def _way_out(files: ModelFiles, candidates: list[str]) -> str:
 
 def _settled(files: ModelFiles, table: str, head: str | None, why: str) -> Places:
     """`tied` from what is stored: transformers 5 ties two stored matrices only where they are equal, whatever the flag says."""
-    tied = head is not None and (head == table or _same_rows(files, table, head))
+    tied = head is not None and (head == table or same_rows(files, table, head))
     return Places(table, head, tied, why)
 
 
-def _same_rows(files: ModelFiles, first: str, second: str) -> bool:
+def same_rows(files: ModelFiles, first: str, second: str) -> bool:
+    """Two matrices of the files hold the same numbers."""
     a, b = rows_of(files, first), rows_of(files, second)
     if a.shape != b.shape or a.dtype != b.dtype:
         return False

@@ -24,7 +24,7 @@ from uncone.repair.model_files import Copy, compare_untouched, edited_copy, open
 from uncone.repair.model_shards import NewTensor, as_stored
 from uncone.repair.proof import Run, compare, require, run, wide_product
 from uncone.repair.proof_text import ProofText, proof_text
-from uncone.rows import Rows, nonfinite_error
+from uncone.rows import Rows, nonfinite_rows
 from uncone.rows.bytes import LocalFile
 from uncone.rows.flat import TORCH_DTYPES
 from uncone.rows.safetensors import Entry
@@ -198,7 +198,11 @@ def mean_row(rows: Rows) -> Tensor:
     for block in rows.blocks(_BLOCK):
         total += block.double().sum(0)
     if not bool(torch.isfinite(total).all()):
-        raise nonfinite_error(rows)
+        bad = nonfinite_rows(rows).tolist()
+        raise InputError(
+            f"expected finite rows in {rows.name}, got NaN or inf in {len(bad)} ({', '.join(map(str, bad[:5]))}{', ...' if len(bad) > 5 else ''}): set them "
+            "anew first, with --tokens (reinitialise_tokens)"
+        )
     return total / rows.shape[0]
 
 

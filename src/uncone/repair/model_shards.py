@@ -39,22 +39,25 @@ class NewTensor:
 
 def as_stored(source: LocalFile, name: str, entry: Entry) -> NewTensor:
     """A second copy of a tensor of floats, to be written under another name."""
-
-    def blocks() -> Iterator[torch.Tensor]:
-        dtype, loaded = TORCH_DTYPES[FLOATS[entry.dtype]], getattr(entry, "loaded", None)
-        if loaded is not None:
-            yield loaded.contiguous()
-            return
-        for at in range(entry.start, entry.stop, _AT_ONCE):
-            content = bytearray(min(_AT_ONCE, entry.stop - at))
-            source.read_into(at, memoryview(content))
-            yield torch.frombuffer(content, dtype=dtype)
-
     _code(name, entry, source)
-    if not getattr(entry, "contiguous", True):
-        rows = checkpoint_rows(source, {name: entry}, name)
-        return NewTensor(entry.dtype, entry.shape, lambda: rows.blocks(1024))
-    return NewTensor(entry.dtype, entry.shape, blocks)
+    return NewTensor(entry.dtype, entry.shape, lambda: stored_blocks(source, name, entry))
+
+
+def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.Tensor]:
+    """The numbers of a tensor of floats as they are stored, to the bit, some rows (n, ...) at a time."""
+    dtype, loaded = TORCH_DTYPES[FLOATS[entry.dtype]], getattr(entry, "loaded", None)
+    if loaded is not None:
+        yield loaded.contiguous()
+    elif not getattr(entry, "contiguous", True):
+        for block in checkpoint_rows(source, {name: entry}, name).blocks(1024):
+            yield block.to(dtype)
+    else:
+        row = math.prod(entry.shape[1:]) * dtype.itemsize
+        step = row * max(1, _AT_ONCE // max(row, 1))
+        for at in range(entry.start, entry.stop, max(step, 1)):
+            content = bytearray(min(step, entry.stop - at))
+            source.read_into(at, memoryview(content))
+            yield torch.frombuffer(content, dtype=dtype).view(-1, *entry.shape[1:])
 
 
 def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -1,0 +1,112 @@
+"""How a tokenizer would split a token's string if it did not have that token: the parts it would be written with."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from uncone.errors import InputError
+from uncone.model.reasons import first_line
+
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]:
+    """The parts of each token in `ids`, by the tokenizer without all of them, so that no part is one of them.
+
+    A token of the vocabulary is split as the model of the tokenizer splits (BPE, WordPiece, Unigram), an added one as text, with what is
+    done to text before. A token that is nothing but itself (a single byte, an unknown character) has no parts.
+
+    Args:
+        tokenizer: a `tokenizers.Tokenizer`.
+        ids: which tokens; an id without a token has no parts.
+
+    Raises:
+        InputError: a tokenizer of a kind that cannot be taken apart.
+    """
+    without = frozenset(ids)
+    content = json.loads(tokenizer.to_str())
+    added = {item["id"]: item["content"] for item in content.get("added_tokens") or ()}
+    kind = content["model"].get("type")
+    pieces = {i: tokenizer.id_to_token(i) for i in without}
+    reduced = _without(content, without, {piece for piece in pieces.values() if piece is not None})
+    unknown = _unknown(content["model"], tokenizer)
+    found = {}
+    for i in sorted(without):
+        piece = pieces[i]
+        parts = (
+            [] if piece is None else _parts(reduced, kind, content["model"], piece, is_text=i in added and added[i] == piece)
+        )
+        found[i] = tuple(part for part in parts if part not in without and part != unknown)
+    return found
+
+
+def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> Any:
+    """The tokenizer whose `pieces` nothing can become: they keep their ids under names that no text holds."""
+    from tokenizers import Tokenizer
+
+    model = dict(content["model"])
+    hidden = {piece: f"\ue000uncone{number}\ue001" for number, piece in enumerate(sorted(pieces))}
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        model["vocab"] = {hidden.get(piece, piece): i for piece, i in vocabulary.items()}
+    elif isinstance(vocabulary, list):
+        model["vocab"] = [[hidden.get(piece, piece), score] for piece, score in vocabulary]
+    else:
+        raise InputError("expected a tokenizer with a vocabulary, got one without: use the method 'mean' or 'covariance'")
+    if "merges" in model:
+        prefix = model.get("continuing_subword_prefix") or ""
+        merges = [tuple(merge.split(" ", 1)) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
+        model["merges"] = [[a, b] for a, b in merges if not {a, b, a + b.removeprefix(prefix)} & pieces]
+        model["dropout"] = None
+    added = [item for item in content.get("added_tokens") or () if item["id"] not in ids]
+    reduced = content | {"model": model, "added_tokens": added, "post_processor": None, "truncation": None, "padding": None}
+    try:
+        return Tokenizer.from_str(json.dumps(reduced))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Rust is no Exception
+        raise InputError(
+            f"expected a tokenizer that works without the tokens to be set anew, got one that does not ({first_line(error)}): use the "
+            "method 'mean' or 'covariance'"
+        ) from error
+
+
+def _parts(reduced: Any, kind: str | None, model: Mapping[str, Any], piece: str, *, is_text: bool) -> list[int]:
+    if model.get("byte_fallback") and _BYTE.fullmatch(piece):
+        return []  # what stands for a byte is not written with its name
+    prefix = model.get("continuing_subword_prefix")
+    if kind == "WordPiece" and prefix and piece.startswith(prefix) and not is_text:
+        return _continuing(reduced, piece.removeprefix(prefix), prefix)
+    if is_text or kind in ("WordPiece", "WordLevel"):  # these split text only behind what is done to it before
+        return list(reduced.encode(piece, add_special_tokens=False).ids)
+    suffix = model.get("end_of_word_suffix") or ""
+    inner = bool(suffix) and not piece.endswith(suffix)
+    parts = [token.id for token in reduced.model.tokenize(piece.removesuffix(suffix))]
+    if inner and parts:  # the model ended the word, which this piece does not
+        last = reduced.token_to_id(str(reduced.id_to_token(parts[-1])).removesuffix(suffix))
+        parts = parts[:-1] if last is None else [*parts[:-1], last]
+    return parts
+
+
+def _continuing(reduced: Any, rest: str, prefix: str) -> list[int]:
+    """WordPiece inside a word: the longest piece first, each behind the prefix; nothing where the string cannot be written."""
+    parts = list[int]()
+    while rest:
+        for stop in range(len(rest), 0, -1):
+            found = reduced.token_to_id(prefix + rest[:stop])
+            if found is not None:
+                parts.append(found)
+                rest = rest[stop:]
+                break
+        else:
+            return []
+    return parts
+
+
+def _unknown(model: Mapping[str, Any], tokenizer: Any) -> int | None:
+    if type(model.get("unk_id")) is int:
+        return int(model["unk_id"])
+    name = model.get("unk_token")
+    found = tokenizer.token_to_id(name) if isinstance(name, str) else None
+    return found if found is None else int(found)
