@@ -1,0 +1,60 @@
+"""Which measures a diagnosis takes of a matrix."""
+
+from collections.abc import Callable
+from functools import partial
+
+from uncone import measure
+from uncone.errors import UndefinedMeasure
+from uncone.moments import Moments
+from uncone.records import Measurement
+
+Measure = Callable[[Moments], Measurement]
+
+MEASURES: tuple[tuple[str, Measure], ...] = (
+    ("mean_cosine", measure.mean_cosine),
+    ("mean_shift", measure.mean_shift),
+    ("isoscore", measure.isoscore),
+    ("isoscore_debiased", partial(measure.isoscore, debiased=True)),
+    ("isoscore_star", measure.isoscore_star),
+    ("participation_ratio", measure.participation_ratio),
+    ("participation_ratio_debiased", partial(measure.participation_ratio, debiased=True)),
+    ("effective_rank", measure.effective_rank),
+    ("rankme", measure.rankme),
+    ("stable_rank", measure.stable_rank),
+    ("stable_rank_centered", partial(measure.stable_rank, centered=True)),
+    ("anisotropy_1", measure.anisotropy),
+    ("anisotropy_1_raw", partial(measure.anisotropy, centered=False)),
+    ("singular_entropy", measure.singular_entropy),
+    ("singular_entropy_raw", partial(measure.singular_entropy, centered=False)),
+    ("condition_number", measure.condition_number),
+    ("rogue_dimensions", measure.rogue_dimensions),
+    ("dominant_dimension", measure.dominant_dimension),
+    ("outlier_dimensions", measure.outlier_dimensions),
+    ("gaussian_isotropy", measure.gaussian_isotropy),
+    ("uniformity", measure.uniformity),
+)
+OF_A_HEAD = tuple(
+    (name, function)
+    for name, function in MEASURES
+    if name not in ("mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions")
+)
+"""A head is read with its mean removed: no shift and no means are left, and what is raw and what is centred is the same."""
+OF_THE_GAUGE: tuple[tuple[str, Measure], ...] = (
+    ("mean_cosine", measure.mean_cosine),
+    ("mean_shift", measure.mean_shift),
+    ("stable_rank", measure.stable_rank),
+    ("anisotropy_1_raw", partial(measure.anisotropy, centered=False)),
+    ("outlier_dimensions", measure.outlier_dimensions),
+    ("gaussian_isotropy", measure.gaussian_isotropy),
+)
+"""Raw readings of a head. Subtracting one vector from all of its rows changes them, and changes no probability."""
+OF_NEIGHBOURS = measure.intrinsic_dimension.NEIGHBOURS
+"""One search serves both intrinsic dimensions."""
+
+
+def read(name: str, function: Measure, moments: Moments) -> Measurement:
+    """The measurement, or a record of why there is none: absence is a result and is shown."""
+    try:
+        return function(moments)
+    except UndefinedMeasure as error:
+        return Measurement(name, None, reason=str(error), n=moments.n, d=moments.d)
