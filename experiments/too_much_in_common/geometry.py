@@ -1,0 +1,63 @@
+"""Table 1 and what the paper says beside it, measured with uncone: streamed, both signs, and the interval over all signs."""
+
+import math
+from typing import Any
+
+import authors
+import numpy as np
+import torch
+
+from uncone.evaluate.correlation import correlation
+from uncone.measure import mean_cosine, partition_isotropy
+from uncone.measure.partition import log_partition
+from uncone.moments import Moments
+from uncone.repair import repair_named
+from uncone.rows import Rows
+
+VARIANTS = {"raw": None, "centred": "center", "removed": "all_but_the_top_d100"}
+"""Columns of Table 1, and the repair that makes each."""
+
+
+def table_1(rows: Rows, moments: Moments, *, oracle: bool = True) -> dict[str, Any]:
+    """All six columns, by both programs, and the rest."""
+    found: dict[str, Any] = {name: _isotropy(rows, moments, repair) for name, repair in VARIANTS.items()}
+    if oracle:
+        for name, value in authors.table_1(whole(rows)).items():
+            found[name]["authors"] = value
+    mean = moments.mean()
+    top = moments.directions()[:, 0]
+    norms = torch.cat([block.double().norm(dim=1) for block in rows.blocks()])
+    return found | {
+        "mean_norm": moments.mean_norm(),
+        "norm_of_mean": float(mean.norm()),
+        "ratio": float(mean.norm()) / moments.mean_norm(),
+        "directions_removed": math.ceil(rows.shape[1] / 100),
+        "mean_cosine": float(mean_cosine(moments)),
+        "cosine_of_top_eigenvector_to_mean": abs(float(top @ mean)) / float(mean.norm()),
+        "spearman_of_norm_and_id": correlation(norms.numpy(), np.arange(len(norms), dtype=np.float64), kind="spearman"),
+    }
+
+
+def _isotropy(rows: Rows, moments: Moments, repair: str | None) -> dict[str, float]:
+    if repair is not None:
+        rows = repair_named(repair, d=rows.shape[1]).fit(moments).transform(rows)
+        moments = Moments.of(rows, unit_first=False)
+    both = partition_isotropy(rows, moments)
+    plus, _ = log_partition(rows, _lapack_vectors(rows), longest=moments.norm_max)
+    return {
+        "both_signs": float(both),
+        "toward_the_mean": both.details["one_sign"],
+        "low": both.details["low"],
+        "high": both.details["high"],
+        "same_signs_as_the_authors": math.exp(float(plus.min() - plus.max())),
+    }
+
+
+def _lapack_vectors(rows: Rows) -> torch.Tensor:
+    """The eigenvectors that the authors' program takes: only so can one sign be compared to the digit."""
+    return torch.from_numpy(authors.eigenvectors(whole(rows))).double()
+
+
+def whole(rows: Rows) -> Any:
+    """All rows at once, as the authors' program holds them."""
+    return torch.cat([block.float() for block in rows.blocks()]).numpy()

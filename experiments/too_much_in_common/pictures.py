@@ -1,0 +1,101 @@
+"""The paper's pictures of a token table: its rows along their first two directions, its singular values, its unused tokens.
+
+The authors' vis.py draws these three kinds and no other. Figure 1 is the first two for RoBERTa-large and GPT-2, Figure 3 the
+third for BERT. What Figures 5 and 6 show could not be read; if they are pictures of other models, they are these.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from uncone.measure import reserved_rows
+from uncone.measure.projections import project
+from uncone.moments import Moments
+from uncone.repair import repair_named
+from uncone.rows import Rows
+
+BIN = 1000
+ORIGINAL, CENTRED, BETWEEN = "#0072b2", "#d55e00", "viridis"  # told apart by those who see no red or green, too
+
+
+def draw(name: str, rows: Rows, moments: Moments, out: Path) -> list[str]:
+    """Write NAME_figure_1.png and, where tokens are unused by their names, NAME_figure_3.png; return the names."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    centred = repair_named("center", d=rows.shape[1]).fit(moments).transform(rows)
+    pairs = {"as they are": (rows, moments), "centred": (centred, Moments.of(centred))}
+    files = [_figure_1(name, pairs, out)]
+    bins = cosines_to_unused(rows, centred)
+    return files if bins is None else [*files, _figure_3(name, bins, out)]
+
+
+def _figure_1(name: str, pairs: dict[str, tuple[Rows, Moments]], out: Path) -> str:
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+    for axis, (title, (rows, moments)) in zip(axes, pairs.items(), strict=False):
+        along = project(rows, _oriented(moments.directions()[:, :2], moments)).numpy()
+        drawn = axis.scatter(
+            *along.T, c=np.arange(len(along)), s=1, cmap=BETWEEN, alpha=0.5, edgecolors="none", rasterized=True
+        )
+        axis.set(title=f"{name}, rows {title}", xlabel="along the first singular vector", ylabel="along the second")
+        axis.axhline(0, lw=0.5, color="0.6")
+        axis.axvline(0, lw=0.5, color="0.6")
+    bar = figure.colorbar(drawn, ax=axes[1], label="row id")
+    bar.solids.set_alpha(1)
+    for (title, (_, moments)), color, style in zip(pairs.items(), (ORIGINAL, CENTRED), ("--", "-"), strict=True):
+        values = moments.spectrum(centered=False).sqrt().numpy()
+        axes[2].plot(np.arange(1, len(values) + 1), values / values[0], style, color=color, label=title)
+    axes[2].set(title="singular values", xlabel="index", ylabel="share of the largest", ylim=(0, 1.02))
+    axes[2].legend(frameon=False)
+    return _saved(figure, out / f"{name}_figure_1.png")
+
+
+def _oriented(directions: torch.Tensor, moments: Moments) -> torch.Tensor:
+    """The same directions, each with the mean row on its positive side: no library chooses the sign."""
+    return directions * torch.where(moments.mean() @ directions < 0, -1.0, 1.0)
+
+
+def cosines_to_unused(rows: Rows, centred: Rows) -> dict[str, Any] | None:
+    """Mean cosine of the rows of each 1,000 ids to the unused tokens, for the rows as they are and centred; None without any.
+
+    The mean of all pairwise cosines is the product of the two mean unit rows. Unused tokens are those so named: in BERT 994. The
+    authors' program takes rows 0 to 999 but five, and with them id 999, "!": `of_paper` is its choice.
+    """
+    unused = reserved_rows(rows.labels, rows.shape[0])
+    if not unused.by_name:
+        return None
+    found: dict[str, Any] = {"unused": len(unused.indices), "described": unused.description}
+    for title, matrix in (("original", rows), ("centred", centred)):
+        unit = torch.cat([torch.nn.functional.normalize(block.double(), dim=1) for block in matrix.blocks()])
+        means = torch.stack([part.mean(0) for part in torch.split(unit, BIN)])
+        found[title] = (means @ unit[unused.indices].mean(0)).tolist()
+        if len(unused.indices) == 994:
+            theirs = torch.ones(BIN, dtype=torch.bool)
+            theirs[[0, 100, 101, 102, 103]] = False
+            found[f"{title}_of_paper"] = (means @ unit[:BIN][theirs].mean(0)).tolist()
+    return found
+
+
+def _figure_3(name: str, bins: dict[str, Any], out: Path) -> str:
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(5.5, 3.6), layout="constrained")
+    x = (np.arange(len(bins["original"])) + 0.5) * BIN
+    axis.plot(x, bins["original"], color=ORIGINAL, label=name)
+    axis.plot(x, bins["centred"], "--", color=CENTRED, label=f"{name}, centred")
+    axis.axhline(0, lw=0.5, color="0.6")
+    axis.set(xlabel="row id, bins of 1,000", ylabel=f"mean cosine to {bins['unused']} unused tokens")
+    axis.legend(frameon=False)
+    return _saved(figure, out / f"{name}_figure_3.png")
+
+
+def _saved(figure: Any, path: Path) -> str:
+    from matplotlib import pyplot as plt
+
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+    return path.name

@@ -1,0 +1,220 @@
+"""The tables in Markdown, from the kept results: what was measured, beside what is known of the paper."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import paper
+
+DASH = "–"
+SETS = ("men", "rw", "simlex999", "wordsim_sim", "wordsim_rel")
+
+
+def all_tables(models: Sequence[dict[str, Any]], planted: dict[str, Any] | None) -> str:
+    parts = []
+    if models:
+        parts += [table_1(models), beside_table_1(models)]
+        read = [one for one in models if one.get("words")]
+        parts += [table_2(read), table_3(read), field(read)] if read else []
+    if planted:
+        parts.append(planted_table(planted))
+    return "\n\n".join(parts) + "\n"
+
+
+def table_1(models: Sequence[dict[str, Any]]) -> str:
+    """I(W) by the authors' program and by uncone, and the norms; the paper's row under a model of its name, then the others."""
+    head = (
+        "model", "raw, one sign", "centred", "removed", "raw, both signs", "centred", "removed",
+        "mean norm", "norm of the mean", "ratio",
+    )  # fmt: skip
+    lines = []
+    for one in models:
+        t = one["table_1"]
+        single = [f"{_four(t[v].get('authors'))} / {_four(t[v]['same_signs_as_the_authors'])}" for v in _VARIANTS]
+        both = [_four(t[v]["both_signs"]) for v in _VARIANTS]
+        lines.append([one["name"], *single, *both, *(f"{t[k]:.4g}" for k in ("mean_norm", "norm_of_mean", "ratio"))])
+        known = paper.table_1_row(one["name"])
+        if known is not None:
+            lines.append(_paper_line(known))
+    named = {one["name"] for one in models}
+    lines += [_paper_line(row) for row in paper.TABLE_1 if row.label not in named]
+    return (
+        "### Table 1\n\nI(W): the first three columns with one sign of each eigenvector, by the authors' program / by uncone over the same "
+        "eigenvectors; the next three with both signs. `removed` is without the mean and ceil(d / 100) directions.\n\n"
+        + _markdown(head, lines)
+    )
+
+
+_VARIANTS = ("raw", "centred", "removed")
+
+
+def _paper_line(row: paper.PaperRow) -> list[str]:
+    norms = [DASH if value is None else f"{value:.2f}" for value in (row.mean_norm, row.norm_of_mean, row.ratio)]
+    return [f"paper: {row.label}", f"{row.isotropy:.2f}", *[DASH] * 5, *norms]
+
+
+def beside_table_1(models: Sequence[dict[str, Any]]) -> str:
+    head = (
+        "model", "rows x d", "D removed", "I(W), one sign: lowest to highest", "c . mean >= 0", "mean cosine",
+        "cosine of the top eigenvector to the mean", "Spearman of norm and id",
+    )  # fmt: skip
+    lines = []
+    for one in models:
+        t = one["table_1"]
+        lines.append([
+            one["name"], f"{one['n']} x {one['d']}", str(t["directions_removed"]),
+            f"{_four(t['raw']['low'])} to {_four(t['raw']['high'])}", _four(t["raw"]["toward_the_mean"]),
+            f"{t['mean_cosine']:.4f}", f"{t['cosine_of_top_eigenvector_to_mean']:.4f}", f"{t['spearman_of_norm_and_id']:.3f}",
+        ])  # fmt: skip
+    lines.append(["paper: roberta-large", *[DASH] * 4, "0.33", "0.99", DASH])
+    text = "### Beside Table 1\n\n" + _markdown(head, lines)
+    return text + "\n\n" + _across(models)
+
+
+def _across(models: Sequence[dict[str, Any]]) -> str:
+    """The paper's -0.61: what it correlates is not known here; over the known rows of its Table 1 two readings can be computed."""
+    rows = [(row.norm_of_mean, row.isotropy) for row in paper.TABLE_1]
+    without = [pair for pair, row in zip(rows, paper.TABLE_1, strict=True) if row.label != "gpt2-medium"]
+    sentences = [
+        f"Correlation of the norm of the mean with I(W) over the paper's eight models, from the figures known here: {_pearson(rows):.2f} "
+        f"({_pearson(without):.2f} without gpt2-medium). The paper states -0.61 for norms and isotropy; its mean norms are not known here."
+    ]
+    if len(models) >= 3:
+        ours = [(one["table_1"]["norm_of_mean"], one["table_1"]["raw"]["both_signs"]) for one in models]
+        norms = [(one["table_1"]["mean_norm"], one["table_1"]["raw"]["both_signs"]) for one in models]
+        sentences.append(
+            f"Over the {len(models)} models here, both signs: {_pearson(ours):.2f}; of the mean norm: {_pearson(norms):.2f}."
+        )
+    return " ".join(sentences)
+
+
+def _pearson(pairs: Sequence[tuple[float, float]]) -> float:
+    n = len(pairs)
+    x, y = sum(a for a, _ in pairs) / n, sum(b for _, b in pairs) / n
+    products = sum((a - x) * (b - y) for a, b in pairs)
+    return products / math.sqrt(sum((a - x) ** 2 for a, _ in pairs) * sum((b - y) ** 2 for _, b in pairs))
+
+
+def table_2(models: Sequence[dict[str, Any]]) -> str:
+    head = ("model", "method", "<.,.>", "cos", "paper <.,.>", "paper cos", "cos less original (95 %)")
+    lines = []
+    for one in models:
+        found = one["words"]["paper"]
+        for method in paper.METHODS:
+            means = [_mean(found["results"], method, key) for key in ("pearson_inner", "pearson_cosine")]
+            change = found["mean_difference"].get(method)
+            lines.append([one["name"], method, *means, DASH, DASH, DASH if change is None else _change(change)])
+    return (
+        "### Table 2\n\nPearson's correlation x 100 with the gold scores, unweighted mean over the five sets; pairs of single tokens. "
+        "No figure of the paper's Table 2 is known here.\n\n" + _markdown(head, lines)
+    )
+
+
+def table_3(models: Sequence[dict[str, Any]]) -> str:
+    head = ("model", "method", *(f"{name} <.,.> / cos" for name in SETS))
+    lines = []
+    for one in models:
+        results = one["words"]["paper"]["results"]
+        sizes = [
+            f"n = {results[name]['original']['n']} of {results[name]['original']['pairs']}" if name in results else DASH
+            for name in SETS
+        ]
+        lines.append([one["name"], "pairs", *sizes])
+        for method in paper.METHODS:
+            cells = [
+                f"{_two(results, name, method, 'pearson_inner')} / {_two(results, name, method, 'pearson_cosine')}"
+                for name in SETS
+            ]
+            lines.append([one["name"], method, *cells])
+    return "### Table 3\n\nThe same set by set. No figure of the paper's Table 3 is known here.\n\n" + _markdown(head, lines)
+
+
+def field(models: Sequence[dict[str, Any]]) -> str:
+    """The usual protocol, every repair, the difference from the original with its interval."""
+    head = ("model", "repair", *(f"{name} (n)" for name in SETS), "mean", "less original (95 %)")
+    lines = []
+    for one in models:
+        found = one["words"]["field"]
+        results = found["results"]
+        for repair in next(iter(results.values())):
+            cells = [_with_n(results, name, repair) for name in SETS]
+            change = found["mean_difference"].get(repair)
+            lines.append(
+                [
+                    one["name"],
+                    repair,
+                    *cells,
+                    _mean(results, repair, "spearman_cosine"),
+                    DASH if change is None else _change(change),
+                ]
+            )
+    return (
+        "### The usual protocol\n\nSpearman's correlation x 100 of the cosine; a word of several tokens is the mean of their rows. Intervals of the "
+        "mean take the five sets as independent samples of pairs.\n\n" + _markdown(head, lines)
+    )
+
+
+def planted_table(planted: dict[str, Any]) -> str:
+    head = (
+        "matrix", "rows x d", "norm of the mean", "mean norm", "paper", "exp(-m)", "authors' program", "c . mean >= 0",
+        "c . mean < 0", "exp(-2m)", "both signs", "one sign: lowest to highest",
+    )  # fmt: skip
+    lines = []
+    for name, one in planted.items():
+        runs = one["runs"]
+        spread = {
+            key: _spread([run[key] for run in runs])
+            for key in ("authors", "toward_the_mean", "away_from_the_mean", "both_signs")
+        }
+        lines.append([
+            name, f"{one['n']} x {one['d']}", f"{runs[0]['norm_of_mean']:.3f}", f"{runs[0]['mean_norm']:.3f}", f"{one['paper']:.2f}",
+            _four(one["law_one_sign"]), spread["authors"], spread["toward_the_mean"], spread["away_from_the_mean"],
+            _four(one["law_both_signs"]), spread["both_signs"],
+            f"{_four(min(run['low'] for run in runs))} to {_four(max(run['high'] for run in runs))}",
+        ])  # fmt: skip
+    seeds = len(next(iter(planted.values()))["runs"])
+    return (
+        f"### Planted matrices of the paper's norms\n\nm is the norm of the mean. Each number is the range over {seeds} seeds.\n\n"
+        + _markdown(head, lines)
+    )
+
+
+def _spread(values: Sequence[float]) -> str:
+    low, high = _four(min(values)), _four(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _four(value: float | None) -> str:
+    if value is None:
+        return DASH
+    return f"{value:.4f}" if value >= 0.001 else f"{value:.2e}"
+
+
+def _change(one: dict[str, float]) -> str:
+    return f"{one['difference']:+.2f} ({one['low']:+.2f} to {one['high']:+.2f})"
+
+
+def _value(results: dict[str, Any], name: str, repair: str, key: str) -> float | None:
+    value: float | None = results.get(name, {}).get(repair, {}).get(key)
+    return value
+
+
+def _two(results: dict[str, Any], name: str, repair: str, key: str) -> str:
+    value = _value(results, name, repair, key)
+    return DASH if value is None else f"{value:.2f}"
+
+
+def _with_n(results: dict[str, Any], name: str, repair: str) -> str:
+    if name not in results:
+        return DASH
+    return f"{_two(results, name, repair, 'spearman_cosine')} ({results[name][repair]['n']})"
+
+
+def _mean(results: dict[str, Any], repair: str, key: str) -> str:
+    values = [_value(results, name, repair, key) for name in SETS]
+    known = [value for value in values if value is not None]
+    return f"{sum(known) / len(known):.2f}" if len(known) == len(SETS) else DASH
+
+
+def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join(["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *lines)])
