@@ -115,7 +115,7 @@ def test_a_saved_check_is_printed_again_and_has_no_page(
     assert printed.startswith(capsys.readouterr().out)
     with pytest.raises(SystemExit):
         cli.main(["report", str(tmp_path / "k.json"), "--html", str(tmp_path / "k.html")])
-    assert "expected a diagnosis or a comparison to draw, got a check" in capsys.readouterr().err
+    assert "to draw, got a check, which has no page: print it instead" in capsys.readouterr().err
     assert not (tmp_path / "k.html").exists()
 
 
