@@ -98,6 +98,20 @@ def test_what_is_no_vocabulary(tmp_path: Path) -> None:
         vocabulary_of(tmp_path)
 
 
+@pytest.mark.slow
+def test_the_files_of_a_slow_tokenizer_are_opened_by_transformers(minilm: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    for name in ("vocab.txt", "config.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((minilm / name).read_bytes())
+    found, whole = vocabulary_of(tmp_path), vocabulary_of(minilm)
+    assert [found.ids(word) for word in ("River", "provincialism", "日本")] == [
+        whole.ids(word) for word in ("River", "provincialism", "日本")
+    ]
+    (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match=r"expected a tokenizer that transformers opens in .*save it as tokenizer.json"):
+        vocabulary_of(tmp_path)
+
+
 def test_a_transformers_tokenizer_is_taken_as_it_is() -> None:
     transformers = pytest.importorskip("transformers")
     wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level(), unk_token="Ġcat")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError
+from uncone.model.reasons import first_line
 from uncone.model.tokens import LARGEST_TOKENIZER
 
 PROBES = ("water", "time", "house", "people", "small", "world", "light", "hand", "night", "school", "cat", "dog")
@@ -89,9 +90,11 @@ def _of_directory(directory: Path) -> Vocabulary:
     try:
         loaded = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         return _of_tokenizer(loaded.backend_tokenizer, {loaded.unk_token} - {None})
-    except (OSError, ValueError, AttributeError, ImportError) as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Rust arrives as pyo3's PanicException, which is no Exception
         raise InputError(
-            f"expected a tokenizer that transformers opens in {directory}, got {error}: save it as tokenizer.json"
+            f"expected a tokenizer that transformers opens in {directory}, got none ({first_line(error)}): save it as tokenizer.json"
         ) from error
 
 
@@ -105,7 +108,7 @@ def _tokenizer(file: Path) -> Any:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in Rust arrives as pyo3's PanicException, which is no Exception
-        raise InputError(f"expected a tokenizer in {file}, got {error}: save it anew") from error
+        raise InputError(f"expected a tokenizer in {file}, got none ({first_line(error)}): save it anew") from error
 
 
 def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:
