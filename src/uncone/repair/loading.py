@@ -7,7 +7,10 @@ left out. Nothing in a file is trusted: sizes are checked against the file befor
 import dataclasses
 import inspect
 import json
+import math
 import os
+import types
+import typing
 from typing import Any
 
 import torch
@@ -127,15 +130,27 @@ def _options(cls: type[Transformation], header: dict[str, str], path: str | os.P
     options: Any = parsed(header.get("options", ""), what="record of options", how=_HOW)
     if not isinstance(options, dict) or set(options) != set(inspect.signature(cls).parameters):
         raise _lies(path, f"its options are not those of {cls.__name__}")
-    try:
-        found = cls(**options)
-    except TypeError as error:
-        raise _lies(path, "its options are of other types") from error
+    hints = typing.get_type_hints(cls.__init__)
+    for name, value in options.items():
+        if not _is(value, hints[name]):
+            raise _lies(path, f"its option {name} is of another type")
+    found = cls(**options)
     said: Any = parsed(header.get("warnings", "[]"), what="list of warnings", how=_HOW)
     if not isinstance(said, list) or not all(isinstance(text, str) for text in said):
         raise _lies(path, "its warnings are no list of sentences")
     found.warnings_ = tuple(said)
     return found
+
+
+def _is(value: Any, hint: Any) -> bool:
+    """Whether parsed JSON is of the annotated type of an option."""
+    if typing.get_origin(hint) is typing.Literal:
+        return value in typing.get_args(hint)
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return any(_is(value, choice) for choice in typing.get_args(hint))
+    if hint is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is hint
 
 
 def _set_tensors(found: Transformation, tensors: dict[str, Tensor], path: str | os.PathLike[str]) -> None:
