@@ -39,7 +39,13 @@ def _figure_1(name: str, pairs: dict[str, tuple[Rows, Moments]], out: Path) -> s
     for axis, (title, (rows, moments)) in zip(axes, pairs.items(), strict=False):
         along = project(rows, _oriented(moments.directions()[:, :2], moments)).numpy()
         drawn = axis.scatter(
-            *along.T, c=np.arange(len(along)), s=1, cmap=BETWEEN, alpha=0.5, edgecolors="none", rasterized=True
+            *along.T,
+            c=np.arange(len(along)),
+            s=min(12, max(1, 8000 / len(along))),
+            cmap=BETWEEN,
+            alpha=0.5,
+            edgecolors="none",
+            rasterized=True,
         )
         axis.set(title=f"{name}, rows {title}", xlabel="along the first singular vector", ylabel="along the second")
         axis.axhline(0, lw=0.5, color="0.6")

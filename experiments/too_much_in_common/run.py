@@ -19,8 +19,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-FORMAT = 1
-"""Raise it when what is measured changes: kept results of another format are computed anew."""
+FORMAT = 2
+"""Of a model's numbers. Raise it when what is measured changes: kept results of another format are computed anew."""
+FORMAT_OF_PLANTED = 1
 BEGIN, END = "<!-- tables: written by run.py --readme -->", "<!-- end of tables -->"
 
 
@@ -143,8 +144,8 @@ def _planted(out: Path, *, again: bool) -> None:
 
     file = out / "planted.json"
     kept = json.loads(file.read_text()) if file.is_file() and not again else {}
-    done = kept.get("rows", {}) if kept.get("format") == FORMAT else {}
-    all_rows(done, lambda rows: _save(file, {"format": FORMAT, "made_by": _made_by(), "rows": rows}))
+    done = kept.get("rows", {}) if kept.get("format") == FORMAT_OF_PLANTED else {}
+    all_rows(done, lambda rows: _save(file, {"format": FORMAT_OF_PLANTED, "made_by": _made_by(), "rows": rows}))
 
 
 def _save(file: Path, found: dict[str, Any]) -> None:
@@ -175,4 +176,9 @@ def _write_readme(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from uncone.errors import UnconeError
+
+    try:
+        main()
+    except UnconeError as error:
+        sys.exit(str(error))

@@ -30,7 +30,7 @@ def table_1(models: Sequence[dict[str, Any]]) -> str:
     lines = []
     for one in models:
         t = one["table_1"]
-        single = [f"{_four(t[v].get('authors'))} / {_four(t[v]['same_signs_as_the_authors'])}" for v in _VARIANTS]
+        single = [f"{_four(t[v].get('authors'))} / {_four(t[v].get('same_signs_as_the_authors'))}" for v in _VARIANTS]
         both = [_four(t[v]["both_signs"]) for v in _VARIANTS]
         lines.append([one["name"], *single, *both, *(f"{t[k]:.4g}" for k in ("mean_norm", "norm_of_mean", "ratio"))])
         known = paper.table_1_row(one["name"])
@@ -55,7 +55,7 @@ def _paper_line(row: paper.PaperRow) -> list[str]:
 
 def beside_table_1(models: Sequence[dict[str, Any]]) -> str:
     head = (
-        "model", "rows x d", "D removed", "I(W), one sign: lowest to highest", "c . mean >= 0", "mean cosine",
+        "model", "rows x d", "D removed", "I(W), one sign: lowest to highest", "c . mean >= 0", "variance along the mean", "mean cosine",
         "cosine of the top eigenvector to the mean", "Spearman of norm and id",
     )  # fmt: skip
     lines = []
@@ -63,10 +63,11 @@ def beside_table_1(models: Sequence[dict[str, Any]]) -> str:
         t = one["table_1"]
         lines.append([
             one["name"], f"{one['n']} x {one['d']}", str(t["directions_removed"]),
-            f"{_four(t['raw']['low'])} to {_four(t['raw']['high'])}", _four(t["raw"]["toward_the_mean"]),
+            f"{_four(t['raw']['low'])} to {_four(t['raw']['high'])}", _four(t["raw"]["toward_the_mean"]), f"{t['variance_along_mean']:.3g}",
             f"{t['mean_cosine']:.4f}", f"{t['cosine_of_top_eigenvector_to_mean']:.4f}", f"{t['spearman_of_norm_and_id']:.3f}",
         ])  # fmt: skip
-    lines.append(["paper: roberta-large", *[DASH] * 4, "0.33", "0.99", DASH])
+    cosine, top = (f"{paper.STATED[key]:.2f}" for key in ("mean cosine", "cosine of the top eigenvector to the mean"))
+    lines.append(["paper: roberta-large", *[DASH] * 5, cosine, top, DASH])
     text = "### Beside Table 1\n\n" + _markdown(head, lines)
     return text + "\n\n" + _across(models)
 
@@ -77,7 +78,8 @@ def _across(models: Sequence[dict[str, Any]]) -> str:
     without = [pair for pair, row in zip(rows, paper.TABLE_1, strict=True) if row.label != "gpt2-medium"]
     sentences = [
         f"Correlation of the norm of the mean with I(W) over the paper's eight models, from the figures known here: {_pearson(rows):.2f} "
-        f"({_pearson(without):.2f} without gpt2-medium). The paper states -0.61 for norms and isotropy; its mean norms are not known here."
+        f"({_pearson(without):.2f} without gpt2-medium). "
+        f"The paper states {paper.STATED['correlation of norms and isotropy']:.2f} for norms and isotropy; its mean norms are not known here."
     ]
     if len(models) >= 3:
         ours = [(one["table_1"]["norm_of_mean"], one["table_1"]["raw"]["both_signs"]) for one in models]
