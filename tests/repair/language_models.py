@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from tests.prevent.models import V, build
 
 TEXT = "the cat sat on the mat and the dog sat on the log; a man saw the cat, the dog and the log. " * 6

@@ -131,7 +131,7 @@ def test_adapters_and_quantised_weights_are_refused(tmp_path):
         json.dumps(config | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
     )
     with pytest.raises(
-        UnsupportedModel, match="whose config.json has a quantization_config: give the model that was quantised"
+        UnsupportedModel, match=r"whose config\.json has a quantization_config: give the model that was quantised"
     ):
         center_head(tmp_path / "m", tmp_path / "o")
 

@@ -21,7 +21,7 @@ from uncone.repair.head_checks import OTHERS, check_dtype, invariant_map, linear
 from uncone.repair.head_effects import head_rows, rounding_errors
 from uncone.repair.head_tables import find_compensation, reads_token_types
 from uncone.repair.model_files import Copy, compare_untouched, edited_copy, open_directory
-from uncone.repair.model_shards import NewTensor, as_stored
+from uncone.repair.model_shards import NewTensor, as_stored, rows_at_once
 from uncone.repair.proof import Run, compare, require, run, wide_product
 from uncone.repair.proof_text import ProofText, proof_text
 from uncone.rows import Rows, nonfinite_rows
@@ -31,7 +31,6 @@ from uncone.rows.safetensors import Entry
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
-_BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def center_head(
     before, is_tied = run(original, ids, tell=progress), head.weight is original.get_input_embeddings().weight
     if is_tied and not untie:
         del original, head
-        wide = torch.float64 if before.logits.dtype in (torch.float32, torch.float64) else torch.float32
+        wide = torch.float64 if before.dtype in (torch.float32, torch.float64) else torch.float32
         original = load_model(files, dtype=wide)
         plan, how = _folded(files, original, ids, places.input), f"the whole original in {str(wide).removeprefix('torch.')}"
         reference = run(original, ids, tell=progress)
@@ -195,7 +194,7 @@ def mean_row(rows: Rows) -> Tensor:
         InputError: a row is not finite.
     """
     total = torch.zeros(rows.shape[1], dtype=torch.float64)
-    for block in rows.blocks(_BLOCK):
+    for block in rows.blocks(rows_at_once(rows.shape[1])):
         total += block.double().sum(0)
     if not bool(torch.isfinite(total).all()):
         bad = nonfinite_rows(rows).tolist()
@@ -211,7 +210,7 @@ def shifted(files: ModelFiles, name: str, vector: Tensor) -> NewTensor:
     entry, rows = files.entries[name], rows_of(files, name)
 
     def blocks() -> Iterator[Tensor]:
-        for block in rows.blocks(_BLOCK):
+        for block in rows.blocks(rows_at_once(rows.shape[1])):
             yield block.double() + vector
 
     return NewTensor(entry.dtype, entry.shape, blocks)

@@ -5,11 +5,11 @@ from typing import Literal
 import torch
 
 from uncone.records.head_edit import HeadRows, RoundingError
+from uncone.repair.model_shards import rows_at_once
 from uncone.rows import Rows
 
 Tensor = torch.Tensor
 Kind = Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
-_BLOCK = 4096
 _DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 _FLOATS: tuple[tuple[Kind, int], ...] = (("float16", 11), ("bfloat16", 8))
 _MOST_POSITIONS = 256
@@ -44,7 +44,7 @@ def head_rows(rows: Rows) -> HeadRows:
     """
     n, d = rows.shape
     total, units, norms, largest, zero = torch.zeros(d).double(), torch.zeros(d).double(), 0.0, 0.0, False
-    for block in rows.blocks(_BLOCK):
+    for block in rows.blocks(rows_at_once(rows.shape[1])):
         x = block.double()
         length = x.norm(dim=1)
         zero |= bool((length == 0).any())
@@ -56,14 +56,14 @@ def head_rows(rows: Rows) -> HeadRows:
 
 
 def _largest(rows: Rows) -> float:
-    return max(float(block.abs().max()) for block in rows.blocks(_BLOCK))
+    return max(float(block.abs().max()) for block in rows.blocks(rows_at_once(rows.shape[1])))
 
 
 def _error(rows: Rows, mean: Tensor, h: Tensor, kind: Kind) -> float:
     """Root mean square of the error about its mean over the vocabulary, over that of the logits, for `rows` minus `mean`."""
     sums: list[Tensor] = [torch.zeros(len(h)).double() for _ in range(4)]
     largest = _largest(rows) if kind == "int8_tensor" else 0.0
-    for block in rows.blocks(_BLOCK):
+    for block in rows.blocks(rows_at_once(rows.shape[1])):
         x = block.double() - mean
         z = h @ x.T
         e = (z.to(torch.bfloat16).double() if kind == "logits_bfloat16" else h @ _rounded(x, kind, largest).T) - z

@@ -37,6 +37,11 @@ class NewTensor:
         return math.prod(self.shape) * TORCH_DTYPES[FLOATS[self.dtype]].itemsize
 
 
+def rows_at_once(d: int) -> int:
+    """How many rows of `d` features are worked on at a time: 8 MiB of float64."""
+    return max(1, 2**20 // d)
+
+
 def as_stored(source: LocalFile, name: str, entry: Entry) -> NewTensor:
     """A second copy of a tensor of floats, to be written under another name."""
     _code(name, entry, source)

@@ -25,10 +25,12 @@ _BATCH, _ROWS_AT_ONCE = 4, 64
 
 @dataclass(frozen=True)
 class Run:
-    """What a model made of the proof's ids: logits (T, V) in its own dtype, the head's input (T, D), at the positions that count."""
+    """What a model made of the proof's ids: logits (T, V), the head's input (T, D), at the positions that count."""
 
     logits: Tensor
     hidden: Tensor
+    dtype: torch.dtype
+    """Of the head's product; some models widen its output."""
 
 
 def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
@@ -84,7 +86,7 @@ def run(
                     tell("running the model", done + 1, len(inputs))
     finally:
         hook.remove()
-    return Run(torch.cat(logits), torch.cat(hidden))
+    return Run(torch.cat(logits), torch.cat(hidden), head.weight.dtype)
 
 
 def wide_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
@@ -101,7 +103,7 @@ def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> 
     """The figures of the proof, whether it holds or not."""
     difference = rounding = rounding_edited = largest = 0.0
     same = ties = 0
-    unit = torch.finfo(before.logits.dtype).eps / 2
+    unit = torch.finfo(before.dtype).eps / 2
     tie_within = list[tuple[int, int, int]]()
     for start in range(0, len(before.logits), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
@@ -117,7 +119,7 @@ def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> 
         exact_row = reference.logits[row].double()
         ties += bool((exact_row[first_id] - exact_row[second_id]).abs() <= allowed)
     return HeadProof(
-        text=text, positions=len(before.logits), dtype=str(before.logits.dtype).removeprefix("torch."), reference=how,
+        text=text, positions=len(before.logits), dtype=str(before.dtype).removeprefix("torch."), reference=how,
         difference=difference, rounding=rounding, rounding_edited=rounding_edited, allowed=allowed, same_first=same, ties=ties,
     )  # fmt: skip
 

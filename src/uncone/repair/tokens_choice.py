@@ -7,6 +7,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.model import ModelFiles, Places, rows_of
+from uncone.repair.model_shards import rows_at_once
 from uncone.repair.proof_text import load_tokenizer
 
 Labels = Sequence[str | None] | None
@@ -16,8 +17,8 @@ def zero_rows(files: ModelFiles, names: Sequence[str]) -> list[int]:
     """The ids whose row, in one of the matrices, is zero or not finite."""
     found = set[int]()
     for name in names:
-        start = 0
-        for block in rows_of(files, name).blocks(4096):
+        start, rows = 0, rows_of(files, name)
+        for block in rows.blocks(rows_at_once(rows.shape[1])):
             empty = (block == 0).all(1) | ~torch.isfinite(block).all(1)
             found |= {start + i for i in empty.nonzero().flatten().tolist()}
             start += len(block)

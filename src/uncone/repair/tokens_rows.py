@@ -7,13 +7,13 @@ import torch
 
 from uncone.errors import InputError
 from uncone.moments import Moments
+from uncone.repair.model_shards import rows_at_once
 from uncone.rows import Rows, SelectedRows, nonfinite_rows
 
 Tensor = torch.Tensor
 SPREAD = 0.1
 """Standard deviation of a drawn row about the mean, as a share of that of trained rows: near enough to the mean to be unlikely everywhere."""
 LEAST_SHRINKAGE = 1e-6
-_BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _shrunk(rows: Rows, moments: Moments) -> tuple[Tensor, float]:
     target = s.trace() / d
     distance = (s - torch.eye(d, dtype=torch.float64) * target).square().sum()
     fourth = torch.zeros((), dtype=torch.float64)
-    for block in rows.blocks(_BLOCK):
+    for block in rows.blocks(rows_at_once(d)):
         fourth += (block.double() - mean).square().sum(1).square().sum()
     error = ((fourth - n * s.square().sum()) / n**2).clamp(min=0).minimum(distance)
     shrinkage = max(float(error / distance), LEAST_SHRINKAGE) if float(distance) > 0 else 1.0
