@@ -61,7 +61,8 @@ def reinitialise_tokens(
     Args:
         model: a directory of transformers (config.json, safetensors or a checkpoint of torch.save).
         out: the directory to write. It must not exist; it appears whole or not at all.
-        ids: the tokens, such as `measure.under_trained_tokens` finds; or "zero": those whose row is zero or not finite; or "added": those
+        ids: the tokens, such as `measure.under_trained_tokens` finds; or "zero": those whose row is zero or not finite, but for the
+            padding's; or "added": those
             that were added behind the tokenizer's own vocabulary, among which may be trained ones (the roles of a chat).
         method: "sub_tokens": the mean of the rows of the tokens that the string would be split into without them; where there are none, the
             mean of all trained rows. "mean": that mean. "covariance": a draw around it, a tenth as wide as the trained rows are

@@ -7,6 +7,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.model import ModelFiles, Places, rows_of
+from uncone.model.files import text_parts
 from uncone.repair.model_shards import rows_at_once
 from uncone.repair.proof_text import load_tokenizer
 
@@ -46,11 +47,7 @@ def chosen_ids(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: i
         if ids not in ("zero", "added"):
             raise InputError(f"expected ids, 'zero' or 'added', got {ids!r}: give the numbers of the tokens")
         names = [places.input, *([places.head] if places.head else [])]
-        found = (
-            added_tokens(files, n)
-            if ids == "added"
-            else [i for i in zero_rows(files, names) if labels is None or labels[i] is not None]
-        )
+        found = added_tokens(files, n) if ids == "added" else _empty(files, names, labels)
         if not found:
             what = "is zero or not finite" if ids == "zero" else "was added behind the vocabulary"
             raise InputError(
@@ -64,6 +61,12 @@ def chosen_ids(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: i
         wrong = chosen[0] if chosen[0] < 0 else chosen[-1]
         raise InputError(f"expected ids from 0 to {n - 1}, got {wrong}: give ids of rows that {places.input} has")
     return chosen
+
+
+def _empty(files: ModelFiles, names: Sequence[str], labels: Labels) -> list[int]:
+    """Zero rows that stand for a token, but for the padding's, which is zero by design."""
+    padding = {part.get("pad_token_id") for part in text_parts(files.config)}
+    return [i for i in zero_rows(files, names) if i not in padding and (labels is None or labels[i] is not None)]
 
 
 def kept_ids(chosen: Sequence[int], n: int, labels: Labels) -> torch.Tensor:

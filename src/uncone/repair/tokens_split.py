@@ -28,15 +28,15 @@ def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]
     content = json.loads(tokenizer.to_str())
     added = {item["id"]: item["content"] for item in content.get("added_tokens") or ()}
     kind = content["model"].get("type")
-    pieces = {i: tokenizer.id_to_token(i) for i in without}
+    pieces = {
+        i: added.get(i) or tokenizer.id_to_token(i) for i in without
+    }  # of an added one, the library gives the normalised string
     reduced = _without(content, without, {piece for piece in pieces.values() if piece is not None})
     unknown = _unknown(content["model"], tokenizer)
     found = {}
     for i in sorted(without):
         piece = pieces[i]
-        parts = (
-            [] if piece is None else _parts(reduced, kind, content["model"], piece, is_text=i in added and added[i] == piece)
-        )
+        parts = [] if piece is None else _parts(reduced, kind, content["model"], piece, is_text=i in added)
         found[i] = tuple(part for part in parts if part not in without and part != unknown)
     return found
 
