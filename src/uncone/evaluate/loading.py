@@ -25,7 +25,7 @@ def load_sentence_transformer(directory: Path) -> tuple[Any, bool]:
     with _quiet(), _offline():
         try:
             model = SentenceTransformer(str(directory), device="cpu", local_files_only=True, trust_remote_code=False)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError) as error:
+        except Exception as error:  # damaged files make loaders raise nearly anything
             raise _unloadable(directory, error) from error
     model.eval()
     normalizes = len(model) > 1 and type(model[len(model) - 1]).__name__ == "Normalize"
@@ -44,7 +44,7 @@ def load_transformer(directory: Path) -> tuple[Any, Any, int]:
         try:
             model = AutoModel.from_pretrained(directory, local_files_only=True, trust_remote_code=False).float().eval()
             tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError) as error:
+        except Exception as error:  # damaged files make loaders raise nearly anything
             raise _unloadable(directory, error) from error
     if tokenizer.pad_token is None:
         # Padding is masked, so any token will do.

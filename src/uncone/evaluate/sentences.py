@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ _BATCH = 32
 _HASHED = 1 << 20
 
 
+@runtime_checkable
 class Encoder(Protocol):
     """What turns texts into vectors. A vector is what a repair is applied to: before a last normalisation, where there is one."""
 
@@ -126,7 +127,9 @@ class WordMeans:
         found = [[row for word in text.split() if (row := self._row(word)) is not None] for text in texts]
         needed = sorted({row for rows in found for row in rows})
         if not needed:
-            raise InputError(f"expected words of {self._rows.name} in the texts, got none in {len(texts)}: another language?")
+            raise InputError(
+                f"expected words of {self._rows.name} in the texts, got none in {len(texts)} texts: another language?"
+            )
         vectors = self._rows.take(torch.tensor(needed, dtype=torch.int64)).numpy()
         place = {row: at for at, row in enumerate(needed)}
         out = np.zeros((len(texts), vectors.shape[1]), np.float32)

@@ -57,12 +57,14 @@ def evaluate_retrieval(
     return found
 
 
-def open_corpus(encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings) -> Corpus:
-    """Read and encode the documents, and fit the repairs on them."""
+def open_corpus(
+    encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings, *, inner: bool = True
+) -> Corpus:
+    """Read and encode the documents, and fit the repairs on them; without `inner` those for cosine alone."""
     data = read_retrieval(directory)
     documents = encoding.texts(data.documents, role="document", tick=settings.tell("encoding documents"))
     cosine = fit_repairs(names, documents.cosine, fitted_on="the documents", tick=settings.progress)
-    if documents.inner is documents.cosine:
+    if documents.inner is documents.cosine or not inner:
         return Corpus(data, documents, cosine, cosine)
     return Corpus(
         data, documents, cosine, fit_repairs(names, documents.inner, fitted_on="the documents", tick=settings.progress)

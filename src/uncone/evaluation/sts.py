@@ -36,15 +36,15 @@ def evaluate_sts(encoding: Encoding, directory: str | os.PathLike[str], names: S
 
 
 def fitted_ways(
-    encoding: Encoding, one: StsSet, names: Sequence[str], settings: Settings
+    encoding: Encoding, one: StsSet, names: Sequence[str], settings: Settings, *, inner: bool = True
 ) -> tuple[FittedRepairs, FittedRepairs]:
-    """The repairs fitted for cosine and for inner products: the same ones unless the model normalises."""
+    """The repairs fitted for cosine and for inner products: the same ones unless the model normalises, or without `inner`."""
     has_train = "train" in one.others
     pairs = one.others["train"] if has_train else one.test
     texts = encoding.texts(pairs.sentences(), tick=settings.tell(f"{one.name}: encoding"))
     on = f"the training sentences of {one.name}" if has_train else TRANSDUCTIVE
     cosine = fit_repairs(names, texts.cosine, fitted_on=on, tick=settings.progress)
-    if texts.inner is texts.cosine:
+    if texts.inner is texts.cosine or not inner:
         return cosine, cosine
     return cosine, fit_repairs(names, texts.inner, fitted_on=on, tick=settings.progress)
 
@@ -52,14 +52,16 @@ def fitted_ways(
 def scored(
     encoding: Encoding, one: StsSet, split: str, ways: tuple[FittedRepairs, FittedRepairs], settings: Settings
 ) -> dict[str, PairScores]:
-    """The scores of the pairs of one split under every repair."""
+    """The scores of the pairs of one split under every repair; where both ways are one, inner products are of those vectors too."""
     pairs = one.test if split == "test" else one.others[split]
     sentences = pairs.sentences()
     place = {sentence: at for at, sentence in enumerate(sentences)}
     texts: Texts = encoding.texts(sentences, tick=settings.tell(f"{one.name}: encoding"))
     cosine, inner = ways
-    return {
-        name: sts_scores(pairs, place, cosine.apply(name, texts.cosine), inner.apply(name, texts.inner, timed=False))
-        for name in cosine.names()
-        if name in inner.names()
-    }
+    found = dict[str, PairScores]()
+    for name in cosine.names():
+        if name in inner.names():
+            repaired = cosine.apply(name, texts.cosine)
+            stored = repaired if inner is cosine else inner.apply(name, texts.inner, timed=False)
+            found[name] = sts_scores(pairs, place, repaired, stored)
+    return found

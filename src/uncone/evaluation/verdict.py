@@ -1,9 +1,8 @@
 """What an evaluation comes to, in one sentence."""
 
 from collections.abc import Mapping
-from typing import Any
 
-from uncone.records import ORIGINAL, Interval
+from uncone.records import Interval
 
 PRIMARY = {"wordsim": "spearman_cosine", "sts": "spearman_cosine", "retrieval": "ndcg10", "ann": "recall10"}
 TITLES = {
@@ -52,9 +51,3 @@ def verdict(name: str, task: str, measure: str, differences: Mapping[str, Mappin
     if rose == 0:
         return f"{name}, {where}: no repair helps; the best, {best}, {change}. Leave it as it is."
     return f"{name}, {where}: of {len(full)} repairs {best} does best; it {change}."
-
-
-def order(results: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]) -> tuple[str, ...]:
-    """The repairs of a record, the original first."""
-    names = dict.fromkeys(repair for sets in results.values() for repairs in sets.values() for repair in repairs)
-    return (ORIGINAL, *(name for name in names if name != ORIGINAL))

@@ -28,9 +28,7 @@ _TITLES = {
 _SHOWN = {
     "wordsim": ("spearman_cosine", "pearson_cosine", "spearman_inner", "pearson_inner"),
     "sts": ("spearman_cosine", "spearman_inner"),
-    "retrieval": (
-        "ndcg10", "recall100", "ndcg10_inner", "ndcg10_inner_documents", "recall100_inner", "recall100_inner_documents",
-    ),
+    "retrieval": ("ndcg10", "recall100", "ndcg10_inner", "ndcg10_inner_documents"),
     "ann": ("recall10", "recall10_own", "recall10_inner_documents"),
 }  # fmt: skip
 _SHORT = {"wordsim_sim": "ws sim", "wordsim_rel": "ws rel", "simlex999": "simlex"}
@@ -51,7 +49,7 @@ def print_evaluation(evaluation: Evaluation, console: "Console | None" = None) -
         if len(sets) == 1:
             name = next(iter(sets))
             out.gap()
-            out.heading(name, "bold underline", _n(sets[name]), "")
+            out.heading(name, "bold underline", _n(sets[name], task), "")
             for measure in measures:
                 _one_set(out, evaluation, task, name, measure)
         else:
@@ -134,9 +132,9 @@ def _prices(out: Printer, evaluation: Evaluation) -> None:
     out.line(f"Price: {dearest} took {fit[dearest]:.2g} s to fit{others}{applying}.", "dim")
 
 
-def _n(repairs: Mapping[str, Mapping[str, Any]]) -> str:
+def _n(repairs: Mapping[str, Mapping[str, Any]], task: str) -> str:
     n = repairs.get(ORIGINAL, {}).get("n")
-    return "" if n is None else f"{count(n, separator=',')} items"
+    return "" if n is None else f"{count(n, separator=',')} {'pairs' if task in ('wordsim', 'sts') else 'queries'}"
 
 
 def _mark(interval: Interval | None) -> str:

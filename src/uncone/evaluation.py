@@ -1,1 +1,0 @@
-"""`evaluate`: what tasks say of a model with and without each repair."""

@@ -1,0 +1,206 @@
+"""`evaluate` and `select_repair` from end to end, on texts whose likeness is planted."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from tests.evaluate.planted_texts import write_retrieval, write_sts, write_word_vectors
+from uncone.errors import InputError
+from uncone.evaluation import evaluate
+from uncone.evaluation.verdict import verdict
+from uncone.records import Evaluation, Interval, Selection, load_record
+from uncone.repair import REPAIRS
+from uncone.select_repair import select_repair
+
+FEW = ["center", "all_but_the_top_2", "standardize"]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with spoiled and healthy word vectors, STS pairs, and retrieval data."""
+    folder = tmp_path_factory.mktemp("planted")
+    write_word_vectors(folder / "spoiled.vec", spoiled=True)
+    write_word_vectors(folder / "healthy.vec", spoiled=False)
+    write_sts(folder / "sts")
+    write_retrieval(folder / "retrieval")
+    write_retrieval(folder / "halves", train=False, queries=120)
+    return folder
+
+
+def test_sts_names_the_repair_that_undoes_the_fault(planted: Path) -> None:
+    found = evaluate(planted / "spoiled.vec", task="sts", data=planted / "sts", repairs=FEW, resamples=300)
+    numbers = found.results["sts"]["stsb"]
+    assert list(numbers) == ["original", *FEW]
+    assert numbers["all_but_the_top_2"]["spearman_cosine"] > numbers["original"]["spearman_cosine"] + 10
+    change = found.differences["sts"]["stsb"]["all_but_the_top_2"]["spearman_cosine"]
+    assert change.low > 0
+    expected = numbers["all_but_the_top_2"]["spearman_cosine"] - numbers["original"]["spearman_cosine"]
+    assert change.difference == pytest.approx(expected)
+    assert "all_but_the_top_2 does best" in found.verdict
+    assert numbers["original"]["n"] == 120
+    price = found.prices["stsb"]["center"]
+    assert price.fitted_n > 120
+    assert price.fitted_on == "the training sentences of stsb"
+    assert found.provenance["encoder"] == "mean of word vectors"
+
+
+def test_sts_is_computed_from_the_vectors_by_hand(planted: Path) -> None:
+    found = evaluate(planted / "healthy.vec", task="sts", data=planted / "sts", repairs=["center"], resamples=100)
+    lines = (planted / "healthy.vec").read_text().splitlines()[1:]
+    vectors = {line.split()[0]: np.array(line.split()[1:], float) for line in lines}
+    rows = [line.split("\t") for line in (planted / "sts" / "stsb_test.tsv").read_text().splitlines()[1:]]
+
+    def mean(text: str) -> np.ndarray:
+        return np.mean([vectors[word] for word in text.split()], axis=0)
+
+    train = [line.split("\t")[:2] for line in (planted / "sts" / "stsb_train.tsv").read_text().splitlines()[1:]]
+    center = np.mean([mean(text) for text in dict.fromkeys([*(a for a, _ in train), *(b for _, b in train)])], axis=0)
+    for repair, shift in (("original", 0.0), ("center", center)):
+        pairs = [(mean(a) - shift, mean(b) - shift) for a, b, _ in rows]
+        cosine = [x @ y / np.linalg.norm(x) / np.linalg.norm(y) for x, y in pairs]
+        expected = 100 * scipy.stats.spearmanr(cosine, [float(score) for _, _, score in rows])[0]
+        assert found.results["sts"]["stsb"][repair]["spearman_cosine"] == pytest.approx(expected, abs=0.05)
+
+
+def test_retrieval_and_its_record(planted: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ir_measures", reason="the extra [evaluate] is not installed")
+    found = evaluate(
+        planted / "spoiled.vec", task="retrieval", data=planted / "retrieval", repairs=[*FEW, "whiten_pca"], resamples=300
+    )
+    numbers = found.results["retrieval"]["retrieval"]
+    assert set(numbers["center"]) == {
+        "ndcg10", "recall100", "ndcg10_inner", "recall100_inner", "ndcg10_inner_documents", "recall100_inner_documents", "n",
+    }  # fmt: skip
+    assert "ndcg10_inner_documents" not in numbers["whiten_pca"]
+    # Subtracting one vector from the documents alone moves all scores of a query alike.
+    assert numbers["center"]["ndcg10_inner_documents"] == pytest.approx(numbers["original"]["ndcg10_inner"], abs=0.02)
+    assert numbers["all_but_the_top_2"]["ndcg10"] > numbers["original"]["ndcg10"]
+    assert numbers["original"]["n"] == 40
+    found.save(tmp_path / "e.json")
+    assert Evaluation.load(tmp_path / "e.json") == found
+    assert load_record(tmp_path / "e.json") == found
+    data = json.loads((tmp_path / "e.json").read_text())
+    assert data["results"]["retrieval"]["retrieval"]["center"]["n"] == 40
+
+
+def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="the extra [faiss] is not installed")
+    pytest.importorskip("ir_measures", reason="the extra [evaluate] is not installed")
+    x = np.random.default_rng(0).standard_normal((220, 8)).astype(np.float32) + 5
+    np.save(tmp_path / "x.npy", x)
+    found = evaluate(tmp_path / "x.npy", task="ann", data=None, repairs=["center"], resamples=200)
+    assert list(found.results["ann"]) == ["int8", "int8_uniform", "binary", "binary_hamming"]
+    assert any("Product quantisation is left out: it needs 256 documents, there are 198" in note for note in found.notes)
+    binary = found.results["ann"]["binary"]
+    assert binary["original"]["n"] == 22
+    assert binary["center"]["recall10_own"] > binary["original"]["recall10_own"] + 0.1
+    assert found.results["ann"]["int8"]["original"]["recall10"] > 0.9
+    np.save(tmp_path / "q.npy", x[:5])
+    assert (
+        evaluate(tmp_path / "x.npy", task="ann", data=tmp_path / "q.npy", repairs=[], resamples=200).provenance["queries"] == 5
+    )
+    np.save(tmp_path / "wide.npy", np.ones((5, 9), np.float32))
+    with pytest.raises(InputError, match="at least two queries of 8 features, got shape"):
+        evaluate(tmp_path / "x.npy", task="ann", data=tmp_path / "wide.npy")
+
+
+def test_what_cannot_be_fitted_is_said_and_left_out(planted: Path) -> None:
+    found = evaluate(
+        planted / "healthy.vec", task="sts", data=planted / "sts", repairs=["center", "cluster_center"], resamples=100
+    )
+    sets = found.results["sts"]["stsb"]
+    assert "center" in sets
+    assert "cluster_center" in sets or any(note.startswith("cluster_center is left out: expected") for note in found.notes)
+
+
+def test_selection_finds_the_fault_and_leaves_the_healthy_twin(planted: Path, tmp_path: Path) -> None:
+    found = select_repair(planted / "spoiled.vec", task="sts", data=planted / "sts", repairs=FEW, resamples=1000)
+    assert found.chosen == found.candidate == "all_but_the_top_2"
+    assert not found.leaves_it
+    assert found.test is not None
+    assert found.test.low > 0
+    assert found.test.level == 0.95
+    assert found.development["center"].level == pytest.approx(1 - 0.05 / 3)
+    assert found.verdict.startswith("Repair ")
+    found.save(tmp_path / "s.json")
+    assert Selection.load(tmp_path / "s.json") == found
+    healthy = select_repair(planted / "healthy.vec", task="sts", data=planted / "sts", repairs=FEW, resamples=1000)
+    assert healthy.leaves_it
+    assert "as it is" in healthy.verdict
+
+
+def test_selection_by_retrieval_on_train_queries_or_halves(planted: Path) -> None:
+    pytest.importorskip("ir_measures", reason="the extra [evaluate] is not installed")
+    found = select_repair(planted / "spoiled.vec", task="retrieval", data=planted / "retrieval", repairs=FEW, resamples=1000)
+    assert found.chosen == "all_but_the_top_2"
+    assert "the 40 queries of qrels/train.tsv" in found.splits
+    halves = select_repair(planted / "spoiled.vec", task="retrieval", data=planted / "halves", repairs=FEW, resamples=1000)
+    assert "halves of qrels/test.tsv, 30 and 30" in halves.splits
+    assert halves.development_n == 30
+
+
+def test_selection_that_a_test_does_not_confirm(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Development and test disagree: the answer is to leave it."""
+    import importlib
+
+    module = importlib.import_module("uncone.select_repair")
+    first = module._Evidence(50, 0.5, ("center",), lambda names, level: {"center": Interval(0.1, 0.05, 0.2)})
+    second = module._Evidence(50, 0.5, ("center",), lambda names, level: {"center": Interval(0.01, -0.05, 0.06)})
+    monkeypatch.setattr(module, "_sts", lambda *_: module._Splits(first, lambda: second, "", ()))
+    found = select_repair(planted / "healthy.vec", task="sts", data=planted / "sts")
+    assert (found.candidate, found.chosen) == ("center", "original")
+    assert found.verdict.endswith("chose center, but on the test split it changes Spearman x 100 by +0.01 (-0.05 to +0.06).")
+
+
+def test_refusals(planted: Path, tmp_path: Path) -> None:
+    words, sts = planted / "healthy.vec", planted / "sts"
+    with pytest.raises(InputError, match=r"expected repairs out of center, .* got 'centre'"):
+        evaluate(words, task="sts", data=sts, repairs=["centre"])
+    with pytest.raises(InputError, match="directory of data for the task sts, got none: name it with --data"):
+        evaluate(words, task="sts", data=None)
+    with pytest.raises(InputError, match="no file or folder"):
+        evaluate(tmp_path / "nowhere", task="sts", data=sts)
+    (tmp_path / "sts").mkdir()
+    (tmp_path / "sts" / "stsb_test.tsv").write_bytes((sts / "stsb_test.tsv").read_bytes())
+    with pytest.raises(InputError, match=r"training and development parts of the STS Benchmark .* got the test part alone"):
+        select_repair(words, task="sts", data=tmp_path / "sts")
+    pytest.importorskip("ir_measures", reason="the extra [evaluate] is not installed")
+    few = write_retrieval(tmp_path / "few", queries=10)
+    with pytest.raises(InputError, match="at least 20 development queries to choose a repair by, got 5"):
+        select_repair(words, task="retrieval", data=few)
+
+
+def test_verdicts() -> None:
+    up, flat, down = Interval(0.02, 0.01, 0.03), Interval(0.01, -0.01, 0.03), Interval(-0.1, -0.2, -0.05)
+
+    def said(*intervals: Interval) -> str:
+        return verdict("m", "retrieval", "ndcg10", {str(at): {"center": {"ndcg10": one}} for at, one in enumerate(intervals)})
+
+    assert said(up) == (
+        "m, retrieval: of 1 repairs center does best; it changes nDCG@10 by +0.0200 (95 %: +0.0100 to +0.0300)."
+    )
+    assert "no repair helps; the best, center, changes" in said(flat)
+    assert said(flat).endswith("Leave it as it is.")
+    assert "on average over 3 sets, up on 1 and down on 1 beyond chance" in said(up, flat, down)
+    assert said() == "m, retrieval: no repair could be compared with the original."
+
+
+def test_a_record_that_was_edited(planted: Path) -> None:
+    found = evaluate(planted / "healthy.vec", task="sts", data=planted / "sts", repairs=["center"], resamples=100)
+    data = json.loads(found.to_json())
+    data["results"]["sts"]["stsb"]["center"]["n"] = "many"
+    with pytest.raises(InputError, match=r"finite number or null at results\.sts\.stsb\.center\.n, got 'many'"):
+        Evaluation.from_json(json.dumps(data))
+    data = json.loads(found.to_json())
+    data["differences"]["sts"]["stsb"]["center"]["spearman_cosine"]["low"] = 1e9
+    with pytest.raises(InputError, match="an interval from low to high"):
+        Evaluation.from_json(json.dumps(data))
+
+
+def test_all_repairs_by_default(planted: Path) -> None:
+    found = evaluate(planted / "healthy.vec", task="sts", data=planted / "sts", resamples=100)
+    left_out = [name for name in REPAIRS if any(note.startswith(f"{name} is left out") for note in found.notes)]
+    assert list(found.repairs()) == ["original", *(name for name in REPAIRS if name not in left_out)]
