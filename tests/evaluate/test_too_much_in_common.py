@@ -120,6 +120,17 @@ def test_nothing_to_do_and_bad_names_are_refused(experiment: Any, capsys: pytest
         run.main(["--models", "../x=somewhere"])
 
 
+def test_the_readme_holds_the_tables_of_the_kept_results(experiment: Any) -> None:
+    kept = [json.loads(file.read_text()) for file in sorted((HERE / "results").glob("*.json"))]
+    (planted,) = [one["rows"] for one in kept if "rows" in one]
+    text = experiment("tables").all_tables([one for one in kept if "name" in one], planted)
+    readme = (HERE / "README.md").read_text(encoding="utf-8")
+    run = experiment("run")
+    assert readme.partition(run.BEGIN)[2].partition(run.END)[0].strip() == text.strip()
+    shown = [line.partition("(pictures/")[2].rstrip(")") for line in readme.splitlines() if line.startswith("![")]
+    assert sorted(shown) == sorted(file.name for file in (HERE / "pictures").glob("*.png"))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="the shared word sets are not there")
 def test_minilm_as_the_authors_program_has_it(
