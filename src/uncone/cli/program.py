@@ -12,6 +12,7 @@ from uncone.cli.convert import convert
 from uncone.cli.diagnose import diagnose
 from uncone.cli.evaluate import evaluate
 from uncone.cli.failures import end, release
+from uncone.cli.repair import repair
 from uncone.cli.report import report
 
 app = App(
@@ -26,6 +27,7 @@ app.command(compare, usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
 app.command(convert)
 app.command(diagnose)
 app.command(evaluate)
+app.command(repair)
 app.command(report)
 
 

@@ -25,10 +25,14 @@ from uncone.records.comparison import (
 )
 from uncone.records.diagnosis import SCHEMA, Diagnosis, Subject
 from uncone.records.evaluation import EVALUATION_SCHEMA, ORIGINAL, Evaluation, Interval, Price
+from uncone.records.head_edit import HEAD_EDIT_SCHEMA, HeadEdit, HeadProof, HeadRows, RoundingError
 from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Spectrum
 from uncone.records.picture import Picture
+from uncone.records.repair import REPAIRED_SCHEMA, RepairCost, Repaired
 from uncone.records.saved import Record, load_record
 from uncone.records.scores import Knot, ScoreHistogram, Share
+from uncone.records.selection import SELECTION_SCHEMA, Selection
+from uncone.records.token_edit import TOKEN_EDIT_SCHEMA, EditedTensor, EditedToken, TextLoss, TokenEdit
 from uncone.records.token_measurements import UNDER_TRAINED_SHARE, token_measurements
 from uncone.records.tokens import Difference, Estimate, FrequencyGroup, FrequencyGroups, UnderTrained, UnderTrainedToken
 
@@ -37,10 +41,14 @@ __all__ = [
     "CHECK_SCHEMA",
     "COMPARISON_SCHEMA",
     "EVALUATION_SCHEMA",
+    "HEAD_EDIT_SCHEMA",
     "MOST_COMPARED",
     "ORIGINAL",
+    "REPAIRED_SCHEMA",
     "SCHEMA",
+    "SELECTION_SCHEMA",
     "TABLES",
+    "TOKEN_EDIT_SCHEMA",
     "UNDER_TRAINED_SHARE",
     "Bar",
     "Calibration",
@@ -55,6 +63,8 @@ __all__ = [
     "Difference",
     "Drift",
     "DriftedThreshold",
+    "EditedTensor",
+    "EditedToken",
     "Estimate",
     "Evaluation",
     "Finding",
@@ -62,6 +72,9 @@ __all__ = [
     "FrequencyGroups",
     "Group",
     "Groups",
+    "HeadEdit",
+    "HeadProof",
+    "HeadRows",
     "Interval",
     "Knot",
     "LabelledPairs",
@@ -70,13 +83,19 @@ __all__ = [
     "Picture",
     "Price",
     "Record",
+    "RepairCost",
+    "Repaired",
+    "RoundingError",
     "ScoreHistogram",
     "ScoreMeaning",
     "ScoreThreshold",
+    "Selection",
     "Share",
     "Spectrum",
     "Subject",
     "Table",
+    "TextLoss",
+    "TokenEdit",
     "UnderTrained",
     "UnderTrainedToken",
     "load_record",

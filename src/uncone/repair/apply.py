@@ -23,9 +23,11 @@ from uncone.rows import Rows, as_rows
 
 @dataclass(frozen=True)
 class Applied:
-    """What `repair_rows` wrote: `shape` (N, K) of `dtype`, in so many seconds, and what is to be said of it."""
+    """What `repair_rows` wrote: `shape` (N, K) of `dtype`, as the part `part` of a file that has parts, and what is to be said of it."""
 
     path: Path
+    format: str
+    part: str
     shape: tuple[int, int]
     dtype: str
     seconds: float
@@ -77,7 +79,7 @@ def repair_rows(
     except OSError as error:
         raise _unwritable(plan.path, error) from error
     notes = (*plan.notes, *_fitted_elsewhere(owner, rows, digest))
-    return Applied(plan.path, plan.shape, plan.dtype, time.perf_counter() - began, notes)
+    return Applied(plan.path, plan.format, plan.part, plan.shape, plan.dtype, time.perf_counter() - began, notes)
 
 
 def check_out(out: Path, rows: Rows, *, overwrite: bool) -> None:

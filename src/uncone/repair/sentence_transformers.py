@@ -31,7 +31,7 @@ _DENSE = "sentence_transformers.models.Dense"
 _IDENTITY = "torch.nn.modules.linear.Identity"
 _NAME = "repair"
 _SENTENCE = "sentence_embedding"
-_WHERE = "a Sentence Transformers model"
+WHERE = "a Sentence Transformers model"
 
 
 def insert(model: Any, transformation: Transformation | Affine) -> Any:
@@ -48,7 +48,7 @@ def insert(model: Any, transformation: Transformation | Affine) -> Any:
         InputError: sentence-transformers is missing, the transformation is not affine, or is for another width.
     """
     st = package()
-    affine = affine_of(transformation, _WHERE)
+    affine = affine_of(transformation, WHERE)
     names = list(model._modules)
     at = insertion([type(model._modules[name]).__name__ for name in names])
     d = _width([model._modules[name] for name in names[:at]])
@@ -90,7 +90,7 @@ def insert_into_directory(
             affine, or is for another width than the last module's configuration says.
     """
     source, target = Path(directory), Path(out)
-    affine = affine_of(transformation, _WHERE)
+    affine = affine_of(transformation, WHERE)
     modules = read_modules(source)
     at = insertion([_kind(source, module) for module in modules])
     d = _configured_width(source, modules[at - 1]) if at else None

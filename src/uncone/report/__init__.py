@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from uncone.report.calibration_terminal import print_calibration
     from uncone.report.check_terminal import print_check
     from uncone.report.comparison_terminal import print_comparison
+    from uncone.report.edit_terminal import print_head_edit, print_token_edit
     from uncone.report.evaluation_terminal import print_evaluation
+    from uncone.report.repair_terminal import print_repaired
+    from uncone.report.selection_terminal import print_selection
     from uncone.report.terminal import print_diagnosis
 
 __all__ = [
@@ -23,7 +26,11 @@ __all__ = [
     "print_comparison",
     "print_diagnosis",
     "print_evaluation",
+    "print_head_edit",
     "print_record",
+    "print_repaired",
+    "print_selection",
+    "print_token_edit",
     "to_html",
     "write_calibration_html",
     "write_comparison_html",
@@ -33,6 +40,10 @@ __all__ = [
 
 # rich is loaded only by those who print
 _PRINTERS = {
+    "print_token_edit": "edit_terminal",
+    "print_selection": "selection_terminal",
+    "print_repaired": "repair_terminal",
+    "print_head_edit": "edit_terminal",
     "print_calibration": "calibration_terminal",
     "print_check": "check_terminal",
     "print_comparison": "comparison_terminal",

@@ -1,0 +1,157 @@
+"""`uncone repair`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from uncone.cli.files import check_targets, hand_over, tell
+from uncone.cli.progress import progress_bar
+from uncone.errors import InputError
+from uncone.records import Record
+
+AUTO = "auto"
+
+
+def repair(
+    spec: str,
+    out: str,
+    /,
+    *,
+    method: Annotated[
+        str | None,
+        Parameter(help="A repair by its name; by default center. auto asks a task, with --data.", show_default=False),
+    ] = None,
+    fit_on: Annotated[str | None, Parameter(help="Fit on these rows instead, such as the documents for queries.")] = None,
+    load: Annotated[Path | None, Parameter(help="Apply a transformation that --save wrote instead of fitting one.")] = None,
+    save: Annotated[Path | None, Parameter(help="Also write the fitted transformation to this file.")] = None,
+    counts: Annotated[Path | None, Parameter(help="How often each token occurs: rows weigh as much in the fit.")] = None,
+    text: Annotated[Path | None, Parameter(help="For models: sentences to fit on, or text to prove an edit on.")] = None,
+    head: Annotated[
+        Literal["center"] | None, Parameter(help="Centre the output head of a language model: no probability changes.")
+    ] = None,
+    untie: Annotated[
+        bool, Parameter(negative="", help="With --head: store a head apart that shares the token table's rows.")
+    ] = False,
+    tokens: Annotated[
+        str | None, Parameter(help="Set rows of tokens anew: ids with commas, a file of ids, zero, added or auto.")
+    ] = None,
+    data: Annotated[Path | None, Parameter(help="With --method auto: the directory of a task's data.")] = None,
+    task: Annotated[
+        Literal["retrieval", "sts"], Parameter(help="With --method auto: by what a repair is chosen.")
+    ] = "retrieval",
+    overwrite: Annotated[bool, Parameter(negative="", help="Replace OUT if it is there; files only.")] = False,
+    force: Annotated[bool, Parameter(negative="", help="Whiten on fewer than 5 rows a column too.")] = False,
+    json: Annotated[Path | None, Parameter(help="Write what was done to this file, for machines.")] = None,
+) -> None:
+    """Write a repaired copy of vectors or of a model, and say what that changed and what it cost.
+
+    Parameters
+    ----------
+    spec
+        Vectors (FILE, FILE#tensor, MODEL#input), a directory of Sentence Transformers, or with --head or --tokens a
+        language model.
+    out
+        A file, whose ending says its format; for a model a new directory.
+    """
+    read = [Path(given) for given in (spec.partition("#")[0], fit_on, load, counts, text) if given is not None]
+    check_targets(json, save, read=tuple(read))
+    if Path(out).resolve() in [path.resolve() for path in (json, save) if path is not None]:
+        raise InputError(f"expected different files to write, got {out} twice: the second would replace the first")
+    if head is not None or tokens is not None:
+        _refuse(_given(method=method, fit_on=fit_on, load=load, save=save, counts=counts, data=data), "--head and --tokens")
+        _edit(spec, out, head=head, untie=untie, tokens=tokens, text=text, overwrite=overwrite, json=json)
+        return
+    if untie:
+        raise InputError("expected --untie with --head center, got it alone: it stores apart a head that is centred")
+    if method == AUTO:
+        chosen = _choose(spec, out, task, data, overwrite=overwrite, json=json)
+        if chosen is None:
+            return
+        method = chosen
+    elif data is not None:
+        raise InputError("expected --data with --method auto, got it alone: other methods ask no task")
+    _repair(
+        spec, out, method=method, fit_on=fit_on, load=load, save=save, counts=counts, text=text, overwrite=overwrite, force=force,
+        json=json,
+    )  # fmt: skip
+
+
+def _repair(
+    spec: str, out: str, *, method: str | None, fit_on: str | None, load: Path | None, save: Path | None, counts: Path | None,
+    text: Path | None, overwrite: bool, force: bool, json: Path | None,
+) -> None:  # fmt: skip
+    """Vectors into a file, or an encoder into a directory."""
+    from uncone.repairing import kind_of, repair_encoder, repair_file
+
+    result: Record
+    with progress_bar() as progress:
+        if kind_of(spec) == "encoder":
+            _refuse(_given(counts=counts, overwrite=overwrite or None), "a model")
+            result = repair_encoder(
+                spec, out, method=method, text=text, fit_on=fit_on, load=load, save=save, force=force, progress=progress
+            )
+        else:
+            _refuse(_given(text=text), "vectors")
+            result = repair_file(
+                spec, out, method=method, fit_on=fit_on, load=load, counts=counts, save=save, force=force, overwrite=overwrite,
+                progress=progress,
+            )  # fmt: skip
+    hand_over(result, json=json)
+    tell(Path(out), save)
+
+
+def _edit(
+    spec: str,
+    out: str,
+    *,
+    head: str | None,
+    untie: bool,
+    tokens: str | None,
+    text: Path | None,
+    overwrite: bool,
+    json: Path | None,
+) -> None:
+    """An edit of a language model into a new directory."""
+    from uncone.repairing import edit_head, edit_tokens
+
+    if head is not None and tokens is not None:
+        raise InputError(
+            "expected either --head or --tokens, got both: set the tokens first, then centre the head of the result"
+        )
+    _refuse(
+        _given(overwrite=overwrite or None, untie=(untie and head is None) or None), "--tokens" if head is None else "a model"
+    )
+    result: Record
+    with progress_bar() as progress:
+        if head is not None:
+            result = edit_head(spec, out, how=head, untie=untie, text=text, progress=progress)
+        else:
+            result = edit_tokens(spec, out, tokens or AUTO, text=text, progress=progress)
+    hand_over(result, json=json)
+    tell(Path(out))
+
+
+def _choose(
+    spec: str, out: str, task: Literal["retrieval", "sts"], data: Path | None, *, overwrite: bool, json: Path | None
+) -> str | None:
+    """The repair that the task calls for, printed with its evidence; None where it calls for none, and nothing is written."""
+    from uncone.select_repair import select_repair
+
+    if data is None:
+        raise InputError("expected --data DIR with --method auto, got none: a repair is chosen by a task, which needs its data")
+    if Path(out).exists() and not overwrite:
+        raise InputError(f"expected a new file or directory, got {out} which exists: choose another name")
+    with progress_bar() as progress:
+        selection = select_repair(spec, task=task, data=data, progress=progress)
+    hand_over(selection, json=json if selection.leaves_it else None)
+    return None if selection.leaves_it else selection.chosen
+
+
+def _given(**options: object) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+
+
+def _refuse(flags: list[str], what: str) -> None:
+    if flags:
+        raise InputError(f"expected no {flags[0]} with {what}, got it: leave it out")

@@ -1,0 +1,113 @@
+"""The edits of language models, as the command line asks for them."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from uncone.errors import InputError
+from uncone.measure import under_trained_tokens
+from uncone.model import open_language_model
+from uncone.records.head_edit import HeadEdit
+from uncone.records.token_edit import TokenEdit
+from uncone.repair.head import center_head
+from uncone.repair.tokens import reinitialise_tokens
+from uncone.sources.spec import split
+
+Progress = Callable[[str, int, int], None]
+Path_ = str | os.PathLike[str]
+MOST_IDS = 100_000
+_HOW = "give ids such as 3,17, a file of ids, zero, added or auto"
+
+
+def edit_head(
+    model: Path_,
+    out: Path_,
+    *,
+    how: str = "center",
+    untie: bool = False,
+    text: Path_ | None = None,
+    progress: Progress | None = None,
+) -> HeadEdit:
+    """`repair.head.center_head` of the model that a spec names.
+
+    Raises:
+        InputError: another way to edit a head than "center", and what `center_head` raises.
+    """
+    if how != "center":
+        raise InputError(f"expected --head center, got {how!r}: it is the one change of a head that changes no probability")
+    return center_head(_whole(model), out, untie=untie, text=text, progress=progress)
+
+
+def edit_tokens(
+    model: Path_, out: Path_, tokens: str = "auto", *, text: Path_ | None = None, progress: Progress | None = None
+) -> TokenEdit:
+    """`repair.tokens.reinitialise_tokens` of the model that a spec names, for the tokens that `tokens` names.
+
+    Args:
+        model: a directory of transformers, or the name of a cached one.
+        out: a new directory.
+        tokens: ids separated by commas, a file with an id a line, "zero", "added", or "auto": those that `under_trained_tokens` finds.
+        text: on which the loss is measured before and after.
+        progress: called with what is done, how much is, and of how much.
+
+    Raises:
+        InputError: no such ids, or no token that looks untrained, and what `reinitialise_tokens` raises.
+    """
+    directory = _whole(model)
+    ids: Sequence[int] | Literal["zero", "added"] = (
+        "zero"
+        if tokens == "zero"
+        else "added"
+        if tokens == "added"
+        else _found(directory)
+        if tokens == "auto"
+        else _ids(tokens)
+    )
+    return reinitialise_tokens(directory, out, ids, text=text, progress=progress)
+
+
+def _whole(spec: Path_) -> Path:
+    path, part = split(spec)
+    if part is not None:
+        raise InputError(f"expected a whole model to edit, got its part #{part}: leave that out")
+    return path
+
+
+def _found(directory: Path) -> list[int]:
+    """The ids that look as if no text had trained them, and are not reserved by name."""
+    model = open_language_model(directory)
+    places = model.places()
+    apart = places.head is None or not places.tied
+    name = places.head if places.head is not None and not places.tied else places.input
+    rows = model.rows(name, with_tokens=True)
+    found = under_trained_tokens(rows, prefer="norm" if apart and name == places.input else "cosine")
+    ids = [token.id for token in found.tokens if not token.expected]
+    if not ids:
+        why = found.reason or "none stands out at a false-discovery rate of 1 %"
+        raise InputError(f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {_HOW}")
+    return ids
+
+
+def _ids(text: str) -> list[int]:
+    path = Path(text)
+    fields = text.split(",")
+    if not all(_is_id(field) for field in fields) and _is_file(path):
+        with open(path, "rb") as file:
+            fields = file.read(20 * MOST_IDS).decode("ascii", "replace").split()
+    wrong = next((field for field in fields if not _is_id(field)), None)
+    if wrong is not None or not fields or len(fields) > MOST_IDS:
+        raise InputError(f"expected ids of tokens, got {(wrong if wrong is not None else text)[:60]!r}: {_HOW}")
+    return [int(field) for field in fields]
+
+
+def _is_id(text: str) -> bool:
+    text = text.strip()
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
