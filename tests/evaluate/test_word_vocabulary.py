@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.evaluate.word_tokenizers import SPACE, WORDS, byte_level, metaspace, normalised_spaces, wordpiece
 from uncone.errors import InputError
@@ -53,6 +54,16 @@ def test_unknown_words_have_no_ids() -> None:
     assert vocabulary_of(wordpiece()).ids("naïve") == ()
     assert vocabulary_of(metaspace()).ids("naïve") == ()
     assert vocabulary_of(wordpiece()).ids("") == ()
+
+
+def test_a_tokenizer_that_fails_on_a_word_has_no_ids_for_it() -> None:
+    """WordPiece without its unknown token raises on letters it lacks."""
+    tokenizer = Tokenizer(models.WordPiece({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    found = vocabulary_of(tokenizer)
+    assert found.ids("naïve") == ()
+    assert found.ids("river") == (WORDS.index("river"),)
+    assert "12 of 12" in found.described
 
 
 def test_what_the_files_beside_call_unknown_is_refused(tmp_path: Path) -> None:

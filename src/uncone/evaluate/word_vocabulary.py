@@ -126,8 +126,13 @@ def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:
 
 
 def _encoded(tokenizer: Any, text: str) -> list[int]:
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    return ids
+    """The ids of a text; none where the tokenizer fails on it, as those without an unknown token do on letters they lack."""
+    try:
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # a panic in Rust arrives as pyo3's PanicException, which is no Exception
+        return []
 
 
 def _prefix(tokenizer: Any) -> tuple[str, str]:
@@ -137,7 +142,8 @@ def _prefix(tokenizer: Any) -> tuple[str, str]:
     for word in PROBES:
         inside = _encoded(tokenizer, f"{_IN_TEXT} {word}")
         for prefix in alike:
-            alike[prefix] += inside == start + _encoded(tokenizer, prefix + word)
+            spelled = _encoded(tokenizer, prefix + word)
+            alike[prefix] += bool(spelled) and inside == start + spelled
     prefix = " " if alike[" "] > alike[""] else ""
     form = "after a space" if prefix else "alone"
     return prefix, f"words are encoded {form}: so {alike[prefix]} of {len(PROBES)} probe words are spelled as inside a text"
