@@ -19,7 +19,8 @@ def _s(row: dict[str, str]) -> str:
 
 
 def _cost(row: dict[str, str]) -> str:
-    return f"{_s(row)}, {row['extra memory MiB']} MiB"
+    memory = row["extra memory MiB"]
+    return f"{_s(row)}, {memory} MiB" if memory else _s(row)
 
 
 def _times(slow: dict[str, str], fast: dict[str, str]) -> str:
