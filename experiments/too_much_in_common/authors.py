@@ -19,9 +19,8 @@ def eigenvectors(w: Array) -> Array:
     return np.linalg.eig(w.T @ w)[1]
 
 
-def isotropy(w: Array) -> float:
-    """min Z(c) / max Z(c) over these columns c, one sign each, with Z(c) = sum_i exp(w_i . c)."""
-    c = eigenvectors(w)
+def isotropy(w: Array, c: Array) -> float:
+    """min Z(c) / max Z(c) over the columns of `c`, one sign each, with Z(c) = sum_i exp(w_i . c)."""
     parts = [np.exp(w @ c[:, start : start + _COLUMNS]).sum(axis=0) for start in range(0, c.shape[1], _COLUMNS)]
     z = np.concatenate(parts)
     return float(z.min() / z.max())
@@ -46,7 +45,8 @@ def without_top(w: Array, directions: int, *, of_centred: bool = True) -> Array:
     return c - (c if of_centred else w) @ u.T @ u
 
 
-def table_1(w: Array) -> dict[str, float]:
-    """I(W) of the rows as they are, centred, and without ceil(D / 100) directions."""
-    removed = math.ceil(w.shape[1] / 100)
-    return {"raw": isotropy(w), "centred": isotropy(centred(w)), "removed": isotropy(without_top(w, removed))}
+def table_1(w: Array) -> dict[str, tuple[float, Array]]:
+    """I(W) of the rows as they are, centred, and without ceil(D / 100) directions, each with the eigenvectors it was read along."""
+    made = {"raw": w, "centred": centred(w), "removed": without_top(w, math.ceil(w.shape[1] / 100))}
+    along = {name: eigenvectors(x) for name, x in made.items()}
+    return {name: (isotropy(x, along[name]), along[name]) for name, x in made.items()}

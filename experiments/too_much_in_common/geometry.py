@@ -20,10 +20,8 @@ VARIANTS = {"raw": None, "centred": "center", "removed": "all_but_the_top_d100"}
 
 def table_1(rows: Rows, moments: Moments, *, oracle: bool = True) -> dict[str, Any]:
     """All six columns, by both programs, and the rest. Without the oracle the rows are only streamed, and one sign is not told."""
-    found: dict[str, Any] = {name: _isotropy(rows, moments, repair, oracle=oracle) for name, repair in VARIANTS.items()}
-    if oracle:
-        for name, value in authors.table_1(whole(rows)).items():
-            found[name]["authors"] = value
+    theirs = authors.table_1(whole(rows)) if oracle else {}
+    found: dict[str, Any] = {name: _isotropy(rows, moments, repair, theirs.get(name)) for name, repair in VARIANTS.items()}
     mean = moments.mean()
     top = moments.directions()[:, 0]
     norms = torch.cat([block.double().norm(dim=1) for block in rows.blocks()])
@@ -39,7 +37,8 @@ def table_1(rows: Rows, moments: Moments, *, oracle: bool = True) -> dict[str, A
     }
 
 
-def _isotropy(rows: Rows, moments: Moments, repair: str | None, *, oracle: bool) -> dict[str, float]:
+def _isotropy(rows: Rows, moments: Moments, repair: str | None, theirs: tuple[float, Any] | None) -> dict[str, float]:
+    """`theirs` is the authors' value and the eigenvectors they took: only along these can one sign be compared to the digit."""
     if repair is not None:
         rows = repair_named(repair, d=rows.shape[1]).fit(moments).transform(rows)
         moments = Moments.of(rows, unit_first=False)
@@ -50,15 +49,10 @@ def _isotropy(rows: Rows, moments: Moments, repair: str | None, *, oracle: bool)
         "low": both.details["low"],
         "high": both.details["high"],
     }
-    if oracle:
-        plus, _ = log_partition(rows, _lapack_vectors(rows), longest=moments.norm_max)
-        found["same_signs_as_the_authors"] = math.exp(float(plus.min() - plus.max()))
+    if theirs is not None:
+        plus, _ = log_partition(rows, torch.from_numpy(theirs[1]).double(), longest=moments.norm_max)
+        found |= {"authors": theirs[0], "same_signs_as_the_authors": math.exp(float(plus.min() - plus.max()))}
     return found
-
-
-def _lapack_vectors(rows: Rows) -> torch.Tensor:
-    """The eigenvectors that the authors' program takes: only so can one sign be compared to the digit."""
-    return torch.from_numpy(authors.eigenvectors(whole(rows))).double()
 
 
 def whole(rows: Rows) -> Any:

@@ -53,7 +53,7 @@ def measured(
         both = partition_isotropy(x)
         found.append(
             {
-                "authors": authors.isotropy(x),
+                "authors": authors.isotropy(x, authors.eigenvectors(x)),
                 "toward_the_mean": both.details["one_sign"],
                 "both_signs": float(both),
                 "low": both.details["low"],

@@ -81,7 +81,7 @@ def _across(models: Sequence[dict[str, Any]]) -> str:
         f"({_pearson(without):.2f} without gpt2-medium). "
         f"The paper states {paper.STATED['correlation of norms and isotropy']:.2f} for norms and isotropy; its mean norms are not known here."
     ]
-    if len(models) >= 3:
+    if len(models) >= 5:
         ours = [(one["table_1"]["norm_of_mean"], one["table_1"]["raw"]["both_signs"]) for one in models]
         norms = [(one["table_1"]["mean_norm"], one["table_1"]["raw"]["both_signs"]) for one in models]
         sentences.append(
