@@ -16,7 +16,6 @@ from uncone.repair import head_effects, head_tables
 from uncone.repair.head import center_head
 
 transformers = pytest.importorskip("transformers")
-pytestmark = pytest.mark.filterwarnings("ignore")
 FOLDED = {
     "GPT2LMHeadModel": "transformer.wpe.weight",
     "OPTForCausalLM": "model.decoder.embed_positions.weight",
@@ -207,7 +206,12 @@ def test_rounding_errors_against_a_loop():
     weight, hidden = torch.randn(50, 8, generator=random) + 2, torch.randn(6, 8, generator=random)
     mean = weight.double().mean(0)
     centred = (weight.double() - mean).float()
-    found = {e.kind: e for e in head_effects.rounding_errors(as_rows(weight), as_rows(centred), mean, hidden)}
+    found = {
+        e.kind: e
+        for e in head_effects.rounding_errors(
+            as_rows(weight), as_rows(centred), mean, hidden, (float(weight.abs().max()), float(centred.abs().max()))
+        )
+    }
     assert list(found) == ["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
 
     def error(rows: torch.Tensor, rounded: torch.Tensor) -> float:
@@ -220,8 +224,8 @@ def test_rounding_errors_against_a_loop():
         return (sum(errors) / sum(spread)) ** 0.5
 
     step = float(weight.abs().max()) / 127
-    assert found["int8_tensor"].before == pytest.approx(error(weight, torch.round(weight.double() / step) * step), rel=1e-6)
-    assert found["bfloat16"].before == pytest.approx(error(weight, weight.bfloat16()), rel=1e-6)
+    assert found["int8_tensor"].before == pytest.approx(error(weight, torch.round(weight.double() / step) * step), rel=1e-4)
+    assert found["bfloat16"].before == pytest.approx(error(weight, weight.bfloat16()), rel=1e-4)
     assert found["bfloat16"].after == pytest.approx(error(weight.double() - mean, centred.bfloat16()), rel=1e-2)
     assert all(e.after < e.before for e in found.values())  # the mean is most of these rows
 

@@ -24,7 +24,6 @@ from uncone.repair.head import center_head, shifted
 from uncone.repair.model_files import compare_untouched, edited_copy, open_directory
 from uncone.repair.model_shards import NewTensor, rounded_once, shard_name
 
-pytestmark = pytest.mark.filterwarnings("ignore")
 HEAD = "lm_head.weight"
 
 

@@ -17,7 +17,6 @@ from uncone.repair.tokens import reinitialise_tokens
 from uncone.repair.tokens_rows import SPREAD, new_rows, trained_rows
 from uncone.rows import as_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore")
 TABLE, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 

@@ -114,7 +114,8 @@ def center_head(
 def _record(files: ModelFiles, copy: Copy, plan: Plan, proof: HeadProof, before: Run, scale: float) -> HeadEdit:
     source = plan.head if plan.head in files.tensors else plan.table
     first, second = rows_of(files, source), rows_of(copy.files, plan.head)
-    notes, effects = plan.notes, rounding_errors(first, second, plan.mean, before.hidden)
+    shapes, notes = (head_rows(first), head_rows(second)), plan.notes
+    effects = rounding_errors(first, second, plan.mean, before.hidden, (shapes[0].largest, shapes[1].largest))
     if scale != 1:
         notes = (*notes, f"The model multiplies its logits by {scale:g}; that changes nothing of this.")
     if all(effect.after >= effect.before for effect in effects):
@@ -124,8 +125,8 @@ def _record(files: ModelFiles, copy: Copy, plan: Plan, proof: HeadProof, before:
         )
     return HeadEdit(
         name=files.path.resolve().name, head=plan.head, n=first.shape[0], d=first.shape[1], dtype=first.dtype, way=plan.way,
-        folded_into=plan.folded_into, added=tuple(sorted(set(plan.tensors) - set(files.tensors))), before=head_rows(first),
-        after=head_rows(second), proof=proof, effects=effects,
+        folded_into=plan.folded_into, added=tuple(sorted(set(plan.tensors) - set(files.tensors))), before=shapes[0],
+        after=shapes[1], proof=proof, effects=effects,
         unchanged=compare_untouched(files, copy.files, frozenset(plan.tensors)), warnings=warnings_of(files),
         notes=(*notes, OTHERS), left_out=copy.left_out,
     )  # fmt: skip

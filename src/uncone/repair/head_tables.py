@@ -93,7 +93,8 @@ def _scale(model: Any) -> float:
     """What the lookup multiplies rows by: the square root of D in some (BART with scale_embedding), else 1."""
     table = model.get_input_embeddings()
     row = table.weight.detach()[:8]
-    looked_up = table(torch.arange(len(row)))
+    with torch.no_grad():
+        looked_up = table(torch.arange(len(row)))
     return float((looked_up * row).sum() / (row * row).sum().clamp_min(torch.finfo(row.dtype).tiny))
 
 
