@@ -13,13 +13,8 @@ import math
 from dataclasses import dataclass
 
 SOURCE = "notes on Biś et al. (2021), Table 1"
-MODELS = (
-    "roberta-large", "roberta-base", "bert-base-uncased", "bert-large-uncased",
-    "bert-base-cased", "bert-large-cased", "gpt2", "gpt2-medium",
-)  # fmt: skip
-"""The eight models of Table 1, as the authors' isotropy.py lists them. Tables 2 and 3 have the six that are not uncased."""
 METHODS = ("original", "center", "scaled_center", "all_but_the_top_2", "all_but_the_top_d100")
-"""Those of Tables 2 and 3. The paper writes ceil(d / 100) for the number of directions; the released program takes 2 there."""
+"""Of Tables 2 and 3, which have six models (BERT uncased is in Table 1 only). The paper writes ceil(d / 100) for the number of directions; the released program takes 2 there."""
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ def table_1(models: Sequence[dict[str, Any]]) -> str:
     lines += [_paper_line(row) for row in paper.TABLE_1 if row.label not in named]
     return (
         "### Table 1\n\nI(W): the first three columns with one sign of each eigenvector, by the authors' program / by uncone over the same "
-        "eigenvectors; the next three with both signs. `removed` is without the mean and ceil(d / 100) directions.\n\n"
-        + _markdown(head, lines)
+        "eigenvectors; the next three with both signs. `removed` is without the mean and ceil(d / 100) directions. Rows of the paper: "
+        f"{paper.SOURCE}.\n\n" + _markdown(head, lines)
     )
 
 
