@@ -1,6 +1,8 @@
 """Fitting: the same result from every kind of rows, in one pass, with the provenance of the rows; and what it refuses."""
 
 import hashlib
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -318,3 +320,46 @@ def test_moments_without_the_sums_needed_are_refused() -> None:
         Center().fit(Moments(8))
     with pytest.raises(InputError, match="expected rows to find clusters in, got moments"):
         ClusterCenter(2, 2).fit(Moments.of(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_directions_without_variance_are_not_removed(dtype: torch.dtype) -> None:
+    x = (gaussian(300, 2, dtype=torch.float64) @ gaussian(2, 8, seed=1, dtype=torch.float64) + 3).to(dtype)
+    assert AllButTheTop(2).fit(x).variances_.shape == (2,)
+    with pytest.raises(
+        InputError, match="expected rows that vary in at least 3 directions, got 2: the others would be arbitrary"
+    ):
+        AllButTheTop(3).fit(x)
+    made = ClusterCenter(1, 5).fit(x)
+    assert int((made.components_.norm(dim=2) > 0).sum()) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the resident memory of Linux")
+@pytest.mark.parametrize("make", ["Center()", "AllButTheTop()", "Whiten()", "Standardize()", "ScaledCenter()"])
+def test_memory_is_that_of_a_block_and_not_of_the_file(make: str, tmp_path: Path) -> None:
+    d, blocks = 1024, 8
+    file = np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype=np.float32, shape=(blocks * GRID, d))
+    for i in range(blocks):
+        file[i * GRID : (i + 1) * GRID] = gaussian(GRID, d, seed=i).numpy()
+    file.flush()
+    del file
+    code = f"""
+import sys, threading, time
+import torch, uncone
+from uncone.repair import *
+def anonymous():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024
+small = torch.randn(6000, 16)
+{make}.fit(small)
+before, peak, done = anonymous(), [0.0], threading.Event()
+def watch():
+    while not done.wait(0.002):
+        peak[0] = max(peak[0], anonymous())
+watcher = threading.Thread(target=watch); watcher.start()
+{make}.fit(uncone.open_rows(sys.argv[1]))
+done.set(); watcher.join()
+print(peak[0] - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "x.npy")], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 140, "a block has 32 MiB, a matrix of sums 8 MiB, the file 256 MiB"

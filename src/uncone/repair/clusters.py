@@ -9,7 +9,7 @@ import torch
 from uncone.errors import InputError
 from uncone.moments import Moments, NotFiniteError
 from uncone.moments.weights import weight_blocks
-from uncone.repair.components import are_equal, with_signs
+from uncone.repair.components import are_equal, principal_directions
 from uncone.repair.fitted import DigestedRows, fitted_on
 from uncone.repair.fitting import Progress, Transformation, check_whole
 from uncone.repair.transformed import X, apply
@@ -30,8 +30,8 @@ class ClusterCenter(Transformation):
     The map is affine within a cluster and jumps at its border. Needs scikit-learn: pip install 'uncone[cluster]'.
 
     Two things differ from the authors' program. k-means is seeded and begins by k-means++; beyond 2^24 numbers it sees a
-    sample of rows. And of a cluster of n rows at most (n - 1) / 2 directions are removed (n - 1 would leave zeros), so that
-    clusters of less than 2 n_components + 1 rows lose fewer.
+    sample of rows. And of a cluster of n rows at most (n - 1) / 2 directions are removed (n - 1 would leave zeros), and none
+    without variance, so that clusters of less than 2 n_components + 1 rows, or of equal ones, lose fewer.
 
     Args:
         n_clusters: clusters, 27 in the authors' program.
@@ -71,7 +71,7 @@ class ClusterCenter(Transformation):
             raise InputError(
                 f"expected rows of more than {self.n_components} features to remove as many directions, got {d}: choose fewer"
             )
-        w = None if weights is None else torch.cat([part for part in weight_blocks(weights, n) if part is not None])
+        w = None if weights is None else torch.cat([part for part in weight_blocks(weights, n) if part is not None]).cpu()
         self.centers_ = _centers(rows, w, self.n_clusters, self.seed)
         self.fitted_ = fitted_on(self._fit_clusters(rows, w, progress), weights)
         return self
@@ -116,7 +116,8 @@ class ClusterCenter(Transformation):
         self.means_[cluster] = m.mean()
         k = min(self.n_components, (m.n - 1) // 2)
         if k > 0 and m.effective_n > 1.0 + 1e-9 and not are_equal(m):
-            self.components_[cluster, :k] = with_signs(m.leading_directions(k, centered=True).T)
+            directions, _ = principal_directions(m, k)
+            self.components_[cluster, : len(directions)] = directions
 
 
 def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor:

@@ -28,9 +28,10 @@ class AllButTheTop(Transformation):
     Attributes after `fit`:
         mean_: float64 (D,).
         components_: the unit directions as rows, float64 (k, D), the one of the largest variance first.
+        variances_: the variances of the rows along them, float64 (k,).
 
     Raises:
-        InputError: on `fit`, where not more rows or features than directions are there, or all rows are equal.
+        InputError: on `fit`, where not more rows or features than directions are there, or the rows vary in fewer directions.
 
     Example:
         >>> import numpy
@@ -39,9 +40,10 @@ class AllButTheTop(Transformation):
         [[0.0, 1.0], [0.0, 1.0], [0.0, -1.0], [0.0, -1.0]]
     """
 
-    tensors: ClassVar[Mapping[str, str]] = {"mean_": "D", "components_": "KD"}
+    tensors: ClassVar[Mapping[str, str]] = {"mean_": "D", "components_": "KD", "variances_": "K"}
     mean_: Tensor
     components_: Tensor
+    variances_: Tensor
 
     def __init__(self, n_components: int | None = None, centered: bool = True) -> None:
         if n_components is not None:
@@ -58,10 +60,25 @@ class AllButTheTop(Transformation):
         require_rows(summary, k + 1, f"{k} principal directions")
         refuse_equal_rows(m)
         self.mean_ = m.mean().cpu()
-        self.components_ = with_signs(m.leading_directions(k, centered=True).T.cpu())
+        self.components_, self.variances_ = principal_directions(m, k)
+        if len(self.components_) < k:
+            raise InputError(
+                f"expected rows that vary in at least {k} directions, got {len(self.components_)}: the others would be arbitrary, choose fewer"
+            )
         removed = self.components_.T @ self.components_
         weight = torch.eye(m.d, dtype=torch.float64) - removed
         return Affine(self.mean_, weight, offset=None if self.centered else -self.mean_ @ removed)
+
+
+def principal_directions(m: Moments, k: int) -> tuple[Tensor, Tensor]:
+    """The first k unit directions of variance as rows (r, D) and the variances (r,); r < k where the rest is rounding.
+
+    Sums of products in the dtype of the rows hold no variance below its epsilon times the largest.
+    """
+    directions = m.leading_directions(k, centered=True)
+    variances = (directions * (m.covariance() @ directions)).sum(0)
+    known = int((variances > 4 * m.epsilon * float(variances[0])).sum())
+    return with_signs(directions.T[:known].cpu()), variances[:known].cpu()
 
 
 def refuse_equal_rows(m: Moments) -> None:
