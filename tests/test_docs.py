@@ -133,7 +133,8 @@ def test_the_table_of_clouds_is_what_the_code_prints(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "command", ["uncone", "uncone diagnose", "uncone report", "uncone compare", "uncone check", "uncone convert"]
+    "command",
+    ["uncone", "uncone diagnose", "uncone report", "uncone compare", "uncone check", "uncone convert", "uncone evaluate"],
 )
 def test_help_is_in_the_docs(command: str) -> None:
     unset = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")

@@ -56,13 +56,14 @@ def test_as_scipy_bootstraps_a_difference_of_correlations(kind: str) -> None:
     function = scipy.stats.spearmanr if kind == "spearman" else scipy.stats.pearsonr
     theirs = scipy.stats.bootstrap(
         (a, b, gold), lambda x, y, z: function(y, z)[0] - function(x, z)[0], paired=True, vectorized=False,
-        n_resamples=2000, method="percentile", rng=np.random.default_rng(3),
+        n_resamples=500, method="percentile", rng=np.random.default_rng(3),
     ).confidence_interval  # fmt: skip
-    ours = correlation_bootstrap(a, b, gold, kind=kind, resamples=20_000)
+    ours = correlation_bootstrap(a, b, gold, kind=kind, resamples=4000)
     assert ours.difference == pytest.approx(function(b, gold)[0] - function(a, gold)[0], abs=1e-12)
-    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.02)
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.035)
 
 
+@settings(max_examples=15)
 @given(scores, st.randoms(use_true_random=False))
 def test_ranks_of_a_resample_are_those_of_sorting_it(x: np.ndarray, random: object) -> None:
     n = len(x)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from uncone.records import ORIGINAL, Evaluation, Interval
 from uncone.report.printer import Printer
-from uncone.report.text import count
+from uncone.report.text import count, number
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +31,9 @@ _SHOWN = {
     "retrieval": ("ndcg10", "recall100", "ndcg10_inner", "ndcg10_inner_documents"),
     "ann": ("recall10", "recall10_own", "recall10_inner_documents"),
 }  # fmt: skip
-_SHORT = {"wordsim_sim": "ws sim", "wordsim_rel": "ws rel", "simlex999": "simlex"}
+_SHORT = {
+    "wordsim_sim": "ws sim", "wordsim_rel": "ws rel", "simlex999": "simlex", "int8_uniform": "int8_u", "binary_hamming": "hamming",
+}  # fmt: skip
 """Headings, so that the longest name of a repair still fits into 80 columns beside them."""
 _MOST = 3
 """Tables of several sets; the JSON has the other numbers."""
@@ -109,8 +111,8 @@ def _many_sets(out: Printer, evaluation: Evaluation, task: str, measure: str) ->
     out.gap()
     out.line(_TITLES.get(measure, measure), "bold")
     counts = [next(iter(repairs.values())).get("n") for repairs in sets.values()]
-    rows.append(("n", *("" if n is None else f"{count(n, separator=',')} " for n in counts), ""))
-    headings = tuple(f"{_SHORT.get(name, name)} " for name in sets)
+    rows.append(("n", *("" if n is None else f"{count(n, separator=',')}" for n in counts), ""))
+    headings = tuple(_SHORT.get(name, name) for name in sets)
     out.table(("repair", *headings, "mean"), (*headings, "mean"), rows, {})
 
 
@@ -125,11 +127,13 @@ def _prices(out: Printer, evaluation: Evaluation) -> None:
         return
     dearest = max(fit, key=lambda repair: fit[repair])
     rest = [seconds for repair, seconds in fit.items() if repair != dearest]
-    others = f", the others at most {max(rest):.2g} s" if rest else ""
+    others = f", the others at most {number(max(rest), digits=2, separator=',')} s" if rest else ""
     slowest = max(used.values())
-    applying = f"; applying at most {slowest:.2g} microseconds a vector" if slowest > 0 else ""
+    applying = (
+        f"; applying takes at most {number(slowest, digits=2, separator=',')} microseconds a vector" if slowest > 0 else ""
+    )
     out.gap()
-    out.line(f"Price: {dearest} took {fit[dearest]:.2g} s to fit{others}{applying}.", "dim")
+    out.line(f"Price: {dearest} took {number(fit[dearest], digits=2, separator=',')} s to fit{others}{applying}.", "dim")
 
 
 def _n(repairs: Mapping[str, Mapping[str, Any]], task: str) -> str:
