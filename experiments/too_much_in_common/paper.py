@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 SOURCE = "notes on Biś et al. (2021), Table 1"
 METHODS = ("original", "center", "scaled_center", "all_but_the_top_2", "all_but_the_top_d100")
-"""Of Tables 2 and 3, which have six models (BERT uncased is in Table 1 only). The paper writes ceil(d / 100) for the number of directions; the released program takes 2 there."""
+"""Of Tables 2 and 3, which have six models (BERT uncased is in Table 1 only).
+
+The paper writes ceil(d / 100) for the number of directions; the released program takes 2 there."""
 
 
 @dataclass(frozen=True)
