@@ -116,7 +116,7 @@ def test_the_dtype_comes_back(made: Transformation, dtype: torch.dtype) -> None:
         assert np.array_equal(fit.transform(x.numpy()), fit.transform(x).numpy())
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 1000))
 @_from_moments
 def test_weights_are_repeated_rows(made: Transformation, seed: int) -> None:

@@ -36,7 +36,7 @@ def test_centring_takes_the_mean_and_no_distance() -> None:
     assert float(measure.mean_cosine(Moments.of(y))) < 0.05 < float(measure.mean_cosine(Moments.of(x)))
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @_seeds
 def test_what_is_centred_stays(seed: int) -> None:
     y = Center().fit_transform(_cone(50, 5, seed=seed))
@@ -99,7 +99,7 @@ def test_it_is_what_scikit_learn_gives() -> None:
     np.testing.assert_allclose(AllButTheTop(3).fit_transform(x), y - y @ pca.components_.T @ pca.components_, atol=1e-9)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), k=st.integers(1, 4))
 def test_original_and_fix_differ_by_one_vector(seed: int, k: int) -> None:
     x = _cone(80, 6, seed=seed)
@@ -111,7 +111,7 @@ def test_original_and_fix_differ_by_one_vector(seed: int, k: int) -> None:
     torch.testing.assert_close(original.transform(x).mean(0), expected)
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 10_000), k=st.integers(1, 4))
 def test_removed_directions_are_gone_and_removed_once(seed: int, k: int) -> None:
     x = _cone(80, 6, seed=seed)
@@ -139,7 +139,7 @@ def test_a_rotation_of_the_rows_is_a_rotation_of_the_result() -> None:
 
 
 @pytest.mark.parametrize("kind", ["zca", "pca"])
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 10_000), power=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 def test_the_covariance_of_whitened_rows(kind: str, seed: int, power: float) -> None:
     spectrum = 2.0 ** -torch.arange(8).double()
@@ -190,7 +190,7 @@ def test_zca_of_few_components_keeps_the_width_and_their_rank() -> None:
     torch.testing.assert_close(y, Whiten("pca", n_components=4).fit_transform(x) @ Whiten(n_components=4).fit(x).components_)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @_seeds
 def test_what_is_white_stays(seed: int) -> None:
     y = Whiten(power=1.0).fit_transform(_cone(100, 6, seed=seed))
