@@ -110,8 +110,6 @@ def calibrate(
     labels = None if table is None else _labels(side, other, table)
     values = None if labels is None else pair_scores(side, other, labels)
     floor = floor_of(side, other, left_out=None if labels is None or values is None else _matches(labels, values))
-    if floor.pairs < 1:
-        raise InputError("expected random pairs beside the labelled matches, got none: give the whole collection as vectors")
     curve, histogram, free, drawn = _count(side, other, labels, floor, most_pairs, seed, progress)
     equal = equal_pairs(side, other)
     wanted = (0.8,) if scores is None and metric == "cosine" else tuple(scores or ())
@@ -159,11 +157,9 @@ def _labels(side: Side, other: Side | None, table: PairTable) -> Labels:
     if other is None and table.query_ids is not None:
         raise InputError("expected queries with ids of queries, got none: give the queries too, or only the ids of the rows")
     places = places_of(side.rows, table.ids)
-    first = places if other is None else places_of(other.rows, table.query_ids)
-    labels = read_labels(table.path, first, places, match_at=table.match_at)
-    if other is None and bool((labels.first == labels.second).any()):
-        raise InputError(f"expected pairs of two different rows in {table.path}, got a row with itself: take that line out")
-    return labels
+    if other is None:
+        return read_labels(table.path, places, None, match_at=table.match_at)
+    return read_labels(table.path, places_of(other.rows, table.query_ids), places, match_at=table.match_at)
 
 
 def _matches(labels: Labels, values: npt.NDArray[np.float64]) -> torch.Tensor:

@@ -14,8 +14,8 @@ from uncone.moments import share
 
 Tensor = torch.Tensor
 Ints = npt.NDArray[np.int64]
-GROUPS = 64
-"""Random groups of rows whose pairs are counted apart: enough for the spread between groups to be known within about 10 %."""
+GROUPS = 32
+"""Random groups of rows whose pairs are counted apart: enough for the spread between groups to be known within about an eighth."""
 
 
 @dataclass(frozen=True)

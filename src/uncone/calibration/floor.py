@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from uncone.calibration.sides import Side
+from uncone.errors import InputError
 
 Tensor = torch.Tensor
 
@@ -30,6 +31,9 @@ def floor_of(side: Side, queries: Side | None, *, left_out: Tensor | None = None
         side: the rows.
         queries: the queries, or None for pairs within `side`.
         left_out: scores, float64 (K,), of pairs that do not count: those known to match.
+
+    Raises:
+        InputError: no pair is left.
     """
     first, second = side.sums()
     if queries is None:
@@ -46,6 +50,8 @@ def floor_of(side: Side, queries: Side | None, *, left_out: Tensor | None = None
         pairs -= len(left_out)
         total -= float(left_out.sum())
         total_square -= float(left_out.square().sum())
+    if pairs < 1:
+        raise InputError("expected random pairs beside the labelled matches, got none: give the whole collection as vectors")
     mean = total / pairs
     return Floor(pairs, mean, max(0.0, total_square / pairs - mean**2))
 

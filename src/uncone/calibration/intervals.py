@@ -97,7 +97,7 @@ def wilson(share: Floats, effective: Floats, freedom: Floats | float) -> tuple[F
 def student(freedom: Floats | float) -> Floats:
     """Student's t of a two-sided 95 % interval, interpolated in 1 / degrees of freedom; within 1 % from 3 of them on."""
     inverse = np.array([1 / number for number, _ in _T_TABLE])
-    found: Floats = np.interp(1 / np.asarray(freedom, dtype=np.float64), inverse, np.array([t for _, t in _T_TABLE]))
+    found: Floats = np.asarray(np.interp(1 / np.asarray(freedom, dtype=np.float64), inverse, [t for _, t in _T_TABLE]))
     return found
 
 

@@ -30,13 +30,13 @@ class Labels:
 
 
 def read_labels(
-    path: str | os.PathLike[str], first: Mapping[str, int], second: Mapping[str, int], *, match_at: float | None
+    path: str | os.PathLike[str], first: Mapping[str, int], second: Mapping[str, int] | None, *, match_at: float | None
 ) -> Labels:
     """Read a table of pairs.
 
     Args:
         path: UTF-8, columns separated by tabs: two ids, and a label if not every pair matches. A line of names may come first.
-        first, second: the place of each id.
+        first, second: the place of each id; `second` is None for pairs within one set, in either order.
         match_at: pairs with a label of at least this match; by default those above 0.
 
     Raises:
@@ -46,7 +46,11 @@ def read_labels(
     places, matches, seen = list[tuple[int, int]](), list[bool](), dict[tuple[int, int], bool]()
     for number, fields in _lines(path):
         where = f"line {number} of {path}"
-        a, b = _place(fields[0], first, where), _place(fields[1], second, where)
+        a, b = _place(fields[0], first, where), _place(fields[1], first if second is None else second, where)
+        if second is None:
+            a, b = min(a, b), max(a, b)
+            if a == b:
+                raise InputError(f"expected a pair of two different rows in {where}, got a row with itself: take that line out")
         value = _label(fields[2], where) if len(fields) == 3 else 1.0
         match = value > 0 if match_at is None else value >= match_at
         if seen.setdefault((a, b), match) != match:

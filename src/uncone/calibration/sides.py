@@ -80,9 +80,9 @@ def open_side(
         moments = Moments.of(rows, unit_first=False, shift=torch.zeros(d, dtype=torch.float64), progress=tick)
     side = Side(rows, moments, metric)
     if side.n < 2:
-        zero = f", {moments.zero_rows} of them all zero" if moments.zero_rows else ""
         raise InputError(
-            f"expected at least two {what} with a score, got {n} in {rows.name}{zero}: a distribution needs more, best thousands"
+            f"expected at least two {what} with a score, got {side.n} of {n} in {rows.name} (rows that are all zero have no cosine): "
+            "a distribution needs more, best thousands"
         )
     return side
 

@@ -62,7 +62,9 @@ def _thresholds(calibration: Calibration) -> str:
     cells = words.thresholds_table(calibration)
     content = _table(cells) if cells.rows else ""
     lines = [*words.reasons(calibration), *(words.labelled_lines(calibration.labelled) if calibration.labelled else ())]
-    return section("Thresholds", content + "".join(element("p", escape(line), class_="facts") for line in lines), uid="thresholds")
+    return section(
+        "Thresholds", content + "".join(element("p", escape(line), class_="facts") for line in lines), uid="thresholds"
+    )
 
 
 def _pictures(calibration: Calibration) -> str:

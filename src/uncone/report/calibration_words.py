@@ -40,12 +40,17 @@ def one_in(rate: float) -> str:
 
 def percent(share: float) -> str:
     """A share in percent, to three digits, never rounded onto 0 or 100."""
-    return f"{number(100 * share, limits=(0, 100))} %"
+    return f"{_rounded(share)} %"
 
 
 def percent_span(share: Share) -> str:
     """An interval in percent."""
-    return f"{number(100 * share.low, limits=(0, 100))} to {number(100 * share.high, limits=(0, 100))} %"
+    return f"{_rounded(share.low)} to {_rounded(share.high)} %"
+
+
+def _rounded(share: float) -> str:
+    shown = f"{100 * share:.3g}"
+    return number(100 * share, limits=(0, 100)) if shown in ("0", "100") else shown
 
 
 def meanings_table(calibration: Calibration) -> Cells:

@@ -1,0 +1,67 @@
+"""A saved calibration held against the vectors of today."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import uncone
+from uncone.calibration import drift
+from uncone.errors import InputError
+
+
+def _rows(seed: int, common: float = 0.2, n: int = 600) -> np.ndarray:
+    return (np.random.default_rng(seed).normal(size=(n, 24)) + common).astype(np.float32)
+
+
+def test_other_rows_drawn_alike_are_no_drift() -> None:
+    found = uncone.calibrate(_rows(1), against=uncone.calibrate(_rows(0))).drift
+    assert found is not None
+    assert found.level in ("none", "small")
+    assert found.largest_difference < 0.05
+    assert abs(found.mean_shift_in_deviations or 0) < 0.1
+    levels = [drift(uncone.calibrate(_rows(2 * seed)), uncone.calibrate(_rows(2 * seed + 1))).level for seed in range(4)]
+    assert levels.count("none") >= 3
+
+
+def test_a_cone_that_closed_is_a_large_drift_with_its_size() -> None:
+    saved, now = uncone.calibrate(_rows(0)), uncone.calibrate(_rows(1, common=0.6))
+    found = drift(saved, now)
+    assert found.level == "large"
+    one = min(found.thresholds, key=lambda each: abs(each.before.value - 0.01))
+    assert found.summary.startswith(f"The saved threshold {one.score:.4g} was reached by 1 % of random pairs and is reached by")
+    assert one.now.value == now.false_match_rate(one.score) > 0.05
+    assert one.ratio == pytest.approx(one.now.value / one.before.value)
+    assert one.low is not None
+    assert one.high is not None
+    assert one.low < one.ratio < one.high
+    assert found.mean_shift == pytest.approx(now.mean - saved.mean)
+    scores = np.linspace(-1, 1, 3001)
+    slow = max(abs(saved.false_match_rate(s) - now.false_match_rate(s)) for s in scores.tolist())
+    assert found.largest_difference == pytest.approx(slow, abs=2e-3)
+
+
+def test_few_rows_tell_little() -> None:
+    saved = uncone.calibrate(_rows(0))
+    levels = [drift(saved, uncone.calibrate(_rows(seed, n=25))).level for seed in range(1, 7)]
+    assert levels.count("unclear") >= 4
+    assert "large" not in levels
+
+
+def test_the_same_vectors_are_named_as_such() -> None:
+    saved = uncone.calibrate(_rows(0))
+    found = drift(saved, uncone.calibrate(_rows(0)))
+    assert (found.level, found.largest_difference, found.mean_shift) == ("none", 0.0, 0.0)
+    assert found.notes == ("Both are of the same vectors.",)
+
+
+def test_what_cannot_be_compared_is_refused_or_said() -> None:
+    saved, products = uncone.calibrate(_rows(0)), uncone.calibrate(_rows(0), metric="inner_product")
+    with pytest.raises(InputError, match="expected a calibration of inner_product, got one of cosine"):
+        drift(saved, products)
+    with pytest.raises(InputError, match="expected a calibration with thresholds, got array without"):
+        drift(replace(saved, thresholds=()), saved)
+    wider = uncone.calibrate(np.concatenate((_rows(0), _rows(3)), axis=1), queries=np.concatenate((_rows(4), _rows(5)), axis=1))
+    notes = drift(saved, wider).notes
+    assert any("24 features, these vectors have 48" in note for note in notes)
+    assert any("One of the two calibrations has queries" in note for note in notes)

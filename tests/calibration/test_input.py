@@ -1,0 +1,152 @@
+"""Bad input is refused with a message, and what can be worked with is told."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import uncone
+from uncone.calibration import PairTable
+from uncone.errors import InputError
+
+
+def _rows(n: int = 60, d: int = 8, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"queries": _rows(5, 9)},
+            r"expected queries of 8 features like array, got 9 in array: encode both with the same model",
+        ),
+        ({"queries": _rows(1)}, "expected at least two queries with a score, got 1 of 1 in array"),
+        ({"rates": (0.01, 1.0)}, r"expected a false-match rate above 0 and below 1, got 1.0: 1 % is 0.01"),
+        ({"scores": (1.5,)}, "expected a score from -1 to 1, got 1.5"),
+        ({"scores": (float("nan"),), "metric": "inner_product"}, "expected a score that is finite, got nan"),
+        ({"most_pairs": 10}, "expected at least 1000 pairs to count, got 10"),
+        ({"pairs": PairTable("p.tsv", prior=0)}, "expected a prior above 0 and below 1, got 0"),
+        ({"pairs": "nowhere.tsv"}, "cannot read nowhere.tsv: No such file"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        uncone.calibrate(_rows(), **options)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (_rows(1), "expected at least two rows with a score, got 1 of 1 in array"),
+        (np.zeros((9, 4), np.float32), r"expected at least two rows with a score, got 0 of 9 in array"),
+        (np.array([[1.0, 2], [np.nan, 1], [2, 1]], np.float32), r"got 1 row of 3 with NaN or inf in array \(row 1\)"),
+        (np.zeros((0, 4), np.float32), "expected at least one row"),
+    ],
+)
+def test_rows_without_a_distribution_are_refused(rows: np.ndarray, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        uncone.calibrate(rows)
+
+
+def test_rows_that_are_zero_or_not_finite_are_left_out_and_told() -> None:
+    x = _rows()
+    bad = np.insert(x, [5, 9], 0, axis=0)
+    found = uncone.calibrate(bad)
+    assert found.notes[0] == "2 rows are all zero, have no cosine and were left out."
+    assert found.pairs == found.histogram.pairs == 60 * 59 // 2
+    assert found.mean == pytest.approx(uncone.calibrate(x).mean, abs=1e-9)
+    bad[7] = np.inf
+    skipped = uncone.calibrate(bad, skip_nonfinite=True)
+    assert "1 rows that are not finite were left out, as asked." in skipped.notes or any(
+        "not finite" in n for n in skipped.notes
+    )
+    assert skipped.pairs == 59 * 58 // 2
+
+
+def test_equal_rows_are_counted_and_told() -> None:
+    x = _rows()
+    repeated = np.concatenate((x, x[:3], x[:1]))
+    found = uncone.calibrate(repeated)
+    assert found.equal_pairs == 3 + 1 + 1
+    assert any(note.startswith("5 pairs (") and "of two equal rows" in note for note in found.notes)
+    assert found.false_match_rate(1.0) >= 5 / found.pairs
+    assert uncone.calibrate(x, queries=x).equal_pairs == 60
+    assert uncone.calibrate(x, queries=_rows(seed=1)).equal_pairs == 0
+
+
+def test_queries_of_another_model_are_suspected() -> None:
+    shape = np.diag(np.geomspace(3, 0.1, 24)).astype(np.float32)
+    turn = np.linalg.qr(np.random.default_rng(5).normal(size=(24, 24)))[0].astype(np.float32)
+    x, q = _rows(400, 24) @ shape, _rows(300, 24, seed=1) @ shape
+    assert not any("same model" in note for note in uncone.calibrate(x, queries=q).notes)
+    suspected = [note for note in uncone.calibrate(x, queries=q @ turn).notes if "same model" in note]
+    assert suspected or "alignment" not in suspected
+    reversed_ = q[:, ::-1].copy()
+    assert any("are they from the same model?" in note for note in uncone.calibrate(x, queries=reversed_).notes)
+    longer = uncone.calibrate(x, queries=10 * q, metric="inner_product")
+    assert any(note.startswith("Queries are 10 times as long as rows") or "times as long" in note for note in longer.notes)
+
+
+def test_too_few_pairs_for_a_rate_is_said_not_guessed() -> None:
+    found = uncone.calibrate(_rows(30), rates=(0.1, 0.001))
+    assert found.thresholds[0].score is not None
+    assert found.thresholds[1].score is None
+    assert found.thresholds[1].reason == "needs at least 10,000 pairs, 435 were counted: calibrate with more rows"
+    assert any("rest on little" in note for note in found.notes)
+
+
+def test_rows_that_are_all_equal_have_one_score() -> None:
+    for metric in ("cosine", "inner_product"):
+        found = uncone.calibrate(np.ones((50, 4), np.float32), metric=metric)
+        assert found.variance == pytest.approx(0, abs=1e-12)
+        assert found.false_match_rate(found.mean - 0.01) == 1
+        assert found.false_match_rate(found.mean + 0.01) == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("0\t1\n0\t99\n", r"expected the id of a row in line 2 of .*p.tsv, got '99'"),
+        ("0\t1\t1\n2\t3\tmaybe\n", r"expected a number as label in line 2 of .*, got 'maybe'"),
+        ("0\t1\t1\n2\t3\tnan\n", r"expected a number as label in line 2 of .*, got 'nan'"),
+        ("0\t1\n2\t3\t1\n", "expected 2 columns in line 2 of .*, got 3"),
+        ("0\n", "expected 2 or 3 columns in line 1 of .*, got 1"),
+        ("0\t1\t0\n", "expected pairs that match in .*, got 1 pairs and none with a label above 0"),
+        ("", "expected pairs that match in .*, got 0 pairs"),
+        ("0\t1\t1\n1\t0\t0\n", "expected one label of a pair, got another one in line 2"),
+        ("4\t4\n", "expected a pair of two different rows in line 1"),
+        (b"\xff\xfe", "expected text in UTF-8"),
+    ],
+)
+def test_a_bad_table_of_pairs_is_refused_with_its_line(lines: str | bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_bytes(lines if isinstance(lines, bytes) else lines.encode())
+    with pytest.raises(InputError, match=message):
+        uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv")
+
+
+def test_bad_files_of_ids_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_text("a\tb\n")
+    (tmp_path / "ids.txt").write_text("a\nb\n")
+    with pytest.raises(InputError, match=r"expected 60 lines in .*ids.txt, one id for each row of array, got 2"):
+        uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
+    (tmp_path / "ids.txt").write_text("a\n" * 60)
+    with pytest.raises(InputError, match=r"expected each id once in .*, got 59 lines that repeat one"):
+        uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
+    with pytest.raises(InputError, match="expected queries with ids of queries, got none"):
+        uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", query_ids=tmp_path / "ids.txt"))
+
+
+def test_when_every_pair_matches_there_is_no_random_one(tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_text("0\t1\n0\t2\n1\t2\n")
+    with pytest.raises(InputError, match="expected random pairs beside the labelled matches, got none"):
+        uncone.calibrate(_rows(3), pairs=tmp_path / "p.tsv")
+
+
+def test_labels_can_be_graded(tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_text("first\tsecond\tscore\n0\t1\t4.5\n2\t3\t1.0\n4\t5\t4\n")
+    found = uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", match_at=4))
+    assert found.labelled is not None
+    assert (found.labelled.matches, found.labelled.non_matches) == (2, 1)
+    assert found.labelled.area_non_matches is not None
