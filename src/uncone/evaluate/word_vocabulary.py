@@ -145,8 +145,8 @@ def _prefix(tokenizer: Any) -> tuple[str, str]:
             spelled = _encoded(tokenizer, prefix + word)
             alike[prefix] += bool(spelled) and inside == start + spelled
     prefix = " " if alike[" "] > alike[""] else ""
-    form = "after a space" if prefix else "alone"
-    return prefix, f"words are encoded {form}: so {alike[prefix]} of {len(PROBES)} probe words are spelled as inside a text"
+    form = "after a space" if prefix else "without a space before them"
+    return prefix, f"words are encoded {form}, which spells {alike[prefix]} of {len(PROBES)} probe words as inside a text"
 
 
 def _unknown_ids(tokenizer: Any, names: set[str]) -> frozenset[int]:
