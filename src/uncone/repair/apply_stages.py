@@ -1,11 +1,12 @@
 """Blocks of rows read, multiplied, digested and written at the same time, each on a thread of its own, in memory that is used again."""
 
 import hashlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -99,9 +100,14 @@ def stream(
     """All blocks through the four stages."""
     blocks = -(-map_.rows.shape[0] // map_.size)
     slots = [_Slot() for _ in range(_SLOTS)]
-    output = _Output(handle, open_writer(handle, plan, source), plan, map_.rows)
     done = 0
-    with closing(_in_slots(map_.rows, map_.size)) as read, ExitStack() as stack:
+    with (
+        _shut_on_error(_Gate(handle)) as gate,
+        _ended(open_writer(gate, plan, source)) as writer,
+        closing(_in_slots(map_.rows, map_.size)) as read,
+        ExitStack() as stack,
+    ):
+        output = _Output(gate, writer, plan, map_.rows)
         reading, digesting, writing = (stack.enter_context(ThreadPoolExecutor(1)) for _ in range(3))
         next(read)
         coming = reading.submit(read.send, slots[0])
@@ -119,7 +125,6 @@ def stream(
                 progress(done)
         for slot in slots:
             slot.wait()
-    output.close()
 
 
 def _in_slots(rows: Rows, size: int) -> Any:
@@ -140,10 +145,68 @@ def _in_slots(rows: Rows, size: int) -> Any:
         slot = yield block
 
 
+class _Gate(io.BufferedIOBase):
+    """The file, until something goes wrong: then what a writer still writes to end its own structures goes nowhere.
+
+    A zip or Parquet file that is left open would be ended when it is freed, after the file under it is closed.
+    """
+
+    def __init__(self, handle: IO[bytes]) -> None:
+        self._handle, self._shut, self._at = handle, False, 0
+
+    def shut(self) -> None:
+        """Let nothing through any more."""
+        self._at, self._shut = self._handle.tell(), True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if not self._shut:
+            return self._handle.write(data)
+        self._at += memoryview(data).nbytes
+        return memoryview(data).nbytes
+
+    def tell(self) -> int:
+        return self._at if self._shut else self._handle.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if not self._shut:
+            return self._handle.seek(offset, whence)
+        self._at = offset if whence == io.SEEK_SET else self._at + offset
+        return self._at
+
+    def flush(self) -> None:
+        if not self._shut:
+            self._handle.flush()
+
+    def fileno(self) -> int:
+        return self._handle.fileno()
+
+
+@contextmanager
+def _shut_on_error(gate: _Gate) -> Iterator[_Gate]:
+    try:
+        yield gate
+    except BaseException:
+        gate.shut()
+        raise
+
+
+@contextmanager
+def _ended(writer: Writer) -> Iterator[Writer]:
+    """The writer, closed at the end; after an error the file under it takes nothing more, and neither does it say anything."""
+    yield writer
+    writer.close()
+
+
 class _Output:
     """Blocks checked, rounded to what is stored, and written. The system is told early to bring them to the disk."""
 
-    def __init__(self, handle: IO[bytes], writer: Writer, plan: Plan, rows: Rows) -> None:
+    def __init__(self, handle: _Gate, writer: Writer, plan: Plan, rows: Rows) -> None:
         self._handle, self._writer, self._rows, self._stored = handle, writer, rows, plan.stored
         self._largest = torch.finfo(plan.stored).max
         self._flushed = 0
@@ -154,9 +217,6 @@ class _Output:
             raise self._unfit()
         self._writer.write(y.to(self._stored))
         self._flush_early()
-
-    def close(self) -> None:
-        self._writer.close()
 
     def _unfit(self) -> InputError:
         bad = nonfinite_rows(self._rows)

@@ -4,14 +4,14 @@ What lies beside the rows in a source of the same format (other arrays, tensors 
 """
 
 from collections.abc import Callable
-from typing import IO
+from io import BufferedIOBase
 
 from uncone.repair.writers_flat import NpyWriter, NpzWriter, SafetensorsWriter
 from uncone.repair.writers_parquet import ParquetRowsWriter
 from uncone.repair.writers_plan import Plan, Source, Writer
 from uncone.repair.writers_words import GzipWriter, TextWriter, Word2VecWriter
 
-_WRITERS: dict[str, Callable[[IO[bytes], Plan, Source], Writer]] = {
+_WRITERS: dict[str, Callable[[BufferedIOBase, Plan, Source], Writer]] = {
     "npy": NpyWriter,
     "npz": NpzWriter,
     "safetensors": SafetensorsWriter,
@@ -22,6 +22,6 @@ _WRITERS: dict[str, Callable[[IO[bytes], Plan, Source], Writer]] = {
 }
 
 
-def open_writer(handle: IO[bytes], plan: Plan, source: Source) -> Writer:
+def open_writer(handle: BufferedIOBase, plan: Plan, source: Source) -> Writer:
     """The writer of the plan's format, over a file that is empty yet."""
     return _WRITERS[plan.format](handle, plan, source)

@@ -3,8 +3,9 @@
 import json
 import zipfile
 from collections.abc import Iterable
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -36,7 +37,7 @@ def refuse_taken(plan: Plan, names: Iterable[str]) -> None:
 class NpyWriter:
     """A `.npy` file, row-major and little-endian."""
 
-    def __init__(self, handle: IO[bytes], plan: Plan, source: Source | None = None) -> None:
+    def __init__(self, handle: BufferedIOBase, plan: Plan, source: Source | None = None) -> None:
         self._handle = handle
         header = {"descr": np.dtype(plan.dtype).newbyteorder("<").str, "fortran_order": False, "shape": plan.shape}
         np.lib.format.write_array_header_1_0(handle, header)
@@ -51,12 +52,12 @@ class NpyWriter:
 class NpzWriter:
     """A `.npz` file: the other arrays of the source, then the rows, not deflated."""
 
-    def __init__(self, handle: IO[bytes], plan: Plan, source: Source) -> None:
+    def __init__(self, handle: BufferedIOBase, plan: Plan, source: Source) -> None:
         self._zip = zipfile.ZipFile(handle, "w", zipfile.ZIP_STORED)
         member = f"{plan.part}.npy"
         if source.format == "npz" and source.path is not None:
             self._copy_others(source.path, f"{source.part}.npy", plan)
-        self._stream = self._zip.open(zipfile.ZipInfo(member), "w", force_zip64=True)
+        self._stream = cast(BufferedIOBase, self._zip.open(zipfile.ZipInfo(member), "w", force_zip64=True))
         self._rows = NpyWriter(self._stream, plan)
 
     def write(self, rows: torch.Tensor) -> None:
@@ -90,7 +91,7 @@ class NpzWriter:
 class SafetensorsWriter:
     """A safetensors file: the rows as one tensor, between the other tensors and the metadata of the source where it is one."""
 
-    def __init__(self, handle: IO[bytes], plan: Plan, source: Source) -> None:
+    def __init__(self, handle: BufferedIOBase, plan: Plan, source: Source) -> None:
         self._handle, self._file = handle, None
         entries, metadata = dict[str, Entry](), {"format": "pt"}
         if source.format == "safetensors" and source.path is not None:

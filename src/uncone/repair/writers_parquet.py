@@ -1,7 +1,8 @@
 """Writer of a Parquet column of lists, with the other columns of the source where that is Parquet too. Needs pyarrow."""
 
 from collections.abc import Iterator
-from typing import IO, Any
+from io import BufferedIOBase
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ _TYPED = b"huggingface"
 class ParquetRowsWriter:
     """A Parquet file. Row groups are of about 32 MiB of vectors; other columns and the schema's metadata are those of the source."""
 
-    def __init__(self, handle: IO[bytes], plan: Plan, source: Source) -> None:
+    def __init__(self, handle: BufferedIOBase, plan: Plan, source: Source) -> None:
         pa, pq = _pyarrow()
         self._plan, self._pa = plan, pa
         self._beside = _beside(plan, source)

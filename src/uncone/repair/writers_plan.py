@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -34,6 +34,7 @@ _WORDS = ("text", "gzip", "word2vec")
 _NUMPY = ("float64", "float32", "float16")
 
 
+@runtime_checkable
 class Writer(Protocol):
     """Takes the rows in order."""
 

@@ -5,7 +5,7 @@ Text has nine significant digits: what is read back from it is each float32 as i
 
 import gzip
 from collections.abc import Callable, Iterator
-from typing import IO
+from io import BufferedIOBase
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ _LEVEL = 6
 class TextWriter:
     """One line a row: the word and its numbers. There is a first line "N D" if the source has one; else if the name is not `.glove`."""
 
-    def __init__(self, handle: IO[bytes], plan: Plan, source: Source) -> None:
+    def __init__(self, handle: BufferedIOBase, plan: Plan, source: Source) -> None:
         n, k = plan.shape
         self._handle = handle
         self._line = b" ".join([b"%.9g"] * k) + b"\n"
@@ -45,9 +45,9 @@ class TextWriter:
 class GzipWriter:
     """The same text, gzipped; equal rows give equal bytes."""
 
-    def __init__(self, handle: IO[bytes], plan: Plan, source: Source) -> None:
+    def __init__(self, handle: BufferedIOBase, plan: Plan, source: Source) -> None:
         self._stream = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=handle, mtime=0)
-        self._text = TextWriter(self._stream, plan, source)  # type: ignore[arg-type]
+        self._text = TextWriter(self._stream, plan, source)
 
     def write(self, rows: torch.Tensor) -> None:
         self._text.write(rows)
@@ -59,7 +59,7 @@ class GzipWriter:
 class Word2VecWriter:
     """word2vec binary as gensim writes it: "N D", then each word, a space, and its float32."""
 
-    def __init__(self, handle: IO[bytes], plan: Plan, source: Source) -> None:
+    def __init__(self, handle: BufferedIOBase, plan: Plan, source: Source) -> None:
         self._handle = handle
         self._words = _numbered(_words(plan, source), plan, _unreadable_in_binary)
         handle.write(b"%d %d\n" % plan.shape)
