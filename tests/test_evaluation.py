@@ -174,15 +174,22 @@ def test_refusals(planted: Path, tmp_path: Path) -> None:
 def test_verdicts() -> None:
     up, flat, down = Interval(0.02, 0.01, 0.03), Interval(0.01, -0.01, 0.03), Interval(-0.1, -0.2, -0.05)
 
-    def said(*intervals: Interval) -> str:
-        return verdict("m", "retrieval", "ndcg10", {str(at): {"center": {"ndcg10": one}} for at, one in enumerate(intervals)})
+    def said(*intervals: Interval, others: int = 0) -> str:
+        repairs = {"center": 0.0} | {f"r{at}": -1.0 for at in range(others)}
+        return verdict("m", "retrieval", "ndcg10", {
+            f"s{at}": {r: {"ndcg10": Interval(one.difference + x, one.low + x, one.high + x)} for r, x in repairs.items()}
+            for at, one in enumerate(intervals)
+        })  # fmt: skip
 
-    assert said(up) == (
-        "m, retrieval: of 1 repairs center does best; it changes nDCG@10 by +0.0200 (95 %: +0.0100 to +0.0300)."
-    )
+    assert said(up) == "m, retrieval: center changes nDCG@10 by +0.0200 (95 %: +0.0100 to +0.0300)."
+    assert said(up, others=2).startswith("m, retrieval: of 3 repairs center does best; it changes nDCG@10 by +0.0200 (95 %")
     assert "no repair helps; the best, center, changes" in said(flat)
     assert said(flat).endswith("Leave it as it is.")
-    assert "on average over 3 sets, up on 1 and down on 1 beyond chance" in said(up, flat, down)
+    assert said(up, flat, down) == (
+        "m, retrieval: no repair helps on the whole; the best, center, changes nDCG@10 by -0.0233 on average over 3 sets; "
+        "beyond chance up on s0 and down on s2."
+    )
+    assert said(flat, flat).endswith("on average over 2 sets, on none beyond chance. Leave it as it is.")
     assert said() == "m, retrieval: no repair could be compared with the original."
 
 

@@ -21,33 +21,44 @@ def primary(task: str, protocol: str) -> str:
 
 
 def verdict(name: str, task: str, measure: str, differences: Mapping[str, Mapping[str, Mapping[str, Interval]]]) -> str:
-    """Which repair does best over the sets, on how many its interval lies above 0 or below, and whether any does anything.
+    """Which repair does best over the sets, on which its interval lies above 0 or below, and whether any does anything.
 
     The repair named is that with the highest mean difference. It was chosen by looking, so that its intervals are no proof:
     `select_repair` is for that.
     """
-    per_repair = dict[str, list[Interval]]()
-    for repairs in differences.values():
+    per_repair = dict[str, dict[str, Interval]]()
+    for set_name, repairs in differences.items():
         for repair, measures in repairs.items():
             if measure in measures:
-                per_repair.setdefault(repair, []).append(measures[measure])
-    where, what = _NAMES[task], TITLES[measure]
+                per_repair.setdefault(repair, {})[set_name] = measures[measure]
+    start = f"{name}, {_NAMES[task]}:"
     if not per_repair:
-        return f"{name}, {where}: no repair could be compared with the original."
+        return f"{start} no repair could be compared with the original."
     most = max(len(intervals) for intervals in per_repair.values())
     full = {repair: intervals for repair, intervals in per_repair.items() if len(intervals) == most}
-    best = max(full, key=lambda repair: sum(one.difference for one in full[repair]))
-    rose = sum(one.low > 0 for one in full[best])
+    best = max(full, key=lambda repair: _mean(full[repair]))
+    change = _change(full[best], measure)
+    rose = any(one.low > 0 for one in full[best].values())
+    if rose and _mean(full[best]) > 0:
+        among = f"of {len(full)} repairs {best} does best; it" if len(full) > 1 else best
+        return f"{start} {among} {change}."
+    if rose:
+        return f"{start} no repair helps on the whole; the best, {best}, {change}."
+    return f"{start} no repair helps; the best, {best}, {change}. Leave it as it is."
+
+
+def _change(intervals: Mapping[str, Interval], measure: str) -> str:
     digits = _DIGITS.get(measure, 4)
-    if most == 1:
-        one = full[best][0]
-        change = f"changes {what} by {one.difference:+.{digits}f} (95 %: {one.low:+.{digits}f} to {one.high:+.{digits}f})"
-    else:
-        mean = sum(one.difference for one in full[best]) / most
-        fell = sum(one.high < 0 for one in full[best])
-        change = (
-            f"changes {what} by {mean:+.{digits}f} on average over {most} sets, up on {rose} and down on {fell} beyond chance"
-        )
-    if rose == 0:
-        return f"{name}, {where}: no repair helps; the best, {best}, {change}. Leave it as it is."
-    return f"{name}, {where}: of {len(full)} repairs {best} does best; it {change}."
+    mean = f"changes {TITLES[measure]} by {_mean(intervals):+.{digits}f}"
+    if len(intervals) == 1:
+        (one,) = intervals.values()
+        return f"{mean} (95 %: {one.low:+.{digits}f} to {one.high:+.{digits}f})"
+    rose = [name for name, one in intervals.items() if one.low > 0]
+    fell = [name for name, one in intervals.items() if one.high < 0]
+    moved = [f"{way} on {', '.join(names)}" for way, names in (("up", rose), ("down", fell)) if names]
+    beyond = f"; beyond chance {' and '.join(moved)}" if moved else ", on none beyond chance"
+    return f"{mean} on average over {len(intervals)} sets{beyond}"
+
+
+def _mean(intervals: Mapping[str, Interval]) -> float:
+    return sum(one.difference for one in intervals.values()) / len(intervals)
