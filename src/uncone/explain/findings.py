@@ -39,7 +39,7 @@ TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures 
 _SHOWN = 4
 NORM_COUPLING = 0.5
 """Where ids are sorted by frequency, a rank correlation this strong means that length, and with it every inner product,
-encodes how often a token occurs (Bis et al. 2021 report -0.61)."""
+encodes how often a token occurs."""
 
 
 def find(

@@ -74,8 +74,8 @@ class NormProfile:
     def id_correlation(self, d: int) -> Measurement:
         """Spearman's rank correlation between a row's norm and its id.
 
-        Where ids are sorted by frequency (WordPiece, many BPE vocabularies), it says how strongly length encodes rarity
-        (Bis et al. 2021 report -0.61 for GPT-2). Norms are ranked by the bins of the histogram, ties by their mean rank.
+        Where ids are sorted by frequency (WordPiece, many BPE vocabularies), it says how strongly length encodes rarity.
+        Norms are ranked by the bins of the histogram, ties by their mean rank.
 
         Returns:
             A value in [-1, 1]; an isotropic cloud has 0.
