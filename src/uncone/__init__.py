@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from uncone.moments import Moments
     from uncone.prevent.attach import Attached, attach
     from uncone.prevent.gate import RareTokenGate
-    from uncone.records import Check, Comparison, Diagnosis, Finding, Measurement, Subject
+    from uncone.records import Check, Comparison, Diagnosis, Evaluation, Finding, Measurement, Subject
     from uncone.rows import Rows
     from uncone.sources import open_rows
 
@@ -31,6 +31,7 @@ _WHERE = {
     "Comparison": "uncone.records",
     "CrossEntropyOptions": "uncone.cross_entropy",
     "Diagnosis": "uncone.records",
+    "Evaluation": "uncone.records",
     "Finding": "uncone.records",
     "InputError": "uncone.errors",
     "Measurement": "uncone.records",
@@ -62,6 +63,7 @@ __all__ = [
     "Comparison",
     "CrossEntropyOptions",
     "Diagnosis",
+    "Evaluation",
     "Finding",
     "InputError",
     "Measurement",
