@@ -5,7 +5,7 @@ of z -> cap tanh((scale z + bias) / cap); what is left over decides whether that
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,11 @@ def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -
 
     with torch.enable_grad(), forward_of(head, known):
         out = run_model(model, {k: v for k, v in batch.items() if k != "labels"} | decoder_inputs(model, batch["labels"]))
-    logits = out.logits
+    logits = getattr(out, "logits", None)
+    if logits is None:
+        raise UnsupportedModel(
+            f"expected a model that answers with logits, got {type(model).__name__} without: load it as its class for language modelling"
+        )
     if len(given) != 1 or logits.numel() != given[0].numel():
         raise UnsupportedModel(
             f"expected one use of the head and logits of {given[0].numel() if given else 'its'} numbers, got {len(given)} and shape "
@@ -136,8 +140,9 @@ def decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
 def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
     """What a sequence-to-sequence model feeds its decoder when it is given `labels`."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
-        made: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels)
-        return made
+        with suppress(ValueError, AttributeError, TypeError):  # how the classes say that their config names no start
+            made: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels)
+            return made
     start, pad = _config_id(model, "decoder_start"), _config_id(model, "pad")
     if start is None or pad is None:
         raise UnsupportedModel(
@@ -162,7 +167,7 @@ def run_model(model: Any, inputs: dict[str, Tensor]) -> Any:
     """What the model makes of `inputs`; what keeps it from running is raised as UnsupportedModel."""
     try:
         return model(**inputs, return_dict=True)
-    except (TypeError, ValueError, IndexError, RuntimeError) as error:
+    except (TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
         raise UnsupportedModel(
             f"expected {type(model).__name__} to run on a probe batch of {', '.join(inputs)}, got {type(error).__name__}: {error}"
         ) from error

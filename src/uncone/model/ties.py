@@ -28,15 +28,15 @@ class Parted:
 
 
 def shared_names(files: ModelFiles) -> frozenset[str]:
-    """The tensors in the file that are loaded into the table's parameter, or one tied to it: a checkpoint of torch.save holds several.
+    """The tensors in the file that are loaded into the head's parameter, or one tied to it: a checkpoint of torch.save holds several.
 
     Raises:
         UnsupportedModel, InputError: as `find_places`.
     """
     with mapping.quiet():
         model = mapping.built(files)
-        keys, table = mapping.file_keys(model, files.tensors), model.get_input_embeddings().weight
-        names = [name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter is table]
+        keys, head = mapping.file_keys(model, files.tensors), model.get_output_embeddings().weight
+        names = [name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter is head]
         return frozenset(keys[name] for name in names if name in keys)
 
 
@@ -52,7 +52,7 @@ def parted(files: ModelFiles) -> Parted:
     with mapping.quiet():
         tied, apart = mapping.built(files), mapping.built(replace(files, config=without_ties(files.config)))
         head = apart.get_output_embeddings().weight
-        if head is apart.get_input_embeddings().weight:
+        if sum(parameter is head for _, parameter in apart.named_parameters(remove_duplicate=False)) > 1:
             raise UnsupportedModel(
                 f"expected a class whose head can stand apart, got {type(tied).__name__}, which ties it whatever config.json says"
             )

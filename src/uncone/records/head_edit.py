@@ -24,8 +24,8 @@ class HeadProof:
 
     `difference` is the largest change of a log-probability; `rounding` is the original's own largest error against the `reference`, which is
     the original without its rounding, and `rounding_edited` that of the edited model against the same reference. The proof holds
-    where neither `difference` nor `rounding_edited` is above `allowed`, which is twice the rounding: that of the original, or what it takes
-    to write the largest logit of either in the dtype, if that is more. `ties` counts positions where another token came first because the two
+    where neither `difference` nor `rounding_edited` is above `allowed`, by which two runs of such rounding may differ: twice the sum of
+    `rounding` and of what it takes to write the largest logit of either in the dtype. `ties` counts positions where another token came first because the two
     best ones were nearer to each other than that.
     """
 

@@ -19,7 +19,7 @@ from uncone.model.ties import parameter_keys, parted, shared_names, without_ties
 from uncone.records.head_edit import HeadEdit, HeadProof
 from uncone.repair.head_checks import OTHERS, check_dtype, invariant_map, linear_head, warnings_of
 from uncone.repair.head_effects import head_rows, rounding_errors
-from uncone.repair.head_tables import find_compensation, reads_token_types
+from uncone.repair.head_tables import find_compensation, lookups, reads_token_types
 from uncone.repair.model_files import Copy, compare_untouched, edited_copy, open_directory
 from uncone.repair.model_shards import NewTensor, as_stored, rows_at_once
 from uncone.repair.proof import Run, compare, require, run, wide_product
@@ -91,15 +91,15 @@ def center_head(
     head = linear_head(original)
     scale = invariant_map(original, head).scale
     ids = proof_text(files, original, min(original.get_input_embeddings().num_embeddings, len(head.weight)), text)
-    before, is_tied = run(original, ids, tell=progress), head.weight is original.get_input_embeddings().weight
+    before, is_tied = run(original, ids, tell=progress), bool(lookups(original))
     if is_tied and not untie:
         del original, head
         wide = torch.float64 if before.dtype in (torch.float32, torch.float64) else torch.float32
-        original = load_model(files, dtype=wide)
-        plan, how = _folded(files, original, ids, places.input), f"the whole original in {str(wide).removeprefix('torch.')}"
-        reference = run(original, ids, tell=progress)
+        original, how = load_model(files, dtype=wide), f"the whole original in {str(wide).removeprefix('torch.')}"
+        reference = _wide_run(original, ids, progress)
+        plan = _folded(files, original, ids, places.head)
     else:  # the input of the head stays as it is, so only its product is in question
-        plan = _parted(files, places.input) if is_tied else _untied(files, places.head, places.input, asked=untie)
+        plan = _parted(files, places.head) if is_tied else _untied(files, places.head, asked=untie)
         how = "the original's own hidden states times its head in float64"
         reference = run(original, ids, product=wide_product(head.weight, head.bias), tell=progress)
         del head
@@ -132,11 +132,21 @@ def _record(files: ModelFiles, copy: Copy, plan: Plan, proof: HeadProof, before:
     )  # fmt: skip
 
 
-def _untied(files: ModelFiles, head: str, table: str, *, asked: bool) -> Plan:
+def _wide_run(model: Any, ids: ProofText, progress: Progress | None) -> Run:
+    try:
+        return run(model, ids, tell=progress)
+    except UnsupportedModel as error:
+        raise UnsupportedModel(
+            f"expected a model that also runs in a wider dtype, to measure its rounding, got one that does not ({error}): store the head apart with "
+            "--untie (untie=True), whose proof needs no such run"
+        ) from error
+
+
+def _untied(files: ModelFiles, head: str, *, asked: bool) -> Plan:
     rows = rows_of(files, head)
     mean = mean_row(rows)
     notes = ("The head is a matrix of its own already: there was nothing to untie.",) if asked else ()
-    return Plan("untied", {head: shifted(files, head, -mean)}, head, table, mean, notes=notes)
+    return Plan("untied", {head: shifted(files, head, -mean)}, head, head, mean, notes=notes)
 
 
 def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str) -> Plan:

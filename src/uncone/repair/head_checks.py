@@ -58,7 +58,8 @@ def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
         found = logit_map(model, head)
     except UnsupportedModel as error:
         raise UnsupportedModel(
-            f"expected logits that are the head's output times a number plus a bias, got others ({error}): the edit could change probabilities"
+            f"expected a model on which can be measured that its logits are the head's output times a number plus a bias, got {type(model).__name__}: "
+            f"{error}"
         ) from error
     if found.cap is not None:
         raise UnsupportedModel(

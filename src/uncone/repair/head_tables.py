@@ -39,7 +39,7 @@ def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> C
         proof: what to run on; a few windows are used.
         stored: the parameters that the files hold; others, such as sinusoidal positions, are computed.
     """
-    table = model.get_input_embeddings().weight
+    table = model.get_output_embeddings().weight
     few = ProofText(proof.name, None if proof.text is None else proof.text[:1], proof.random[:1])
     random = torch.Generator().manual_seed(0)
     vector = torch.randn(table.shape[1], generator=random, dtype=torch.float64) * table.detach().double().square().mean().sqrt()
@@ -61,17 +61,18 @@ def reads_token_types(model: Any, proof: ProofText, found: Compensation) -> bool
     """Whether token types, where they are given, are looked up in the token table too (GPT-2), so that the edit would move them."""
     if is_seq2seq(model) or "token_type_ids" not in inspect.signature(model.forward).parameters:
         return False
-    table = model.get_input_embeddings().weight
+    table = model.get_output_embeddings().weight
     vector = table.detach().mean(0)
     batch = next(batches(ProofText(proof.name, None, proof.random[:1])))
     batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
     named = dict(model.named_parameters())
     try:
-        exact = run_model(model, batch).logits.log_softmax(-1)
-        with _added({table: -vector} | {named[name]: found.factor * vector for name in found.tables}):
-            moved = run_model(model, batch).logits.log_softmax(-1)
-        with _added({table: -vector}):
-            effect = run_model(model, batch).logits.log_softmax(-1)
+        with torch.no_grad():
+            exact = run_model(model, batch).logits.log_softmax(-1)
+            with _added({table: -vector} | {named[name]: found.factor * vector for name in found.tables}):
+                moved = run_model(model, batch).logits.log_softmax(-1)
+            with _added({table: -vector}):
+                effect = run_model(model, batch).logits.log_softmax(-1)
     except UnsupportedModel:
         return False  # it takes none of this kind
     return bool((moved - exact).abs().max() > 0.1 * (effect - exact).abs().max())
@@ -79,7 +80,7 @@ def reads_token_types(model: Any, proof: ProofText, found: Compensation) -> bool
 
 def _candidates(model: Any) -> dict[str, Tensor]:
     """The other lookup tables of as many features, the smallest first, as an edit should touch little."""
-    table = model.get_input_embeddings().weight
+    table = model.get_output_embeddings().weight
     found = {
         f"{name}.weight": module.weight
         for name, module in model.named_modules()
@@ -89,12 +90,18 @@ def _candidates(model: Any) -> dict[str, Tensor]:
     return {name: found[name] for name in order[:_MOST_CANDIDATES]}
 
 
+def lookups(model: Any) -> list[torch.nn.Embedding]:
+    """The lookups that share the head's rows; none where the head is a matrix of its own."""
+    head = model.get_output_embeddings().weight
+    return [module for module in model.modules() if isinstance(module, torch.nn.Embedding) and module.weight is head]
+
+
 def _scale(model: Any) -> float:
     """What the lookup multiplies rows by: the square root of D in some (BART with scale_embedding), else 1."""
-    table = model.get_input_embeddings()
-    row = table.weight.detach()[:8]
+    lookup = lookups(model)[-1]
+    row = lookup.weight.detach()[:8]
     with torch.no_grad():
-        looked_up = table(torch.arange(len(row)))
+        looked_up = lookup(torch.arange(len(row)))
     return float((looked_up * row).sum() / (row * row).sum().clamp_min(torch.finfo(row.dtype).tiny))
 
 

@@ -1,7 +1,7 @@
 """The proof of an edit that may change no probability: both models run, and their log-probabilities compared with what rounding does.
 
 The measure of rounding is the original model itself: how far its log-probabilities in its own dtype lie from those computed in a wider
-one, and at least what it takes to write the largest logit of either in that dtype. An edited model that differs by no more than two such runs
+one, and what it takes to write the largest logit of either in that dtype. An edited model that differs by no more than two such runs
 may, from the original and from its exact twin, has lost nothing but digits that were noise before.
 """
 
@@ -64,8 +64,8 @@ def run(
 
     def forward(x: Tensor) -> Tensor:
         if product is None:
-            given: Tensor = own(x)
-            return given
+            z: Tensor = own(x)
+            return z
         return product(x)
 
     inputs = list(batches(proof))
@@ -74,7 +74,8 @@ def run(
             for done, batch in enumerate(inputs):
                 taken.clear()
                 keep = batch["attention_mask"].bool()
-                out = run_model(model, batch | (decoder_inputs(model, batch["input_ids"]) if is_seq2seq(model) else {})).logits
+                given = batch | (decoder_inputs(model, batch["input_ids"]) if is_seq2seq(model) else {})
+                out = getattr(run_model(model, given), "logits", torch.empty(0))
                 if len(taken) != 1 or out.shape[:2] != keep.shape or taken[0].shape[:-1].numel() != keep.numel():
                     raise UnsupportedModel(
                         f"expected one product with the head and logits at each position, got {len(taken)} and shape {tuple(out.shape)}: the "
@@ -114,7 +115,7 @@ def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> 
         first, second = a.argmax(-1), b.argmax(-1)
         same += int((first == second).sum())
         tie_within += [(start + i, int(first[i]), int(second[i])) for i in (first != second).nonzero().flatten().tolist()]
-    allowed = FACTOR * max(rounding, unit * largest)
+    allowed = FACTOR * (rounding + unit * largest)
     for row, first_id, second_id in tie_within:
         exact_row = reference.logits[row].double()
         ties += bool((exact_row[first_id] - exact_row[second_id]).abs() <= allowed)
@@ -133,7 +134,7 @@ def require(proof: HeadProof) -> None:
     worst = max(proof.difference, proof.rounding_edited)
     if not worst <= proof.allowed:  # nor where it is no number
         raise UnsupportedModel(
-            f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of the original's, twice its own rounding in {proof.dtype}, "
+            f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of the original's, what two runs in {proof.dtype} may differ by, "
             f"got a difference of {proof.difference:.2g} ({proof.rounding_edited:.2g} from the original without its rounding): the edit would change "
             "probabilities of this model, so nothing was written"
         )
