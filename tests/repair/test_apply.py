@@ -187,7 +187,7 @@ def test_an_error_in_the_middle_of_the_source_leaves_the_old_file(tmp_path: Path
     (tmp_path / "x.vec").write_text("".join(f"w{i} 0.5 {'oops' if i == 900 else '1.5'}\n" for i in range(1000)))
     (tmp_path / "y.vec").write_text("old")
     rows = uncone.open_rows(tmp_path / "x.vec")
-    with pytest.raises(InputError, match="line 901 of .* expected a number, got 'oops'"):
+    with pytest.raises(InputError, match=r"line 901 of .* expected a number, got 'oops'"):
         repair_rows(rows, Affine(torch.zeros(2)), tmp_path / "y.vec", overwrite=True)
     assert (tmp_path / "y.vec").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.vec", "y.vec"]
@@ -243,7 +243,7 @@ def test_a_folder_that_takes_no_files_is_said(tmp_path: Path, x: np.ndarray) -> 
     folder.mkdir()
     folder.chmod(0o500)
     target = folder if os.geteuid() else Path("/proc")  # which refuses even root
-    with pytest.raises(InputError, match="cannot write .*give a folder that exists and can be written"):
+    with pytest.raises(InputError, match=r"cannot write .*give a folder that exists and can be written"):
         repair_rows(x, Center().fit(x), target / "y.npy")
 
 
@@ -275,4 +275,4 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, form: str) -> None:
         command = [sys.executable, "-c", _MEMORY, tmp_path / "x.npy", tmp_path / f"y.{form}"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         grown.append(float(done.stdout))
-    assert grown[1] < max(64.0, 1.3 * grown[0])  # the file has 205 MB
+    assert grown[1] < {"npy": 64, "parquet": 160}[form]  # MiB; the file has 195

@@ -46,7 +46,7 @@ def test_rotations_are_known_to_be_orthonormal() -> None:
 
 
 def test_what_is_not_affine_or_not_fitted_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected an affine transformation for a Faiss transform, .* got ClusterCenter"):
+    with pytest.raises(InputError, match=r"expected an affine transformation for a Faiss transform, .* got ClusterCenter"):
         to_faiss(ClusterCenter())
     with pytest.raises(InputError, match="expected a fitted Center"):
         to_faiss(Center())

@@ -84,7 +84,7 @@ def test_other_arrays_of_an_npz_stay_as_they_are(tmp_path: Path) -> None:
     repair_rows(source, ADD_ONE, f"{tmp_path}/z.npz#other")
     with np.load(tmp_path / "z.npz") as found:
         assert set(found.files) == {"ids", "other", "notes"}
-    with pytest.raises(InputError, match="expected a name that is free, got v.npz#ids"):
+    with pytest.raises(InputError, match=r"expected a name that is free, got v\.npz#ids"):
         repair_rows(source, ADD_ONE, f"{tmp_path}/v.npz#ids")
     assert "What else x.npz holds" in repair_rows(source, ADD_ONE, tmp_path / "y.npy").notes[0]
 
@@ -109,7 +109,7 @@ def test_words_and_the_first_line_of_text_stay(tmp_path: Path, header: bool, zip
     source = _text(tmp_path / "x.vec", _x(), WORDS, header=header)
     out = tmp_path / ("y.vec.gz" if zipped else "y.vec")
     repair_rows(uncone.open_rows(source), HALVES, out)
-    text = gzip.open(out).read() if zipped else out.read_bytes()
+    text = gzip.decompress(out.read_bytes()) if zipped else out.read_bytes()
     lines = text.decode().splitlines()
     assert (lines[0] == f"{N} 2") == header
     assert [line.rsplit(" ", 2)[0] for line in lines[header:]] == WORDS

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
+from uncone.memory import uninitialised
 from uncone.repair.writers_flat import refuse_taken
 from uncone.repair.writers_plan import Plan, Source
 from uncone.rows.parquet import ParquetRows
@@ -32,15 +33,17 @@ class ParquetRowsWriter:
         plain: list[str] = [name for name in schema.names if name != plan.part]
         self._schema_written = schema
         self._writer = pq.ParquetWriter(handle, schema, use_dictionary=plain)
-        self._waiting, self._rows = list[torch.Tensor](), 0
-        row_bytes = plan.shape[1] * plan.stored.itemsize
-        self._group = max(1, _GROUP_BYTES // row_bytes)
+        n, k = plan.shape
+        group = min(n, max(1, _GROUP_BYTES // (k * plan.stored.itemsize)))
+        self._waiting, self._rows = uninitialised((group, k), plan.stored), 0
 
     def write(self, rows: torch.Tensor) -> None:
-        self._waiting.append(rows.clone())
-        self._rows += len(rows)
-        if self._rows >= self._group:
-            self._flush()
+        while len(rows):
+            room = self._waiting[self._rows :][: len(rows)]
+            room.copy_(rows[: len(room)])
+            rows, self._rows = rows[len(room) :], self._rows + len(room)
+            if self._rows == len(self._waiting):
+                self._flush()
 
     def close(self) -> None:
         if self._rows:
@@ -50,8 +53,7 @@ class ParquetRowsWriter:
 
     def _flush(self) -> None:
         pa, k = self._pa, self._plan.shape[1]
-        values = pa.array(torch.cat(self._waiting).reshape(-1).numpy())
-        self._waiting.clear()
+        values = pa.array(self._waiting[: self._rows].reshape(-1).numpy())
         kind = self._schema_written.field(self._at).type
         kind = getattr(kind, "storage_type", kind)
         if pa.types.is_fixed_size_list(kind):
