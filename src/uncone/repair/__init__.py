@@ -6,9 +6,11 @@ from uncone.repair.clusters import ClusterCenter
 from uncone.repair.components import AllButTheTop
 from uncone.repair.fitted import Fitted
 from uncone.repair.fitting import Transformation
+from uncone.repair.head import center_head
 from uncone.repair.loading import load
 from uncone.repair.names import REPAIRS, ZIPF_REPAIRS, repair_named
 from uncone.repair.standardize import Standardize
+from uncone.repair.tokens import reinitialise_tokens
 from uncone.repair.whitening import Whiten
 
 __all__ = [
@@ -23,6 +25,8 @@ __all__ = [
     "Standardize",
     "Transformation",
     "Whiten",
+    "center_head",
     "load",
+    "reinitialise_tokens",
     "repair_named",
 ]
