@@ -5,8 +5,8 @@ import lzma
 import os
 import zlib
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
 
 from uncone.errors import InputError
 
@@ -41,13 +41,13 @@ def _lines(path: Path) -> Iterator[str]:
         ) from error
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> BufferedIOBase:
     if path.suffix == ".gz":
-        return gzip.open(path, "rb")  # type: ignore[return-value]
+        return gzip.open(path, "rb")
     return lzma.open(path, "rb") if path.suffix == ".xz" else open(path, "rb")
 
 
-def _decoded(file: IO[bytes], path: Path) -> Iterator[str]:
+def _decoded(file: BufferedIOBase, path: Path) -> Iterator[str]:
     number = 0
     while line := file.readline(LONGEST_LINE + 1):
         number += 1

@@ -1,0 +1,252 @@
+"""`uncone repair`: what is written, what is said of it, and what is refused before anything is written."""
+
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import uncone
+from uncone import InputError, cli
+from uncone.records import Repaired, load_record
+from uncone.repair import Center, load
+from uncone.repairing import edit_tokens, kind_of, repair_encoder, repair_file
+from uncone.repairing.geometry import compare, rank_lost
+from uncone.repairing.sentences import read_sentences
+
+from .matrices import gaussian
+from .planted import drifted, healthy, write_model
+
+
+@pytest.fixture
+def cone(tmp_path: Path) -> Path:
+    """2,000 x 16 rows with a common direction."""
+    np.save(tmp_path / "cone.npy", (gaussian(2000, 16) + torch.linspace(0, 2, 16)).numpy())
+    return tmp_path / "cone.npy"
+
+
+def _run(*arguments: str | Path) -> None:
+    cli.main(["repair", *map(str, arguments)])
+
+
+def _fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        _run(*arguments)
+    assert stopped.value.code == 1
+    error = capsys.readouterr().err
+    assert error.startswith("uncone: ")
+    assert error.count("\n") == 1
+    return error
+
+
+def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> None:
+    found = repair_file(cone, tmp_path / "y.npy", save=tmp_path / "t.safetensors")
+    x, y = np.load(cone), np.load(tmp_path / "y.npy")
+    np.testing.assert_allclose(y, x - x.mean(0, dtype=np.float64), atol=1e-5)
+    before, after = ({m.name: m.value for m in side} for side in (found.before, found.after))
+    assert list(before) == list(after) == ["mean_cosine", "isoscore", "partition_isotropy"]
+    for value, rows in ((before, x), (after, y)):
+        assert value["mean_cosine"] == pytest.approx(float(uncone.measure.mean_cosine(uncone.Moments.of(rows))), abs=1e-6)
+        assert value["partition_isotropy"] == pytest.approx(float(uncone.measure.partition_isotropy(rows)), rel=1e-5)
+    assert found.gains is True
+    assert "center takes the mean cosine from 0.5" in found.verdict
+    assert found.cost.relative_change == pytest.approx(np.linalg.norm(y - x) / np.linalg.norm(x), rel=1e-6)
+    assert (found.cost.rank_lost, found.n, found.d, found.k, found.dtype) == (0, 2000, 16, 16, "float32")
+    assert found.fitted is not None
+    assert found.fitted.n == 2000
+    assert Repaired.from_json(found.to_json()) == found
+    np.testing.assert_array_equal(load(tmp_path / "t.safetensors").transform(x), y)
+
+
+def test_healthy_rows_are_to_be_left_as_they_are(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", gaussian(2000, 16).numpy())
+    found = repair_file(tmp_path / "x.npy", tmp_path / "y.npy")
+    assert found.gains is False
+    assert found.verdict.startswith("Leave ")
+    assert "its mean cosine is near 0 already" in found.verdict
+
+
+def test_removed_directions_are_counted(cone: Path, tmp_path: Path) -> None:
+    found = repair_file(cone, tmp_path / "y.npy", method="all_but_the_top_2")
+    assert found.cost.rank_lost == 2
+    assert "2 of 16 directions lost" in found.verdict
+    assert found.options == {"n_components": 2, "centered": True}
+
+
+def test_queries_get_what_was_fitted_on_documents(cone: Path, tmp_path: Path) -> None:
+    queries = (gaussian(50, 16, seed=3) + 1).numpy()
+    np.save(tmp_path / "q.npy", queries)
+    mean = np.load(cone).mean(0, dtype=np.float64)
+    found = repair_file(tmp_path / "q.npy", tmp_path / "a.npy", fit_on=cone, save=tmp_path / "t")
+    np.testing.assert_allclose(np.load(tmp_path / "a.npy"), queries - mean, atol=1e-5)
+    assert any("Fitted on other rows than these: on" in note and "cone.npy" in note for note in found.notes)
+    again = repair_file(tmp_path / "q.npy", tmp_path / "b.npy", load=tmp_path / "t")
+    assert again.cost.fit_seconds is None
+    assert again.method == "Center"
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+def test_counts_weigh_the_rows_that_are_fitted_on(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m", drifted())
+    table = uncone.open_rows(f"{model}#input")
+    x = torch.cat(list(table.blocks())).numpy()
+    counts = np.arange(len(x)) % 5
+    np.save(tmp_path / "counts.npy", counts)
+    found = repair_file(f"{model}#input", tmp_path / "y.npy", counts=tmp_path / "counts.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), x - np.average(x, 0, counts), atol=1e-4)
+    assert found.method == "zipf_center"
+    assert any("the measures count each row once" in note for note in found.notes)
+    with pytest.raises(InputError, match="expected counts of tokens for zipf_center, got none"):
+        repair_file(f"{model}#input", tmp_path / "z.npy", method="zipf_center")
+
+
+def test_few_rows_are_whitened_only_if_forced(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", gaussian(60, 16).numpy())
+    with pytest.raises(InputError, match="expected at least 80 rows to whiten"):
+        repair_file(tmp_path / "x.npy", tmp_path / "y.npy", method="whiten")
+    assert not (tmp_path / "y.npy").exists()
+    repair_file(tmp_path / "x.npy", tmp_path / "y.npy", method="whiten", force=True)
+
+
+@pytest.mark.parametrize("out", ["y", "y.npz", "y.parquet#vectors", "y.safetensors#name"])
+def test_what_was_written_is_measured_whatever_its_name_ends_in(cone: Path, tmp_path: Path, out: str) -> None:
+    if "parquet" in out:
+        pytest.importorskip("pyarrow", reason="the extra [parquet] is not installed")
+    assert repair_file(cone, f"{tmp_path}/{out}").gains is True
+
+
+def test_many_rows_are_measured_by_evenly_spaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uncone.repairing.geometry.MOST_ROWS", 100)
+    x = gaussian(1001, 4) + 1
+    found = compare(x, x - 1)
+    assert found.measured == 100
+    chosen = x[[i * 1000 // 99 for i in range(100)]]
+    assert found.before[0].value == pytest.approx(float(uncone.measure.mean_cosine(uncone.Moments.of(chosen))))
+    assert rank_lost(Center().fit(x)) == 0
+
+
+def test_kinds_of_specs(tmp_path: Path, cone: Path) -> None:
+    model = write_model(tmp_path / "m", healthy())
+    assert kind_of(cone) == "vectors"
+    assert kind_of(f"{model}#input") == "vectors"
+    assert kind_of(model) == "model"
+    (model / "modules.json").write_text("[]")
+    assert kind_of(model) == "encoder"
+    with pytest.raises(InputError, match="got the whole model"):
+        repair_file(model, tmp_path / "y.npy")
+
+
+class TestTheCommand:
+    def test_from_a_file_to_a_file(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        _run(cone, tmp_path / "y.npy", "--json", tmp_path / "r.json")
+        told = " ".join(capsys.readouterr().out.split())
+        assert told.startswith("BETTER ")
+        assert "not about a task" in told
+        assert f"wrote {tmp_path / 'y.npy'}" in told
+        record = load_record(tmp_path / "r.json")
+        assert isinstance(record, Repaired)
+        assert str(tmp_path) not in (tmp_path / "r.json").read_text()  # records are passed on
+        cli.main(["report", str(tmp_path / "r.json")])
+        assert capsys.readouterr().out.startswith("BETTER")
+
+    def test_what_is_refused(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        y, model = tmp_path / "y.npy", write_model(tmp_path / "m", healthy())
+        before = sorted(tmp_path.iterdir())
+        for arguments, message in (
+            ((cone, cone, "--overwrite"), "another file to write than what is read"),
+            ((cone, y, "--json", cone), "it would be replaced"),
+            ((cone, y, "--json", y), "different files to write"),
+            ((cone, y, "--method", "sorcery"), "expected one of center, scaled_center"),
+            ((cone, y, "--method", "center", "--load", cone), "expected either --load or --method, got both"),
+            ((cone, y, "--load", cone), "expected a safetensors"),
+            ((cone, y, "--text", cone), "expected no --text with vectors"),
+            ((cone, y, "--untie"), "expected --untie with --head"),
+            ((cone, y, "--data", tmp_path), "expected --data with --method auto"),
+            ((cone, y, "--method", "auto"), "expected --data DIR with --method auto"),
+            ((cone, y, "--head", "center", "--tokens", "3"), "expected either --head or --tokens"),
+            ((cone, y, "--head", "center", "--method", "center"), "expected no --method with --head and --tokens"),
+            ((cone, y, "--tokens", "3", "--untie"), "expected no --untie with --tokens"),
+            ((model, y), "got the whole model"),
+            ((cone, tmp_path / "no" / "y.npy"), "there is no folder"),
+            ((tmp_path / "nothing.npy", y), "no file or folder"),
+            (("", y), "no file or folder"),
+        ):
+            assert message in _fails(capsys, *arguments), arguments
+        assert sorted(tmp_path.iterdir()) == before
+
+    def test_a_hostile_name_is_shown_as_text(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        hostile = tmp_path / "[red]\x1b[31m\u202ex.npy"
+        cone.rename(hostile)
+        _run(hostile, tmp_path / "\x1b[32my.npy")
+        told = capsys.readouterr().out
+        assert "\x1b[3" not in told
+        assert "\\x1b[31m\\u202ex.npy" in told
+
+
+def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m", healthy())
+    (tmp_path / "ids.txt").write_text("1\n2\nthree\n")
+    for given in ("1,x", "-1", "", str(tmp_path / "ids.txt"), "9" * 12):
+        with pytest.raises(InputError, match="expected ids of tokens, got .*: give ids such as 3,17"):
+            edit_tokens(model, tmp_path / "out", given)
+    with pytest.raises(InputError, match="expected a whole model to edit"):
+        edit_tokens(f"{model}#input", tmp_path / "out", "1")
+
+
+def test_sentences_are_the_different_lines(tmp_path: Path) -> None:
+    lines = [f"line {i}" for i in range(30)]
+    text = "\ufeff" + "\r\n".join([*lines, "", "line 3", "  line 30  "])
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8", newline="")
+    (tmp_path / "a.txt.xz").write_bytes(lzma.compress(text.encode()))
+    assert read_sentences(tmp_path / "a.txt") == read_sentences(tmp_path / "a.txt.xz") == [*lines, "line 30"]
+    for content, message in (
+        (b"one\ntwo\n", "expected at least 20 different sentences .* got 2"),
+        (b"", "got 0"),
+        (b"x\n\xff\n", "expected UTF-8, got other bytes in line 2"),
+        (b"x" * (2**20 + 1), "got a longer line 1"),
+    ):
+        (tmp_path / "b.txt").write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            read_sentences(tmp_path / "b.txt")
+    (tmp_path / "c.xz").write_bytes(b"no archive")
+    with pytest.raises(InputError, match="cannot read"):
+        read_sentences(tmp_path / "c.xz")
+
+
+def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "modules.json").write_text("[]")
+    with pytest.raises(InputError, match="expected sentences to fit on, got none"):
+        repair_encoder(tmp_path / "m", tmp_path / "out")
+    with pytest.raises(InputError, match="expected an affine transformation for a Sentence Transformers model"):
+        repair_encoder(tmp_path / "m", tmp_path / "out", method="scaled_center", text=tmp_path / "t")
+    with pytest.raises(InputError, match="expected a repair of sentences, got zipf_center"):
+        repair_encoder(tmp_path / "m", tmp_path / "out", method="zipf_center", text=tmp_path / "t")
+
+
+@pytest.mark.slow
+def test_a_real_encoder_is_repaired_from_sentences(tmp_path: Path, minilm: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
+    data = Path(__file__).parents[1] / "../shared/data/sts/STSBenchmark/stsb_dev.tsv.xz"
+    if not data.is_file():
+        pytest.skip("the shared data is not there")
+    with lzma.open(data, "rt", encoding="utf-8") as file:
+        lines = [line.split("\t")[0] for line in file][1:301]
+    (tmp_path / "text").write_text("\n".join(lines), encoding="utf-8")
+    found = repair_encoder(minilm, tmp_path / "out", text=tmp_path / "text", save=tmp_path / "t.safetensors")
+    assert found.before[0].value is not None
+    assert found.after[0].value is not None
+    assert abs(found.after[0].value) < abs(found.before[0].value)
+    modules = json.loads((tmp_path / "out" / "modules.json").read_text())
+    assert [module["type"].rpartition(".")[2] for module in modules] == ["Transformer", "Pooling", "Dense", "Normalize"]
+    assert found.fitted is not None
+    assert found.fitted.n + found.measured == len(dict.fromkeys(lines))
+    alone = repair_encoder(minilm, tmp_path / "again", load=tmp_path / "t.safetensors")
+    assert alone.gains is None
+    assert (tmp_path / "again" / "2_Dense" / "model.safetensors").read_bytes() == (
+        tmp_path / "out" / "2_Dense" / "model.safetensors"
+    ).read_bytes()
+    with pytest.raises(InputError, match="expected a new directory"):
+        repair_encoder(minilm, tmp_path / "out", load=tmp_path / "t.safetensors")
