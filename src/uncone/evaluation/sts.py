@@ -25,7 +25,7 @@ def evaluate_sts(encoding: Encoding, directory: str | os.PathLike[str], names: S
         found.results[one.name] = {name: sts_numbers(one.test, pair) for name, pair in scores.items()}
         found.differences[one.name] = correlation_differences(scores, settings)
         found.prices[one.name] = ways[0].prices()
-        found.note(*ways[0].notes)
+        found.note(*(f"{one.name}: {note}" for note in ways[0].notes))
         if "train" not in one.others:
             transductive.append(one.name)
     if transductive:
