@@ -189,7 +189,7 @@ def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m", healthy())
     (tmp_path / "ids.txt").write_text("1\n2\nthree\n")
     for given in ("1,x", "-1", "", str(tmp_path / "ids.txt"), "9" * 12):
-        with pytest.raises(InputError, match="expected ids of tokens, got .*: give ids such as 3,17"):
+        with pytest.raises(InputError, match=r"expected ids of tokens, got .*: give ids such as 3,17"):
             edit_tokens(model, tmp_path / "out", given)
     with pytest.raises(InputError, match="expected a whole model to edit"):
         edit_tokens(f"{model}#input", tmp_path / "out", "1")

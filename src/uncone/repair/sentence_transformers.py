@@ -24,6 +24,8 @@ from uncone.repair.affine import Affine
 from uncone.repair.apply_affine import affine_of
 from uncone.repair.fitting import Transformation
 from uncone.repair.sentence_transformers_encoder import NORMALIZE, insertion, package, read_modules
+from uncone.repair.writers_flat import raw_bytes, safetensors_header
+from uncone.rows.safetensors import Entry
 
 Tensor = torch.Tensor
 _DENSE = "sentence_transformers.models.Dense"
@@ -185,8 +187,6 @@ def _inserted(modules: list[dict[str, Any]], at: int, place: str) -> list[dict[s
 
 def _write_dense(folder: Path, affine: Affine) -> None:
     """Dense as Sentence Transformers saves it: Identity is said, as Tanh would be taken otherwise."""
-    from safetensors.torch import save
-
     folder.mkdir()
     config = {"in_features": affine.d, "out_features": affine.k, "bias": True, "activation_function": _IDENTITY}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -195,7 +195,9 @@ def _write_dense(folder: Path, affine: Affine) -> None:
     if affine.fitted is not None:
         header["fitted"] = json.dumps(dataclasses.asdict(affine.fitted))
     tensors = {"linear.weight": matrix.T.float().contiguous(), "linear.bias": bias.float().contiguous()}
-    (folder / "model.safetensors").write_bytes(save(tensors, metadata=header))
+    entries = [(name, Entry("F32", tuple(tensor.shape), 0, tensor.nbytes)) for name, tensor in tensors.items()]
+    content = b"".join(bytes(raw_bytes(tensor)) for tensor in tensors.values())
+    (folder / "model.safetensors").write_bytes(safetensors_header(entries, header) + content)
 
 
 def _free(name: str, taken: Sequence[str]) -> str:

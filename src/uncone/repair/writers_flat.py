@@ -103,7 +103,7 @@ class SafetensorsWriter:
         ours = Entry(_SAFETENSORS[plan.dtype], plan.shape, 0, n * k * plan.stored.itemsize)
         laid = sorted(entries.items(), key=lambda item: item[1].start)
         self._others = [entry for _, entry in laid]
-        self._handle.write(_header([(plan.part, ours), *laid], metadata))
+        self._handle.write(safetensors_header([(plan.part, ours), *laid], metadata))
 
     def write(self, rows: torch.Tensor) -> None:
         self._handle.write(raw_bytes(rows))
@@ -117,8 +117,8 @@ class SafetensorsWriter:
                 self._handle.write(piece)
 
 
-def _header(tensors: list[tuple[str, Entry]], metadata: dict[str, str]) -> bytes:
-    """The tensors one after another, in the order given."""
+def safetensors_header(tensors: list[tuple[str, Entry]], metadata: dict[str, str]) -> bytes:
+    """The tensors one after another, in the order given; equal ones give equal bytes, which the library's own header does not."""
     content: dict[str, Any] = {_METADATA: metadata} if metadata else {}
     at = 0
     for name, entry in tensors:
