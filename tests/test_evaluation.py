@@ -140,6 +140,13 @@ def test_selection_by_retrieval_on_train_queries_or_halves(planted: Path) -> Non
     assert halves.development_n == 30
 
 
+def test_what_is_chosen_for_a_model_can_be_written_into_it() -> None:
+    import importlib
+
+    names = importlib.import_module("uncone.select_repair")._affine()
+    assert set(REPAIRS) - set(names) == {"scaled_center", "cluster_center"}
+
+
 def test_selection_that_a_test_does_not_confirm(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Development and test disagree: the answer is to leave it."""
     import importlib

@@ -19,11 +19,14 @@ from uncone.evaluation.found import Progress, Settings
 from uncone.evaluation.retrieval import Corpus, open_corpus, ranked
 from uncone.evaluation.sts import fitted_ways, scored
 from uncone.records import ORIGINAL, Interval, Selection
+from uncone.repair import REPAIRS, repair_named
 from uncone.sources.spec import name_of, split
 
 _LEVEL = 0.95
 _LEAST = 20
 """Items of a split. With fewer a bootstrap interval is too narrow to decide by."""
+_WIDE = 1 << 20
+"""Features, more than any repair removes: only what kind of repair a name stands for is asked."""
 _MEASURES = {"retrieval": "ndcg10", "sts": "spearman_cosine"}
 _TITLES = {"ndcg10": "nDCG@10", "spearman_cosine": "Spearman x 100"}
 Scores = npt.NDArray[np.float64]
@@ -72,7 +75,8 @@ def select_repair(
         spec: an encoder, as for `evaluate`.
         task: by what to choose.
         data: the directory of the task's data.
-        repairs: which to choose from; all by default. Fewer candidates have narrower intervals.
+        repairs: which to choose from. By default all for word vectors, and for a model those that can be written into it (the
+            affine ones). Fewer candidates have narrower intervals.
         cache: a folder in which vectors of texts are kept.
         seed: of the resampling and of the halves.
         resamples: how many.
@@ -86,7 +90,8 @@ def select_repair(
     """
     if task not in _MEASURES:
         raise InputError(f"expected a task out of {', '.join(_MEASURES)} to choose a repair by, got {task!r}")
-    names = repair_names(repairs)
+    path, _ = split(spec)
+    names = _affine() if repairs is None and path.is_dir() else repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
     encoding = open_encoding(spec, cache=None if cache is None else Path(cache))
     splits = (_retrieval if task == "retrieval" else _sts)(encoding, data, names, settings)
@@ -101,7 +106,7 @@ def select_repair(
     test = splits.test() if candidate is not None else None
     confirmed = None if test is None or candidate is None else test.differences((candidate,), _LEVEL)[candidate]
     chosen = candidate if candidate is not None and confirmed is not None and confirmed.low > 0 else ORIGINAL
-    name = name_of(spec, split(spec)[0])
+    name = name_of(spec, path)
     return Selection(
         verdict=_verdict(name, _MEASURES[task], found, candidate, confirmed),
         name=name,
@@ -119,6 +124,10 @@ def select_repair(
         notes=splits.notes,
         provenance=encoding.provenance() | {"seed": seed, "resamples": resamples},
     )
+
+
+def _affine() -> tuple[str, ...]:
+    return tuple(name for name in REPAIRS if repair_named(name, d=_WIDE).affine)
 
 
 def _verdict(name: str, measure: str, found: dict[str, Interval], candidate: str | None, confirmed: Interval | None) -> str:
