@@ -143,6 +143,7 @@ def test_the_table_of_clouds_is_what_the_code_prints(tmp_path: Path, monkeypatch
         "uncone calibrate",
         "uncone convert",
         "uncone evaluate",
+        "uncone repair",
     ],
 )
 def test_help_is_in_the_docs(command: str) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from uncone.prevent.attach import Attached, attach
     from uncone.prevent.gate import RareTokenGate
     from uncone.records import Check, Comparison, Diagnosis, Evaluation, Finding, Measurement, Subject
+    from uncone.repairing import repair_encoder, repair_file
     from uncone.rows import Rows
     from uncone.sources import open_rows
 
@@ -37,6 +38,7 @@ _WHERE = {
     "Measurement": "uncone.records",
     "Moments": "uncone.moments",
     "RareTokenGate": "uncone.prevent",
+    "Repaired": "uncone.records",
     "Rows": "uncone.rows",
     "Subject": "uncone.records",
     "UnconeError": "uncone.errors",
@@ -52,6 +54,8 @@ _WHERE = {
     "measure": "uncone.measure",
     "open_rows": "uncone.sources",
     "repair": "uncone.repair",
+    "repair_encoder": "uncone.repairing",
+    "repair_file": "uncone.repairing",
     "report": "uncone.report",
     "to_hugging_face": "uncone.model",
 }
@@ -69,6 +73,7 @@ __all__ = [
     "Measurement",
     "Moments",
     "RareTokenGate",
+    "Repaired",
     "Rows",
     "Subject",
     "UnconeError",
@@ -85,6 +90,8 @@ __all__ = [
     "measure",
     "open_rows",
     "repair",
+    "repair_encoder",
+    "repair_file",
     "report",
     "to_hugging_face",
 ]

@@ -65,6 +65,8 @@ def repair(
     if untie:
         raise InputError("expected --untie with --head center, got it alone: it stores apart a head that is centred")
     if method == AUTO:
+        _refuse(_given(load=load), "--method auto")
+        _check_encoder(spec, text, fit_on)
         chosen = _choose(spec, out, task, data, overwrite=overwrite, json=json)
         if chosen is None:
             return
@@ -146,6 +148,14 @@ def _choose(
         selection = select_repair(spec, task=task, data=data, progress=progress)
     hand_over(selection, json=json if selection.leaves_it else None)
     return None if selection.leaves_it else selection.chosen
+
+
+def _check_encoder(spec: str, text: Path | None, fit_on: str | None) -> None:
+    """What is missing is said before a task is asked, which takes minutes."""
+    from uncone.repairing import kind_of
+
+    if kind_of(spec) == "encoder" and text is None and fit_on is None:
+        raise InputError("expected --text F or --fit-on VECTORS for a model, got neither: what is chosen is fitted on them")
 
 
 def _given(**options: object) -> list[str]:

@@ -1,6 +1,7 @@
 """Undo it: fitted transformations, exact edits of a head, new values for untrained tokens."""
 
 from uncone.repair.affine import Affine
+from uncone.repair.apply import Applied, repair_rows
 from uncone.repair.center import Center, ScaledCenter
 from uncone.repair.clusters import ClusterCenter
 from uncone.repair.components import AllButTheTop
@@ -18,6 +19,7 @@ __all__ = [
     "ZIPF_REPAIRS",
     "Affine",
     "AllButTheTop",
+    "Applied",
     "Center",
     "ClusterCenter",
     "Fitted",
@@ -29,4 +31,5 @@ __all__ = [
     "load",
     "reinitialise_tokens",
     "repair_named",
+    "repair_rows",
 ]
