@@ -5,6 +5,7 @@ one, and what it takes to write the largest logit of either in that dtype. An ed
 may, from the original and from its exact twin, has lost nothing but digits that were noise before.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -102,21 +103,22 @@ def wide_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tens
 
 def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> HeadProof:
     """The figures of the proof, whether it holds or not."""
-    difference = rounding = rounding_edited = largest = 0.0
+    worst = list[tuple[float, float, float, float]]()
     same = ties = 0
     unit = torch.finfo(before.dtype).eps / 2
-    tie_within = list[tuple[int, int, int]]()
+    others = list[tuple[int, int, int]]()
     for start in range(0, len(before.logits), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         a, b, exact = (torch.log_softmax(x.logits[part].double(), -1) for x in (before, after, reference))
-        difference = max(difference, _largest(a - b))
-        rounding, rounding_edited = max(rounding, _largest(a - exact)), max(rounding_edited, _largest(b - exact))
-        largest = max(largest, _largest(before.logits[part]), _largest(after.logits[part]))
+        size = max(float(x.logits[part].nan_to_num(0, 0, 0).abs().max()) for x in (before, after))
+        worst.append((_largest(a, b), _largest(a, exact), _largest(b, exact), size))
         first, second = a.argmax(-1), b.argmax(-1)
         same += int((first == second).sum())
-        tie_within += [(start + i, int(first[i]), int(second[i])) for i in (first != second).nonzero().flatten().tolist()]
+        others += [(start + i, int(first[i]), int(second[i])) for i in (first != second).nonzero().flatten().tolist()]
+    errors = torch.tensor(worst, dtype=torch.float64).amax(0)  # Python's max could lose a NaN
+    difference, rounding, rounding_edited, largest = errors.tolist()
     allowed = FACTOR * (rounding + unit * largest)
-    for row, first_id, second_id in tie_within:
+    for row, first_id, second_id in others:
         exact_row = reference.logits[row].double()
         ties += bool((exact_row[first_id] - exact_row[second_id]).abs() <= allowed)
     return HeadProof(
@@ -132,20 +134,21 @@ def require(proof: HeadProof) -> None:
         UnsupportedModel: log-probabilities that differ by more than rounding, or another token that comes first.
     """
     worst = max(proof.difference, proof.rounding_edited)
-    if not worst <= proof.allowed:  # nor where it is no number
+    if not worst <= proof.allowed < math.inf:  # nor where it is no number
         raise UnsupportedModel(
             f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of the original's, what two runs in {proof.dtype} may differ by, "
             f"got a difference of {proof.difference:.2g} ({proof.rounding_edited:.2g} from the original without its rounding): the edit would change "
             "probabilities of this model, so nothing was written"
         )
-    others = proof.positions - proof.same_first - proof.ties
-    if others:
+    changed = proof.positions - proof.same_first - proof.ties
+    if changed:
         raise UnsupportedModel(
-            f"expected the same first token at all {proof.positions} positions, got another at {others} that are no ties: the edit would change what "
+            f"expected the same first token at all {proof.positions} positions, got another at {changed} that are no ties: the edit would change what "
             "this model says, so nothing was written"
         )
 
 
-def _largest(x: Tensor) -> float:
-    """The largest absolute value; NaN where there is one, which no bar is above."""
-    return float(x.abs().max())
+def _largest(x: Tensor, other: Tensor) -> float:
+    """The largest absolute difference; of equal infinities it is 0, and NaN where one side alone is no number: no bar is above that."""
+    apart = torch.where(x == other, torch.zeros_like(x), x.double() - other)
+    return float(apart.abs().max())
