@@ -5,15 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
 from uncone.records import ORIGINAL, Price
 from uncone.repair import REPAIRS, repair_named
 
-Array = npt.NDArray[Any]
 _SAME = 1e-9
 
 
@@ -33,16 +30,20 @@ class FittedRepairs:
         """The original first, then the repairs."""
         return (ORIGINAL, *self.transformations)
 
-    def apply(self, name: str, x: Array, *, timed: bool = True) -> Array:
-        """`x` under the repair called `name`; as it is under the original. The time is added up."""
+    def apply(self, name: str, x: Any, *, timed: bool = True) -> Any:
+        """`x`, an array or tensor, under the repair called `name`; as it is under the original. The time is added up."""
         if name == ORIGINAL:
             return x
         started = time.perf_counter()
-        out: Array = self.transformations[name].transform(x)
+        out = self.transformations[name].transform(x)
         if timed:
             self.apply_s[name] = self.apply_s.get(name, 0.0) + time.perf_counter() - started
             self.applied_n[name] = self.applied_n.get(name, 0) + len(x)
         return out
+
+    def timed(self) -> dict[str, "Timed"]:
+        """The transformations, each of which adds the time it takes to what `apply` has taken."""
+        return {name: Timed(self, name) for name in self.transformations}
 
     def prices(self) -> dict[str, Price]:
         """What each repair took."""
@@ -61,6 +62,18 @@ class FittedRepairs:
             return True
         is_square = weight.shape[0] == weight.shape[1]
         return is_square and bool((weight - weight.T).abs().max() <= _SAME * weight.abs().max())
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A fitted transformation whose time is taken."""
+
+    repairs: FittedRepairs
+    name: str
+
+    def transform(self, x: Any) -> Any:
+        """`x` under the repair, a tensor or array."""
+        return self.repairs.apply(self.name, x)
 
 
 def fit_repairs(
@@ -102,8 +115,3 @@ def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
     if unknown:
         raise InputError(f"expected repairs out of {', '.join(REPAIRS)}, got {unknown[0]!r}: choose among these")
     return REPAIRS if given is None else tuple(name for name in REPAIRS if name in given)
-
-
-def float32(x: Array) -> Array:
-    """`x` as float32 without a copy where it is."""
-    return np.ascontiguousarray(x, np.float32)

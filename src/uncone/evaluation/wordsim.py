@@ -9,7 +9,6 @@ from uncone.evaluate.word_similarity import word_similarity
 from uncone.evaluate.word_vocabulary import vocabulary_of
 from uncone.evaluation.fitting import fit_repairs
 from uncone.evaluation.found import Found, Settings, correlation_differences
-from uncone.records import Price
 from uncone.sources import open_rows
 from uncone.sources.spec import split
 
@@ -29,12 +28,11 @@ def evaluate_wordsim(
     vocabulary = vocabulary_of(path if is_model else rows.labels)
     sets = read_word_sets(directory)
     repairs = fit_repairs(names, rows, fitted_on="all rows of the table", tick=settings.progress)
-    scored = word_similarity(rows, vocabulary, sets, repairs.transformations, protocol=protocol)
+    scored = word_similarity(rows, vocabulary, sets, repairs.timed(), protocol=protocol)
     found = Found(provenance={"rows": rows.shape[0], "dimensions": rows.shape[1]})
-    prices = {name: Price(price.fit_s, 0.0, price.fitted_n, 0, price.fitted_on) for name, price in repairs.prices().items()}
     for name, per_repair in scored.scores.items():
         found.results[name] = {repair: pairs.numbers() for repair, pairs in per_repair.items()}
         found.differences[name] = correlation_differences(per_repair, settings)
-        found.prices[name] = prices
+        found.prices[name] = repairs.prices()
     found.note(f"Vocabulary: {scored.vocabulary}.", *repairs.notes)
     return found
