@@ -18,7 +18,7 @@ from uncone.rows import GRID, Rows, as_rows, nonfinite_error
 Tensor = torch.Tensor
 SAMPLED_NUMBERS = 2**24
 """Numbers that the clusters are searched in: all rows, or a sample of them beyond that."""
-_SUMS_BYTES = 160 * 2**20
+_SUMS_BYTES = 96 * 2**20
 """Memory for covariances at once; where those of all clusters take more, the rows are read again."""
 
 
@@ -135,11 +135,12 @@ def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor
     sample = rows.take(chosen)
     if not bool(torch.isfinite(sample).all()):
         raise nonfinite_error(rows)
-    mean = sample.mean(0, dtype=torch.float64)  # distances of rows far from the origin lose their digits
+    mean = sample.mean(0, dtype=torch.float64)
+    sample.sub_(mean.to(sample))  # distances of rows far from the origin lose their digits
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters: some stay empty
-        found = KMeans(n_clusters, n_init=1, random_state=seed % 2**32).fit(
-            (sample - mean.to(sample)).numpy(), sample_weight=None if w is None else w[chosen].numpy()
+        found = KMeans(n_clusters, n_init=1, random_state=seed % 2**32, copy_x=False).fit(
+            sample.numpy(), sample_weight=None if w is None else w[chosen].numpy()
         )
     return torch.from_numpy(found.cluster_centers_).double() + mean
 
