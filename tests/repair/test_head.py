@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.repair.language_models import TEXT, V, add_tokenizer, drifted, saved
@@ -22,6 +22,11 @@ FOLDED = {
     "BertForMaskedLM": "bert.embeddings.token_type_embeddings.weight",
     "RobertaForMaskedLM": "roberta.embeddings.token_type_embeddings.weight",
 }
+
+
+def also_slow(*values, is_slow: bool = True):
+    """A case for the slow tests, which hold all of them."""
+    return pytest.param(*values, marks=[pytest.mark.slow] if is_slow else [])
 
 
 def loaded(path: Path, **options):
@@ -43,6 +48,7 @@ def head_of(path: Path, name: str) -> torch.Tensor:
     return getattr(transformers, name).from_pretrained(path).get_output_embeddings().weight.detach()
 
 
+@settings(max_examples=15)
 @given(st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31))
 def test_a_vector_subtracted_from_every_row_changes_no_probability(v, d, seed):
     random = torch.Generator().manual_seed(seed)
@@ -53,14 +59,14 @@ def test_a_vector_subtracted_from_every_row_changes_no_probability(v, d, seed):
     torch.testing.assert_close(after, before, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", FOLDED)
+@pytest.mark.parametrize("name", [also_slow(name, is_slow=name in ("OPTForCausalLM", "RobertaForMaskedLM")) for name in FOLDED])
 def test_the_mean_of_a_tied_table_goes_where_it_is_added_again(tmp_path, name):
     edit = center_head(saved(tmp_path / "m", name), tmp_path / "o")
     assert (edit.way, edit.folded_into, edit.added) == ("folded", (FOLDED[name],), ())
     assert_same(tmp_path, name, edit)
 
 
-@pytest.mark.parametrize("name", ["LlamaForCausalLM", "GPTNeoXForCausalLM", "GraniteForCausalLM"])
+@pytest.mark.parametrize("name", [also_slow("LlamaForCausalLM"), also_slow("GPTNeoXForCausalLM"), "GraniteForCausalLM"])
 def test_a_head_of_its_own_is_centred_alone(tmp_path, name):
     edit = center_head(saved(tmp_path / "m", name), tmp_path / "o")
     assert (edit.way, edit.folded_into, edit.added) == ("untied", (), ())
@@ -72,8 +78,8 @@ def test_a_head_of_its_own_is_centred_alone(tmp_path, name):
     ("name", "config", "added"),
     [
         ("LlamaForCausalLM", {"tie_word_embeddings": True}, ("lm_head.weight",)),
-        ("CohereForCausalLM", {}, ("lm_head.weight",)),
-        ("GPTNeoXForCausalLM", {"tie_word_embeddings": True}, ("embed_out.weight",)),
+        also_slow("CohereForCausalLM", {}, ("lm_head.weight",)),
+        also_slow("GPTNeoXForCausalLM", {"tie_word_embeddings": True}, ("embed_out.weight",)),
         ("BertForMaskedLM", {}, ("cls.predictions.decoder.bias", "cls.predictions.decoder.weight")),
     ],
 )

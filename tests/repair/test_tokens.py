@@ -181,7 +181,7 @@ def test_the_loss_of_a_model_that_sees_both_sides(tmp_path):
     assert edit.loss.kind == "masked_token"
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(st.integers(2, 40), st.integers(1, 8), st.integers(0, 2**31))
 def test_the_shrunk_covariance_is_that_of_scikit_learn_and_positive_definite(n, d, seed):
     covariance = pytest.importorskip("sklearn.covariance")
