@@ -10,7 +10,7 @@ import torch
 
 import uncone
 from uncone import InputError, cli
-from uncone.records import Repaired, load_record
+from uncone.records import Interval, Repaired, Selection, load_record
 from uncone.repair import Center, load
 from uncone.repairing import edit_tokens, kind_of, repair_encoder, repair_file
 from uncone.repairing.geometry import compare, rank_lost
@@ -176,6 +176,43 @@ class TestTheCommand:
             assert message in _fails(capsys, *arguments), arguments
         assert sorted(tmp_path.iterdir()) == before
 
+    def test_a_task_chooses_or_leaves_it(
+        self, cone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        step = Interval(0.1, 0.05, 0.15)
+
+        def choose(spec: str, **options: object) -> Selection:
+            assert (spec, options["task"], options["data"]) == (str(cone), "sts", tmp_path)
+            return Selection(
+                "Told.", "cone", "sts", "spearman_cosine", chosen, "whiten", 50.0, {"whiten": step}, 90, 51.0, step, 80
+            )
+
+        monkeypatch.setattr("uncone.select_repair.select_repair", choose)
+        asked = (
+            cone,
+            tmp_path / "y.npy",
+            "--method",
+            "auto",
+            "--task",
+            "sts",
+            "--data",
+            tmp_path,
+            "--json",
+            tmp_path / "r.json",
+        )
+        chosen = "original"
+        _run(*asked)
+        assert not (tmp_path / "y.npy").exists()
+        assert capsys.readouterr().out.startswith("LEAVE IT  Told.")
+        assert isinstance(load_record(tmp_path / "r.json"), Selection)
+        chosen = "whiten"
+        _run(*asked)
+        told = capsys.readouterr().out
+        assert told.startswith("REPAIR IT  Told.")
+        assert "whiten takes the mean cosine from" in " ".join(told.split())
+        assert isinstance(load_record(tmp_path / "r.json"), Repaired)
+        assert "exists" in _fails(capsys, *asked)
+
     def test_a_hostile_name_is_shown_as_text(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         hostile = tmp_path / "[red]\x1b[31m\u202ex.npy"
         cone.rename(hostile)
@@ -191,6 +228,8 @@ def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
     for given in ("1,x", "-1", "", str(tmp_path / "ids.txt"), "9" * 12):
         with pytest.raises(InputError, match=r"expected ids of tokens, got .*: give ids such as 3,17"):
             edit_tokens(model, tmp_path / "out", given)
+    with pytest.raises(InputError, match=r"cannot tell which tokens of .* are untrained: .*; give ids such as 3,17"):
+        edit_tokens(model, tmp_path / "out", "auto")
     with pytest.raises(InputError, match="expected a whole model to edit"):
         edit_tokens(f"{model}#input", tmp_path / "out", "1")
 

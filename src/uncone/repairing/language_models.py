@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from uncone.errors import InputError
+from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure import under_trained_tokens
 from uncone.model import open_language_model
 from uncone.records.head_edit import HeadEdit
@@ -81,7 +81,10 @@ def _found(directory: Path) -> list[int]:
     apart = places.head is None or not places.tied
     name = places.head if places.head is not None and not places.tied else places.input
     rows = model.rows(name, with_tokens=True)
-    found = under_trained_tokens(rows, prefer="norm" if apart and name == places.input else "cosine")
+    try:
+        found = under_trained_tokens(rows, prefer="norm" if apart and name == places.input else "cosine")
+    except UndefinedMeasure as error:
+        raise InputError(f"cannot tell which tokens of {directory} are untrained: {error}; {_HOW}") from error
     ids = [token.id for token in found.tokens if not token.expected]
     if not ids:
         why = found.reason or "none stands out at a false-discovery rate of 1 %"
