@@ -30,7 +30,7 @@ BELOW: dict[str, set[str]] = {
     "evaluation": {"evaluate", "repair", "sources", "measure", "model", "moments", "rows", "records"},
     "select_repair": {"evaluation", "evaluate", "repair", "sources", "model", "moments", "rows", "records"},
     "repairing": {"select_repair", "repair", "sources", "measure", "model", "moments", "rows", "records", "atomic"},
-    "calibration": {"report", "repair", "sources", "model", "moments", "rows", "records", "atomic"},
+    "calibration": {"report", "evaluate", "repair", "sources", "model", "moments", "rows", "records", "atomic"},
     "cli": {
         "diagnosis",
         "comparison",

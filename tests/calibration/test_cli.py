@@ -50,7 +50,7 @@ def test_from_vectors_to_an_answer_and_files(
     assert [one.score for one in found.meanings] == [0.5, 0.9]
     assert [one.wanted for one in found.thresholds] == [0.05, 0.01]
     assert found.pairs == 300 * 90 - 2
-    assert "matches found" in out
+    assert re.search("interval +matches +non-matches +precision", out)
     assert found.function.strip() in out
     assert out.endswith(f"wrote {tmp_path / 'c.json'}\nwrote {tmp_path / 'c.html'}\n")
     assert html.escape(found.verdict) in (tmp_path / "c.html").read_text()

@@ -1,5 +1,6 @@
 """Bad input is refused with a message, and what can be worked with is told."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +55,12 @@ def test_rows_that_are_zero_or_not_finite_are_left_out_and_told() -> None:
     x = _rows()
     bad = np.insert(x, [5, 9], 0, axis=0)
     found = uncone.calibrate(bad)
-    assert found.notes[0] == "2 rows are all zero, have no cosine and were left out."
+    assert found.notes[0] == "2 rows are all zero: no cosine, left out."
     assert found.pairs == found.histogram.pairs == 60 * 59 // 2
     assert found.mean == pytest.approx(uncone.calibrate(x).mean, abs=1e-9)
     bad[7] = np.inf
     skipped = uncone.calibrate(bad, skip_nonfinite=True)
-    assert "1 rows that are not finite were left out, as asked." in skipped.notes or any(
-        "not finite" in n for n in skipped.notes
-    )
+    assert "1 row is not finite: left out, as asked." in skipped.notes
     assert skipped.pairs == 59 * 58 // 2
 
 
@@ -70,7 +69,7 @@ def test_equal_rows_are_counted_and_told() -> None:
     repeated = np.concatenate((x, x[:3], x[:1]))
     found = uncone.calibrate(repeated)
     assert found.equal_pairs == 3 + 1 + 1
-    assert any(note.startswith("5 pairs (") and "of two equal rows" in note for note in found.notes)
+    assert any(note.startswith("5 pairs are of two equal rows") for note in found.notes)
     assert found.false_match_rate(1.0) >= 5 / found.pairs
     assert uncone.calibrate(x, queries=x).equal_pairs == 60
     assert uncone.calibrate(x, queries=_rows(seed=1)).equal_pairs == 0
@@ -78,15 +77,12 @@ def test_equal_rows_are_counted_and_told() -> None:
 
 def test_queries_of_another_model_are_suspected() -> None:
     shape = np.diag(np.geomspace(3, 0.1, 24)).astype(np.float32)
-    turn = np.linalg.qr(np.random.default_rng(5).normal(size=(24, 24)))[0].astype(np.float32)
     x, q = _rows(400, 24) @ shape, _rows(300, 24, seed=1) @ shape
     assert not any("same model" in note for note in uncone.calibrate(x, queries=q).notes)
-    suspected = [note for note in uncone.calibrate(x, queries=q @ turn).notes if "same model" in note]
-    assert suspected or "alignment" not in suspected
     reversed_ = q[:, ::-1].copy()
     assert any("are they from the same model?" in note for note in uncone.calibrate(x, queries=reversed_).notes)
     longer = uncone.calibrate(x, queries=10 * q, metric="inner_product")
-    assert any(note.startswith("Queries are 10 times as long as rows") or "times as long" in note for note in longer.notes)
+    assert any(re.match("Queries are (9.8|9.9|10) times as long as rows", note) for note in longer.notes)
 
 
 def test_too_few_pairs_for_a_rate_is_said_not_guessed() -> None:

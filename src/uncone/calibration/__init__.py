@@ -2,5 +2,6 @@
 
 from uncone.calibration.calibrating import ALL_PAIRS, RATES, PairTable, calibrate
 from uncone.calibration.drift import drift
+from uncone.calibration.texts import encoded_texts
 
-__all__ = ["ALL_PAIRS", "RATES", "PairTable", "calibrate", "drift"]
+__all__ = ["ALL_PAIRS", "RATES", "PairTable", "calibrate", "drift", "encoded_texts"]

@@ -15,7 +15,7 @@ from uncone.errors import InputError
 from uncone.rows import Rows
 
 _FORM = "columns separated by tabs: id of the query or first row, id of the row, and a label (all match without one)"
-_NAMES = ("query-id", "query_id", "corpus-id", "corpus_id", "id1", "id2", "first", "second", "label", "score")
+_NAMES = ("query-id", "query_id", "corpus-id", "corpus_id", "query", "document", "id1", "id2", "sentence1", "sentence2")
 _LARGEST = 512 * 2**20
 
 
@@ -94,12 +94,23 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
     width = 0
     for number, fields in enumerate(csv.reader(_text(path).splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE), start=1):
         fields = [field.strip() for field in fields]
-        if not any(fields) or (number == 1 and {field.lower() for field in fields[:3]} & set(_NAMES)):
+        if not any(fields) or (number == 1 and _is_header(fields)):
             continue
         if len(fields) not in (2, 3) or (width and len(fields) != width):
             raise InputError(f"expected {width or '2 or 3'} columns in line {number} of {path}, got {len(fields)}: {_FORM}")
         width = len(fields)
         yield number, fields
+
+
+def _is_header(fields: list[str]) -> bool:
+    """The first line names columns: its label is no number, or both its ids are names of columns."""
+    if len(fields) != 3:
+        return all(field.lower() in _NAMES for field in fields)
+    try:
+        float(fields[2])
+    except ValueError:
+        return True
+    return False
 
 
 def _text(path: str | os.PathLike[str]) -> str:

@@ -4,6 +4,7 @@ from uncone.calibration.floor import Floor, alignment
 from uncone.calibration.labels import Labels
 from uncone.calibration.sides import Side
 from uncone.records import ScoreHistogram
+from uncone.records.wording import counted
 
 _UNRELATED = 0.1
 _FEW = 100
@@ -18,11 +19,11 @@ def remarks(
     sides = [("rows", side)] if other is None else [("rows", side), ("queries", other)]
     for what, one in sides:
         if one.n < one.moments.n:
-            notes.append(f"{one.moments.n - one.n:,} {what} are all zero, have no cosine and were left out.")
+            notes.append(f"{_counted(one.moments.n - one.n, what)} all zero: no cosine, left out.")
         if one.rows.left_out:
-            notes.append(f"{len(one.rows.left_out):,} {what} that are not finite were left out, as asked.")
+            notes.append(f"{_counted(len(one.rows.left_out), what)} not finite: left out, as asked.")
     if labels is not None:
-        notes.append(f"{int(labels.matches.sum()):,} pairs that are labelled as matches do not count as random pairs.")
+        notes.append(f"{counted(int(labels.matches.sum()), 'pair')} labelled as a match: not counted as random.")
     if histogram.pairs < floor.pairs:
         of = f"{drawn[0]:,} rows" + ("" if drawn[1] is None else f" and {drawn[1]:,} queries")
         notes.append(
@@ -30,7 +31,7 @@ def remarks(
         )
     if equal:
         notes.append(
-            f"{equal:,} pairs ({equal / floor.pairs:.2g} of all) are of two equal rows and reach any threshold: "
+            f"{counted(equal, 'pair is', 'pairs are')} of two equal rows ({equal / floor.pairs:.2g} of all) and can reach any threshold: "
             "take repeated texts out if such pairs are no mistakes."
         )
     if other is not None:
@@ -38,6 +39,10 @@ def remarks(
     if min(one.n for _, one in sides) < _FEW:
         notes.append(f"There are fewer than {_FEW} rows or queries: the intervals rest on little.")
     return tuple(notes)
+
+
+def _counted(n: int, what: str) -> str:
+    return counted(n, {"rows": "row is", "queries": "query is"}[what], f"{what} are")
 
 
 def _notes_on_queries(side: Side, other: Side) -> list[str]:

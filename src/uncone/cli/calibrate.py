@@ -16,9 +16,13 @@ def calibrate(
     /,
     *,
     queries: Annotated[str | None, Parameter(help="Vectors of queries, if rows are not compared with each other.")] = None,
+    texts: Annotated[
+        Path | None, Parameter(help="Texts, one a line, to encode with VECTORS: an encoder or word vectors.")
+    ] = None,
+    query_texts: Annotated[Path | None, Parameter(help="The same for queries.")] = None,
     pairs: Annotated[Path | None, Parameter(help="Labelled pairs: id, id and label, separated by tabs.")] = None,
     ids: Annotated[
-        Path | None, Parameter(help="The ids of the rows that --pairs names, one a line; else numbers from 0.")
+        Path | None, Parameter(help="The ids of the rows that --pairs names, one a line; else the texts, or numbers from 0.")
     ] = None,
     query_ids: Annotated[Path | None, Parameter(help="The same for the queries.")] = None,
     match_at: Annotated[
@@ -49,22 +53,29 @@ def calibrate(
     Parameters
     ----------
     vectors
-        Vectors that are compared, in any form that uncone reads: FILE or FILE#tensor, or MODEL#input.
+        Vectors that are compared, in any form that uncone reads: FILE or FILE#tensor, or MODEL#input; with --texts, an encoder's directory.
     """
-    from uncone.calibration import RATES, PairTable
+    from uncone.calibration import RATES, PairTable, encoded_texts
     from uncone.calibration import calibrate as run
 
-    read = tuple(path for path in (Path(vectors), queries and Path(queries), pairs, ids, query_ids, against) if path)
+    read = tuple(
+        path for path in (Path(vectors), queries and Path(queries), texts, query_texts, pairs, ids, query_ids, against) if path
+    )
     check_targets(json, html, read=read)
     if pairs is None and (ids is not None or query_ids is not None or match_at is not None):
         raise InputError(
             "expected --pairs with --ids, --query-ids or --match-at, got none: give the table of labelled pairs too"
         )
+    if (query_texts is not None and texts is None) or (texts is not None and queries is not None):
+        raise InputError(
+            "expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both or neither"
+        )
     saved = None if against is None else _load(against)
     table = None if pairs is None else PairTable(pairs, ids=ids, query_ids=query_ids, match_at=match_at, prior=prior)
     with progress_bar() as progress:
+        rows, others = (vectors, queries) if texts is None else encoded_texts(vectors, texts, query_texts, progress=progress)
         found = run(
-            vectors, queries=queries, pairs=table, metric=metric, scores=score, rates=false_match_rate or RATES, against=saved,
+            rows, queries=others, pairs=table, metric=metric, scores=score, rates=false_match_rate or RATES, against=saved,
             most_pairs=most_pairs, seed=seed, skip_nonfinite=skip_nonfinite, progress=progress,
         )  # fmt: skip
     hand_over(found, json=json, html=html)

@@ -72,11 +72,11 @@ def thresholds_table(calibration: Calibration) -> Cells:
     if labelled is None:
         columns.append("rate in other rows")
     else:
-        columns += ["matches found", *(["non-matches"] if labelled.non_matches else []), "precision"]
+        columns += ["matches", *(["non-matches"] if labelled.non_matches else []), "precision"]
     width = calibration.histogram.width
     digits = min(12, max(0, -math.floor(math.log10(width) + 1e-9)))
     rows = [_threshold(one, labelled, digits) for one in calibration.thresholds if one.score is not None]
-    rights = ("false matches", "threshold", "matches found", "non-matches", "precision")
+    rights = ("false matches", "threshold", "matches", "non-matches", "precision")
     return Cells(tuple(columns), rights, tuple(rows))
 
 

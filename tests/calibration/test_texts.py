@@ -1,0 +1,99 @@
+"""Texts encoded on the way: the same answer as from their vectors, and pairs named by the texts themselves."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import uncone
+from tests.evaluate.planted_texts import word, write_word_vectors
+from uncone import cli
+from uncone.calibration import PairTable, encoded_texts
+from uncone.errors import InputError
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    lines = [" ".join(word(topic, int(number)) for number in rng.integers(0, 10, 3)) for topic in range(12) for _ in range(8)]
+    (tmp_path / "t.txt").write_text("\n\n".join(dict.fromkeys(lines)) + "\n")
+    return tmp_path / "t.txt"
+
+
+def test_texts_are_those_of_their_vectors(texts: Path, tmp_path: Path) -> None:
+    vectors = write_word_vectors(tmp_path / "w.vec", spoiled=False)
+    rows, none = encoded_texts(vectors, texts)
+    table = uncone.open_rows(str(vectors))
+    assert table.labels is not None
+    row_of = {label: row for row, label in enumerate(table.labels)}
+    lines = [line for line in texts.read_text().splitlines() if line]
+    x = table.read(0, table.shape[0]).numpy()
+    slow = np.array([x[[row_of[each] for each in line.split()]].mean(axis=0) for line in lines])
+    assert none is None
+    assert rows.labels == lines
+    assert np.allclose(rows.read(0, len(lines)).numpy(), slow, atol=1e-6)
+    assert uncone.calibrate(rows).mean == pytest.approx(uncone.calibrate(slow).mean, abs=1e-6)
+
+
+def test_pairs_can_be_named_by_texts_on_the_command_line(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vectors = write_word_vectors(tmp_path / "w.vec", spoiled=False)
+    lines = [line for line in texts.read_text().splitlines() if line]
+    (tmp_path / "p.tsv").write_text(f"sentence1\tsentence2\tscore\n{lines[0]}\t{lines[1]}\t5\n{lines[0]}\t{lines[-1]}\t0.5\n")
+    cli.main(["calibrate", str(vectors), "--texts", str(texts), "--pairs", str(tmp_path / "p.tsv"), "--match-at", "4",
+              "--json", str(tmp_path / "c.json")])  # fmt: skip
+    found = uncone.Calibration.load(tmp_path / "c.json")
+    assert found.labelled is not None
+    assert (found.labelled.matches, found.labelled.non_matches, found.rows.n) == (1, 1, len(lines))
+    assert found.name == "t.txt with w.vec"
+    assert capsys.readouterr().out.startswith("For these vectors")
+    queries = tmp_path / "q.txt"
+    queries.write_text("\n".join(lines[:5]))
+    cli.main(
+        ["calibrate", str(vectors), "--texts", str(texts), "--query-texts", str(queries), "--json", str(tmp_path / "d.json")]
+    )
+    crossed = uncone.Calibration.load(tmp_path / "d.json")
+    assert crossed.pairs == 5 * len(lines)
+    assert crossed.equal_pairs >= 5
+
+
+def test_headers_are_known_by_their_labels(tmp_path: Path) -> None:
+    """`first second 5` is a pair of words, not a header."""
+    rows = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    names = ["first", "second", *(f"w{number}" for number in range(38))]
+    (tmp_path / "ids.txt").write_text("\n".join(names))
+    (tmp_path / "p.tsv").write_text("first\tsecond\t5\n")
+    found = uncone.calibrate(rows, pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
+    assert found.labelled is not None
+    assert found.labelled.matches == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("w.vec", "--query-texts", "t.txt"), "expected --query-texts with --texts"),
+        (("w.vec", "--texts", "t.txt", "--queries", "w.vec"), "expected --query-texts with --texts"),
+        (("w.vec", "--texts", "none.txt"), "cannot read none.txt"),
+        (("w.vec", "--texts", "empty.txt"), "expected one text a line in empty.txt, got none"),
+        (("x.npy", "--texts", "t.txt"), "expected word vectors with their words"),
+        ((".", "--texts", "t.txt"), "expected an encoder of sentences"),
+    ],
+)
+def test_what_cannot_be_encoded_is_one_clear_line(
+    arguments: tuple[str, ...], message: str, texts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(texts.parent)
+    write_word_vectors(texts.parent / "w.vec", spoiled=False)
+    np.save("x.npy", np.ones((4, 3), np.float32))
+    Path("empty.txt").write_text("\n")
+    with pytest.raises(SystemExit, match="1"):
+        cli.main(["calibrate", *arguments])
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_no_model_is_an_input_error(texts: Path) -> None:
+    with pytest.raises(InputError, match="nowhere"):
+        encoded_texts("nowhere", texts)
