@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
-from tests.prevent.models import V, build
+from tests.prevent.models import D, V, build
+
+__all__ = ["TEXT", "D", "V", "add_tokenizer", "drifted", "saved"]
 
 TEXT = "the cat sat on the mat and the dog sat on the log; a man saw the cat, the dog and the log. " * 6
 

@@ -1,5 +1,6 @@
 """A checkpoint as a model that runs: transformers loads it, from its own directory, without code of the model's and without a network."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from uncone.model.reasons import first_line
 from uncone.rows.names import listing
 
 ADAPTER = "adapter_config.json"
+_SLACK = 2**20  # numbers of small parts that a checkpoint may lack
 
 
 def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Any:
@@ -36,6 +38,7 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Any:
         raise UnsupportedModel(f"running a model needs transformers 5: {mapping.INSTALL}") from error
     with mapping.quiet(), _no_bars():
         model_class = mapping.model_class_of(files)
+        _refuse_larger_than_its_files(files)
         try:
             with bounded_construction():
                 config = mapping.config_for(model_class, files.config)
@@ -56,6 +59,17 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Any:
             "download the rest, or name the architecture that was saved in config.json"
         )
     return model.eval()
+
+
+def _refuse_larger_than_its_files(files: ModelFiles) -> None:
+    """Raise before anything is allocated where config.json describes a model that the files cannot fill."""
+    described = sum(parameter.numel() for parameter in mapping.built(files).parameters())
+    stored = sum(math.prod(entry.shape) for entry in files.entries.values())
+    if described > 2 * stored + _SLACK:
+        raise InputError(
+            f"expected weights for the model that config.json of {files.path} describes, {described} numbers, got {stored}: they belong to different "
+            "models, or a part is missing; download it again"
+        )
 
 
 @contextmanager

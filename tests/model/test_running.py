@@ -1,0 +1,94 @@
+"""A checkpoint as a model that runs: what is refused before anything is loaded, and what ending a tie takes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.repair.language_models import D, V, drifted, saved
+from uncone.errors import InputError, UnsupportedModel
+from uncone.model import open_model_files
+from uncone.model.running import load_model
+from uncone.model.ties import parameter_keys, parted, shared_names, without_ties
+
+transformers = pytest.importorskip("transformers")
+
+
+def edited(path: Path, **changes: object) -> Path:
+    """The directory with other settings in its config.json; None takes one out."""
+    config = json.loads((path / "config.json").read_text()) | changes
+    (path / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+    return path
+
+
+def test_a_model_runs_as_it_was_saved(tmp_path):
+    model = drifted("GPT2LMHeadModel")
+    model.save_pretrained(tmp_path / "m")
+    found = load_model(open_model_files(tmp_path / "m"))
+    ids = torch.arange(12)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(found(input_ids=ids).logits, model(input_ids=ids).logits)  # its attention is the plain one
+    assert not found.training
+    assert load_model(open_model_files(tmp_path / "m"), dtype=torch.float64).dtype == torch.float64
+
+
+def test_a_config_that_its_files_cannot_fill_allocates_nothing(tmp_path):
+    saved(tmp_path / "m", "LlamaForCausalLM")
+    edited(tmp_path / "m", hidden_size=2**18, vocab_size=2**18)  # 256 GiB for the table alone
+    with pytest.raises(
+        InputError, match=r"expected weights for the model that config\.json of .* numbers, got \d+: they belong to different"
+    ):
+        load_model(open_model_files(tmp_path / "m"))
+
+
+def test_weights_that_are_missing_are_not_made_up(tmp_path):
+    saved(tmp_path / "m", "LlamaForCausalLM")
+    edited(tmp_path / "m", num_hidden_layers=3)
+    with pytest.raises(InputError, match=r"got none that fit for 'model\.layers\.2.*they would be random"):
+        load_model(open_model_files(tmp_path / "m"))
+
+
+def test_classes_that_transformers_does_not_know_are_not_run(tmp_path):
+    saved(tmp_path / "m", "LlamaForCausalLM")
+    (tmp_path / "m" / "evil.py").write_text("raise SystemExit('run')")
+    edited(tmp_path / "m", architectures=["EvilForCausalLM"], auto_map={"AutoModelForCausalLM": "evil.EvilForCausalLM"})
+    with pytest.raises(UnsupportedModel, match="code that comes with a model is never run"):
+        load_model(open_model_files(tmp_path / "m"))
+
+
+def test_settings_that_choose_other_files_or_kernels_are_left_out(tmp_path):
+    saved(tmp_path / "m", "LlamaForCausalLM")
+    edited(tmp_path / "m", _attn_implementation="kernels-community/evil", auto_map={"AutoModelForCausalLM": "evil.Evil"})
+    assert load_model(open_model_files(tmp_path / "m")).config._attn_implementation == "eager"
+
+
+def test_what_ends_a_tie(tmp_path):
+    files = open_model_files(saved(tmp_path / "m", "BertForMaskedLM"))
+    table = "bert.embeddings.word_embeddings.weight"
+    assert shared_names(files) == {table}
+    ends = parted(files)
+    assert ends.head == "cls.predictions.decoder.weight"
+    assert ends.added == {ends.head: table, "cls.predictions.decoder.bias": "cls.predictions.bias"}
+    keys = parameter_keys(files)
+    assert keys["bert.embeddings.position_embeddings.weight"] == "bert.embeddings.position_embeddings.weight"
+    assert files.entries[table].shape == (V, D)
+    untied = open_model_files(saved(tmp_path / "n", "LlamaForCausalLM"))
+    assert parted(untied).added == {}
+    assert parted(untied).head == "lm_head.weight"
+
+
+def test_a_config_without_ties():
+    config = {
+        "tie_word_embeddings": True,
+        "text_config": {"a": 1},
+        "decoder": {"tie_word_embeddings": True},
+        "vision": {"b": 2},
+    }
+    assert without_ties(config) == {
+        "tie_word_embeddings": False,
+        "text_config": {"a": 1, "tie_word_embeddings": False},
+        "decoder": {"tie_word_embeddings": False},
+        "vision": {"b": 2},
+    }
+    assert config["text_config"] == {"a": 1}
