@@ -9,9 +9,10 @@ import torch
 from uncone.errors import InputError
 from uncone.moments import Moments, NotFiniteError
 from uncone.moments.weights import weight_blocks
-from uncone.repair.components import are_equal, principal_directions
+from uncone.repair.components import are_equal
 from uncone.repair.fitted import DigestedRows, fitted_on
 from uncone.repair.fitting import Progress, Transformation, check_whole
+from uncone.repair.principal import principal_directions
 from uncone.repair.transformed import X, apply
 from uncone.rows import GRID, Rows, as_rows, nonfinite_error
 

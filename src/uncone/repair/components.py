@@ -10,6 +10,7 @@ from uncone.errors import InputError
 from uncone.moments import Moments
 from uncone.repair.affine import Affine
 from uncone.repair.fitting import Summary, Transformation, check_whole, require_rows
+from uncone.repair.principal import principal_directions
 
 Tensor = torch.Tensor
 
@@ -70,17 +71,6 @@ class AllButTheTop(Transformation):
         return Affine(self.mean_, weight, offset=None if self.centered else -self.mean_ @ removed)
 
 
-def principal_directions(m: Moments, k: int) -> tuple[Tensor, Tensor]:
-    """The first k unit directions of variance as rows (r, D) and the variances (r,); r < k where the rest is rounding.
-
-    Sums of products in the dtype of the rows hold no variance below its epsilon times the largest.
-    """
-    directions = m.leading_directions(k, centered=True)
-    variances = (directions * (m.covariance() @ directions)).sum(0)
-    known = int((variances > 4 * m.epsilon * float(variances[0])).sum())
-    return with_signs(directions.T[:known].cpu()), variances[:known].cpu()
-
-
 def refuse_equal_rows(m: Moments) -> None:
     """Raise InputError where `are_equal`."""
     if are_equal(m):
@@ -91,9 +81,3 @@ def are_equal(m: Moments) -> bool:
     """Whether the rows have no direction of their own: their spread is no more than the rounding of their mean."""
     spread = math.sqrt(max(0.0, float(m.variances().sum())))
     return spread <= 4 * m.epsilon * float(m.mean().norm())
-
-
-def with_signs(directions: Tensor) -> Tensor:
-    """The same directions (k, D), each with its largest entry positive, so that no library chooses the sign."""
-    largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
-    return directions * torch.where(largest < 0, -1.0, 1.0)

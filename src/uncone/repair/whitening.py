@@ -9,8 +9,9 @@ import torch
 from uncone.errors import InputError
 from uncone.moments.eigen import consume_to_eigen
 from uncone.repair.affine import Affine
-from uncone.repair.components import refuse_equal_rows, with_signs
+from uncone.repair.components import refuse_equal_rows
 from uncone.repair.fitting import Summary, Transformation, check_whole, require_rows
+from uncone.repair.principal import with_signs
 
 Tensor = torch.Tensor
 LEAST_ROWS_PER_FEATURE = 5
