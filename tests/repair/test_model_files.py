@@ -311,3 +311,27 @@ def test_no_shard_is_held_whole(tmp_path):
         [sys.executable, "-c", PEAK, tmp_path / "m", tmp_path / "o"], capture_output=True, text=True, check=True
     )
     assert int(out.stdout) < 150 * 2**20, f"{int(out.stdout) / 2**20:.0f} MiB for a file of 586"
+
+
+def test_shards_of_torch_save_become_shards_of_safetensors(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    model = drifted("LlamaForCausalLM", tie_word_embeddings=True)
+    model.config.architectures = ["LlamaForCausalLM"]
+    model.config.save_pretrained(tmp_path / "m")
+    state = [(name, tensor.clone()) for name, tensor in model.state_dict().items() if name != HEAD]
+    placed = {}
+    for number, part in enumerate((state[:5], state[5:]), 1):
+        file = f"pytorch_model-{number:05d}-of-00002.bin"
+        torch.save(dict(part), tmp_path / "m" / file)
+        placed |= {name: file for name, _ in part}
+    index = {"metadata": {"total_size": 1}, "weight_map": placed}
+    (tmp_path / "m" / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    edit = center_head(tmp_path / "m", tmp_path / "o", untie=True)
+    assert edit.added == (HEAD,)
+    names = sorted(p.name for p in (tmp_path / "o").glob("*model*"))
+    assert names == [*(f"model-0000{i}-of-00002.safetensors" for i in (1, 2)), "model.safetensors.index.json"]
+    again, info = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "o", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    weights = dict(again.named_parameters())
+    assert all(torch.equal(weights[name], tensor) for name, tensor in state)
