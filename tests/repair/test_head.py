@@ -131,6 +131,10 @@ def test_adapters_and_quantised_weights_are_refused(tmp_path):
     (tmp_path / "m" / "adapter_config.json").write_text("{}")
     with pytest.raises(UnsupportedModel, match="merge the adapter first"):
         center_head(tmp_path / "m", tmp_path / "o")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    with pytest.raises(UnsupportedModel, match="merge the adapter first"):
+        center_head(tmp_path / "adapter", tmp_path / "o")
     (tmp_path / "m" / "adapter_config.json").unlink()
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     (tmp_path / "m" / "config.json").write_text(

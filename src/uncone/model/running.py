@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Any:
         UnsupportedModel: transformers is missing or does not know the class, or cannot load it; quantised weights; an adapter beside them.
         InputError: the checkpoint lacks tensors, which would then be random.
     """
-    refuse_adapter(files)
+    refuse_adapter(files.path)
     refuse_quantised(files)
     check_sizes(files.config)
     try:
@@ -86,11 +87,11 @@ def _no_bars() -> Iterator[None]:
             bars.enable_progress_bar()
 
 
-def refuse_adapter(files: ModelFiles) -> None:
-    """Raises UnsupportedModel where an adapter lies beside the weights."""
-    if (files.path / ADAPTER).exists():
+def refuse_adapter(path: Path) -> None:
+    """Raises UnsupportedModel where the directory holds an adapter, alone or beside weights."""
+    if (path / ADAPTER).exists():
         raise UnsupportedModel(
-            f"expected a whole model, got {files.path} with {ADAPTER}: merge the adapter first (model.merge_and_unload() of PEFT), save, "
+            f"expected a whole model, got {path} with {ADAPTER}: merge the adapter first (model.merge_and_unload() of PEFT), save, "
             "and give that directory"
         )
 

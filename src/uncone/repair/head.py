@@ -61,8 +61,8 @@ def center_head(
 
     The mean row, in float64, is subtracted from every row, padded ones included, as they all enter the softmax; the result is rounded once
     to the stored dtype, and the bias stays. Then original and edited model run on the same text and random ids. The proof holds where
-    the edited model's log-probabilities lie no farther from the original's, computed in a wider dtype, than twice what the original's own
-    rounding does, and where the same token comes first at every position (but for ties within that rounding, which are counted).
+    their log-probabilities differ by no more than two runs may that each round as the original does, where the edited model's lie as near to the
+    original's without that rounding, and where the same token comes first at every position (but for ties within it, which are counted).
 
     Args:
         model: a directory of transformers (config.json, safetensors or a checkpoint of torch.save) with a linear head.

@@ -48,10 +48,10 @@ def open_directory(model: str | os.PathLike[str]) -> ModelFiles:
     path = Path(model)
     if not path.exists():
         raise InputError(f"no file or folder {str(path)!r}: expected a model directory with config.json")
+    refuse_adapter(path)
     if not (path / "config.json").is_file():
         _refuse_other_kinds(path)
     files = open_model_files(path)
-    refuse_adapter(files)
     refuse_quantised(files)
     return files
 
