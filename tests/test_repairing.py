@@ -102,6 +102,31 @@ def test_counts_weigh_the_rows_that_are_fitted_on(tmp_path: Path) -> None:
         repair_file(f"{model}#input", tmp_path / "z.npy", method="zipf_center")
 
 
+def test_rows_that_are_not_finite_are_refused_or_left_out_as_asked(cone: Path, tmp_path: Path) -> None:
+    x = np.load(cone)
+    x[[7, 300], 3] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    with pytest.raises(InputError, match=r"expected finite rows, got 2 rows of 2000 .*--skip-nonfinite"):
+        repair_file(tmp_path / "x.npy", tmp_path / "y.npy")
+    assert not (tmp_path / "y.npy").exists()
+    found = repair_file(tmp_path / "x.npy", tmp_path / "y.npy", skip_nonfinite=True)
+    kept = np.delete(x, [7, 300], axis=0)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), kept - kept.mean(0, dtype=np.float64), atol=1e-5)
+    assert any(
+        note.startswith("2 rows that are not finite are not in what was written, the first row 7") for note in found.notes
+    )
+    np.save(tmp_path / "counts.npy", np.ones(2000))
+    with pytest.raises(InputError, match="expected finite rows with --counts"):
+        repair_file(tmp_path / "x.npy", tmp_path / "z.npy", skip_nonfinite=True, counts=tmp_path / "counts.npy")
+
+
+def test_of_equal_rows_nothing_can_be_said(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((50, 4), np.float32))
+    found = repair_file(tmp_path / "x.npy", tmp_path / "y.npy")
+    assert found.gains is None
+    assert "nothing can be said of a gain" in found.verdict
+
+
 def test_few_rows_are_whitened_only_if_forced(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", gaussian(60, 16).numpy())
     with pytest.raises(InputError, match="expected at least 80 rows to whiten"):

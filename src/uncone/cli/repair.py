@@ -1,7 +1,7 @@
 """`uncone repair`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -42,6 +42,9 @@ def repair(
     ] = "retrieval",
     overwrite: Annotated[bool, Parameter(negative="", help="Replace OUT if it is there; files only.")] = False,
     force: Annotated[bool, Parameter(negative="", help="Whiten on fewer than 5 rows a column too.")] = False,
+    skip_nonfinite: Annotated[
+        bool, Parameter(negative="", help="Leave rows with NaN or inf out of what is written instead of refusing them.")
+    ] = False,
     json: Annotated[Path | None, Parameter(help="Write what was done to this file, for machines.")] = None,
 ) -> None:
     """Write a repaired copy of vectors or of a model, and say what that changed and what it cost.
@@ -73,34 +76,25 @@ def repair(
         method = chosen
     elif data is not None:
         raise InputError("expected --data with --method auto, got it alone: other methods ask no task")
-    _repair(
-        spec, out, method=method, fit_on=fit_on, load=load, save=save, counts=counts, text=text, overwrite=overwrite, force=force,
-        json=json,
-    )  # fmt: skip
+    fit = {"method": method, "fit_on": fit_on, "load": load, "save": save, "force": force}
+    rows = {"counts": counts, "overwrite": overwrite, "skip_nonfinite": skip_nonfinite}
+    _repair(spec, out, fit, rows, text, json)
 
 
-def _repair(
-    spec: str, out: str, *, method: str | None, fit_on: str | None, load: Path | None, save: Path | None, counts: Path | None,
-    text: Path | None, overwrite: bool, force: bool, json: Path | None,
-) -> None:  # fmt: skip
-    """Vectors into a file, or an encoder into a directory."""
+def _repair(spec: str, out: str, fit: dict[str, Any], rows: dict[str, Any], text: Path | None, json: Path | None) -> None:
+    """Vectors into a file, or an encoder into a directory; `rows` are options of vectors alone, `text` one of an encoder."""
     from uncone.repairing import kind_of, repair_encoder, repair_file
 
     result: Record
     with progress_bar() as progress:
         if kind_of(spec) == "encoder":
-            _refuse(_given(counts=counts, overwrite=overwrite or None), "a model")
-            result = repair_encoder(
-                spec, out, method=method, text=text, fit_on=fit_on, load=load, save=save, force=force, progress=progress
-            )
+            _refuse(_given(**{name: value or None for name, value in rows.items()}), "a model")
+            result = repair_encoder(spec, out, text=text, progress=progress, **fit)
         else:
             _refuse(_given(text=text), "vectors")
-            result = repair_file(
-                spec, out, method=method, fit_on=fit_on, load=load, counts=counts, save=save, force=force, overwrite=overwrite,
-                progress=progress,
-            )  # fmt: skip
+            result = repair_file(spec, out, progress=progress, **fit, **rows)
     hand_over(result, json=json)
-    tell(Path(out), save)
+    tell(Path(out), fit["save"])
 
 
 def _edit(

@@ -10,6 +10,7 @@ import uncone
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.records.repair import RepairCost, Repaired
+from uncone.records.wording import counted, plural
 from uncone.repair.apply import Applied, check_out, repair_rows
 from uncone.repair.fitted import shared_name
 from uncone.repair.writers_plan import split_part
@@ -41,6 +42,7 @@ def repair_file(
     save: Path_ | None = None,
     force: bool = False,
     overwrite: bool = False,
+    skip_nonfinite: bool = False,
     progress: Progress | None = None,
 ) -> Repaired:
     """Write a repaired copy of the vectors that `spec` names, and measure on what was written what that did.
@@ -55,6 +57,7 @@ def repair_file(
         save: also write the fitted transformation to this file, for `load`.
         force: whiten on fewer than 5 D rows too.
         overwrite: replace `out` if it is there.
+        skip_nonfinite: leave rows with NaN or inf out of what is written, instead of refusing them; then no other columns are kept.
         progress: called with (what is done, rows done, rows in all).
 
     Returns:
@@ -70,7 +73,7 @@ def repair_file(
             "repair_encoder takes a directory of Sentence Transformers, and --head or --tokens (repair.head, repair.tokens) edit a language model"
         )
     check_options(method=method, fit_on=fit_on, load=load, counts=counts)
-    rows = open_rows(spec)
+    rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
     check_out(split_part(os.fspath(out))[0], rows, overwrite=overwrite)
     if save is not None:
         atomic.writable(save)
@@ -81,7 +84,7 @@ def repair_file(
     if load is not None:
         found = loaded(load)
     else:
-        fit_rows = rows if fit_on is None else open_rows(fit_on)
+        fit_rows = rows if fit_on is None else open_rows(fit_on, skip_nonfinite=skip_nonfinite)
         found = fitted_on(fit_rows, method, counts=counts, force=force, progress=tick("fitting", fit_rows.shape[0]))
     applied = repair_rows(rows, found.transformation, out, overwrite=overwrite, progress=tick("writing", rows.shape[0]))
     if save is not None:
@@ -96,8 +99,18 @@ def repair_file(
         verdict=give_verdict(name, found.method, geometry, cost, d, k), name=name, out=shared_name(str(out)), kind="vectors",
         method=found.method, gains=gains(geometry), n=n, d=d, k=k, dtype=applied.dtype, fitted=found.fitted, cost=cost,
         measured=geometry.measured, before=geometry.before, after=geometry.after, options=found.options,
-        notes=(*found.notes, *applied.notes, TASK), versions=versions(),
+        notes=(*found.notes, *applied.notes, *_left_out(rows), TASK), versions=versions(),
     )  # fmt: skip
+
+
+def _left_out(rows: Rows) -> tuple[str, ...]:
+    if not rows.left_out:
+        return ()
+    n = len(rows.left_out)
+    return (
+        f"{counted(n, 'row that is', 'rows that are')} not finite {plural(n, 'is', 'are')} not in what was written, the first row {rows.left_out[0]}: "
+        "rows behind it have other numbers now, and of what stands beside them only labels are kept.",
+    )
 
 
 def check_options(*, method: str | None, fit_on: Path_ | None, load: Path_ | None, counts: Path_ | None = None) -> None:

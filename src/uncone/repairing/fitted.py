@@ -21,6 +21,9 @@ _ZIPF = "zipf_"
 _UNWEIGHTED = (
     "The fit weighs rows by how often their tokens occur; the measures count each row once, so that they need not improve."
 )
+_TURNED = (
+    "PCA whitening also turns the axes: a coordinate is no longer that of the source, and how far vectors moved says little."
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,10 @@ def fitted_on(
         )
     weights, notes = None, tuple[str, ...]()
     if counts is not None:
+        if rows.left_out:
+            raise InputError(
+                f"expected finite rows with --counts (counts=), got {len(rows.left_out)} that are left out: mend them first"
+            )
         read = read_counts(counts, rows.shape[0], rows.labels)
         weights, notes = read.counts.to(torch.float64), (*read.notes, _UNWEIGHTED)
     began = time.perf_counter()
@@ -77,5 +84,7 @@ def fitted_on(
         warnings.simplefilter("ignore", UserWarning)  # said in the record
         transformation.fit(rows, weights=weights, progress=progress)
     seconds = time.perf_counter() - began
+    if isinstance(transformation, Whiten) and transformation.kind == "pca":
+        notes = (*notes, _TURNED)
     shown = name if counts is None or name.startswith(_ZIPF) else f"{_ZIPF}{name}"
     return Found(transformation, shown, transformation.fitted_, seconds, (*notes, *transformation.warnings_))

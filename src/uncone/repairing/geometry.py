@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -67,5 +68,6 @@ def _measures(x: Tensor) -> tuple[Measurement, ...]:
         try:
             found.append(function())
         except UndefinedMeasure as error:
-            found.append(Measurement(name, None, reason=str(error), n=m.n, d=m.d))
+            better: Literal["lower", "higher"] = "lower" if name == "mean_cosine" else "higher"
+            found.append(Measurement(name, None, reason=str(error), better=better, n=m.n, d=m.d))
     return tuple(found)

@@ -37,6 +37,11 @@ def give_verdict(name: str, method: str, found: Geometry | None, cost: RepairCos
     if found is None:
         return f"{name} was repaired with {method}; nothing was measured. {_paid(cost, d, k)}"
     told = listing([_change(b, a) for b, a in zip(found.before, found.after, strict=True)])
+    if gains(found) is None:
+        return (
+            f"{name} was repaired with {method}, but neither its mean cosine nor its IsoScore is defined on both sides: nothing can be said of a "
+            f"gain. {_paid(cost, d, k)}"
+        )
     if gains(found):
         return f"{name}: {method} takes {told}. {_paid(cost, d, k)}"
     common = _values(found.before).get("mean_cosine")

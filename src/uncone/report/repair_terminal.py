@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from uncone.records import Measurement, Repaired
+from uncone.records.wording import plural
 from uncone.report.printer import Printer
 from uncone.report.text import better, count, number, title
 
@@ -38,7 +39,7 @@ def _facts(repaired: Repaired) -> list[str]:
     """What was written, and what the transformation was fitted on."""
     r = repaired
     what = (
-        f"{count(r.n)} rows of {count(r.k)} columns, {r.dtype}"
+        f"{count(r.n)} {plural(r.n, 'row')} of {count(r.k)} {plural(r.k, 'column')}, {r.dtype}"
         if r.kind == "vectors"
         else "an encoder that loads without uncone"
     )
@@ -48,7 +49,9 @@ def _facts(repaired: Repaired) -> list[str]:
         weighted = "" if r.fitted.weights is None else ", weighted"
         facts.append(f"{r.method}, fitted on {r.fitted.name} ({count(r.fitted.n)} x {count(r.fitted.d)}{weighted}{digest})")
     if r.before:
-        facts.append(f"measured on {count(r.measured)} {'rows' if r.kind == 'vectors' else 'sentences'}, before and after")
+        facts.append(
+            f"measured on {count(r.measured)} {plural(r.measured, 'row' if r.kind == 'vectors' else 'sentence')}, before and after"
+        )
     return facts
 
 
