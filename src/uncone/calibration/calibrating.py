@@ -171,7 +171,7 @@ def _count(
     side: Side, other: Side | None, labels: Labels | None, floor: Floor, most: int, seed: int, progress: Progress | None
 ) -> tuple[Curve, ScoreHistogram, float, tuple[int, int | None]]:
     """The curve of shares, the histogram, the distribution-free half-width, and how many rows and queries were drawn."""
-    rows, queries = how_many(side.rows.shape[0], None if other is None else other.rows.shape[0], most)
+    rows, queries = how_many(side.rows.shape[0], None if other is None else other.rows.shape[0], most, side.rows.shape[1])
     x = draw(side, rows, seed)
     q = None if other is None or queries is None else draw(other, queries, seed + 1)
     if len(x.x) < 2 or (q is not None and len(q.x) < 2):

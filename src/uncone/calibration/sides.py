@@ -9,14 +9,17 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
+from uncone.memory import uninitialised
 from uncone.moments import Moments, row_norms
 from uncone.repair.fitted import DigestedRows, Fitted, fitted_on
-from uncone.rows import Rows
+from uncone.rows import GRID, Rows
 from uncone.sources import open_rows
 
 Tensor = torch.Tensor
 Metric = Literal["cosine", "inner_product"]
 METRICS = ("cosine", "inner_product")
+MOST_BYTES = 2**30
+"""Of rows of one side that are held in memory."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,16 @@ class Side:
 
     def take(self, numbers: Tensor) -> Tensor:
         """The rows at `numbers` (int64, in any order), as they are compared: float32, of length 1 for the cosine."""
-        kept, where = torch.unique(numbers, return_inverse=True)
-        x = self.rows.take(kept)
-        if self.metric == "cosine":
-            norms = row_norms(x)
-            x = x / torch.where(norms == 0, 1.0, norms).to(x.dtype).unsqueeze(1)
-        return x.to(torch.float32)[where]
+        found = uninitialised((len(numbers), self.rows.shape[1]), torch.float32)
+        ascending, places = numbers.sort()
+        for start in range(0, len(numbers), GRID):
+            wanted, repeats = torch.unique_consecutive(ascending[start : start + GRID], return_inverse=True)
+            x = self.rows.take(wanted)
+            if self.metric == "cosine":
+                norms = row_norms(x)
+                x = x / torch.where(norms == 0, 1.0, norms).to(x.dtype).unsqueeze(1)
+            found[places[start : start + GRID]] = x.to(torch.float32)[repeats]
+        return found
 
 
 @dataclass(frozen=True)
@@ -92,12 +99,16 @@ def draw(side: Side, most: int, seed: int) -> Drawn:
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.randperm(side.rows.shape[0], generator=generator)[:most]
     x = side.take(numbers)
-    has_score = x.any(dim=1) if side.metric == "cosine" else torch.ones(len(x), dtype=torch.bool)
+    if side.n == side.moments.n:
+        return Drawn(x, numbers)
+    has_score = x.any(dim=1)
     return Drawn(x[has_score], numbers[has_score])
 
 
-def how_many(n: int, queries: int | None, most_pairs: int) -> tuple[int, int | None]:
-    """How many rows and queries to draw, so that they make at most about `most_pairs` pairs."""
+def how_many(n: int, queries: int | None, most_pairs: int, d: int) -> tuple[int, int | None]:
+    """How many rows and queries to draw, so that they make at most `most_pairs` pairs, and either side at most `MOST_BYTES`."""
+    most_rows = max(2, MOST_BYTES // (4 * d))
+    n, queries = min(n, most_rows), None if queries is None else min(queries, most_rows)
     if queries is None:
         return min(n, (1 + math.isqrt(1 + 8 * most_pairs)) // 2), None
     if n * queries <= most_pairs:
