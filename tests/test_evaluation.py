@@ -10,6 +10,7 @@ import scipy.stats
 from tests.evaluate.planted_texts import write_retrieval, write_sts, write_word_vectors
 from uncone.errors import InputError
 from uncone.evaluation import evaluate
+from uncone.evaluation.fitting import is_affine
 from uncone.evaluation.verdict import verdict
 from uncone.records import Evaluation, Interval, Selection, load_record
 from uncone.repair import REPAIRS
@@ -42,8 +43,7 @@ def test_sts_names_the_repair_that_undoes_the_fault(planted: Path) -> None:
     assert "all_but_the_top_2 does best" in found.verdict
     assert numbers["original"]["n"] == 120
     price = found.prices["stsb"]["center"]
-    assert price.fitted_n > 120
-    assert price.fitted_on == "the training sentences of stsb"
+    assert (price.fitted_n, price.fitted_on) == (120, "all rows of the table")
     assert found.provenance["encoder"] == "mean of word vectors"
 
 
@@ -56,8 +56,7 @@ def test_sts_is_computed_from_the_vectors_by_hand(planted: Path) -> None:
     def mean(text: str) -> np.ndarray:
         return np.mean([vectors[word] for word in text.split()], axis=0)
 
-    train = [line.split("\t")[:2] for line in (planted / "sts" / "stsb_train.tsv").read_text().splitlines()[1:]]
-    center = np.mean([mean(text) for text in dict.fromkeys([*(a for a, _ in train), *(b for _, b in train)])], axis=0)
+    center = np.mean(list(vectors.values()), axis=0)
     for repair, shift in (("original", 0.0), ("center", center)):
         pairs = [(mean(a) - shift, mean(b) - shift) for a, b, _ in rows]
         cosine = [x @ y / np.linalg.norm(x) / np.linalg.norm(y) for x, y in pairs]
@@ -108,10 +107,37 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
 
 
 def test_what_cannot_be_fitted_is_said_and_left_out(planted: Path, tmp_path: Path) -> None:
-    sts = write_sts(tmp_path / "few", pairs=30)
-    found = evaluate(planted / "healthy.vec", task="sts", data=sts, repairs=["center", "whiten"], resamples=100)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((40, 9)).astype(np.float32))
+    found = evaluate(tmp_path / "x.npy", task="ann", data=None, repairs=["center", "whiten"], resamples=100)
+    assert list(found.results["ann"]["binary"]) == ["original", "center"]
+    assert any(note.startswith("whiten is left out: expected at least 45 rows") for note in found.notes)
+    found = evaluate(
+        planted / "healthy.vec", task="sts", data=planted / "sts", repairs=["center", "scaled_center"], resamples=100
+    )
     assert list(found.results["sts"]["stsb"]) == ["original", "center"]
-    assert any(note.startswith("stsb: whiten is left out: expected at least 80 rows") for note in found.notes)
+    assert (
+        "stsb: scaled_center is left out: it is not affine, so means of repaired words are not repaired means." in found.notes
+    )
+
+
+def test_a_text_is_the_mean_of_its_repaired_words(planted: Path) -> None:
+    """Repairing means of words is repairing the words, texts without a known word included."""
+    from uncone.evaluation.encoded import open_encoding
+    from uncone.repair import repair_named
+    from uncone.rows import as_rows
+    from uncone.sources import open_rows
+
+    encoding = open_encoding(planted / "spoiled.vec")
+    texts = ["t0w0 t3w4 t3w5", "nothing known", "t1w1"]
+    vectors = encoding.texts(texts)
+    fitted = encoding.fit(["all_but_the_top_original_2", "whiten"], vectors.cosine, fitted_on="")
+    rows = open_rows(planted / "spoiled.vec")
+    table = np.concatenate([block.numpy() for block in rows.blocks()])
+    place = {label: at for at, label in enumerate(rows.labels or ())}
+    for name in ("all_but_the_top_original_2", "whiten"):
+        words = repair_named(name, d=16).fit(as_rows(table)).transform(table)
+        expected = [words[[place[word] for word in text.split()]].mean(0) if "t" in text[0] else np.zeros(16) for text in texts]
+        assert fitted.apply(name, vectors.cosine) == pytest.approx(np.array(expected), abs=2e-4)
 
 
 def test_selection_finds_the_fault_and_leaves_the_healthy_twin(planted: Path, tmp_path: Path) -> None:
@@ -140,11 +166,8 @@ def test_selection_by_retrieval_on_train_queries_or_halves(planted: Path) -> Non
     assert halves.development_n == 30
 
 
-def test_what_is_chosen_for_a_model_can_be_written_into_it() -> None:
-    import importlib
-
-    names = importlib.import_module("uncone.select_repair")._affine()
-    assert set(REPAIRS) - set(names) == {"scaled_center", "cluster_center"}
+def test_what_is_chosen_from_can_be_written_into_a_model() -> None:
+    assert {name for name in REPAIRS if not is_affine(name)} == {"scaled_center", "cluster_center"}
 
 
 def test_selection_that_a_test_does_not_confirm(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,5 +237,4 @@ def test_a_record_that_was_edited(planted: Path) -> None:
 
 def test_all_repairs_by_default(planted: Path) -> None:
     found = evaluate(planted / "healthy.vec", task="sts", data=planted / "sts", resamples=100)
-    left_out = [name for name in REPAIRS if any(f"{name} is left out" in note for note in found.notes)]
-    assert list(found.repairs()) == ["original", *(name for name in REPAIRS if name not in left_out)]
+    assert list(found.repairs()) == ["original", *filter(is_affine, REPAIRS)]

@@ -14,19 +14,17 @@ from uncone.evaluate import correlation, correlation_bootstraps, paired_bootstra
 from uncone.evaluate.sts_sets import read_sts
 from uncone.evaluate.word_similarity import PairScores
 from uncone.evaluation.encoded import Encoding, open_encoding
-from uncone.evaluation.fitting import repair_names
+from uncone.evaluation.fitting import is_affine, repair_names
 from uncone.evaluation.found import Progress, Settings
 from uncone.evaluation.retrieval import Corpus, open_corpus, ranked
 from uncone.evaluation.sts import fitted_ways, scored
 from uncone.records import ORIGINAL, Interval, Selection
-from uncone.repair import REPAIRS, repair_named
+from uncone.repair import REPAIRS
 from uncone.sources.spec import name_of, split
 
 _LEVEL = 0.95
 _LEAST = 20
 """Items of a split. With fewer a bootstrap interval is too narrow to decide by."""
-_WIDE = 1 << 20
-"""Features, more than any repair removes: only what kind of repair a name stands for is asked."""
 _MEASURES = {"retrieval": "ndcg10", "sts": "spearman_cosine"}
 _TITLES = {"ndcg10": "nDCG@10", "spearman_cosine": "Spearman x 100"}
 Scores = npt.NDArray[np.float64]
@@ -75,8 +73,7 @@ def select_repair(
         spec: an encoder, as for `evaluate`.
         task: by what to choose.
         data: the directory of the task's data.
-        repairs: which to choose from. By default all for word vectors, and for a model those that can be written into it (the
-            affine ones). Fewer candidates have narrower intervals.
+        repairs: which to choose from; by default the affine ones, which can be written into a model. Fewer have narrower intervals.
         cache: a folder in which vectors of texts are kept.
         seed: of the resampling and of the halves.
         resamples: how many.
@@ -91,7 +88,7 @@ def select_repair(
     if task not in _MEASURES:
         raise InputError(f"expected a task out of {', '.join(_MEASURES)} to choose a repair by, got {task!r}")
     path, _ = split(spec)
-    names = _affine() if repairs is None and path.is_dir() else repair_names(repairs)
+    names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
     encoding = open_encoding(spec, cache=None if cache is None else Path(cache))
     splits = (_retrieval if task == "retrieval" else _sts)(encoding, data, names, settings)
@@ -124,10 +121,6 @@ def select_repair(
         notes=splits.notes,
         provenance=encoding.provenance() | {"seed": seed, "resamples": resamples},
     )
-
-
-def _affine() -> tuple[str, ...]:
-    return tuple(name for name in REPAIRS if repair_named(name, d=_WIDE).affine)
 
 
 def _verdict(name: str, measure: str, found: dict[str, Interval], candidate: str | None, confirmed: Interval | None) -> str:
@@ -168,8 +161,8 @@ def _retrieval(encoding: Encoding, data: str | os.PathLike[str], names: Sequence
     return _Splits(
         _of_queries(encoding, corpus, chosen[0], chosen[1], settings),
         lambda: _of_queries(encoding, corpus, "test", queries, settings),
-        f"{described} Repairs are fitted on the documents.",
-        corpus.cosine.notes,
+        f"{described} Repairs are fitted on {corpus.cosine.fitted_on}.",
+        (*corpus.cosine.notes, *_notes(encoding)),
     )
 
 
@@ -201,8 +194,8 @@ def _sts(encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str],
         _of_pairs(scored(encoding, benchmark, "dev", ways, settings), settings),
         lambda: _of_pairs(scored(encoding, benchmark, "test", ways, settings), settings),
         f"Development: {len(benchmark.others['dev'])} pairs of the STS Benchmark; test: {len(benchmark.test)}. "
-        "Repairs are fitted on its training sentences.",
-        ways[0].notes,
+        f"Repairs are fitted on {ways[0].fitted_on}.",
+        (*ways[0].notes, *_notes(encoding)),
     )
 
 
@@ -222,6 +215,11 @@ def _of_pairs(scores: dict[str, PairScores], settings: Settings) -> _Evidence:
     except UndefinedMeasure as error:
         raise InputError(f"expected pairs whose similarities differ, got pairs that are all alike: {error}") from error
     return _Evidence(len(original.gold), value, usable, differences)
+
+
+def _notes(encoding: Encoding) -> tuple[str, ...]:
+    """What is said of the encoder, but for its inner products, which are not looked at here."""
+    return () if encoding.encoder.normalizes else encoding.notes()
 
 
 def _halves(items: Sequence[str], seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

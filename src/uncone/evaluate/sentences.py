@@ -119,7 +119,7 @@ class WordMeans:
                 f"expected word vectors with their words, got {rows.name} without: give a text or binary file of word vectors"
             )
         self.kind, self.digest = "mean of word vectors", digest
-        self._rows = rows
+        self.rows = rows
         self._row_of = {label: row for row, label in reversed(list(enumerate(labels))) if label is not None}
 
     def encode(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
@@ -128,9 +128,9 @@ class WordMeans:
         needed = sorted({row for rows in found for row in rows})
         if not needed:
             raise InputError(
-                f"expected words of {self._rows.name} in the texts, got none in {len(texts)} texts: another language?"
+                f"expected words of {self.rows.name} in the texts, got none in {len(texts)} texts: another language?"
             )
-        vectors = self._rows.take(torch.tensor(needed, dtype=torch.int64)).numpy()
+        vectors = self.rows.take(torch.tensor(needed, dtype=torch.int64)).numpy()
         place = {row: at for at, row in enumerate(needed)}
         out = np.zeros((len(texts), vectors.shape[1]), np.float32)
         for at, rows in enumerate(found):

@@ -14,7 +14,7 @@ from uncone.evaluate.ann import DEFINITIONS, QUANTISERS, Quantiser, exact_neighb
 from uncone.evaluate.retrieval_data import read_retrieval
 from uncone.evaluate.search import unit
 from uncone.evaluate.vector_cache import texts_digest
-from uncone.evaluation.encoded import NORMALIZES, Encoding, Texts
+from uncone.evaluation.encoded import Encoding, Texts
 from uncone.evaluation.fitting import FittedRepairs, fit_repairs
 from uncone.evaluation.found import Found, Settings, mean_differences
 from uncone.sources import open_rows
@@ -48,8 +48,7 @@ def evaluate_ann(encoding: Encoding, directory: str | os.PathLike[str], names: S
         "documents_sha256": texts_digest(data.documents),
         "queries_sha256": texts_digest(texts),
     }
-    if encoding.encoder.normalizes:
-        found.note(NORMALIZES)
+    found.note(*encoding.notes())
     return found
 
 

@@ -12,10 +12,13 @@ from uncone.errors import InputError
 from uncone.evaluate.search import unit
 from uncone.evaluate.sentences import Encoder, Role, Tick, WordMeans, files_digest, open_encoder
 from uncone.evaluate.vector_cache import encode_texts
+from uncone.evaluation.fitting import FittedRepairs, fit_repairs, fit_repairs_of_words
+from uncone.evaluation.found import Progress
 from uncone.sources import open_rows
 from uncone.sources.spec import name_of, split
 
 Array = npt.NDArray[Any]
+WORDS = "Word vectors: repairs are fitted on all words and applied to them, and a text is the mean of its repaired words."
 NORMALIZES = (
     "The model divides its vectors by their norm at the end. Cosine: repaired before that, as a repaired model has it. "
     "Inner product: its own vectors repaired as they would be stored, and not divided again."
@@ -42,6 +45,18 @@ class Encoding:
         """The vectors of `texts`."""
         vectors = encode_texts(self.encoder, texts, role=role, cache=self.cache, tick=tick)
         return Texts(vectors, unit(vectors) if self.encoder.normalizes else vectors)
+
+    def fit(self, names: Sequence[str], x: Array, *, fitted_on: str, tick: Progress | None = None) -> FittedRepairs:
+        """The repairs fitted on vectors of texts (N, D), `fitted_on` in words; of word vectors on the table, as a repaired file has it."""
+        if isinstance(self.encoder, WordMeans):
+            return fit_repairs_of_words(names, self.encoder.rows, tick=tick)
+        return fit_repairs(names, x, fitted_on=fitted_on, tick=tick)
+
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of how this encoder is repaired."""
+        if isinstance(self.encoder, WordMeans):
+            return (WORDS,)
+        return (NORMALIZES,) if self.encoder.normalizes else ()
 
     def provenance(self) -> dict[str, Any]:
         """What the vectors come from."""

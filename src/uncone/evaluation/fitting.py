@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from uncone.records import ORIGINAL, Price
 from uncone.repair import REPAIRS, repair_named
 
 _SAME = 1e-9
+_WIDE = 1 << 20
+"""Features, more than any repair removes, where only the kind of a repair is asked."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,47 @@ class Timed:
     def transform(self, x: Any) -> Any:
         """`x` under the repair, a tensor or array."""
         return self.repairs.apply(self.name, x)
+
+
+@dataclass(frozen=True)
+class OfWords:
+    """A repair of word vectors, for means of them: where it is affine, the mean of repaired words is the repaired mean.
+
+    A text without a known word is zero, and stays so.
+    """
+
+    transformation: Any
+
+    @property
+    def affine_(self) -> Any:
+        """The same as one affine map."""
+        return self.transformation.affine_
+
+    def transform(self, x: Any) -> Any:
+        """Means of words (N, D) as they are when the words are repaired."""
+        out = self.transformation.transform(x)
+        out[(x == 0).all(1)] = 0
+        return out
+
+
+def fit_repairs_of_words(
+    names: Sequence[str], rows: Any, *, tick: Callable[[str, int, int], None] | None = None
+) -> FittedRepairs:
+    """Fit each of `names` on all word vectors, to be applied to means of words; those that are not affine are left out."""
+    affine = [name for name in names if is_affine(name)]
+    fitted = fit_repairs(affine, rows, fitted_on="all rows of the table", tick=tick)
+    others = (
+        f"{name} is left out: it is not affine, so means of repaired words are not repaired means."
+        for name in names
+        if name not in affine
+    )
+    wrapped = {name: OfWords(one) for name, one in fitted.transformations.items()}
+    return replace(fitted, transformations=wrapped, notes=(*fitted.notes, *others))
+
+
+def is_affine(name: str) -> bool:
+    """Whether the repair of this name is affine, and so can be written into a model."""
+    return repair_named(name, d=_WIDE).affine
 
 
 def fit_repairs(

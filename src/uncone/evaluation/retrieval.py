@@ -12,8 +12,8 @@ from uncone.evaluate.retrieval import PerQuery, retrieve
 from uncone.evaluate.retrieval_data import RetrievalData, read_retrieval
 from uncone.evaluate.search import unit
 from uncone.evaluate.vector_cache import texts_digest
-from uncone.evaluation.encoded import NORMALIZES, Encoding, Texts
-from uncone.evaluation.fitting import FittedRepairs, fit_repairs
+from uncone.evaluation.encoded import Encoding, Texts
+from uncone.evaluation.fitting import FittedRepairs
 from uncone.evaluation.found import Found, Settings, mean_differences
 
 Scores = dict[str, npt.NDArray[np.float64]]
@@ -53,7 +53,7 @@ def evaluate_retrieval(
     }
     found.differences[name] = mean_differences(per_query, settings)
     found.prices[name] = corpus.cosine.prices()
-    found.note(*corpus.cosine.notes, DOCUMENTS_ONLY, *([NORMALIZES] if encoding.encoder.normalizes else []))
+    found.note(*corpus.cosine.notes, DOCUMENTS_ONLY, *encoding.notes())
     return found
 
 
@@ -63,11 +63,11 @@ def open_corpus(
     """Read and encode the documents, and fit the repairs on them; without `inner` those for cosine alone."""
     data = read_retrieval(directory)
     documents = encoding.texts(data.documents, role="document", tick=settings.tell("encoding documents"))
-    cosine = fit_repairs(names, documents.cosine, fitted_on="the documents", tick=settings.progress)
+    cosine = encoding.fit(names, documents.cosine, fitted_on="the documents", tick=settings.progress)
     if documents.inner is documents.cosine or not inner:
         return Corpus(data, documents, cosine, cosine)
     return Corpus(
-        data, documents, cosine, fit_repairs(names, documents.inner, fitted_on="the documents", tick=settings.progress)
+        data, documents, cosine, encoding.fit(names, documents.inner, fitted_on="the documents", tick=settings.progress)
     )
 
 

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Sequence
 
+from uncone.evaluate.sentences import WordMeans
 from uncone.evaluate.sts import sts_numbers, sts_scores
 from uncone.evaluate.sts_sets import StsSet, read_sts
 from uncone.evaluate.vector_cache import texts_digest
 from uncone.evaluate.word_similarity import PairScores
-from uncone.evaluation.encoded import NORMALIZES, Encoding, Texts
-from uncone.evaluation.fitting import FittedRepairs, fit_repairs
+from uncone.evaluation.encoded import Encoding, Texts
+from uncone.evaluation.fitting import FittedRepairs
 from uncone.evaluation.found import Found, Settings, correlation_differences
 
 TRANSDUCTIVE = "the sentences of the set itself, without their scores"
@@ -28,10 +29,9 @@ def evaluate_sts(encoding: Encoding, directory: str | os.PathLike[str], names: S
         found.note(*(f"{one.name}: {note}" for note in ways[0].notes))
         if "train" not in one.others:
             transductive.append(one.name)
-    if transductive:
+    if transductive and not isinstance(encoding.encoder, WordMeans):
         found.note(f"Repairs of {', '.join(transductive)} are fitted on {TRANSDUCTIVE}: these sets have no training part.")
-    if encoding.encoder.normalizes:
-        found.note(NORMALIZES)
+    found.note(*encoding.notes())
     return found
 
 
@@ -43,10 +43,10 @@ def fitted_ways(
     pairs = one.others["train"] if has_train else one.test
     texts = encoding.texts(pairs.sentences(), tick=settings.tell(f"{one.name}: encoding"))
     on = f"the training sentences of {one.name}" if has_train else TRANSDUCTIVE
-    cosine = fit_repairs(names, texts.cosine, fitted_on=on, tick=settings.progress)
+    cosine = encoding.fit(names, texts.cosine, fitted_on=on, tick=settings.progress)
     if texts.inner is texts.cosine or not inner:
         return cosine, cosine
-    return cosine, fit_repairs(names, texts.inner, fitted_on=on, tick=settings.progress)
+    return cosine, encoding.fit(names, texts.inner, fitted_on=on, tick=settings.progress)
 
 
 def scored(
