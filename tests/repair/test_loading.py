@@ -169,7 +169,7 @@ def test_a_header_that_claims_more_than_the_file_has_allocates_nothing(tmp_path:
         ({"options": "[]"}, {}, "its options are not those of Whiten"),
         ({"options": '{"kind": "pca"}'}, {}, "its options are not those of Whiten"),
         ({"options": '{"kind":"pca","power":[],"floor":1,"n_components":null,"force":false}'}, {}, "its option power is of another type"),
-        ({"options": '{"kind":"pca","power":7,"floor":1,"n_components":null,"force":false}'}, {}, "expected a power from 0 to 1"),
+        ({"options": '{"kind":"pca","power":7,"floor":1,"n_components":null,"force":false}'}, {}, "expected power to be a number from 0 to 1"),
         ({"options": '{"kind":"PCA","power":1,"floor":1,"n_components":null,"force":false}'}, {}, "its option kind is of another type"),
         ({"options": '{"kind":"pca","power":1,"floor":1e999,"n_components":null,"force":false}'}, {}, "its option floor is of another"),
         ({"options": '{"kind":"pca","power":1,"floor":1,"n_components":true,"force":false}'}, {}, "its option n_components is of another"),

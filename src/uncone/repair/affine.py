@@ -13,7 +13,7 @@ from uncone.repair.transformed import X, apply
 Tensor = torch.Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Affine:
     """y = (x - shift) @ weight + offset for rows x (N, D).
 
@@ -57,6 +57,11 @@ class Affine:
             if self.weight is None or not bool(self.offset.any()):
                 set_(self, "shift", self.shift - self.offset if self.weight is None else self.shift)
                 set_(self, "offset", None)
+
+    def __repr__(self) -> str:
+        parts = [f"shift ({self.d},)", "identity" if self.weight is None else f"weight ({self.d}, {self.k})"]
+        parts += [] if self.offset is None else [f"offset ({self.k},)"]
+        return f"Affine({', '.join(parts)}, fitted={self.fitted!r})"
 
     @property
     def d(self) -> int:

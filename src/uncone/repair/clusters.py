@@ -55,10 +55,9 @@ class ClusterCenter(Transformation):
     components_: Tensor
 
     def __init__(self, n_clusters: int = 27, n_components: int = 12, seed: int = 0) -> None:
-        check_whole(n_clusters, "n_clusters", 1)
-        check_whole(n_components, "n_components", 1)
-        check_whole(seed, "seed", 0)
-        self.n_clusters, self.n_components, self.seed = n_clusters, n_components, seed
+        self.n_clusters = check_whole(n_clusters, "n_clusters", 1)
+        self.n_components = check_whole(n_components, "n_components", 1)
+        self.seed = check_whole(seed, "seed", 0)
 
     def fit(self, x: Any, *, weights: Any = None, progress: Progress | None = None) -> Self:
         """Fit on the rows of `x`, read twice or more; see `Transformation.fit`."""

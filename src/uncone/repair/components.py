@@ -47,9 +47,8 @@ class AllButTheTop(Transformation):
     variances_: Tensor
 
     def __init__(self, n_components: int | None = None, centered: bool = True) -> None:
-        if n_components is not None:
-            check_whole(n_components, "n_components", 1)
-        self.n_components, self.centered = n_components, centered
+        self.n_components = None if n_components is None else check_whole(n_components, "n_components", 1)
+        self.centered = bool(centered)
 
     def _solve(self, summary: Summary) -> Affine:
         m = summary.moments

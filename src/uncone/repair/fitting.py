@@ -4,6 +4,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import torch
@@ -150,7 +151,23 @@ def require_rows(summary: Summary, least: int, what: str) -> None:
         raise InputError(f"expected at least {least} rows for {what}, got {summary.counted}: pass more rows")
 
 
-def check_whole(value: Any, name: str, least: int) -> None:
-    """Raise InputError unless `value` is a whole number from `least` up."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def check_whole(value: Any, name: str, least: int) -> int:
+    """`value` as an int, which it is from `least` up.
+
+    Raises:
+        InputError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InputError(f"expected {name} to be a whole number from {least} up, got {value!r}: choose another")
+    return int(value)
+
+
+def check_share(value: Any, name: str) -> float:
+    """`value` as a float, which it is from 0 to 1.
+
+    Raises:
+        InputError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
+        raise InputError(f"expected {name} to be a number from 0 to 1, got {value!r}: choose another")
+    return float(value)

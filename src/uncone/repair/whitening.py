@@ -10,7 +10,7 @@ from uncone.errors import InputError
 from uncone.moments.eigen import consume_to_eigen
 from uncone.repair.affine import Affine
 from uncone.repair.components import refuse_equal_rows
-from uncone.repair.fitting import Summary, Transformation, check_whole, require_rows
+from uncone.repair.fitting import Summary, Transformation, check_share, check_whole, require_rows
 from uncone.repair.principal import with_signs
 
 Tensor = torch.Tensor
@@ -64,14 +64,11 @@ class Whiten(Transformation):
     ) -> None:
         if kind not in ("zca", "pca"):
             raise InputError(f"expected kind 'zca' or 'pca', got {kind!r}: choose one of the two")
-        if not 0 <= power <= 1:
-            raise InputError(f"expected a power from 0 to 1, got {power}: 1 whitens fully, 0.5 half way")
-        if not 0 < floor <= 1:
-            raise InputError(f"expected a floor above 0, at most 1, got {floor}: it is a share of the largest eigenvalue")
-        if n_components is not None:
-            check_whole(n_components, "n_components", 1)
         self.kind: Literal["zca", "pca"] = kind
-        self.power, self.floor, self.n_components, self.force = float(power), float(floor), n_components, force
+        self.power, self.floor, self.force = check_share(power, "power"), check_share(floor, "floor"), bool(force)
+        if self.floor == 0:
+            raise InputError("expected a floor above 0, got 0: directions without variance would explode")
+        self.n_components = None if n_components is None else check_whole(n_components, "n_components", 1)
 
     def _solve(self, summary: Summary) -> Affine:
         m = summary.moments
