@@ -64,6 +64,19 @@ def test_rows_that_are_zero_or_not_finite_are_left_out_and_told() -> None:
     assert skipped.pairs == 59 * 58 // 2
 
 
+def test_labelled_pairs_with_a_row_of_zeros_are_left_out_and_told(tmp_path: Path) -> None:
+    bad = np.insert(_rows(), 5, 0, axis=0)
+    (tmp_path / "p.tsv").write_text("5\t1\n2\t3\n")
+    found = uncone.calibrate(bad, pairs=tmp_path / "p.tsv")
+    assert "1 labelled pair with a row that is all zero: left out." in found.notes
+    assert found.labelled is not None
+    assert found.labelled.matches == 1
+    assert found.pairs == found.histogram.pairs == 60 * 59 // 2 - 1
+    (tmp_path / "p.tsv").write_text("5\t1\n")
+    with pytest.raises(InputError, match=r"expected a match of two rows with a direction in p\.tsv"):
+        uncone.calibrate(bad, pairs=tmp_path / "p.tsv")
+
+
 def test_equal_rows_are_counted_and_told() -> None:
     x = _rows()
     repeated = np.concatenate((x, x[:3], x[:1]))

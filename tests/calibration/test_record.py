@@ -66,6 +66,11 @@ def test_histograms_of_other_grids_are_not_merged() -> None:
         ScoreHistogram(0.0, 0.1, (1,)).merge(ScoreHistogram(0.0, 0.2, (1,)))
 
 
+def test_a_width_that_no_division_holds_makes_no_crash() -> None:
+    bins = ScoreHistogram(0.0, 5e-324, (1,))
+    assert (bins.reached(-1), bins.reached(1)) == (1, 0)
+
+
 def test_a_share_is_inside_its_interval() -> None:
     with pytest.raises(InputError, match="inside its interval"):
         Share(0.5, 0.6, 0.7)

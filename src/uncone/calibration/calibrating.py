@@ -108,7 +108,10 @@ def calibrate(
         _check_width(side, other)
     table = PairTable(pairs) if isinstance(pairs, str | os.PathLike) else pairs
     labels = None if table is None else _labels(side, other, table)
-    values = None if labels is None else pair_scores(side, other, labels)
+    values = None
+    if labels is not None:
+        values = pair_scores(side, other, labels)
+        labels, values = labels.only(~np.isnan(values)), values[~np.isnan(values)]
     floor = floor_of(side, other, left_out=None if labels is None or values is None else _matches(labels, values))
     curve, histogram, free, drawn = _count(side, other, labels, floor, most_pairs, seed, progress)
     equal = equal_pairs(side, other)

@@ -27,6 +27,18 @@ class Labels:
     first: torch.Tensor
     second: torch.Tensor
     matches: npt.NDArray[np.bool_]
+    dropped: int = 0
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> "Labels":
+        """Those of `kept`, (K,).
+
+        Raises:
+            InputError: no match is among them.
+        """
+        if not (self.matches & kept).any():
+            raise InputError(f"expected a match of two rows with a direction in {self.source}, got none: its rows are all zero")
+        where = torch.from_numpy(kept)
+        return Labels(self.source, self.first[where], self.second[where], self.matches[kept], int((~kept).sum()))
 
 
 def read_labels(

@@ -16,12 +16,15 @@ _BLOCK = 8192
 
 
 def pair_scores(side: Side, queries: Side | None, labels: Labels) -> Floats:
-    """The score of each pair, (K,), in float64."""
+    """The score of each pair, (K,), in float64; NaN where a row is all zero and has no cosine."""
     parts = []
     for start in range(0, len(labels.first), _BLOCK):
         cut = slice(start, start + _BLOCK)
         a, b = (side if queries is None else queries).take(labels.first[cut]), side.take(labels.second[cut])
-        parts.append((a.double() * b.double()).sum(dim=1))
+        scores = (a.double() * b.double()).sum(dim=1)
+        if side.metric == "cosine":
+            scores[~(a.any(dim=1) & b.any(dim=1))] = torch.nan
+        parts.append(scores)
     found: Floats = torch.cat(parts).numpy()
     return found
 

@@ -24,6 +24,8 @@ def remarks(
             notes.append(f"{_counted(len(one.rows.left_out), what)} not finite: left out, as asked.")
     if labels is not None:
         notes.append(f"{counted(int(labels.matches.sum()), 'pair')} labelled as a match: not counted as random.")
+        if labels.dropped:
+            notes.append(f"{counted(labels.dropped, 'labelled pair')} with a row that is all zero: left out.")
     if histogram.pairs < floor.pairs:
         of = f"{drawn[0]:,} rows" + ("" if drawn[1] is None else f" and {drawn[1]:,} queries")
         notes.append(

@@ -67,10 +67,10 @@ class ScoreHistogram:
         """
         at = (_finite(score) - self.low) / self.width
         last = len(self.counts)
+        if at <= 0 or at > last + 1e-6:  # before it is rounded: the width of a damaged file may make it infinite
+            return 1.0 if at <= 0 else 0.0
         if abs(at - round(at)) < 1e-6:  # an edge, but for the rounding of the division
             at = round(at)
-        if at <= 0 or at > last:
-            return 1.0 if at <= 0 else 0.0
         at = min(at, last - 1)
         number = math.floor(at)
         reaching = self._reaching[number] - (at - number) * self.counts[number]
