@@ -107,6 +107,7 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
 
 
 def test_what_cannot_be_fitted_is_said_and_left_out(planted: Path, tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="the extra [faiss] is not installed")
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((40, 9)).astype(np.float32))
     found = evaluate(tmp_path / "x.npy", task="ann", data=None, repairs=["center", "whiten"], resamples=100)
     assert list(found.results["ann"]["binary"]) == ["original", "center"]

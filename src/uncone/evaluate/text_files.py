@@ -2,7 +2,6 @@
 
 import gzip
 import lzma
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -56,7 +55,7 @@ def table_of(file: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str
     missing = [name for name in columns if name not in header]
     if missing:
         raise InputError(
-            f"expected a header with {', '.join(columns)} between tabs in {file}, got {os.fspath(chr(9).join(header))[:120]!r}"
+            f"expected a header with {', '.join(columns)} between tabs in {file}, got {' '.join(header)[:120]!r}"
         )
     places = [header.index(name) for name in columns]
     for number, line in lines:
