@@ -41,6 +41,10 @@ def _fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     return error
 
 
+def _plain(argument: object) -> object:
+    return Path(argument) if isinstance(argument, str) and "/" in argument else argument
+
+
 def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> None:
     found = repair_file(cone, tmp_path / "y.npy", save=tmp_path / "t.safetensors")
     x, y = np.load(cone), np.load(tmp_path / "y.npy")
@@ -200,6 +204,28 @@ class TestTheCommand:
         ):
             assert message in _fails(capsys, *arguments), arguments
         assert sorted(tmp_path.iterdir()) == before
+
+    def test_edits_of_a_language_model_are_handed_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        model, asked = write_model(tmp_path / "m", healthy()), list[tuple[object, ...]]()
+
+        def stop(*arguments: object, **options: object) -> None:
+            asked.append((*map(_plain, arguments), options["text"], options.get("untie")))
+            raise InputError("far enough")
+
+        monkeypatch.setattr("uncone.repairing.language_models.center_head", stop)
+        monkeypatch.setattr("uncone.repairing.language_models.reinitialise_tokens", stop)
+        (tmp_path / "ids").write_text("4\n5\n")
+        out, text = tmp_path / "out", tmp_path / "text"
+        for flags in (
+            ("--head", "center", "--untie"), ("--head", "center", "--text", text), ("--tokens", "zero"), ("--tokens", "added"),
+            ("--tokens", "3,17"), ("--tokens", tmp_path / "ids"),
+        ):  # fmt: skip
+            with pytest.raises(SystemExit):
+                _run(model, out, *flags)
+        assert asked == [
+            (model, out, None, True), (model, out, text, False), (model, out, "zero", None, None), (model, out, "added", None, None),
+            (model, out, [3, 17], None, None), (model, out, [4, 5], None, None),
+        ]  # fmt: skip
 
     def test_a_task_chooses_or_leaves_it(
         self, cone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
