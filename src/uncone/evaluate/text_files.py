@@ -54,9 +54,7 @@ def table_of(file: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str
     header = next(lines, (0, ""))[1].split("\t")
     missing = [name for name in columns if name not in header]
     if missing:
-        raise InputError(
-            f"expected a header with {', '.join(columns)} between tabs in {file}, got {' '.join(header)[:120]!r}"
-        )
+        raise InputError(f"expected a header with {', '.join(columns)} between tabs in {file}, got {' '.join(header)[:120]!r}")
     places = [header.index(name) for name in columns]
     for number, line in lines:
         if not line:
