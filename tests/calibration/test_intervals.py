@@ -43,7 +43,7 @@ def test_intervals_cover_and_those_of_independent_pairs_do_not(queries: int | No
     assert (covered / repeats > 0.86).all(), covered / repeats
     assert (covered / repeats < 0.995).all(), covered / repeats
     assert (spans / repeats > 0.86).all(), spans / repeats
-    assert (naive[:3] / repeats < 0.7).all(), naive / repeats
+    assert (naive[:3] / repeats < 0.8).all(), naive / repeats
 
 
 def test_intervals_hold_their_share_and_narrow_with_rows() -> None:
