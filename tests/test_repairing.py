@@ -15,6 +15,7 @@ from uncone.repair import Center, load
 from uncone.repairing import edit_tokens, kind_of, repair_encoder, repair_file
 from uncone.repairing.geometry import compare, rank_lost
 from uncone.repairing.sentences import read_sentences
+from uncone.repairing.verdict import gains
 
 from .matrices import gaussian
 from .planted import drifted, healthy, write_model
@@ -46,7 +47,7 @@ def _plain(argument: object) -> object:
 
 
 def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> None:
-    found = repair_file(cone, tmp_path / "y.npy", save=tmp_path / "t.safetensors")
+    found = repair_file(cone, tmp_path / "y.npy", save=tmp_path / "t.safetensors", method="center")
     x, y = np.load(cone), np.load(tmp_path / "y.npy")
     np.testing.assert_allclose(y, x - x.mean(0, dtype=np.float64), atol=1e-5)
     before, after = ({m.name: m.value for m in side} for side in (found.before, found.after))
@@ -66,10 +67,21 @@ def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> N
 
 def test_healthy_rows_are_to_be_left_as_they_are(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", gaussian(2000, 16).numpy())
-    found = repair_file(tmp_path / "x.npy", tmp_path / "y.npy")
+    found = repair_file(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
     assert found.gains is False
     assert found.verdict.startswith("Leave ")
     assert "its mean cosine is near 0 already" in found.verdict
+
+
+def test_a_wider_cone_of_one_direction_is_no_gain() -> None:
+    x = gaussian(2000, 8)
+    narrow = gaussian(2000, 8) + 10
+    narrow[:, 0] *= 3
+    worse = compare(narrow - narrow.mean(0), x + 3)
+    assert worse.after[1].value is not None
+    assert worse.before[1].value is not None
+    assert worse.after[1].value - worse.before[1].value > 0.05
+    assert gains(worse) is False
 
 
 def test_removed_directions_are_counted(cone: Path, tmp_path: Path) -> None:
@@ -83,7 +95,7 @@ def test_queries_get_what_was_fitted_on_documents(cone: Path, tmp_path: Path) ->
     queries = (gaussian(50, 16, seed=3) + 1).numpy()
     np.save(tmp_path / "q.npy", queries)
     mean = np.load(cone).mean(0, dtype=np.float64)
-    found = repair_file(tmp_path / "q.npy", tmp_path / "a.npy", fit_on=cone, save=tmp_path / "t")
+    found = repair_file(tmp_path / "q.npy", tmp_path / "a.npy", fit_on=cone, save=tmp_path / "t", method="center")
     np.testing.assert_allclose(np.load(tmp_path / "a.npy"), queries - mean, atol=1e-5)
     assert any("Fitted on other rows than these: on" in note and "cone.npy" in note for note in found.notes)
     again = repair_file(tmp_path / "q.npy", tmp_path / "b.npy", load=tmp_path / "t")
@@ -98,7 +110,7 @@ def test_counts_weigh_the_rows_that_are_fitted_on(tmp_path: Path) -> None:
     x = torch.cat(list(table.blocks())).numpy()
     counts = np.arange(len(x)) % 5
     np.save(tmp_path / "counts.npy", counts)
-    found = repair_file(f"{model}#input", tmp_path / "y.npy", counts=tmp_path / "counts.npy")
+    found = repair_file(f"{model}#input", tmp_path / "y.npy", counts=tmp_path / "counts.npy", method="center")
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), x - np.average(x, 0, counts), atol=1e-4)
     assert found.method == "zipf_center"
     assert any("the measures count each row once" in note for note in found.notes)
@@ -111,9 +123,9 @@ def test_rows_that_are_not_finite_are_refused_or_left_out_as_asked(cone: Path, t
     x[[7, 300], 3] = np.nan
     np.save(tmp_path / "x.npy", x)
     with pytest.raises(InputError, match=r"expected finite rows, got 2 rows of 2000 .*--skip-nonfinite"):
-        repair_file(tmp_path / "x.npy", tmp_path / "y.npy")
+        repair_file(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
     assert not (tmp_path / "y.npy").exists()
-    found = repair_file(tmp_path / "x.npy", tmp_path / "y.npy", skip_nonfinite=True)
+    found = repair_file(tmp_path / "x.npy", tmp_path / "y.npy", skip_nonfinite=True, method="center")
     kept = np.delete(x, [7, 300], axis=0)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), kept - kept.mean(0, dtype=np.float64), atol=1e-5)
     assert any(
@@ -121,12 +133,14 @@ def test_rows_that_are_not_finite_are_refused_or_left_out_as_asked(cone: Path, t
     )
     np.save(tmp_path / "counts.npy", np.ones(2000))
     with pytest.raises(InputError, match="expected finite rows with --counts"):
-        repair_file(tmp_path / "x.npy", tmp_path / "z.npy", skip_nonfinite=True, counts=tmp_path / "counts.npy")
+        repair_file(
+            tmp_path / "x.npy", tmp_path / "z.npy", skip_nonfinite=True, counts=tmp_path / "counts.npy", method="center"
+        )
 
 
 def test_of_equal_rows_nothing_can_be_said(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((50, 4), np.float32))
-    found = repair_file(tmp_path / "x.npy", tmp_path / "y.npy")
+    found = repair_file(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
     assert found.gains is None
     assert "nothing can be said of a gain" in found.verdict
 
@@ -143,7 +157,7 @@ def test_few_rows_are_whitened_only_if_forced(tmp_path: Path) -> None:
 def test_what_was_written_is_measured_whatever_its_name_ends_in(cone: Path, tmp_path: Path, out: str) -> None:
     if "parquet" in out:
         pytest.importorskip("pyarrow", reason="the extra [parquet] is not installed")
-    assert repair_file(cone, f"{tmp_path}/{out}").gains is True
+    assert repair_file(cone, f"{tmp_path}/{out}", method="center").gains is True
 
 
 def test_many_rows_are_measured_by_evenly_spaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,12 +178,12 @@ def test_kinds_of_specs(tmp_path: Path, cone: Path) -> None:
     (model / "modules.json").write_text("[]")
     assert kind_of(model) == "encoder"
     with pytest.raises(InputError, match="got the whole model"):
-        repair_file(model, tmp_path / "y.npy")
+        repair_file(model, tmp_path / "y.npy", method="center")
 
 
 class TestTheCommand:
     def test_from_a_file_to_a_file(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        _run(cone, tmp_path / "y.npy", "--json", tmp_path / "r.json")
+        _run(cone, tmp_path / "y.npy", "--method", "center", "--json", tmp_path / "r.json")
         told = " ".join(capsys.readouterr().out.split())
         assert told.startswith("BETTER ")
         assert "not about a task" in told
@@ -184,23 +198,28 @@ class TestTheCommand:
         y, model = tmp_path / "y.npy", write_model(tmp_path / "m", healthy())
         before = sorted(tmp_path.iterdir())
         for arguments, message in (
-            ((cone, cone, "--overwrite"), "another file to write than what is read"),
+            ((cone, cone, "--method", "center", "--overwrite"), "another file to write than what is read"),
             ((cone, y, "--json", cone), "it would be replaced"),
             ((cone, y, "--json", y), "different files to write"),
             ((cone, y, "--method", "sorcery"), "expected one of center, scaled_center"),
             ((cone, y, "--method", "center", "--load", cone), "expected either --load or --method, got both"),
             ((cone, y, "--load", cone), "expected a safetensors"),
-            ((cone, y, "--text", cone), "expected no --text with vectors"),
+            ((cone, y, "--method", "center", "--text", cone), "expected no --text with vectors"),
             ((cone, y, "--untie"), "expected --untie with --head"),
-            ((cone, y, "--data", tmp_path), "expected --data with --method auto"),
+            ((cone, y), "expected a repair by its name"),
+            (
+                (cone, y, "--method", "whiten", "--data", tmp_path),
+                "expected --data with --method auto, got it with --method whiten",
+            ),
+            ((cone, y, "--cache", tmp_path), "expected --cache with --method auto, got it with no method"),
             ((cone, y, "--method", "auto"), "expected --data DIR with --method auto"),
             ((cone, y, "--head", "center", "--tokens", "3"), "expected either --head or --tokens"),
             ((cone, y, "--head", "center", "--method", "center"), "expected no --method with --head and --tokens"),
             ((cone, y, "--tokens", "3", "--untie"), "expected no --untie with --tokens"),
-            ((model, y), "got the whole model"),
-            ((cone, tmp_path / "no" / "y.npy"), "there is no folder"),
-            ((tmp_path / "nothing.npy", y), "no file or folder"),
-            (("", y), "no file or folder"),
+            ((model, y, "--method", "center"), "got the whole model"),
+            ((cone, tmp_path / "no" / "y.npy", "--method", "center"), "there is no folder"),
+            ((tmp_path / "nothing.npy", y, "--method", "center"), "no file or folder"),
+            (("", y, "--method", "center"), "no file or folder"),
         ):
             assert message in _fails(capsys, *arguments), arguments
         assert sorted(tmp_path.iterdir()) == before
@@ -242,8 +261,6 @@ class TestTheCommand:
         asked = (
             cone,
             tmp_path / "y.npy",
-            "--method",
-            "auto",
             "--task",
             "sts",
             "--data",
@@ -267,7 +284,7 @@ class TestTheCommand:
     def test_a_hostile_name_is_shown_as_text(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         hostile = tmp_path / "[red]\x1b[31m\u202ex.npy"
         cone.rename(hostile)
-        _run(hostile, tmp_path / "\x1b[32my.npy")
+        _run(hostile, tmp_path / "\x1b[32my.npy", "--method", "center")
         told = capsys.readouterr().out
         assert "\x1b[3" not in told
         assert "\\x1b[31m\\u202ex.npy" in told
@@ -309,7 +326,7 @@ def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Pat
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "modules.json").write_text("[]")
     with pytest.raises(InputError, match="expected sentences to fit on, got none"):
-        repair_encoder(tmp_path / "m", tmp_path / "out")
+        repair_encoder(tmp_path / "m", tmp_path / "out", method="center")
     with pytest.raises(InputError, match="expected an affine transformation for a Sentence Transformers model"):
         repair_encoder(tmp_path / "m", tmp_path / "out", method="scaled_center", text=tmp_path / "t")
     with pytest.raises(InputError, match="expected a repair of sentences, got zipf_center"):
@@ -325,7 +342,7 @@ def test_a_real_encoder_is_repaired_from_sentences(tmp_path: Path, minilm: Path)
     with lzma.open(data, "rt", encoding="utf-8") as file:
         lines = [line.split("\t")[0] for line in file][1:301]
     (tmp_path / "text").write_text("\n".join(lines), encoding="utf-8")
-    found = repair_encoder(minilm, tmp_path / "out", text=tmp_path / "text", save=tmp_path / "t.safetensors")
+    found = repair_encoder(minilm, tmp_path / "out", text=tmp_path / "text", save=tmp_path / "t.safetensors", method="center")
     assert found.before[0].value is not None
     assert found.after[0].value is not None
     assert abs(found.after[0].value) < abs(found.before[0].value)

@@ -20,7 +20,7 @@ def repair(
     *,
     method: Annotated[
         str | None,
-        Parameter(help="A repair by its name; by default center. auto asks a task, with --data.", show_default=False),
+        Parameter(help="A repair by its name; auto, and so --data alone, asks a task which one helps.", show_default=False),
     ] = None,
     fit_on: Annotated[str | None, Parameter(help="Fit on these rows instead, such as the documents for queries.")] = None,
     load: Annotated[Path | None, Parameter(help="Apply a transformation that --save wrote instead of fitting one.")] = None,
@@ -36,7 +36,8 @@ def repair(
     tokens: Annotated[
         str | None, Parameter(help="Set rows of tokens anew: ids with commas, a file of ids, zero, added or auto.")
     ] = None,
-    data: Annotated[Path | None, Parameter(help="With --method auto: the directory of a task's data.")] = None,
+    data: Annotated[Path | None, Parameter(help="The directory of a task's data, by which --method auto chooses.")] = None,
+    cache: Annotated[Path | None, Parameter(help="With --data: keep the model's vectors in this folder.")] = None,
     task: Annotated[
         Literal["retrieval", "sts"], Parameter(help="With --method auto: by what a repair is chosen.")
     ] = "retrieval",
@@ -67,15 +68,18 @@ def repair(
         return
     if untie:
         raise InputError("expected --untie with --head center, got it alone: it stores apart a head that is centred")
+    if method is None and data is not None:
+        method = AUTO
     if method == AUTO:
         _refuse(_given(load=load), "--method auto")
         _check_encoder(spec, text, fit_on)
-        chosen = _choose(spec, out, task, data, overwrite=overwrite, json=json)
+        chosen = _choose(spec, out, task, data, cache, overwrite=overwrite, json=json)
         if chosen is None:
             return
         method = chosen
-    elif data is not None:
-        raise InputError("expected --data with --method auto, got it alone: other methods ask no task")
+    elif data is not None or cache is not None:
+        flag = "--cache" if data is None else "--data"
+        raise InputError(f"expected {flag} with --method auto, got it with {_method(method)}: other methods ask no task")
     fit = {"method": method, "fit_on": fit_on, "load": load, "save": save, "force": force}
     rows = {"counts": counts, "overwrite": overwrite, "skip_nonfinite": skip_nonfinite}
     _repair(spec, out, fit, rows, text, json)
@@ -129,7 +133,14 @@ def _edit(
 
 
 def _choose(
-    spec: str, out: str, task: Literal["retrieval", "sts"], data: Path | None, *, overwrite: bool, json: Path | None
+    spec: str,
+    out: str,
+    task: Literal["retrieval", "sts"],
+    data: Path | None,
+    cache: Path | None,
+    *,
+    overwrite: bool,
+    json: Path | None,
 ) -> str | None:
     """The repair that the task calls for, printed with its evidence; None where it calls for none, and nothing is written."""
     from uncone.select_repair import select_repair
@@ -139,7 +150,7 @@ def _choose(
     if Path(out).exists() and not overwrite:
         raise InputError(f"expected a new file or directory, got {out} which exists: choose another name")
     with progress_bar() as progress:
-        selection = select_repair(spec, task=task, data=data, progress=progress)
+        selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
     hand_over(selection, json=json if selection.leaves_it else None)
     return None if selection.leaves_it else selection.chosen
 
@@ -150,6 +161,10 @@ def _check_encoder(spec: str, text: Path | None, fit_on: str | None) -> None:
 
     if kind_of(spec) == "encoder" and text is None and fit_on is None:
         raise InputError("expected --text F or --fit-on VECTORS for a model, got neither: what is chosen is fitted on them")
+
+
+def _method(method: str | None) -> str:
+    return "no method" if method is None else f"--method {method}"
 
 
 def _given(**options: object) -> list[str]:

@@ -16,7 +16,7 @@ from uncone.repair.fitted import shared_name
 from uncone.repair.sentence_transformers import WHERE, insert_into_directory
 from uncone.repair.sentence_transformers_encoder import embed, open_encoder, without_normalize
 from uncone.repairing.files import Path_, Progress, check_options, versions
-from uncone.repairing.fitted import DEFAULT, Found, fitted_on, loaded
+from uncone.repairing.fitted import Found, fitted_on, loaded
 from uncone.repairing.geometry import Geometry, compare, rank_lost
 from uncone.repairing.sentences import read_sentences
 from uncone.repairing.verdict import TASK, gains, give_verdict
@@ -52,7 +52,7 @@ def repair_encoder(
     Args:
         spec: a directory of Sentence Transformers, or the name of a cached one.
         out: a new directory.
-        method: the name of an affine repair, by default "center".
+        method: the name of an affine repair; there is no default.
         text: sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths of them, unless `fit_on` or `load` is given, and
             measured on the others, or else on all.
         fit_on: vectors to fit on, as the model gives them before its Normalize.
@@ -119,6 +119,7 @@ class _Side:
         """The transformation, and the sentences it is measured on."""
         if load is not None:
             return loaded(load), self._sentences
+        assert method is not None  # check_options refused it
         if fit_on is not None:
             return fitted_on(open_rows(fit_on), method, force=force), self._sentences
         held = set(range(HELD_OUT - 1, len(self._sentences), HELD_OUT))
@@ -156,9 +157,10 @@ class _Side:
         return torch.stack([self._vectors[sentence] for sentence in sentences])
 
 
-def _refuse_early(method: str | None) -> None:
+def _refuse_early(name: str | None) -> None:
     """What cannot stand in a model is said before its sentences are embedded."""
-    name = DEFAULT if method is None else method
+    if name is None:
+        return
     if name in ZIPF_REPAIRS:
         raise InputError(
             f"expected a repair of sentences, got {name}, which weighs tokens: choose {name.removeprefix('zipf_')}"

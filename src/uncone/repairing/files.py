@@ -50,7 +50,8 @@ def repair_file(
     Args:
         spec: a file of vectors or a matrix of a model, as for `open_rows`. It is read in blocks, three times in all.
         out: a file of one of the formats of `uncone.repair.repair_rows`; what names it is said there.
-        method: the name of a repair, one of `uncone.repair.REPAIRS` or `ZIPF_REPAIRS`; by default "center".
+        method: the name of a repair, one of `uncone.repair.REPAIRS` or `ZIPF_REPAIRS`. There is no
+            default: which repair helps, if any, is for a task to say (`uncone.select_repair`).
         fit_on: other rows to fit on, such as the documents where `spec` is queries.
         load: a fitted transformation that was saved, instead of `method` and `fit_on`.
         counts: how often each token occurs, as for `diagnose`: a row that is fitted on weighs as much.
@@ -84,6 +85,7 @@ def repair_file(
     if load is not None:
         found = loaded(load)
     else:
+        assert method is not None  # check_options refused it
         fit_rows = rows if fit_on is None else open_rows(fit_on, skip_nonfinite=skip_nonfinite)
         found = fitted_on(fit_rows, method, counts=counts, force=force, progress=tick("fitting", fit_rows.shape[0]))
     applied = repair_rows(rows, found.transformation, out, overwrite=overwrite, progress=tick("writing", rows.shape[0]))
@@ -114,10 +116,15 @@ def _left_out(rows: Rows) -> tuple[str, ...]:
 
 
 def check_options(*, method: str | None, fit_on: Path_ | None, load: Path_ | None, counts: Path_ | None = None) -> None:
-    """Raise InputError where a transformation would be both loaded and fitted."""
+    """Raise InputError where a transformation would be both loaded and fitted, or is not named."""
     given = [flag for flag, value in (("--method", method), ("--fit-on", fit_on), ("--counts", counts)) if value is not None]
     if load is not None and given:
         raise InputError(f"expected either --load or {given[0]}, got both: what is loaded was fitted before")
+    if load is None and method is None:
+        raise InputError(
+            "expected a repair by its name (--method center, method=), or --data DIR to have one chosen by a task, got neither: "
+            "no repair helps every task, so by default vectors stay as they are"
+        )
     if fit_on is not None and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors")
 

@@ -15,8 +15,6 @@ from uncone.records.fitted import Fitted
 from uncone.repair import Affine, Transformation, Whiten, load, repair_named
 from uncone.rows import Rows
 
-DEFAULT = "center"
-"""It changes no distance, and costs no rank."""
 _ZIPF = "zipf_"
 _UNWEIGHTED = (
     "The fit weighs rows by how often their tokens occur; the measures count each row once, so that they need not improve."
@@ -52,24 +50,23 @@ def loaded(path: str | os.PathLike[str]) -> Found:
 
 def fitted_on(
     rows: Rows,
-    method: str | None,
+    method: str,
     *,
     counts: str | os.PathLike[str] | None = None,
     force: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Found:
-    """The repair called `method`, by default centring, fitted on `rows`; with `counts` each row weighs as often as its token occurs.
+    """The repair called `method`, fitted on `rows`; with `counts` each row weighs as often as its token occurs.
 
     Raises:
         InputError: no such repair, counts missing or of other rows, or rows that it cannot be fitted on.
     """
-    name = DEFAULT if method is None else method
-    transformation = repair_named(name, d=rows.shape[1])
+    transformation = repair_named(method, d=rows.shape[1])
     if force and isinstance(transformation, Whiten):
         transformation.force = True
-    if name.startswith(_ZIPF) and counts is None:
+    if method.startswith(_ZIPF) and counts is None:
         raise InputError(
-            f"expected counts of tokens for {name}, got none: give --counts F (counts=F), or choose {name.removeprefix(_ZIPF)}"
+            f"expected counts of tokens for {method}, got none: give --counts F (counts=F), or choose {method.removeprefix(_ZIPF)}"
         )
     weights, notes = None, tuple[str, ...]()
     if counts is not None:
@@ -86,5 +83,5 @@ def fitted_on(
     seconds = time.perf_counter() - began
     if isinstance(transformation, Whiten) and transformation.kind == "pca":
         notes = (*notes, _TURNED)
-    shown = name if counts is None or name.startswith(_ZIPF) else f"{_ZIPF}{name}"
+    shown = method if counts is None or method.startswith(_ZIPF) else f"{_ZIPF}{method}"
     return Found(transformation, shown, transformation.fitted_, seconds, (*notes, *transformation.warnings_))

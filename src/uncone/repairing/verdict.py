@@ -17,19 +17,22 @@ TASK = (
 
 
 def gains(found: Geometry) -> bool | None:
-    """Whether the common direction got clearly smaller, or dimensions are clearly more evenly used; None where neither was measured.
+    """Whether the common direction got clearly smaller, or dimensions are clearly more evenly used, and neither clearly worse.
+
+    None where neither was measured.
 
     I(W) takes no part: it depends on the scale of the vectors, which repairs change.
     """
     before, after = _values(found.before), _values(found.after)
     common, even = (before.get(name) for name in ("mean_cosine", "isoscore"))
     common_after, even_after = (after.get(name) for name in ("mean_cosine", "isoscore"))
-    known = []
+    steps = []
     if common is not None and common_after is not None:
-        known.append(abs(common) > NEAR_ZERO and abs(common) - abs(common_after) >= CLEARLY_MORE)
+        step = abs(common) - abs(common_after)
+        steps.append(step if abs(common) > NEAR_ZERO or step < 0 else 0.0)
     if even is not None and even_after is not None:
-        known.append(even_after - even >= CLEARLY_MORE)
-    return any(known) if known else None
+        steps.append(even_after - even)
+    return max(steps) >= CLEARLY_MORE and min(steps) > -CLEARLY_MORE if steps else None
 
 
 def give_verdict(name: str, method: str, found: Geometry | None, cost: RepairCost, d: int, k: int) -> str:
