@@ -1,6 +1,5 @@
 """Tables 2 and 3: word similarity of a token table with and without each repair, with intervals of the differences."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,6 @@ def similarity(rows: Rows, vocabulary: Vocabulary, sets: tuple[WordSet, ...], re
             "correlation": KIND[protocol],
             "results": scores.results(),
             "differences": differences,
-            "mean_difference": _mean_differences(differences),
         }
     return found
 
@@ -65,19 +63,3 @@ def _differences(scores: Any, kind: str) -> dict[str, dict[str, float]]:
         name: {"difference": 100 * one.difference, "low": 100 * one.low, "high": 100 * one.high}
         for name, one in zip(others, found, strict=True)
     }
-
-
-def _mean_differences(differences: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Of the unweighted mean over the sets. The sets are independent, so the widths of their intervals add as squares."""
-    if not differences or not all(differences.values()):
-        return {}
-    found = {}
-    for repair in next(iter(differences.values())):
-        each = [one[repair] for one in differences.values() if repair in one]
-        if len(each) < len(differences):
-            continue
-        middle = sum(one["difference"] for one in each) / len(each)
-        below = math.sqrt(sum((one["difference"] - one["low"]) ** 2 for one in each)) / len(each)
-        above = math.sqrt(sum((one["high"] - one["difference"]) ** 2 for one in each)) / len(each)
-        found[repair] = {"difference": middle, "low": middle - below, "high": middle + above}
-    return found

@@ -111,6 +111,27 @@ def test_a_run_prints_the_tables_keeps_its_numbers_and_takes_them_up(
     assert "| 123 |" not in capsys.readouterr().out
 
 
+def test_the_halves_of_wordsim_are_not_taken_as_independent(experiment: Any) -> None:
+    tables = experiment("tables")
+
+    def known(low: float, high: float) -> dict[str, dict[str, float]]:
+        return {"center": {"difference": 1.0, "low": 1.0 - low, "high": 1.0 + high}}
+
+    sets = {name: known(3.0, 4.0) for name in ("men", "rw", "simlex999")}
+    found = tables.mean_differences(sets | {"wordsim_sim": known(1.0, 3.0), "wordsim_rel": known(2.0, 1.0)})["center"]
+    assert found["difference"] == 1.0
+    assert found["low"] == pytest.approx(1 - math.sqrt(3 * 3.0**2 + (1.0 + 2.0) ** 2) / 5)
+    assert found["high"] == pytest.approx(1 + math.sqrt(3 * 4.0**2 + (3.0 + 1.0) ** 2) / 5)
+    assert tables.mean_differences(sets | {"wordsim_sim": {}}) == {}
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the shared word sets are not there")
+def test_the_halves_of_wordsim_share_pairs() -> None:
+    halves = read_word_sets(DATA, sets=("wordsim_sim", "wordsim_rel"))
+    first, second = ({frozenset(pair) for pair in half.pairs} for half in halves)
+    assert len(first & second) == 103
+
+
 def test_nothing_to_do_and_bad_names_are_refused(experiment: Any, capsys: pytest.CaptureFixture[str]) -> None:
     run = experiment("run")
     with pytest.raises(SystemExit, match="2"):
