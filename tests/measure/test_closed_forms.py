@@ -200,7 +200,7 @@ class TestUndefined:
         with pytest.raises(UndefinedMeasure, match="none can stand out"):
             measure.outlier_dimensions(Moments.of(torch.ones(4, 5)))
         x = gaussian(500, 20)
-        with pytest.raises(UndefinedMeasure, match="by more than rounding"):
+        with pytest.raises(UndefinedMeasure, match="by no more than rounding"):
             measure.outlier_dimensions(Moments.of(x - x.mean(0)))
 
 

@@ -113,7 +113,7 @@ def test_a_sample_is_near_the_whole_and_says_so() -> None:
         reading = measure.uniformity_exact(x, sample=150, seed=seed)
         assert reading.interval is not None
         inside += reading.interval[0] <= whole <= reading.interval[1]
-        assert "sampled: 150 rows were paired with all 1500" in reading.warnings
+        assert "sampled: 150 rows were paired with all 1,500" in reading.warnings
     assert inside >= 16
 
 
