@@ -35,6 +35,7 @@ def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--task", "sts", "--data", "."], "expected sts12"),
         (["--task", "sts", "--data", ".", "--repair", "centre"], "expected repairs out of"),
         (["--task", "mt"], "Invalid value"),
+        (["--task", "sts", "--data", ".", "--seed", "-1"], "expected a seed from 0 to 2,000,000,000, got -1"),
         (["--task", "retrieval", "--data", "nowhere"], "expected a directory in the layout of BEIR"),
     ],
 )

@@ -27,6 +27,7 @@ def _rows(n: int = 60, d: int = 8, seed: int = 0) -> np.ndarray:
         ({"rates": (0.01, 1.0)}, r"expected a false-match rate above 0 and below 1, got 1.0: 1 % is 0.01"),
         ({"scores": (1.5,)}, "expected a score from -1 to 1, got 1.5"),
         ({"scores": (float("nan"),), "metric": "inner_product"}, "expected a score that is finite, got nan"),
+        ({"seed": -1}, "expected a seed from 0 to 2,000,000,000, got -1"),
         ({"most_pairs": 10}, "expected at least 1000 pairs to count, got 10"),
         ({"pairs": PairTable("p.tsv", prior=0)}, "expected a prior above 0 and below 1, got 0"),
         ({"pairs": "nowhere.tsv"}, "cannot read nowhere.tsv: No such file"),
@@ -86,6 +87,30 @@ def test_equal_rows_are_counted_and_told() -> None:
     assert found.false_match_rate(1.0) >= 5 / found.pairs
     assert uncone.calibrate(x, queries=x).equal_pairs == 60
     assert uncone.calibrate(x, queries=_rows(seed=1)).equal_pairs == 0
+
+
+def test_equal_rows_that_are_no_random_pairs_are_not_counted(tmp_path: Path) -> None:
+    x = _rows()
+    zeros = np.concatenate((x, np.zeros((9, 8), np.float32)))
+    assert uncone.calibrate(zeros).equal_pairs == 0
+    assert uncone.calibrate(zeros, queries=zeros).equal_pairs == 60
+    assert uncone.calibrate(zeros, metric="inner_product").equal_pairs == 9 * 8 // 2
+    (tmp_path / "p.tsv").write_text("60\t0\n1\t61\n5\t6\n")
+    repeated = np.concatenate((x, x[:3]))
+    assert uncone.calibrate(repeated).equal_pairs == 3
+    assert uncone.calibrate(repeated, pairs=tmp_path / "p.tsv").equal_pairs == 1
+    (tmp_path / "q.tsv").write_text("0\t0\n1\t2\n")
+    assert uncone.calibrate(x, queries=x[:5], pairs=tmp_path / "q.tsv").equal_pairs == 4
+
+
+def test_long_texts_and_odd_line_ends_are_ids_like_others(tmp_path: Path) -> None:
+    names = [f"text {number}" for number in range(60)]
+    names[3], names[4] = "a" * 200_000, "one\u2028and\x0ctwo"
+    (tmp_path / "ids.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    (tmp_path / "p.tsv").write_text(f"{names[3]}\t{names[4]}\n{names[0]}\t{names[1]}\n", encoding="utf-8")
+    found = uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
+    assert found.labelled is not None
+    assert found.labelled.matches == 2
 
 
 def test_queries_of_another_model_are_suspected() -> None:

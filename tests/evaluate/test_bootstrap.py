@@ -151,6 +151,9 @@ def test_refusals_say_what_came() -> None:
         correlation_bootstrap(good, good, good[:3])
     with pytest.raises(InputError, match="at least 100 resamples"):
         paired_bootstrap(good, good, resamples=10)
+    for seed in (-1, 3_000_000_000):
+        with pytest.raises(InputError, match="expected a seed from 0 to 2,000,000,000, got"):
+            paired_bootstrap(good, good, seed=seed)
     with pytest.raises(InputError, match="level between 0 and 1"):
         paired_bootstrap(good, good, level=95)
     with pytest.raises(UndefinedMeasure, match="all 5 scores of one side are equal"):

@@ -20,6 +20,7 @@ from uncone.calibration.remarks import remarks
 from uncone.calibration.sides import METRICS, Drawn, Metric, Side, draw, equal_pairs, how_many, open_side
 from uncone.calibration.words import function_of, verdict
 from uncone.errors import InputError
+from uncone.evaluate.bootstrap import check_seed
 from uncone.records import Calibration, Knot, ScoreHistogram, ScoreMeaning, ScoreThreshold, Share
 
 ALL_PAIRS = 1_000_000_000
@@ -101,6 +102,7 @@ def calibrate(
         (True, 0.0)
     """
     _check(metric, scores, rates, most_pairs, pairs)
+    check_seed(seed)
     side = open_side(vectors, metric, skip_nonfinite=skip_nonfinite, what="rows", progress=progress)
     other = None
     if queries is not None:
@@ -114,7 +116,7 @@ def calibrate(
         labels, values = labels.only(~np.isnan(values)), values[~np.isnan(values)]
     floor = floor_of(side, other, left_out=None if labels is None or values is None else _matches(labels, values))
     curve, histogram, free, drawn = _count(side, other, labels, floor, most_pairs, seed, progress)
-    equal = equal_pairs(side, other)
+    equal = equal_pairs(side, other, None if labels is None else labels.matching())
     wanted = (0.8,) if scores is None and metric == "cosine" else tuple(scores or ())
     meanings = tuple(_meaning(float(score), curve, histogram) for score in wanted)
     thresholds = tuple(_threshold(float(rate), curve, histogram) for rate in sorted(rates, reverse=True))
@@ -209,8 +211,7 @@ def _places(labels: Labels, x: Drawn, q: Drawn | None) -> tuple[torch.Tensor, to
     """The matches among the drawn rows, as their places in them."""
     at = {number: place for place, number in enumerate(x.numbers.tolist())}
     of_first = at if q is None else {number: place for place, number in enumerate(q.numbers.tolist())}
-    is_match = torch.from_numpy(labels.matches)
-    wanted = zip(labels.first[is_match].tolist(), labels.second[is_match].tolist(), strict=True)
+    wanted = zip(*(places.tolist() for places in labels.matching()), strict=True)
     places = [(of_first[a], at[b]) for a, b in wanted if a in of_first and b in at]
     found = torch.tensor(places, dtype=torch.int64).reshape(-1, 2).T
     return found[0], found[1]

@@ -1,6 +1,5 @@
 """Pairs with a label, from a table of two ids and a score: which of them match, by the rows' own numbers."""
 
-import csv
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +27,11 @@ class Labels:
     second: torch.Tensor
     matches: npt.NDArray[np.bool_]
     dropped: int = 0
+
+    def matching(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The pairs that match, int64 (K,) each."""
+        is_match = torch.from_numpy(self.matches)
+        return self.first[is_match], self.second[is_match]
 
     def only(self, kept: npt.NDArray[np.bool_]) -> "Labels":
         """Those of `kept`, (K,).
@@ -86,7 +90,7 @@ def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
     numbers = range(rows.shape[0]) if rows.ids is None else rows.ids.tolist()
     names: Sequence[str | None] | None
     if ids is not None:
-        lines = _text(ids).splitlines()
+        lines = _text(ids).removesuffix("\n").split("\n")
         total = rows.shape[0] + len(rows.left_out)
         if len(lines) != total:
             raise InputError(f"expected {total} lines in {ids}, one id for each row of {rows.name}, got {len(lines)}")
@@ -104,8 +108,8 @@ def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
     """The number and the fields of each line that is not empty, without a line of names."""
     width = 0
-    for number, fields in enumerate(csv.reader(_text(path).splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE), start=1):
-        fields = [field.strip() for field in fields]
+    for number, line in enumerate(_text(path).split("\n"), start=1):  # splitlines would also cut inside texts, as at U+2028
+        fields = [field.strip() for field in line.split("\t")]
         if not any(fields) or (number == 1 and _is_header(fields)):
             continue
         if len(fields) not in (2, 3) or (width and len(fields) != width):

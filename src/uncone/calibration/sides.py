@@ -132,11 +132,28 @@ def fingerprints(rows: Rows) -> np.ndarray[Any, np.dtype[np.uint64]]:
     return np.concatenate(found)
 
 
-def equal_pairs(side: Side, queries: Side | None) -> int:
-    """How many of the pairs are of two rows that are equal to the bit."""
-    mine, counts = np.unique(fingerprints(side.rows), return_counts=True)
+def equal_pairs(side: Side, queries: Side | None, left_out: tuple[Tensor, Tensor] | None = None) -> int:
+    """How many of the random pairs are of two rows that are equal to the bit.
+
+    Args:
+        side: the rows.
+        queries: the queries, or None for pairs within `side`.
+        left_out: pairs that do not count, as their places among the queries (or rows) and the rows, int64 (K,) each.
+    """
+    mine = fingerprints(side.rows)
+    others = mine if queries is None else fingerprints(queries.rows)
+    known = 0 if left_out is None else int((others[left_out[0].numpy()] == mine[left_out[1].numpy()]).sum())
+    kinds, counts = _kinds(mine, side.metric)
     if queries is None:
-        return int((counts * (counts - 1) // 2).sum())
-    others, times = np.unique(fingerprints(queries.rows), return_counts=True)
-    _, here, there = np.intersect1d(mine, others, assume_unique=True, return_indices=True)
-    return int((counts[here] * times[there]).sum())
+        return int((counts * (counts - 1) // 2).sum()) - known
+    other_kinds, times = _kinds(others, side.metric)
+    _, here, there = np.intersect1d(kinds, other_kinds, assume_unique=True, return_indices=True)
+    return int((counts[here] * times[there]).sum()) - known
+
+
+def _kinds(
+    found: np.ndarray[Any, np.dtype[np.uint64]], metric: Metric
+) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], np.ndarray[Any, np.dtype[np.int64]]]:
+    """The different fingerprints and how often each occurs; for the cosine without that of rows of zeros, which is 0."""
+    kinds, counts = np.unique(found, return_counts=True)
+    return (kinds[kinds != 0], counts[kinds != 0]) if metric == "cosine" else (kinds, counts)

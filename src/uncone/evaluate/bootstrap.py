@@ -1,6 +1,7 @@
 """Paired bootstrap intervals: how far a difference between two systems on the same items would move with other items."""
 
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,8 @@ Kind = Literal["spearman", "pearson"]
 _BLOCK = 1 << 18
 """Resampled items held at a time: 2 MiB of float64, the size of a cache."""
 _MOST_UNDEFINED = 0.05
+MOST_SEED = 2_000_000_000
+"""Seeds of Faiss are signed and of 32 bits."""
 
 
 def paired_bootstrap(
@@ -58,6 +61,7 @@ def paired_bootstraps(
 ) -> tuple[Interval, ...]:
     """`paired_bootstrap` of several systems, `others` (S, N), against one `baseline` (N,): all on the same resampled items."""
     scores = _systems(_scores(baseline, "baseline"), others)
+    check_seed(seed)
     _check_options(resamples, level)
     differences = scores[1:] - scores[0]
     n = scores.shape[1]
@@ -118,6 +122,7 @@ def correlation_bootstraps(
         raise InputError(
             f"expected a gold score for each of the {scores.shape[1]} items, got {len(truth)}: pass them in one order"
         )
+    check_seed(seed)
     _check_options(resamples, level)
     if kind not in ("spearman", "pearson"):
         raise InputError(f"expected kind 'spearman' or 'pearson', got {kind!r}")
@@ -174,6 +179,16 @@ def _scores(given: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
             f"expected finite {name}, got {int((~np.isfinite(scores)).sum())} that are not: leave those items out of both systems"
         )
     return scores
+
+
+def check_seed(seed: Any) -> None:
+    """Refuse what not every generator in use takes as a seed.
+
+    Raises:
+        InputError: `seed` is no whole number from 0 to `MOST_SEED`.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) <= MOST_SEED:
+        raise InputError(f"expected a seed from 0 to {MOST_SEED:,}, got {seed!r}: 0 is usual")
 
 
 def _check_options(resamples: Any, level: float) -> None:

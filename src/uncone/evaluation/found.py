@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from uncone.errors import UndefinedMeasure
 from uncone.evaluate import correlation_bootstraps, paired_bootstraps
+from uncone.evaluate.bootstrap import check_seed
 from uncone.evaluate.word_similarity import PairScores
 from uncone.records import ORIGINAL, Interval, Price
 
@@ -25,6 +26,9 @@ class Settings:
     resamples: int = 2000
     level: float = 0.95
     progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
 
     def tell(self, what: str) -> Callable[[int, int], None] | None:
         """Progress of one step called `what`."""
