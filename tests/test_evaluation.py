@@ -221,6 +221,11 @@ def test_verdicts() -> None:
         "beyond chance up on s0 and down on s2."
     )
     assert said(flat, flat).endswith("on average over 2 sets, on none beyond chance. Leave it as it is.")
+    two = {"wide": {"ndcg10": Interval(0.03, -0.01, 0.07)}, "narrow": {"ndcg10": up}}
+    assert verdict("m", "retrieval", "ndcg10", {"s": two}) == (
+        "m, retrieval: of 2 repairs narrow does best of those that rise beyond chance; it changes nDCG@10 by +0.0200 "
+        "(95 %: +0.0100 to +0.0300)."
+    )
     assert said() == "m, retrieval: no repair could be compared with the original."
 
 

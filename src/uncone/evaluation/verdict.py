@@ -23,8 +23,8 @@ def primary(task: str, protocol: str) -> str:
 def verdict(name: str, task: str, measure: str, differences: Mapping[str, Mapping[str, Mapping[str, Interval]]]) -> str:
     """Which repair does best over the sets, on which its interval lies above 0 or below, and whether any does anything.
 
-    The repair named is that with the highest mean difference. It was chosen by looking, so that its intervals are no proof:
-    `select_repair` is for that.
+    The repair named is that with the highest mean difference; if any helps, among those that rise on a set beyond chance. It was
+    chosen by looking, so that its intervals are no proof: `select_repair` is for that.
     """
     per_repair = dict[str, dict[str, Interval]]()
     for set_name, repairs in differences.items():
@@ -36,15 +36,18 @@ def verdict(name: str, task: str, measure: str, differences: Mapping[str, Mappin
         return f"{start} no repair could be compared with the original."
     most = max(len(intervals) for intervals in per_repair.values())
     full = {repair: intervals for repair, intervals in per_repair.items() if len(intervals) == most}
-    best = max(full, key=lambda repair: _mean(full[repair]))
-    change = _change(full[best], measure)
-    rose = any(one.low > 0 for one in full[best].values())
-    if rose and _mean(full[best]) > 0:
-        among = f"of {len(full)} repairs {best} does best; it" if len(full) > 1 else best
-        return f"{start} {among} {change}."
+    highest = max(full, key=lambda repair: _mean(full[repair]))
+    rose = [repair for repair, intervals in full.items() if any(one.low > 0 for one in intervals.values())]
+    helping = [repair for repair in rose if _mean(full[repair]) > 0]
+    if helping:
+        best = max(helping, key=lambda repair: _mean(full[repair]))
+        among = "" if best == highest else " of those that rise beyond chance"
+        who = f"of {len(full)} repairs {best} does best{among}; it" if len(full) > 1 else best
+        return f"{start} {who} {_change(full[best], measure)}."
+    change = _change(full[highest], measure)
     if rose:
-        return f"{start} no repair helps on the whole; the best, {best}, {change}."
-    return f"{start} no repair helps; the best, {best}, {change}. Leave it as it is."
+        return f"{start} no repair helps on the whole; the best, {highest}, {change}."
+    return f"{start} no repair helps; the best, {highest}, {change}. Leave it as it is."
 
 
 def _change(intervals: Mapping[str, Interval], measure: str) -> str:
