@@ -14,15 +14,15 @@ def report(
     /,
     *,
     html: Annotated[
-        Path | None, Parameter(help="Write the report with pictures to this file; without it, print to the terminal.")
+        Path | None, Parameter(help="Write a page to this file, of a diagnosis, a comparison or a calibration; else print.")
     ] = None,
 ) -> None:
-    """Turn a saved diagnosis or comparison into a report again, without the model.
+    """Print any saved record again, or draw its page, without the model.
 
     Parameters
     ----------
     record
-        A file written by `uncone diagnose`, `uncone compare` or `uncone check` with `--json FILE`.
+        A file that a command wrote with `--json FILE`: diagnose, compare, check, repair, evaluate or calibrate.
     """
     from uncone import report as reports
 
