@@ -22,11 +22,11 @@ _HOW = "uncone repair MODEL OUT --head center --json F"
 class HeadProof:
     """Original and edited model run on the same ids, their log-probabilities compared. All figures are in nats.
 
-    `difference` is the largest change of a log-probability; `rounding` is the original's own largest error against the `reference`, which is
-    the original without its rounding, and `rounding_edited` that of the edited model against the same reference. The proof holds
-    where neither `difference` nor `rounding_edited` is above `allowed`, by which two runs of such rounding may differ: twice the sum of
-    `rounding` and of what it takes to write the largest logit of either in the dtype. `ties` counts positions where another token came first because the two
-    best ones were nearer to each other than that.
+    `rounding` is the original's largest error against the `reference`, which is the original without its rounding; `rounding_edited` is that of the edited
+    model against the same reference; `difference` is the largest change of a log-probability, which is never above the sum of the two. The proof holds where
+    `rounding_edited` is not above `allowed`: one and a half times `rounding`, and what it takes to write the largest logit of either in the dtype.
+    `ties` counts positions where another token came first because the two best ones were nearer to each other than rounding tells apart: than twice
+    `rounding` and what it takes to write that logit.
     """
 
     text: str

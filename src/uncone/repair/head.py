@@ -26,11 +26,11 @@ from uncone.repair.proof import Run, compare, require, run, wide_product
 from uncone.repair.proof_text import ProofText, proof_text
 from uncone.rows import Rows, nonfinite_rows
 from uncone.rows.bytes import LocalFile
-from uncone.rows.flat import TORCH_DTYPES
 from uncone.rows.safetensors import Entry
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
+_PROVEN_IN = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,17 @@ def center_head(
     """Write a copy of a model whose head's rows have mean zero: the same probabilities, proven before anything is published.
 
     The mean row, in float64, is subtracted from every row, padded ones included, as they all enter the softmax; the result is rounded once
-    to the stored dtype, and the bias stays. Then original and edited model run on the same text and random ids. The proof holds where
-    their log-probabilities differ by no more than two runs may that each round as the original does, where the edited model's lie as near to the
-    original's without that rounding, and where the same token comes first at every position (but for ties within it, which are counted).
+    to the stored dtype, and the bias stays. Then original and edited model run on the same text and random ids. The proof holds where the
+    edited model's log-probabilities lie as near to exact ones as the original's do, within one and a half times its largest error and what it takes to
+    write the largest logit in the dtype, and where the same token comes first at every position (but for ties within rounding, which are counted).
 
     Args:
         model: a directory of transformers (config.json, safetensors or a checkpoint of torch.save) with a linear head.
         out: the directory to write. It must not exist; it appears whole or not at all.
         untie: where the head shares the table's rows, store it apart: V x D more numbers.
         text: a text in UTF-8 for the proof; None for a sample that is part of uncone, or random ids where there is no tokenizer.
-        dtype: in which the proof runs ("float32", "bfloat16", "float16"); None for that of the model. What is stored keeps its own.
+        dtype: in which the proof runs ("float32", "bfloat16", "float16"); None for that of the model, and for float32 where that is float64, as
+            nothing wider would be left to measure its rounding with. What is stored keeps its own.
         progress: called with what is done, how much is, and of how much.
 
     Returns:
@@ -88,6 +89,8 @@ def center_head(
     if os.path.lexists(out):
         raise InputError(f"expected a new folder, got {out} which exists: choose another name or remove it")
     original = load_model(files, dtype=_dtype(dtype))
+    if original.dtype == torch.float64:
+        original, dtype = original.float(), "float32"
     head = linear_head(original)
     scale = invariant_map(original, head).scale
     ids = proof_text(files, original, min(original.get_input_embeddings().num_embeddings, len(head.weight)), text)
@@ -230,8 +233,8 @@ def shifted(files: ModelFiles, name: str, vector: Tensor) -> NewTensor:
 def _dtype(name: str | None) -> torch.dtype | None:
     if name is None:
         return None
-    if name not in TORCH_DTYPES:
+    if name not in _PROVEN_IN:
         raise InputError(
-            f"expected the dtype of the proof to be one of {', '.join(sorted(TORCH_DTYPES))}, got {name!r}: leave it out for the model's own"
+            f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {name!r}: leave it out for the model's own"
         )
-    return TORCH_DTYPES[name]
+    return _PROVEN_IN[name]

@@ -36,16 +36,16 @@ def print_head_edit(edit: HeadEdit, console: "Console | None" = None) -> None:
     out.line(f"{counted(edit.unchanged, 'other tensor')} compared, all the same to the bit.", "dim")
     out.gap()
     out.table(
-        ("proof, in nats", "value"),
+        ("log-probabilities, in nats", "value"),
         ("value",),
         [
-            ("largest change of a log-probability", number(p.difference)),
-            ("the original's own rounding", number(p.rounding)),
-            ("the edited model's", number(p.rounding_edited)),
-            ("allowed", number(p.allowed)),
+            ("largest error of the original", number(p.rounding)),
+            ("largest error of the edited model", number(p.rounding_edited)),
+            ("allowed to it", number(p.allowed)),
+            ("largest difference between the two", number(p.difference)),
         ],
     )
-    out.line(f"on {count(p.positions)} positions of {p.text}, in {p.dtype}; the reference is {p.reference}", "dim")
+    out.line(f"on {count(p.positions)} positions of {p.text}, in {p.dtype}; exact is {p.reference}", "dim")
     out.gap()
     rows = [(_KINDS[effect.kind], number(effect.before), number(effect.after)) for effect in edit.effects]
     before, after = edit.before, edit.after
@@ -101,7 +101,7 @@ def _agreement(edit: HeadEdit) -> str:
     p = edit.proof
     ties = f", but for {counted(p.ties, 'tie')} within rounding" if p.ties else ""
     return (
-        f"on {count(p.positions)} positions log-probabilities differ by at most {number(p.difference)} nats, the original's own rounding is "
+        f"on {count(p.positions)} positions its log-probabilities are within {number(p.rounding_edited)} nats of exact ones, the original's within "
         f"{number(p.rounding)}, and the same token comes first everywhere{ties}"
     )
 
