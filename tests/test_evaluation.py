@@ -141,6 +141,26 @@ def test_a_text_is_the_mean_of_its_repaired_words(planted: Path) -> None:
         assert fitted.apply(name, vectors.cosine) == pytest.approx(np.array(expected), abs=2e-4)
 
 
+def test_pairs_with_a_sentence_of_no_known_word_are_left_out_and_told(planted: Path, tmp_path: Path) -> None:
+    (tmp_path / "sts").mkdir()
+    for split in ("train", "dev", "test"):
+        lines = (planted / "sts" / f"stsb_{split}.tsv").read_text()
+        (tmp_path / "sts" / f"stsb_{split}.tsv").write_text(f"{lines}nothing known\tt1w1 t1w2\t3\nt1w1\tnothing\t2\n")
+    whole, more = (
+        evaluate(planted / "spoiled.vec", task="sts", data=data, repairs=["center"], resamples=300)
+        for data in (planted / "sts", tmp_path / "sts")
+    )
+    assert more.results == whole.results
+    assert more.differences == whole.differences
+    assert "stsb: 2 pairs with a sentence of no direction: left out." in more.notes
+    assert not any("no direction" in note for note in whole.notes)
+    found = select_repair(planted / "spoiled.vec", task="sts", data=tmp_path / "sts", repairs=FEW, resamples=1000)
+    assert (found.chosen, found.development_n, found.test_n) == ("all_but_the_top_2", 120, 120)
+    (tmp_path / "sts/stsb_test.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\nt1w1\td\t2\n")
+    with pytest.raises(InputError, match="at least two pairs of stsb with a direction, got 0"):
+        evaluate(planted / "spoiled.vec", task="sts", data=tmp_path / "sts", repairs=["center"])
+
+
 def test_selection_finds_the_fault_and_leaves_the_healthy_twin(planted: Path, tmp_path: Path) -> None:
     found = select_repair(planted / "spoiled.vec", task="sts", data=planted / "sts", repairs=FEW, resamples=1000)
     assert found.chosen == found.candidate == "all_but_the_top_2"

@@ -191,8 +191,8 @@ def _sts(encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str],
     _enough(len(benchmark.test), "test pairs")
     ways = fitted_ways(encoding, benchmark, names, settings, inner=False)
     return _Splits(
-        _of_pairs(scored(encoding, benchmark, "dev", ways, settings), settings),
-        lambda: _of_pairs(scored(encoding, benchmark, "test", ways, settings), settings),
+        _of_pairs(scored(encoding, benchmark, "dev", ways, settings)[1], settings),
+        lambda: _of_pairs(scored(encoding, benchmark, "test", ways, settings)[1], settings),
         f"Development: {len(benchmark.others['dev'])} pairs of the STS Benchmark; test: {len(benchmark.test)}. "
         f"Repairs are fitted on {ways[0].fitted_on}.",
         (*ways[0].notes, *_notes(encoding)),

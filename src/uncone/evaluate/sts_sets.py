@@ -37,6 +37,10 @@ class StsPairs:
         """The different sentences, in the order of their first use."""
         return tuple(dict.fromkeys((*self.first, *self.second)))
 
+    def only(self, places: Sequence[int]) -> "StsPairs":
+        """The pairs at `places`, in their order."""
+        return StsPairs(*(tuple(column[at] for at in places) for column in (self.first, self.second, self.gold, self.subset)))
+
 
 @dataclass(frozen=True)
 class StsSet:

@@ -3,14 +3,16 @@
 import os
 from collections.abc import Sequence
 
+from uncone.errors import InputError
 from uncone.evaluate.sentences import WordMeans
 from uncone.evaluate.sts import sts_numbers, sts_scores
-from uncone.evaluate.sts_sets import StsSet, read_sts
+from uncone.evaluate.sts_sets import StsPairs, StsSet, read_sts
 from uncone.evaluate.vector_cache import texts_digest
 from uncone.evaluate.word_similarity import PairScores
 from uncone.evaluation.encoded import Encoding, Texts
 from uncone.evaluation.fitting import FittedRepairs
 from uncone.evaluation.found import Found, Settings, correlation_differences
+from uncone.records.wording import counted
 
 TRANSDUCTIVE = "the sentences of the set itself, without their scores"
 
@@ -22,11 +24,13 @@ def evaluate_sts(encoding: Encoding, directory: str | os.PathLike[str], names: S
     for one in read_sts(directory):
         found.provenance[f"{one.name}_sha256"] = texts_digest([*one.test.first, *one.test.second])
         ways = fitted_ways(encoding, one, names, settings)
-        scores = scored(encoding, one, "test", ways, settings)
-        found.results[one.name] = {name: sts_numbers(one.test, pair) for name, pair in scores.items()}
+        pairs, scores = scored(encoding, one, "test", ways, settings)
+        found.results[one.name] = {name: sts_numbers(pairs, pair) for name, pair in scores.items()}
         found.differences[one.name] = correlation_differences(scores, settings)
         found.prices[one.name] = ways[0].prices()
         found.note(*(f"{one.name}: {note}" for note in ways[0].notes))
+        if len(pairs) < len(one.test):
+            found.note(f"{one.name}: {counted(len(one.test) - len(pairs), 'pair')} with a sentence of no direction: left out.")
         if "train" not in one.others:
             transductive.append(one.name)
     if transductive and not isinstance(encoding.encoder, WordMeans):
@@ -51,12 +55,26 @@ def fitted_ways(
 
 def scored(
     encoding: Encoding, one: StsSet, split: str, ways: tuple[FittedRepairs, FittedRepairs], settings: Settings
-) -> dict[str, PairScores]:
-    """The scores of the pairs of one split under every repair; where both ways are one, inner products are of those vectors too."""
+) -> tuple[StsPairs, dict[str, PairScores]]:
+    """The pairs of one split, and their scores under every repair; where both ways are one, inner products are of those vectors too.
+
+    A sentence whose vector is zero (of no word that the word vectors hold) has no cosine: its pairs are left out.
+
+    Raises:
+        InputError: fewer than two pairs are left.
+    """
     pairs = one.test if split == "test" else one.others[split]
     sentences = pairs.sentences()
     place = {sentence: at for at, sentence in enumerate(sentences)}
     texts: Texts = encoding.texts(sentences, tick=settings.tell(f"{one.name}: encoding"))
+    has_direction = (texts.cosine != 0).any(1)
+    sides = zip(pairs.first, pairs.second, strict=True)
+    kept = [at for at, side in enumerate(sides) if all(has_direction[place[sentence]] for sentence in side)]
+    if len(kept) < 2:
+        raise InputError(
+            f"expected at least two pairs of {one.name} with a direction, got {len(kept)}: {encoding.name} knows none of their words"
+        )
+    pairs = pairs.only(kept)
     cosine, inner = ways
     found = dict[str, PairScores]()
     for name in cosine.names():
@@ -64,4 +82,4 @@ def scored(
             repaired = cosine.apply(name, texts.cosine)
             stored = repaired if inner is cosine else inner.apply(name, texts.inner, timed=False)
             found[name] = sts_scores(pairs, place, repaired, stored)
-    return found
+    return pairs, found
