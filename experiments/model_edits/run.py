@@ -129,7 +129,7 @@ def tables(found: list[tuple[str, str, HeadEdit | str, float | None]]) -> str:
         )
         if whole is not None:
             wholes.append(f"| {label} | {dtype} | {p.difference:.2g} | {whole:.2g} | {p.difference / whole:.2f} |")
-        errors = {e.kind: f"{e.before:.2g} -> {e.after:.2g}" for e in edit.effects}
+        errors = {str(e.kind): f"{e.before:.2g} -> {e.after:.2g}" for e in edit.effects}
         cosine = f"{edit.before.mean_cosine:.3f} -> {edit.after.mean_cosine:.3f}"
         effects.append(f"| {label} | {dtype} | {' | '.join(errors.get(kind, '') for kind in KINDS)} | {cosine} |")
     return "\n".join(

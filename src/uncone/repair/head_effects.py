@@ -90,10 +90,6 @@ def head_rows(rows: Rows) -> HeadRows:
     return HeadRows(mean_norm=norms / n, norm_of_mean=float((total / n).norm()), largest=largest, mean_cosine=cosine)
 
 
-def _largest(rows: Rows) -> float:
-    return max(float(block.abs().max()) for block in rows.blocks(rows_at_once(rows.shape[1])))
-
-
 def _rounded(x: Tensor, kind: Kind, largest: float) -> Tensor:
     if kind == "float16":
         return x.to(torch.float16).double()

@@ -47,7 +47,9 @@ class ProofText:
 
 
 def proof_text(files: ModelFiles, model: Any, n: int, text: str | os.PathLike[str] | None) -> ProofText:
-    """Ids below `n` for a proof on `model`, as many as keep its logits below 2**25 numbers, at most 1,024 of each kind.
+    """Ids below `n` for a proof on `model`: at most 1,024 of text and 256 random ones, fewer where their logits would be more than 2**25 numbers each.
+
+    Of text there are two windows at least, where it is long enough, and of random ids one.
 
     Args:
         files: the directory, for its tokenizer.

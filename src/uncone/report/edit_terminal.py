@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from uncone.records import HeadEdit, TokenEdit
+from uncone.records import HeadEdit, HeadRows, TokenEdit
 from uncone.records.wording import counted, listing
 from uncone.report.printer import Printer
 from uncone.report.text import count, number, shortened
@@ -47,13 +47,10 @@ def print_head_edit(edit: HeadEdit, console: "Console | None" = None) -> None:
     )
     out.line(f"on {count(p.positions)} positions of {p.text}, in {p.dtype}; exact is {p.reference}", "dim")
     out.gap()
-    rows = [(_KINDS[effect.kind], number(effect.before), number(effect.after)) for effect in edit.effects]
-    before, after = edit.before, edit.after
-    rows.append(("norm of the mean row", number(before.norm_of_mean), number(after.norm_of_mean)))
-    rows.append(("largest number", number(before.largest), number(after.largest)))
-    if before.mean_cosine is not None and after.mean_cosine is not None:
-        rows.append(("mean cosine of rows", number(before.mean_cosine), number(after.mean_cosine)))
-    out.table(("error of logits when rounded", "before", "after"), ("before", "after"), rows, {"after": "bold"})
+    _both_sides(out, "error of logits when rounded", [(_KINDS[e.kind], e.before, e.after) for e in edit.effects])
+    out.line("root mean square, as a share of the logits' deviation over the vocabulary", "dim")
+    out.gap()
+    _both_sides(out, "rows of the head", _rows_of(edit.before, edit.after))
     out.gap()
     out.line(edit.statement)
     _remarks(out, edit.warnings, edit.notes, edit.left_out)
@@ -95,6 +92,22 @@ def print_token_edit(edit: TokenEdit, console: "Console | None" = None) -> None:
     elif edit.no_loss:
         out.line(f"No loss: {edit.no_loss}")
     _remarks(out, (), edit.notes, edit.left_out)
+
+
+def _both_sides(out: Printer, what: str, values: list[tuple[str, float, float]]) -> None:
+    rows = [(name, number(before), number(after)) for name, before, after in values]
+    out.table((what, "before", "after"), ("before", "after"), rows, {"after": "bold"})
+
+
+def _rows_of(before: HeadRows, after: HeadRows) -> list[tuple[str, float, float]]:
+    found = [
+        ("mean norm", before.mean_norm, after.mean_norm),
+        ("norm of the mean row", before.norm_of_mean, after.norm_of_mean),
+        ("largest number", before.largest, after.largest),
+    ]
+    if before.mean_cosine is not None and after.mean_cosine is not None:
+        found.append(("mean cosine of two rows", before.mean_cosine, after.mean_cosine))
+    return found
 
 
 def _agreement(edit: HeadEdit) -> str:
