@@ -1,6 +1,7 @@
 """`evaluate` and `select_repair` from end to end, on texts whose likeness is planted."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +157,7 @@ def test_pairs_with_a_sentence_of_no_known_word_are_left_out_and_told(planted: P
     assert not any("no direction" in note for note in whole.notes)
     found = select_repair(planted / "spoiled.vec", task="sts", data=tmp_path / "sts", repairs=FEW, resamples=1000)
     assert (found.chosen, found.development_n, found.test_n) == ("all_but_the_top_2", 120, 120)
+    assert "2 development pairs with a sentence of no direction: left out." in found.notes
     (tmp_path / "sts/stsb_test.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\nt1w1\td\t2\n")
     with pytest.raises(InputError, match="at least two pairs of stsb with a direction, got 0"):
         evaluate(planted / "spoiled.vec", task="sts", data=tmp_path / "sts", repairs=["center"])
@@ -177,11 +179,17 @@ def test_selection_finds_the_fault_and_leaves_the_healthy_twin(planted: Path, tm
     assert "as it is" in healthy.verdict
 
 
-def test_selection_by_retrieval_on_train_queries_or_halves(planted: Path) -> None:
+def test_selection_by_retrieval_on_train_queries_or_halves(planted: Path, tmp_path: Path) -> None:
     pytest.importorskip("ir_measures", reason="the extra [evaluate] is not installed")
     found = select_repair(planted / "spoiled.vec", task="retrieval", data=planted / "retrieval", repairs=FEW, resamples=1000)
     assert found.chosen == "all_but_the_top_2"
     assert "the 40 queries of qrels/train.tsv" in found.splits
+    shutil.copytree(planted / "retrieval", tmp_path / "shared")
+    rows = [(tmp_path / "shared/qrels" / f"{split}.tsv").read_text().splitlines() for split in ("train", "test")]
+    (tmp_path / "shared/qrels/train.tsv").write_text("\n".join([*rows[0], *rows[1][1:]]) + "\n")
+    shared = select_repair(planted / "spoiled.vec", task="retrieval", data=tmp_path / "shared", repairs=FEW, resamples=1000)
+    assert shared.splits == found.splits
+    assert (shared.development, shared.test) == (found.development, found.test)
     halves = select_repair(planted / "spoiled.vec", task="retrieval", data=planted / "halves", repairs=FEW, resamples=1000)
     assert "halves of qrels/test.tsv, 30 and 30" in halves.splits
     assert halves.development_n == 30

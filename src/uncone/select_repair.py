@@ -15,10 +15,11 @@ from uncone.evaluate.sts_sets import read_sts
 from uncone.evaluate.word_similarity import PairScores
 from uncone.evaluation.encoded import Encoding, open_encoding
 from uncone.evaluation.fitting import is_affine, repair_names
-from uncone.evaluation.found import Progress, Settings
+from uncone.evaluation.found import Progress, Settings, varies
 from uncone.evaluation.retrieval import Corpus, open_corpus, ranked
 from uncone.evaluation.sts import fitted_ways, scored
 from uncone.records import ORIGINAL, Interval, Selection
+from uncone.records.wording import counted
 from uncone.repair import REPAIRS
 from uncone.sources.spec import name_of, split
 
@@ -66,7 +67,8 @@ def select_repair(
     the lower 95 % limit on the test split is above 0 as well; otherwise the answer is to leave the vectors as they are.
 
     Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it, qrels/train.tsv, test on
-    those of qrels/test.tsv; with test.tsv alone, on two seeded halves of its queries. Repairs are fitted on the documents.
+    those of qrels/test.tsv (a query of both counts for the test); with test.tsv alone, on two seeded halves of its
+    queries. Repairs are fitted on the documents.
     STS (Spearman): the development and test pairs of the STS Benchmark; repairs are fitted on its training sentences.
 
     Args:
@@ -149,7 +151,8 @@ def _retrieval(encoding: Encoding, data: str | os.PathLike[str], names: Sequence
     queries = corpus.data.query_ids("test")
     other = next((name for name in ("dev", "train") if name in corpus.data.judged), None)
     if other is not None:
-        asked = corpus.data.query_ids(other)
+        known = set(queries)
+        asked = tuple(query for query in corpus.data.query_ids(other) if query not in known)
         described = f"Development: the {len(asked)} queries of qrels/{other}.tsv; test: the {len(queries)} of qrels/test.tsv."
         chosen: tuple[str, Sequence[str]] = (other, asked)
     else:
@@ -190,18 +193,22 @@ def _sts(encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str],
     _enough(len(benchmark.others["dev"]), "development pairs")
     _enough(len(benchmark.test), "test pairs")
     ways = fitted_ways(encoding, benchmark, names, settings, inner=False)
+    development = _of_pairs(scored(encoding, benchmark, "dev", ways, settings)[1], settings)
+    _enough(development.n, "development pairs of sentences with a direction")
+    left_out = len(benchmark.others["dev"]) - development.n
+    notes = [f"{counted(left_out, 'development pair')} with a sentence of no direction: left out."] if left_out else []
     return _Splits(
-        _of_pairs(scored(encoding, benchmark, "dev", ways, settings)[1], settings),
+        development,
         lambda: _of_pairs(scored(encoding, benchmark, "test", ways, settings)[1], settings),
         f"Development: {len(benchmark.others['dev'])} pairs of the STS Benchmark; test: {len(benchmark.test)}. "
         f"Repairs are fitted on {ways[0].fitted_on}.",
-        (*ways[0].notes, *_notes(encoding)),
+        (*ways[0].notes, *notes, *_notes(encoding)),
     )
 
 
 def _of_pairs(scores: dict[str, PairScores], settings: Settings) -> _Evidence:
     original = scores[ORIGINAL]
-    usable = tuple(name for name, one in scores.items() if name != ORIGINAL and bool(np.isfinite(one.cosine).all()))
+    usable = tuple(name for name, one in scores.items() if name != ORIGINAL and varies(one.cosine))
 
     def differences(names: Sequence[str], level: float) -> dict[str, Interval]:
         others = np.stack([scores[name].cosine for name in names])

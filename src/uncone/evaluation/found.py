@@ -57,8 +57,8 @@ def correlation_differences(scores: Mapping[str, PairScores], settings: Settings
     gold = scores[ORIGINAL].gold
     for way in ("cosine", "inner"):
         columns = {name: getattr(pair, way) for name, pair in scores.items()}
-        usable = [name for name in found if _varies(columns[name])]
-        if not _varies(columns[ORIGINAL]) or not _varies(gold) or not usable:
+        usable = [name for name in found if varies(columns[name])]
+        if not varies(columns[ORIGINAL]) or not varies(gold) or not usable:
             continue
         for kind in ("pearson", "spearman"):
             try:
@@ -90,5 +90,6 @@ def mean_differences(per_item: Mapping[str, Mapping[str, Scores]], settings: Set
     return found
 
 
-def _varies(scores: Scores) -> bool:
+def varies(scores: Scores) -> bool:
+    """Whether the scores are finite and not all equal, so that a correlation is defined."""
     return len(scores) >= 2 and bool(np.isfinite(scores).all()) and float(np.ptp(scores)) > 0
