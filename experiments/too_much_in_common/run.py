@@ -3,11 +3,12 @@
     python experiments/too_much_in_common/run.py --models NAME=DIR ... --data DIR [--counts FILE] [--planted] [--pictures]
 
 A model is a directory (or any spec of its token table, such as word vectors); NAME= gives it the name of a model of the paper,
-or another. Each model's numbers are kept in results/NAME.json and taken from there while its table is the same; --again computes
-them anew. The tables are printed, and with --readme written into README.md.
+or another. Each model's numbers are kept in results/NAME.json and taken from there while its table, the word sets, the counts
+and the format are the same; --again computes them anew. The tables are printed, and with --readme written into README.md.
 """
 
 import argparse
+import hashlib
 import json
 import platform
 import subprocess
@@ -84,7 +85,7 @@ def _model(spec: str, chosen: argparse.Namespace, out: Path) -> dict[str, Any]:
     began = time.perf_counter()
     summary = summarise(rows, unit_first=True)
     moments: Moments = summary.moments
-    options = {"data": chosen.data is not None, "counts": chosen.counts is not None, "oracle": not chosen.no_oracle}
+    options = _options(chosen)
     file = out / f"{name}.json"
     found = _kept(file, summary.fitted.sha256, options) if not chosen.again else None
     if found is None:
@@ -131,7 +132,21 @@ def _words(source: str, rows: Any, moments: Any, chosen: argparse.Namespace) -> 
     return similarity(rows, vocabulary, sets, fitted(rows, moments, counts))
 
 
-def _kept(file: Path, sha256: str | None, options: dict[str, bool]) -> dict[str, Any] | None:
+def _options(chosen: argparse.Namespace) -> dict[str, Any]:
+    """What the numbers depend on beside the table: digests of the word sets and of the counts, and whether the oracle ran."""
+    from uncone.evaluate.word_sets import read_word_sets
+
+    if chosen.counts is not None and not chosen.counts.is_file():
+        raise SystemExit(f"expected a file of token counts, got {chosen.counts}: name one with --counts")
+    sets = None if chosen.data is None else repr([(one.name, one.pairs, one.gold) for one in read_word_sets(chosen.data)])
+    return {
+        "data": None if sets is None else hashlib.sha256(sets.encode()).hexdigest(),
+        "counts": None if chosen.counts is None else hashlib.sha256(chosen.counts.read_bytes()).hexdigest(),
+        "oracle": not chosen.no_oracle,
+    }
+
+
+def _kept(file: Path, sha256: str | None, options: dict[str, Any]) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     kept: dict[str, Any] = json.loads(file.read_text())

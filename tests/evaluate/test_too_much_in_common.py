@@ -109,6 +109,11 @@ def test_a_run_prints_the_tables_keeps_its_numbers_and_takes_them_up(
     assert "| 123 |" in capsys.readouterr().out  # taken from the file, since the table is the same
     run.main([*asked, "--again"])
     assert "| 123 |" not in capsys.readouterr().out
+    kept.write_text(json.dumps(numbers))
+    (data / "men3000.tsv").write_text("\n".join((data / "men3000.tsv").read_text().splitlines()[:51]) + "\n")
+    run.main(asked)  # the set is another one
+    assert "| 123 |" not in capsys.readouterr().out
+    assert json.loads(kept.read_text())["words"]["paper"]["results"]["men"]["original"]["n"] == 50
 
 
 def test_the_halves_of_wordsim_are_not_taken_as_independent(experiment: Any) -> None:
