@@ -145,6 +145,18 @@ def test_of_equal_rows_nothing_can_be_said(tmp_path: Path) -> None:
     assert "nothing can be said of a gain" in found.verdict
 
 
+def test_a_transformation_is_saved_over_nothing_that_is_read_or_written(cone: Path, tmp_path: Path) -> None:
+    documents = tmp_path / "documents.npz"
+    np.savez(documents, a=np.load(cone))
+    before = {path: path.read_bytes() for path in (cone, documents)}
+    for save, out in ((cone, "y.npy"), (documents, "y.npy"), (tmp_path / "y.npz", "y.npz#a"), (tmp_path / "y.npy", "y.npy")):
+        with pytest.raises(
+            InputError, match="expected another file for the transformation than those that are read and written"
+        ):
+            repair_file(cone, tmp_path / out, method="center", fit_on=f"{documents}#a", save=save)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_few_rows_are_whitened_only_if_forced(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", gaussian(60, 16).numpy())
     with pytest.raises(InputError, match="expected at least 80 rows to whiten"):
@@ -200,6 +212,10 @@ class TestTheCommand:
         for arguments, message in (
             ((cone, cone, "--method", "center", "--overwrite"), "another file to write than what is read"),
             ((cone, y, "--json", cone), "it would be replaced"),
+            (
+                (cone, y, "--fit-on", f"{model / 'model.safetensors'}#x", "--json", model / "model.safetensors"),
+                "it would be replaced",
+            ),
             ((cone, y, "--json", y), "different files to write"),
             ((cone, y, "--method", "sorcery"), "expected one of center, scaled_center"),
             ((cone, y, "--method", "center", "--load", cone), "expected either --load or --method, got both"),
@@ -215,6 +231,10 @@ class TestTheCommand:
             ((cone, y, "--method", "auto"), "expected --data DIR with --method auto"),
             ((cone, y, "--head", "center", "--tokens", "3"), "expected either --head or --tokens"),
             ((cone, y, "--head", "center", "--method", "center"), "expected no --method with --head and --tokens"),
+            ((cone, y, "--head", "center", "--force"), "expected no --force with --head and --tokens"),
+            ((cone, y, "--tokens", "3", "--skip-nonfinite"), "expected no --skip-nonfinite with --head and --tokens"),
+            ((cone, y, "--tokens", "3", "--cache", tmp_path), "expected no --cache with --head and --tokens"),
+            ((cone, f"{tmp_path / 'y.npz'}#a", "--method", "center", "--json", tmp_path / "y.npz"), "different files to write"),
             ((cone, y, "--tokens", "3", "--untie"), "expected no --untie with --tokens"),
             ((model, y, "--method", "center"), "got the whole model"),
             ((cone, tmp_path / "no" / "y.npy", "--method", "center"), "there is no folder"),

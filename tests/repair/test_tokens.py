@@ -14,6 +14,7 @@ from tests.repair.test_model_files import digests
 from uncone.errors import InputError
 from uncone.records.token_edit import TokenEdit
 from uncone.repair.tokens import reinitialise_tokens
+from uncone.repair.tokens_choice import whole_id
 from uncone.repair.tokens_rows import SPREAD, new_rows, trained_rows
 from uncone.rows import as_rows
 
@@ -144,6 +145,13 @@ def test_what_cannot_be(llama, tmp_path):
     with pytest.raises(InputError, match=r"expected a tokenizer in .* use the method 'mean' or 'covariance', with ids"):
         reinitialise_tokens(llama, tmp_path / "p", [1])
     assert not (tmp_path / "p").exists()
+
+
+def test_ids_are_whole_numbers():
+    assert [whole_id(value) for value in (3, np.int64(3), torch.tensor(3))] == [3, 3, 3]
+    for value in (1.5, "3", None):
+        with pytest.raises(InputError, match=r"expected ids of tokens, got .*: give whole numbers"):
+            whole_id(value)
 
 
 def test_the_loss_before_and_after(llama, tmp_path):

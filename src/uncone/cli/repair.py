@@ -58,12 +58,14 @@ def repair(
     out
         A file, whose ending says its format; for a model a new directory.
     """
-    read = [Path(given) for given in (spec.partition("#")[0], fit_on, load, counts, text) if given is not None]
+    read = [path for given in (spec, fit_on, load, counts, text) if given is not None for path in _files(given)]
     check_targets(json, save, read=tuple(read))
-    if Path(out).resolve() in [path.resolve() for path in (json, save) if path is not None]:
+    written = [path.resolve() for path in (json, save) if path is not None]
+    if any(path.resolve() in written for path in _files(out)):
         raise InputError(f"expected different files to write, got {out} twice: the second would replace the first")
     if head is not None or tokens is not None:
-        _refuse(_given(method=method, fit_on=fit_on, load=load, save=save, counts=counts, data=data), "--head and --tokens")
+        unused = _given(method=method, fit_on=fit_on, load=load, save=save, counts=counts, data=data, cache=cache)
+        _refuse([*unused, *_set(force=force, skip_nonfinite=skip_nonfinite)], "--head and --tokens")
         _edit(spec, out, head=head, untie=untie, tokens=tokens, text=text, overwrite=overwrite, json=json)
         return
     if untie:
@@ -92,7 +94,7 @@ def _repair(spec: str, out: str, fit: dict[str, Any], rows: dict[str, Any], text
     result: Record
     with progress_bar() as progress:
         if kind_of(spec) == "encoder":
-            _refuse(_given(**{name: value or None for name, value in rows.items()}), "a model")
+            _refuse(_set(**rows), "a model")
             result = repair_encoder(spec, out, text=text, progress=progress, **fit)
         else:
             _refuse(_given(text=text), "vectors")
@@ -119,9 +121,7 @@ def _edit(
         raise InputError(
             "expected either --head or --tokens, got both: set the tokens first, then centre the head of the result"
         )
-    _refuse(
-        _given(overwrite=overwrite or None, untie=(untie and head is None) or None), "--tokens" if head is None else "a model"
-    )
+    _refuse(_set(overwrite=overwrite, untie=untie and head is None), "--tokens" if head is None else "a model")
     result: Record
     with progress_bar() as progress:
         if head is not None:
@@ -163,12 +163,22 @@ def _check_encoder(spec: str, text: Path | None, fit_on: str | None) -> None:
         raise InputError("expected --text F or --fit-on VECTORS for a model, got neither: what is chosen is fitted on them")
 
 
+def _files(spec: str | Path) -> list[Path]:
+    """What a spec may name: a file, or a part of the file before its '#'."""
+    return [Path(spec), Path(str(spec).partition("#")[0])]
+
+
 def _method(method: str | None) -> str:
     return "no method" if method is None else f"--method {method}"
 
 
 def _given(**options: object) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+
+
+def _set(**options: object) -> list[str]:
+    """Those that are not empty, or switched on."""
+    return _given(**{name: value or None for name, value in options.items()})
 
 
 def _refuse(flags: list[str], what: str) -> None:

@@ -1,5 +1,6 @@
 """Which rows are to be set anew, and which the new ones are made of."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,13 +55,25 @@ def chosen_ids(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: i
                 f"expected a token whose row {what} in {files.path}, got none: give ids, such as under_trained_tokens finds"
             )
         return found
-    chosen = sorted({int(i) for i in ids})
+    chosen = sorted({whole_id(i) for i in ids})
     if not chosen:
         raise InputError("expected ids of tokens to set anew, got none: give at least one")
     if chosen[0] < 0 or chosen[-1] >= n:
         wrong = chosen[0] if chosen[0] < 0 else chosen[-1]
         raise InputError(f"expected ids from 0 to {n - 1}, got {wrong}: give ids of rows that {places.input} has")
     return chosen
+
+
+def whole_id(value: Any) -> int:
+    """`value` as an int; `int` would cut what is no whole number.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise InputError(f"expected ids of tokens, got {value!r}: give whole numbers") from error
 
 
 def _empty(files: ModelFiles, names: Sequence[str], labels: Labels) -> list[int]:

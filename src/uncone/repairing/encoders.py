@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from uncone import atomic
 from uncone.errors import InputError
 from uncone.records.repair import RepairCost, Repaired
 from uncone.repair import ZIPF_REPAIRS, repair_named
@@ -15,7 +14,7 @@ from uncone.repair.apply_affine import affine_of
 from uncone.repair.fitted import shared_name
 from uncone.repair.sentence_transformers import WHERE, insert_into_directory
 from uncone.repair.sentence_transformers_encoder import embed, open_encoder, without_normalize
-from uncone.repairing.files import Path_, Progress, check_options, versions
+from uncone.repairing.files import Path_, Progress, check_options, check_save, versions
 from uncone.repairing.fitted import Found, fitted_on, loaded
 from uncone.repairing.geometry import Geometry, compare, rank_lost
 from uncone.repairing.sentences import read_sentences
@@ -79,8 +78,7 @@ def repair_encoder(
         raise InputError(
             f"expected a new directory, got {out} which exists: a model is never written over; choose another name"
         )
-    if save is not None:
-        atomic.writable(save)
+    check_save(save, out, text, fit_on)
     side = _Side(directory, () if text is None else tuple(read_sentences(text)), progress)
     found, measured = side.fit(method, fit_on=fit_on, load=load, force=force, text=text)
     probes = list(measured[:_MOST_PROBES]) or list(_PROBES)

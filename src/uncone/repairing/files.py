@@ -76,8 +76,7 @@ def repair_file(
     check_options(method=method, fit_on=fit_on, load=load, counts=counts)
     rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
     check_out(split_part(os.fspath(out))[0], rows, overwrite=overwrite)
-    if save is not None:
-        atomic.writable(save)
+    check_save(save, spec, out, fit_on, counts)
 
     def tick(what: str, total: int) -> Callable[[int], None] | None:
         return None if progress is None else lambda done: progress(what, done, total)
@@ -127,6 +126,19 @@ def check_options(*, method: str | None, fit_on: Path_ | None, load: Path_ | Non
         )
     if fit_on is not None and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors")
+
+
+def check_save(save: Path_ | None, *others: Path_ | None) -> None:
+    """Raise InputError where the file of the transformation cannot be written, or is one of those that are read or written beside it."""
+    if save is None:
+        return
+    target = atomic.writable(save)
+    for other in others:
+        if other is not None and split_part(os.fspath(other))[0].resolve() == target:
+            raise InputError(
+                f"expected another file for the transformation than those that are read and written, got {save} twice: one would replace the other; "
+                "give another name"
+            )
 
 
 def open_written(applied: Applied) -> Rows:
