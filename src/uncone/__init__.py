@@ -1,4 +1,4 @@
-"""uncone measures, explains and prevents representation degeneration in language models.
+"""uncone measures, explains, repairs and prevents representation degeneration in language models.
 
 Public names are loaded when they are first used: importing `uncone` loads neither torch nor numpy.
 """
