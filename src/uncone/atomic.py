@@ -60,12 +60,26 @@ def writable(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def creatable(path: str | os.PathLike[str]) -> Path:
+    """The new folder that `path` names.
+
+    Raises:
+        InputError: it exists, or there is no folder to make it in.
+    """
+    target = Path(path)
+    if os.path.lexists(target):
+        raise InputError(f"expected a new folder, got {target} which exists: choose another name or remove it")
+    if not target.parent.is_dir():
+        raise InputError(
+            f"cannot create {target}: there is no folder {target.parent}: give a parent folder that can be written"
+        )
+    return target
+
+
 @contextmanager
 def new_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Fill a temporary folder beside `path`; on a clean exit it becomes `path`, which must not exist yet."""
-    target = Path(path)
-    if target.exists() or target.is_symlink():
-        raise InputError(f"expected a new folder, got {target} which exists: choose another name or remove it")
+    target = creatable(path)
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         temporary.mkdir()

@@ -159,6 +159,14 @@ def test_a_failed_proof_writes_nothing(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
+def test_where_it_cannot_be_written_is_said_before_the_model_is_loaded(tmp_path, monkeypatch):
+    saved(tmp_path / "m", "LlamaForCausalLM")
+    monkeypatch.setattr("uncone.repair.head.load_model", lambda *_, **__: pytest.fail("loaded first"))
+    for out, message in ((tmp_path / "no" / "o", "there is no folder"), (tmp_path / "m", "which exists")):
+        with pytest.raises(InputError, match=message):
+            center_head(tmp_path / "m", out)
+
+
 def test_what_reads_raw_logits_is_warned_of(tmp_path):
     saved(tmp_path / "m", "LlamaForCausalLM")
     config = json.loads((tmp_path / "m" / "config.json").read_text())

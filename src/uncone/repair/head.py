@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 
+from uncone.atomic import creatable
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, find_places, rows_of
 from uncone.model.running import load_model
@@ -86,8 +87,7 @@ def center_head(
     if places.head is None:
         raise UnsupportedModel(f"expected a model with an output head in its files, got {files.path}: {places.why}")
     check_dtype(files, places.head)
-    if os.path.lexists(out):
-        raise InputError(f"expected a new folder, got {out} which exists: choose another name or remove it")
+    creatable(out)
     original = load_model(files, dtype=_dtype(dtype))
     if original.dtype == torch.float64:
         original, dtype = original.float(), "float32"

@@ -12,6 +12,7 @@ from typing import Literal
 
 import torch
 
+from uncone.atomic import creatable
 from uncone.errors import InputError
 from uncone.model import ModelFiles, find_places, rows_of, token_labels
 from uncone.model.places import Places, same_rows, vocabulary_matrices
@@ -61,9 +62,9 @@ def reinitialise_tokens(
     Args:
         model: a directory of transformers (config.json, safetensors or a checkpoint of torch.save).
         out: the directory to write. It must not exist; it appears whole or not at all.
-        ids: the tokens, such as `measure.under_trained_tokens` finds; or "zero": those whose row is zero or not finite, but for the
-            padding's; or "added": those
-            that were added behind the tokenizer's own vocabulary, among which may be trained ones (the roles of a chat).
+        ids: the tokens, such as `measure.under_trained_tokens` finds; or "zero": those that stand for a token and whose row is
+            zero or not finite, but for the padding's; or "added": those that were added behind the tokenizer's own vocabulary, among which may be
+            trained ones (the roles of a chat).
         method: "sub_tokens": the mean of the rows of the tokens that the string would be split into without them; where there are none, the
             mean of all trained rows. "mean": that mean. "covariance": a draw around it, a tenth as wide as the trained rows are
             spread, with the covariance shrunk as Ledoit & Wolf (2004) do, which makes it positive definite for any number of rows.
@@ -82,8 +83,7 @@ def reinitialise_tokens(
     if method not in _METHODS:
         raise InputError(f"expected a method of {', '.join(_METHODS)}, got {method!r}: choose one of them")
     files = open_directory(model)
-    if os.path.lexists(out):
-        raise InputError(f"expected a new folder, got {out} which exists: choose another name or remove it")
+    creatable(out)
     places = find_places(files)
     n = files.entries[places.input].shape[0]
     labels = token_labels(files.path, n).labels

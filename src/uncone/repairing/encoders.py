@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from uncone import atomic
 from uncone.errors import InputError
 from uncone.records.repair import RepairCost, Repaired
 from uncone.repair import ZIPF_REPAIRS, repair_named
@@ -78,6 +79,7 @@ def repair_encoder(
         raise InputError(
             f"expected a new directory, got {out} which exists: a model is never written over; choose another name"
         )
+    atomic.creatable(out)
     check_save(save, out, text, fit_on)
     side = _Side(directory, () if text is None else tuple(read_sentences(text)), progress)
     found, measured = side.fit(method, fit_on=fit_on, load=load, force=force, text=text)
