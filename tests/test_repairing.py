@@ -351,6 +351,8 @@ def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Pat
         repair_encoder(tmp_path / "m", tmp_path / "out", method="scaled_center", text=tmp_path / "t")
     with pytest.raises(InputError, match="expected a repair of sentences, got zipf_center"):
         repair_encoder(tmp_path / "m", tmp_path / "out", method="zipf_center", text=tmp_path / "t")
+    with pytest.raises(InputError, match="there is no folder"):  # said before anything is embedded
+        repair_encoder(tmp_path / "m", tmp_path / "no" / "out", method="center", text=tmp_path / "t")
 
 
 @pytest.mark.slow
