@@ -98,6 +98,7 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     assert binary["original"]["n"] == 22
     assert binary["center"]["recall10_own"] > binary["original"]["recall10_own"] + 0.1
     assert found.results["ann"]["int8"]["original"]["recall10"] > 0.9
+    assert found.provenance["documents_sha256"] != found.provenance["queries_sha256"]
     np.save(tmp_path / "q.npy", x[:5])
     assert (
         evaluate(tmp_path / "x.npy", task="ann", data=tmp_path / "q.npy", repairs=[], resamples=200).provenance["queries"] == 5
@@ -171,6 +172,7 @@ def test_selection_finds_the_fault_and_leaves_the_healthy_twin(planted: Path, tm
     assert found.test.low > 0
     assert found.test.level == 0.95
     assert found.development["center"].level == pytest.approx(1 - 0.05 / 3)
+    assert {"development_sha256", "test_sha256", "encoder_sha256", "seed", "versions"} <= found.provenance.keys()
     assert found.verdict.startswith("Repair ")
     found.save(tmp_path / "s.json")
     assert Selection.load(tmp_path / "s.json") == found

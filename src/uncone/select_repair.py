@@ -1,8 +1,8 @@
 """`select_repair`: choose a repair on one part of the evidence and report on another, or leave the vectors as they are."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -12,10 +12,11 @@ import numpy.typing as npt
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.evaluate import correlation, correlation_bootstraps, paired_bootstraps
 from uncone.evaluate.sts_sets import read_sts
+from uncone.evaluate.vector_cache import texts_digest
 from uncone.evaluate.word_similarity import PairScores
 from uncone.evaluation.encoded import Encoding, open_encoding
 from uncone.evaluation.fitting import is_affine, repair_names
-from uncone.evaluation.found import Progress, Settings, varies
+from uncone.evaluation.found import Progress, Settings, varies, versions
 from uncone.evaluation.retrieval import Corpus, open_corpus, ranked
 from uncone.evaluation.sts import fitted_ways, scored
 from uncone.records import ORIGINAL, Interval, Selection
@@ -47,6 +48,7 @@ class _Splits:
     test: Callable[[], _Evidence]
     described: str
     notes: tuple[str, ...]
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 def select_repair(
@@ -121,7 +123,7 @@ def select_repair(
         test_n=0 if test is None else test.n,
         splits=splits.described,
         notes=splits.notes,
-        provenance=encoding.provenance() | {"seed": seed, "resamples": resamples},
+        provenance=encoding.provenance() | {**splits.digests, "seed": seed, "resamples": resamples, "versions": versions()},
     )
 
 
@@ -166,6 +168,11 @@ def _retrieval(encoding: Encoding, data: str | os.PathLike[str], names: Sequence
         lambda: _of_queries(encoding, corpus, "test", queries, settings),
         f"{described} Repairs are fitted on {corpus.cosine.fitted_on}.",
         (*corpus.cosine.notes, *_notes(encoding)),
+        {
+            "documents_sha256": texts_digest(corpus.data.documents),
+            "development_sha256": texts_digest([corpus.data.queries[query] for query in chosen[1]]),
+            "test_sha256": texts_digest([corpus.data.queries[query] for query in queries]),
+        },
     )
 
 
@@ -203,6 +210,10 @@ def _sts(encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str],
         f"Development: {len(benchmark.others['dev'])} pairs of the STS Benchmark; test: {len(benchmark.test)}. "
         f"Repairs are fitted on {ways[0].fitted_on}.",
         (*ways[0].notes, *notes, *_notes(encoding)),
+        {
+            "development_sha256": texts_digest(benchmark.others["dev"].sentences()),
+            "test_sha256": texts_digest(benchmark.test.sentences()),
+        },
     )
 
 

@@ -1,5 +1,6 @@
 """The task `wordsim` of `evaluate`: the numbers of `word_similarity`, differences and prices."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,8 @@ def test_numbers_differences_and_prices(
     assert change.difference == pytest.approx(numbers["all_but_the_top_2"][measure] - numbers["original"][measure])
     assert change.low > 0
     assert found.provenance["measure"] == measure
+    assert found.provenance["rows_sha256"] == hashlib.sha256(vectors.astype(np.float32).tobytes()).hexdigest()
+    assert len(found.provenance["men_sha256"]) == 64
     price = found.prices["men"]["center"]
     assert price.applied_n > 0
     assert price.apply_s > 0

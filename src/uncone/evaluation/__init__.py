@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +9,7 @@ from uncone.errors import InputError
 from uncone.evaluation.ann import evaluate_ann, evaluate_ann_of_rows
 from uncone.evaluation.encoded import open_encoding
 from uncone.evaluation.fitting import repair_names
-from uncone.evaluation.found import Found, Progress, Settings
+from uncone.evaluation.found import Found, Progress, Settings, versions
 from uncone.evaluation.retrieval import evaluate_retrieval
 from uncone.evaluation.sts import evaluate_sts
 from uncone.evaluation.verdict import primary, verdict
@@ -22,7 +21,6 @@ __all__ = ["Progress", "evaluate"]
 
 TASKS = ("wordsim", "sts", "retrieval", "ann")
 PROTOCOLS = ("paper", "field")
-_PACKAGES = ("uncone", "torch", "numpy", "transformers", "sentence-transformers", "faiss-cpu", "ir-measures", "scikit-learn")
 
 
 def evaluate(
@@ -81,7 +79,7 @@ def evaluate(
         notes=tuple(found.notes),
         intervals=f"Intervals: 95 %, percentile bootstrap over {_items(task)}, {resamples:,} resamples, seed {seed}; "
         "the same resamples for a repair and the original. Each is taken by itself.",
-        provenance=found.provenance | {"seed": seed, "measure": measure, "versions": _versions()},
+        provenance=found.provenance | {"seed": seed, "measure": measure, "versions": versions()},
     )
 
 
@@ -108,13 +106,3 @@ def _run(
 
 def _items(task: str) -> str:
     return {"wordsim": "pairs of words", "sts": "pairs of sentences"}.get(task, "queries")
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

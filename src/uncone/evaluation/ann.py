@@ -17,6 +17,8 @@ from uncone.evaluate.vector_cache import texts_digest
 from uncone.evaluation.encoded import Encoding, Texts
 from uncone.evaluation.fitting import FittedRepairs, fit_repairs
 from uncone.evaluation.found import Found, Settings, mean_differences
+from uncone.repair.fitted import digest
+from uncone.rows import as_rows
 from uncone.sources import open_rows
 
 _HELD_OUT = 1000
@@ -67,6 +69,7 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings
             "name a file of queries made by the same encoder with --data"
         )
     found = _evaluate(Texts(asked, asked), Texts(documents, documents), names, settings)
+    found.provenance |= {"documents_sha256": digest(as_rows(documents)), "queries_sha256": digest(as_rows(asked))}
     if queries is None:
         found.note(f"{len(asked)} of the rows, drawn with seed {settings.seed}, are taken out and asked for.")
     return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from uncone.evaluate.bootstrap import check_seed
 from uncone.evaluate.word_similarity import PairScores
 from uncone.records import ORIGINAL, Interval, Price
 
+_PACKAGES = ("uncone", "torch", "numpy", "transformers", "sentence-transformers", "faiss-cpu", "ir-measures", "scikit-learn")
 Numbers = Mapping[str, Any]
 Scores = npt.NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
@@ -87,6 +89,17 @@ def mean_differences(per_item: Mapping[str, Mapping[str, Scores]], settings: Set
         )  # fmt: skip
         for name, interval in zip(having, intervals, strict=True):
             found[name][measure] = interval
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that numbers may depend on, those that are installed."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
     return found
 
 

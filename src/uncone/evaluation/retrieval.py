@@ -46,7 +46,11 @@ def evaluate_retrieval(
     per_query = ranked(encoding, corpus, "test", queries, settings)
     found = Found(provenance=encoding.provenance())
     name = corpus.data.name.rpartition("/")[2]
-    found.provenance |= {f"{name}_sha256": texts_digest(corpus.data.documents), "documents": len(corpus.data.documents)}
+    found.provenance |= {
+        f"{name}_sha256": texts_digest(corpus.data.documents),
+        "queries_sha256": texts_digest([corpus.data.queries[query] for query in queries]),
+        "documents": len(corpus.data.documents),
+    }
     found.results[name] = {
         repair: {measure: float(scores.mean()) for measure, scores in measures.items()} | {"n": len(queries)}
         for repair, measures in per_query.items()

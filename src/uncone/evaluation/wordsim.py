@@ -4,11 +4,13 @@ import os
 from collections.abc import Sequence
 from typing import Literal
 
+from uncone.evaluate.vector_cache import texts_digest
 from uncone.evaluate.word_sets import read_word_sets
 from uncone.evaluate.word_similarity import word_similarity
 from uncone.evaluate.word_vocabulary import vocabulary_of
 from uncone.evaluation.fitting import fit_repairs
 from uncone.evaluation.found import Found, Settings, correlation_differences
+from uncone.repair.fitted import digest
 from uncone.sources import open_rows
 from uncone.sources.spec import split
 
@@ -29,7 +31,10 @@ def evaluate_wordsim(
     sets = read_word_sets(directory)
     repairs = fit_repairs(names, rows, fitted_on="all rows of the table", tick=settings.progress)
     scored = word_similarity(rows, vocabulary, sets, repairs.timed(), protocol=protocol)
-    found = Found(provenance={"rows": rows.shape[0], "dimensions": rows.shape[1]})
+    found = Found(provenance={"rows": rows.shape[0], "dimensions": rows.shape[1], "rows_sha256": digest(rows)})
+    for one in sets:
+        words = [word for pair in one.pairs for word in pair]
+        found.provenance[f"{one.name}_sha256"] = texts_digest([*words, *map(repr, one.gold)])
     for name, per_repair in scored.scores.items():
         found.results[name] = {repair: pairs.numbers() for repair, pairs in per_repair.items()}
         found.differences[name] = correlation_differences(per_repair, settings)

@@ -77,7 +77,7 @@ class Evaluation:
     intervals: str = ""
     """How the intervals were made."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Versions, the encoder's kind and digest, the width of its vectors, digests of the data, the seed."""
+    """Versions, the encoder's kind and digest (of rows theirs), digests of the data, the seed, the `measure` of the verdict."""
     schema: str = EVALUATION_SCHEMA
 
     def __post_init__(self) -> None:
