@@ -232,6 +232,22 @@ def test_refusals(planted: Path, tmp_path: Path) -> None:
         select_repair(words, task="retrieval", data=few)
 
 
+def test_vectors_that_are_not_finite_are_refused(planted: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
+    np.save(tmp_path / "whole.npy", x)
+    x[7, 2] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    message = r"expected finite rows, got 1 of 300 with NaN or inf in .*x.npy \(the first is row 7\)"
+    for spec, queries in (("x.npy", None), ("whole.npy", tmp_path / "x.npy")):
+        with pytest.raises(InputError, match=message):
+            evaluate(tmp_path / spec, task="ann", data=queries, repairs=["center"])
+    (tmp_path / "w.vec").write_text("2 2\nt1w1 nan 1\nt1w2 1 2\n")
+    (tmp_path / "men3000.tsv").write_text("word1\tword2\tscore\nt1w1\tt1w2\t3\n")
+    for task, data in (("sts", planted / "sts"), ("wordsim", tmp_path)):
+        with pytest.raises(InputError, match="expected finite rows, got 1 of 2 with NaN or inf"):
+            evaluate(tmp_path / "w.vec", task=task, data=data, repairs=["center"])
+
+
 def test_verdicts() -> None:
     up, flat, down = Interval(0.02, 0.01, 0.03), Interval(0.01, -0.01, 0.03), Interval(-0.1, -0.2, -0.05)
 

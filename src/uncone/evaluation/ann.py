@@ -15,11 +15,10 @@ from uncone.evaluate.retrieval_data import read_retrieval
 from uncone.evaluate.search import unit
 from uncone.evaluate.vector_cache import texts_digest
 from uncone.evaluation.encoded import Encoding, Texts
-from uncone.evaluation.fitting import FittedRepairs, fit_repairs
+from uncone.evaluation.fitting import FittedRepairs, finite_rows, fit_repairs
 from uncone.evaluation.found import Found, Settings, mean_differences
 from uncone.repair.fitted import digest
 from uncone.rows import as_rows
-from uncone.sources import open_rows
 
 _HELD_OUT = 1000
 _K = 10
@@ -76,7 +75,7 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings
 
 
 def _whole(spec: Any) -> npt.NDArray[Any]:
-    rows = open_rows(spec)
+    rows = finite_rows(spec)
     return np.asarray(torch.cat([block.clone() for block in rows.blocks()]).numpy(), np.float32)
 
 

@@ -12,9 +12,8 @@ from uncone.errors import InputError
 from uncone.evaluate.search import unit
 from uncone.evaluate.sentences import Encoder, Role, Tick, WordMeans, files_digest, open_encoder
 from uncone.evaluate.vector_cache import encode_texts
-from uncone.evaluation.fitting import FittedRepairs, fit_repairs, fit_repairs_of_words
+from uncone.evaluation.fitting import FittedRepairs, finite_rows, fit_repairs, fit_repairs_of_words
 from uncone.evaluation.found import Progress
-from uncone.sources import open_rows
 from uncone.sources.spec import name_of, split
 
 Array = npt.NDArray[Any]
@@ -67,12 +66,12 @@ def open_encoding(spec: str | os.PathLike[str], *, cache: Path | None = None) ->
     """The encoder that `spec` names: a directory of Sentence Transformers or transformers, the name of a cached one, or word vectors.
 
     Raises:
-        InputError: it names no such thing, or a part of a model ("#input"), which encodes no sentences.
+        InputError: it names no such thing, word vectors that are not finite, or a part of a model ("#input"), which encodes no sentences.
     """
     path, part = split(spec)
     if path.is_dir():
         if part is not None:
             raise InputError(f"expected a whole model to encode sentences with, got its part #{part}: leave that out")
         return Encoding(name_of(spec, path), open_encoder(path), cache)
-    rows = open_rows(spec)
+    rows = finite_rows(spec)
     return Encoding("/".join(path.resolve().parts[-2:]), WordMeans(rows, digest=files_digest(path)), cache)

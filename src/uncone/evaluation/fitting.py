@@ -10,6 +10,8 @@ import torch
 from uncone.errors import InputError
 from uncone.records import ORIGINAL, Price
 from uncone.repair import REPAIRS, repair_named
+from uncone.rows import Rows, nonfinite_rows
+from uncone.sources import open_rows
 
 _SAME = 1e-9
 _WIDE = 1 << 20
@@ -112,6 +114,22 @@ def fit_repairs_of_words(
     )
     wrapped = {name: OfWords(one) for name, one in fitted.transformations.items()}
     return replace(fitted, transformations=wrapped, notes=(*fitted.notes, *others))
+
+
+def finite_rows(spec: Any) -> Rows:
+    """The rows that `spec` names; one pass over them.
+
+    Raises:
+        InputError: what `open_rows` refuses, or rows with NaN or inf, of which no task could say anything.
+    """
+    rows = open_rows(spec)
+    bad = nonfinite_rows(rows)
+    if len(bad):
+        raise InputError(
+            f"expected finite rows, got {len(bad)} of {rows.shape[0]} with NaN or inf in {rows.name} (the first is row {int(bad[0])}): "
+            "mend them, or take them out"
+        )
+    return rows
 
 
 def is_affine(name: str) -> bool:

@@ -8,10 +8,9 @@ from uncone.evaluate.vector_cache import texts_digest
 from uncone.evaluate.word_sets import read_word_sets
 from uncone.evaluate.word_similarity import word_similarity
 from uncone.evaluate.word_vocabulary import vocabulary_of
-from uncone.evaluation.fitting import fit_repairs
+from uncone.evaluation.fitting import finite_rows, fit_repairs
 from uncone.evaluation.found import Found, Settings, correlation_differences
 from uncone.repair.fitted import digest
-from uncone.sources import open_rows
 from uncone.sources.spec import split
 
 
@@ -26,7 +25,7 @@ def evaluate_wordsim(
     """The five sets, on the token table of a model (its `#input` unless a part is named) or on word vectors; fitted on all rows."""
     path, part = split(spec)
     is_model = path.is_dir()
-    rows = open_rows(f"{os.fspath(spec)}#input" if is_model and part is None else spec)
+    rows = finite_rows(f"{os.fspath(spec)}#input" if is_model and part is None else spec)
     vocabulary = vocabulary_of(path if is_model else rows.labels)
     sets = read_word_sets(directory)
     repairs = fit_repairs(names, rows, fitted_on="all rows of the table", tick=settings.progress)
