@@ -108,6 +108,12 @@ def test_titles_and_compressed_files(tmp_path: Path) -> None:
     data = read_retrieval(tmp_path)
     assert data.documents == ("A title and text",)
     assert data.query_ids("test") == ()
+    whole = bytearray(gzip.compress("".join(f"{number * number}\n" for number in range(20_000)).encode()))
+    whole[400:450] = bytes(byte ^ 0xFF for byte in whole[400:450])
+    for broken in (whole, whole[:2000], b"no gzip"):
+        (tmp_path / "queries.jsonl.gz").write_bytes(broken)
+        with pytest.raises(InputError, match=r"queries\.jsonl\.gz"):
+            read_retrieval(tmp_path)
 
 
 @pytest.mark.parametrize(

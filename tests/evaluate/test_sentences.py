@@ -45,6 +45,16 @@ class _Counting:
         return np.array([[len(text), 1.0] for text in texts], np.float32)
 
 
+def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
+    encoder, cache = _Counting(), tmp_path / "cache"
+    first = encode_texts(encoder, ["a", "bb"], cache=cache)
+    (file,) = cache.iterdir()
+    shape = b'{"descr": "<f4", "fortran_order": False, "shape": (2, 99999999999999), }'
+    for damaged in (b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00v\x00" + shape.ljust(118), file.read_bytes()[:-1]):
+        file.write_bytes(damaged)
+        assert np.array_equal(encode_texts(encoder, ["a", "bb"], cache=cache), first)
+
+
 def test_the_cache_keeps_what_depends_on_nothing_else(tmp_path: Path) -> None:
     encoder, cache = _Counting(), tmp_path / "cache"
     first = encode_texts(encoder, ["a", "bb"], cache=cache)

@@ -39,7 +39,9 @@ class StsPairs:
 
     def only(self, places: Sequence[int]) -> "StsPairs":
         """The pairs at `places`, in their order."""
-        return StsPairs(*(tuple(column[at] for at in places) for column in (self.first, self.second, self.gold, self.subset)))
+        rows = [(self.first[at], self.second[at], self.gold[at], self.subset[at]) for at in places]
+        first, second, gold, subset = zip(*rows, strict=True) if rows else ((), (), (), ())
+        return StsPairs(first, second, gold, subset)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def lines_of(file: Path) -> Iterator[tuple[int, str]]:
                 )
     except UnicodeDecodeError as error:
         raise InputError(f"expected text in UTF-8, got {file} which is not: convert it") from error
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"cannot read {file}: {reason}: copy it again") from error
 

@@ -1,6 +1,8 @@
 """Vectors of texts, kept between runs under a name that only the same encoder with the same texts has."""
 
 import hashlib
+import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -67,8 +69,15 @@ def _make(cache: Path) -> None:
 def _read(file: Path, n: int) -> Array | None:
     """What was kept; None where there is nothing, or a file that is damaged: it is made anew."""
     try:
-        kept = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        with open(file, "rb") as handle:
+            if np.lib.format.read_magic(handle) != (1, 0):
+                return None
+            shape, by_columns, dtype = np.lib.format.read_array_header_1_0(handle)
+            size = os.fstat(handle.fileno()).st_size - handle.tell()
+            # The size in a damaged header is checked against the file before memory is taken for it.
+            if by_columns or dtype != np.float32 or len(shape) != 2 or shape[0] != n or 4 * math.prod(shape) != size:
+                return None
+            kept: Array = np.fromfile(handle, np.float32).reshape(shape)
+    except (OSError, ValueError, EOFError, SyntaxError):
         return None
-    whole = isinstance(kept, np.ndarray) and kept.dtype == np.float32 and kept.ndim == 2 and len(kept) == n
-    return kept if whole and bool(np.isfinite(kept).all()) else None
+    return kept if bool(np.isfinite(kept).all()) else None
