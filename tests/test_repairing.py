@@ -208,8 +208,13 @@ class TestTheCommand:
 
     def test_what_is_refused(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         y, model = tmp_path / "y.npy", write_model(tmp_path / "m", healthy())
+        encoder = tmp_path / "e"
+        encoder.mkdir()
+        (encoder / "modules.json").write_text("[]")
         before = sorted(tmp_path.iterdir())
         for arguments, message in (
+            ((encoder, y, "--data", tmp_path, "--text", cone, "--overwrite"), "expected no --overwrite with a model"),
+            ((encoder, y, "--data", tmp_path), "expected --text F or --fit-on VECTORS"),
             ((cone, cone, "--method", "center", "--overwrite"), "another file to write than what is read"),
             ((cone, y, "--json", cone), "it would be replaced"),
             (
@@ -298,7 +303,10 @@ class TestTheCommand:
         told = capsys.readouterr().out
         assert told.startswith("REPAIR IT  Told.")
         assert "whiten takes the mean cosine from" in " ".join(told.split())
-        assert isinstance(load_record(tmp_path / "r.json"), Repaired)
+        repaired = load_record(tmp_path / "r.json")
+        assert isinstance(repaired, Repaired)
+        assert repaired.notes[-1].startswith("Chosen by sts on ")
+        assert "There it was fitted on the task's own training sentences." in repaired.notes[-1]
         assert "exists" in _fails(capsys, *asked)
 
     def test_a_hostile_name_is_shown_as_text(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """`uncone repair`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -72,26 +73,27 @@ def repair(
         raise InputError("expected --untie with --head center, got it alone: it stores apart a head that is centred")
     if method is None and data is not None:
         method = AUTO
+    rows, why = {"counts": counts, "overwrite": overwrite, "skip_nonfinite": skip_nonfinite}, ""
     if method == AUTO:
         _refuse(_given(load=load), "--method auto")
-        _check_encoder(spec, text, fit_on)
+        _check_encoder(spec, text, fit_on, rows)
         chosen = _choose(spec, out, task, data, cache, overwrite=overwrite, json=json)
         if chosen is None:
             return
-        method = chosen
+        method, why = chosen, _why(task, data)
     elif data is not None or cache is not None:
         flag = "--cache" if data is None else "--data"
         raise InputError(f"expected {flag} with --method auto, got it with {_method(method)}: other methods ask no task")
     fit = {"method": method, "fit_on": fit_on, "load": load, "save": save, "force": force}
-    rows = {"counts": counts, "overwrite": overwrite, "skip_nonfinite": skip_nonfinite}
-    _repair(spec, out, fit, rows, text, json)
+    _repair(spec, out, fit, rows, text, json, why)
 
 
-def _repair(spec: str, out: str, fit: dict[str, Any], rows: dict[str, Any], text: Path | None, json: Path | None) -> None:
-    """Vectors into a file, or an encoder into a directory; `rows` are options of vectors alone, `text` one of an encoder."""
+def _repair(
+    spec: str, out: str, fit: dict[str, Any], rows: dict[str, Any], text: Path | None, json: Path | None, why: str
+) -> None:
+    """Vectors into a file, or an encoder into a directory; `rows` are options of vectors alone, `text` one of an encoder. `why` is noted."""
     from uncone.repairing import kind_of, repair_encoder, repair_file
 
-    result: Record
     with progress_bar() as progress:
         if kind_of(spec) == "encoder":
             _refuse(_set(**rows), "a model")
@@ -99,7 +101,7 @@ def _repair(spec: str, out: str, fit: dict[str, Any], rows: dict[str, Any], text
         else:
             _refuse(_given(text=text), "vectors")
             result = repair_file(spec, out, progress=progress, **fit, **rows)
-    hand_over(result, json=json)
+    hand_over(replace(result, notes=(*result.notes, why)) if why else result, json=json)
     tell(Path(out), fit["save"])
 
 
@@ -155,11 +157,23 @@ def _choose(
     return None if selection.leaves_it else selection.chosen
 
 
-def _check_encoder(spec: str, text: Path | None, fit_on: str | None) -> None:
-    """What is missing is said before a task is asked, which takes minutes."""
+def _why(task: str, data: Path | None) -> str:
+    """What a repair that was chosen rests on: the task's own fit, and not the geometry that is shown."""
+    fitted = "documents" if task == "retrieval" else "training sentences"
+    return (
+        f"Chosen by {task} on {'' if data is None else data.name}, whose interval above decides, and not these measures. There it was fitted on the task's "
+        f"own {fitted}."
+    )
+
+
+def _check_encoder(spec: str, text: Path | None, fit_on: str | None, rows: dict[str, Any]) -> None:
+    """What is missing or out of place is said before a task is asked, which takes minutes."""
     from uncone.repairing import kind_of
 
-    if kind_of(spec) == "encoder" and text is None and fit_on is None:
+    if kind_of(spec) != "encoder":
+        return
+    _refuse(_set(**rows), "a model")
+    if text is None and fit_on is None:
         raise InputError("expected --text F or --fit-on VECTORS for a model, got neither: what is chosen is fitted on them")
 
 
