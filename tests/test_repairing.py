@@ -233,6 +233,10 @@ class TestTheCommand:
                 "expected --data with --method auto, got it with --method whiten",
             ),
             ((cone, y, "--cache", tmp_path), "expected --cache with --method auto, got it with no method"),
+            (
+                (cone, y, "--method", "center", "--task", "sts"),
+                "expected --task with --method auto, got it with --method center",
+            ),
             ((cone, y, "--method", "auto"), "expected --data DIR with --method auto"),
             ((cone, y, "--head", "center", "--tokens", "3"), "expected either --head or --tokens"),
             ((cone, y, "--head", "center", "--method", "center"), "expected no --method with --head and --tokens"),

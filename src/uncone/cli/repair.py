@@ -12,6 +12,7 @@ from uncone.errors import InputError
 from uncone.records import Record
 
 AUTO = "auto"
+RETRIEVAL: Literal["retrieval"] = "retrieval"
 
 
 def repair(
@@ -39,9 +40,7 @@ def repair(
     ] = None,
     data: Annotated[Path | None, Parameter(help="The directory of a task's data, by which --method auto chooses.")] = None,
     cache: Annotated[Path | None, Parameter(help="With --data: keep the model's vectors in this folder.")] = None,
-    task: Annotated[
-        Literal["retrieval", "sts"], Parameter(help="With --method auto: by what a repair is chosen.")
-    ] = "retrieval",
+    task: Annotated[Literal["retrieval", "sts"], Parameter(help="With --method auto: by what a repair is chosen.")] = RETRIEVAL,
     overwrite: Annotated[bool, Parameter(negative="", help="Replace OUT if it is there; files only.")] = False,
     force: Annotated[bool, Parameter(negative="", help="Whiten on fewer than 5 rows a column too.")] = False,
     skip_nonfinite: Annotated[
@@ -81,8 +80,8 @@ def repair(
         if chosen is None:
             return
         method, why = chosen, _why(task, data)
-    elif data is not None or cache is not None:
-        flag = "--cache" if data is None else "--data"
+    elif data is not None or cache is not None or task != RETRIEVAL:
+        flag = "--data" if data is not None else "--cache" if cache is not None else "--task"
         raise InputError(f"expected {flag} with --method auto, got it with {_method(method)}: other methods ask no task")
     fit = {"method": method, "fit_on": fit_on, "load": load, "save": save, "force": force}
     _repair(spec, out, fit, rows, text, json, why)
@@ -159,7 +158,7 @@ def _choose(
 
 def _why(task: str, data: Path | None) -> str:
     """What a repair that was chosen rests on: the task's own fit, and not the geometry that is shown."""
-    fitted = "documents" if task == "retrieval" else "training sentences"
+    fitted = "documents" if task == RETRIEVAL else "training sentences"
     return (
         f"Chosen by {task} on {'' if data is None else data.name}, whose interval above decides, and not these measures. There it was fitted on the task's "
         f"own {fitted}."

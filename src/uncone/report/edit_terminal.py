@@ -72,7 +72,7 @@ def print_token_edit(edit: TokenEdit, console: "Console | None" = None) -> None:
         )
         for tensor in edit.tensors
     ]  # fmt: skip
-    columns = ("matrix", "role", "rows kept", "norm before", "norm after", "others' norm")
+    columns = ("matrix", "role", "rows kept", "norm before", "norm after", "norm, trained")
     out.table(columns, columns[2:], rows, {"norm after": "bold"})
     out.gap()
     shown = [
