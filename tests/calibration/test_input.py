@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import uncone
 from uncone.calibration import PairTable
 from uncone.errors import InputError
+from uncone.rows import ArrayRows
 
 
 def _rows(n: int = 60, d: int = 8, seed: int = 0) -> np.ndarray:
@@ -111,6 +113,18 @@ def test_long_texts_and_odd_line_ends_are_ids_like_others(tmp_path: Path) -> Non
     found = uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
     assert found.labelled is not None
     assert found.labelled.matches == 2
+
+
+def test_of_a_label_that_stands_twice_the_first_row_counts(tmp_path: Path) -> None:
+    rows = ArrayRows(torch.from_numpy(_rows()))
+    names = [f"text {number}" for number in range(60)]
+    names[10] = names[3]
+    rows.load_labels = lambda: names
+    (tmp_path / "p.tsv").write_text("text 3\ttext 4\n")
+    found = uncone.calibrate(rows, pairs=tmp_path / "p.tsv")
+    assert found.labelled is not None
+    unit = _rows() / np.linalg.norm(_rows(), axis=1, keepdims=True)
+    assert found.labelled.mean_match == pytest.approx(float(unit[3] @ unit[4]), abs=1e-6)
 
 
 def test_queries_of_another_model_are_suspected() -> None:

@@ -84,6 +84,8 @@ def read_labels(
 def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
     """The place among the rows of each id: a line of the file `ids`, else a label of the rows, else the row's number in its source.
 
+    Of a label that stands twice the first row counts, as where words are looked up.
+
     Raises:
         InputError: `ids` cannot be read, has another number of lines than there are rows, or holds an id twice.
     """
@@ -97,7 +99,10 @@ def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
         names = [lines[number].strip() for number in numbers]
     else:
         names = rows.labels if rows.labels is not None else [str(number) for number in numbers]
-    found = {name: place for place, name in enumerate(names) if name is not None}
+    found = dict[str, int]()
+    for place, name in enumerate(names):
+        if name is not None:
+            found.setdefault(name, place)
     if ids is not None and len(found) < len(names):
         raise InputError(
             f"expected each id once in {ids}, got {len(names) - len(found)} lines that repeat one: make them unique"
