@@ -116,7 +116,7 @@ def test_long_texts_and_odd_line_ends_are_ids_like_others(tmp_path: Path) -> Non
 
 
 def test_of_a_label_that_stands_twice_the_first_row_counts(tmp_path: Path) -> None:
-    rows = ArrayRows(torch.from_numpy(_rows()))
+    rows = ArrayRows(torch.from_numpy(_rows()), name="texts")
     names = [f"text {number}" for number in range(60)]
     names[10] = names[3]
     rows.load_labels = lambda: names
