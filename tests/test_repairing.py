@@ -13,6 +13,7 @@ from uncone import InputError, cli
 from uncone.records import Interval, Repaired, Selection, load_record
 from uncone.repair import Center, load
 from uncone.repairing import edit_tokens, kind_of, repair_encoder, repair_file
+from uncone.repairing.encoders import told_of_split
 from uncone.repairing.geometry import compare, rank_lost
 from uncone.repairing.sentences import read_sentences
 from uncone.repairing.verdict import gains
@@ -365,6 +366,13 @@ def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Pat
         repair_encoder(tmp_path / "m", tmp_path / "out", method="zipf_center", text=tmp_path / "t")
     with pytest.raises(InputError, match="there is no folder"):  # said before anything is embedded
         repair_encoder(tmp_path / "m", tmp_path / "no" / "out", method="center", text=tmp_path / "t")
+
+
+def test_few_measured_sentences_are_said_to_be_few() -> None:
+    assert told_of_split(400, 100) == ("Fitted on 400 sentences, measured on 100 others of the same text.",)
+    split, few = told_of_split(16, 4)
+    assert split == "Fitted on 16 sentences, measured on 4 others of the same text."
+    assert few.startswith("4 sentences are few: ")
 
 
 @pytest.mark.slow

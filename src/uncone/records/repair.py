@@ -21,7 +21,7 @@ class RepairCost:
     """What a repair took.
 
     `fit_seconds` is None where the transformation was loaded. `relative_change` is the norm of all changes over the norm of all
-    vectors, None where their number of columns changed. `rank_lost` counts directions that nothing is left of, None for what is
+    vectors that were measured, None where their number of columns changed. `rank_lost` counts directions that nothing is left of, None for what is
     not one linear map.
     """
 

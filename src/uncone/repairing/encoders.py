@@ -27,6 +27,8 @@ from uncone.sources.spec import name_of, split
 Tensor = torch.Tensor
 HELD_OUT = 5
 """Every fifth sentence is measured and not fitted on: what is fitted on is centred by construction, new sentences are not."""
+FEW = 100
+"""Measured sentences below which the numbers are rather those of the sample."""
 AGREEMENT = 1e-5
 """The written model must give the repaired vectors up to this, as a share of the longest."""
 _PROBES = ("A short sentence.", "Two men are playing chess in a park.", "Interest rates rose again in March.", "???")
@@ -126,7 +128,7 @@ class _Side:
         mine = [sentence for i, sentence in enumerate(self._sentences) if i not in held]
         others = [self._sentences[i] for i in sorted(held)]
         rows = as_rows(self._embed(mine), name=shared_name(str(text)))
-        self.notes = (f"Fitted on {len(mine)} sentences, measured on {len(others)} others of the same text.",)
+        self.notes = told_of_split(len(mine), len(others))
         return fitted_on(rows, method, force=force), others
 
     def check(self, copy: Path, found: Found, sentences: Sequence[str]) -> None:
@@ -155,6 +157,17 @@ class _Side:
         if new:
             self._vectors.update(zip(new, embed(self._before, new, progress=tick), strict=True))
         return torch.stack([self._vectors[sentence] for sentence in sentences])
+
+
+def told_of_split(fitted: int, measured: int) -> tuple[str, ...]:
+    """What is to be said of sentences that were fitted on, and of others that were measured."""
+    split = f"Fitted on {fitted} sentences, measured on {measured} others of the same text."
+    if measured >= FEW:
+        return (split,)
+    return (
+        split,
+        f"{measured} sentences are few: other ones would give other measures, and perhaps another verdict. Give more text.",
+    )
 
 
 def _refuse_early(name: str | None) -> None:
