@@ -26,7 +26,7 @@ class HeadProof:
     model against the same reference; `difference` is the largest change of a log-probability, which is never above the sum of the two. The proof holds where
     `rounding_edited` is not above `allowed`: one and a half times `rounding`, and what it takes to write the largest logit of either in the dtype.
     `ties` counts positions where another token came first because the two best ones were nearer to each other than rounding tells apart: than twice
-    `rounding` and what it takes to write that logit.
+    the sum of `rounding` and of what it takes to write that logit.
     """
 
     text: str
