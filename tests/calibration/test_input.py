@@ -87,6 +87,8 @@ def test_equal_rows_are_counted_and_told() -> None:
     assert found.equal_pairs == 3 + 1 + 1
     assert any(note.startswith("5 pairs are of two equal rows") for note in found.notes)
     assert found.false_match_rate(1.0) >= 5 / found.pairs
+    inner = uncone.calibrate(repeated, metric="inner_product")
+    assert any("of two equal rows (0.0025 of all) and score what a row does with itself" in note for note in inner.notes)
     assert uncone.calibrate(x, queries=x).equal_pairs == 60
     assert uncone.calibrate(x, queries=_rows(seed=1)).equal_pairs == 0
 
@@ -138,7 +140,8 @@ def test_queries_of_another_model_are_suspected() -> None:
 
 
 def test_too_few_pairs_for_a_rate_is_said_not_guessed() -> None:
-    found = uncone.calibrate(_rows(30), rates=(0.1, 0.001))
+    found = uncone.calibrate(_rows(30), rates=(0.1, 0.001), scores=(0.9999,))
+    assert "none of 435 random pairs reaches it (the 95 % interval ends at 1 in " in found.verdict
     assert found.thresholds[0].score is not None
     assert found.thresholds[1].score is None
     assert found.thresholds[1].reason == "needs at least 10,000 pairs, 435 were counted: calibrate with more rows"

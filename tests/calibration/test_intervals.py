@@ -46,6 +46,20 @@ def test_intervals_cover_and_those_of_independent_pairs_do_not(queries: int | No
     assert (naive[:3] / repeats < 0.8).all(), naive / repeats
 
 
+@pytest.mark.slow
+def test_a_few_copies_of_one_text_are_covered_less_often() -> None:
+    """The documented limit: what reaches the score is one group of about 3.6 rows of 300."""
+    rng, probability, repeats, covered = np.random.default_rng(1), 0.012, 100, 0
+    for _ in range(repeats):
+        x = rng.normal(size=(300, 16))
+        copies = rng.random(300) < probability
+        x[copies] = np.eye(16)[0] + 1e-3 * rng.normal(size=(int(copies.sum()), 16))
+        rows = torch.nn.functional.normalize(torch.from_numpy(x.astype(np.float32)))
+        share = curve_of(count_pairs(rows, None, GRID)).at(0.99)
+        covered += share.low <= probability**2 <= share.high
+    assert 0.6 < covered / repeats < 0.86, covered / repeats
+
+
 def test_intervals_hold_their_share_and_narrow_with_rows() -> None:
     rng = np.random.default_rng(0)
     widths = []

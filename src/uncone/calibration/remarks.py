@@ -32,8 +32,9 @@ def remarks(
             f"Shares are of the {histogram.pairs:,} pairs of {of} drawn at random; mean and variance are of all pairs."
         )
     if equal:
+        high = "can reach any threshold" if side.metric == "cosine" else "score what a row does with itself"
         notes.append(
-            f"{counted(equal, 'pair is', 'pairs are')} of two equal rows ({equal / floor.pairs:.2g} of all) and can reach any threshold: "
+            f"{counted(equal, 'pair is', 'pairs are')} of two equal rows ({equal / floor.pairs:.2g} of all) and {high}: "
             "take repeated texts out if such pairs are no mistakes."
         )
     if other is not None:

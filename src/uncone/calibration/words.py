@@ -34,7 +34,7 @@ def reached_by(one: ScoreMeaning, histogram: ScoreHistogram) -> str:
     rate = one.false_match_rate.value
     if rate == 0:
         bound = one.false_match_rate.high
-        return f"none of {histogram.pairs:,} random pairs reaches it (at most 1 in {one_in(bound)} would, with 95 % confidence)"
+        return f"none of {histogram.pairs:,} random pairs reaches it (the 95 % interval ends at 1 in {one_in(bound)})"
     if rate == 1:
         return "every random pair reaches it"
     if rate >= 0.1:
