@@ -154,6 +154,8 @@ def test_refusals_say_what_came() -> None:
     for seed in (-1, 3_000_000_000):
         with pytest.raises(InputError, match="expected a seed from 0 to 2,000,000,000, got"):
             paired_bootstrap(good, good, seed=seed)
+    with pytest.raises(InputError, match=r"at least 200 resamples for an interval at level 0\.99, got 150"):
+        paired_bootstrap(good, good, resamples=150, level=0.99)
     with pytest.raises(InputError, match="level between 0 and 1"):
         paired_bootstrap(good, good, level=95)
     with pytest.raises(UndefinedMeasure, match="all 5 scores of one side are equal"):

@@ -1,5 +1,6 @@
 """Paired bootstrap intervals: how far a difference between two systems on the same items would move with other items."""
 
+import math
 from collections.abc import Iterator
 from numbers import Integral
 from typing import Any, Literal
@@ -43,7 +44,7 @@ def paired_bootstrap(
         Interval: `difference` = mean(b) - mean(a), and `low` and `high` in the same unit.
 
     Raises:
-        InputError: fewer than two items, another number of items, or scores that are not finite.
+        InputError: fewer than two items, another number of items, scores that are not finite, or too few resamples for the level.
 
     Reads badly when items are few (below about 20) or when they are not exchangeable (several of one document).
 
@@ -196,3 +197,8 @@ def _check_options(resamples: Any, level: float) -> None:
         raise InputError(f"expected at least 100 resamples, got {resamples}: 10,000 is usual")
     if not 0 < level < 1:
         raise InputError(f"expected a level between 0 and 1, got {level}: 0.95 is usual")
+    if resamples * (1 - level) / 2 < 1:
+        raise InputError(
+            f"expected at least {math.ceil(2 / (1 - level)):,} resamples for an interval at level {level:.6g}, got {resamples:,}: its ends "
+            "would be the extremes of what was drawn"
+        )
