@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from uncone import InputError, cli
 from uncone.records import Interval, Repaired, Selection, load_record
 from uncone.repair import Center, load
 from uncone.repairing import edit_tokens, kind_of, repair_encoder, repair_file
-from uncone.repairing.encoders import told_of_split
+from uncone.repairing.encoders import narrow_dtype, told_of_rounding, told_of_split
 from uncone.repairing.geometry import compare, rank_lost
 from uncone.repairing.sentences import read_sentences
 from uncone.repairing.verdict import gains
@@ -366,6 +367,32 @@ def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Pat
         repair_encoder(tmp_path / "m", tmp_path / "out", method="zipf_center", text=tmp_path / "t")
     with pytest.raises(InputError, match="there is no folder"):  # said before anything is embedded
         repair_encoder(tmp_path / "m", tmp_path / "no" / "out", method="center", text=tmp_path / "t")
+
+
+def test_an_encoder_in_16_bits_is_held_to_its_own_rounding() -> None:
+    assert narrow_dtype(torch.nn.Linear(2, 2)) is None
+    assert narrow_dtype(torch.nn.Linear(2, 2).bfloat16()) == torch.bfloat16
+    expected = torch.nn.functional.normalize(gaussian(50, 32))
+    told = told_of_rounding(expected.bfloat16().float(), expected, torch.bfloat16)
+    assert told.startswith("The model runs in bfloat16, and its new layer too: its vectors are up to 0.")
+    for got in (expected + 0.01, expected * float("nan"), expected[:, :3]):  # 0.01 in 32 coordinates: 0.057 of the length
+        with pytest.raises(InputError, match=r"up to the rounding of bfloat16, .* save the model in float32 first"):
+            told_of_rounding(got, expected, torch.bfloat16)
+
+
+@pytest.mark.slow
+def test_a_real_encoder_in_bfloat16_is_repaired(tmp_path: Path, minilm: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
+    from safetensors.torch import load_file, save_file
+
+    model = Path(shutil.copytree(minilm, tmp_path / "m"))
+    tensors = {name: x.bfloat16() if x.is_floating_point() else x for name, x in load_file(model / "model.safetensors").items()}
+    save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((model / "config.json").read_text()) | {"dtype": "bfloat16"}
+    (model / "config.json").write_text(json.dumps(config))
+    (tmp_path / "text").write_text("\n".join(f"Sentence {i} is about {i * i} things." for i in range(40)))
+    found = repair_encoder(model, tmp_path / "out", text=tmp_path / "text", method="center")
+    assert any("runs in bfloat16" in note for note in found.notes)
 
 
 def test_few_measured_sentences_are_said_to_be_few() -> None:

@@ -10,6 +10,7 @@ import torch
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.records.repair import RepairCost, Repaired
+from uncone.records.wording import percent
 from uncone.repair import ZIPF_REPAIRS, repair_named
 from uncone.repair.apply_affine import affine_of
 from uncone.repair.fitted import shared_name
@@ -31,6 +32,8 @@ FEW = 100
 """Measured sentences below which the numbers are rather those of the sample."""
 AGREEMENT = 1e-5
 """The written model must give the repaired vectors up to this, as a share of the longest."""
+ROUNDINGS = 4.0
+"""One in 16 bits computes the layer in them too: so many times their epsilon is how far each vector may be off, as a share of the longest."""
 _PROBES = ("A short sentence.", "Two men are playing chess in a park.", "Interest rates rose again in March.", "???")
 _MOST_PROBES = 64
 
@@ -134,8 +137,12 @@ class _Side:
     def check(self, copy: Path, found: Found, sentences: Sequence[str]) -> None:
         """Raise InputError unless the written model gives the repaired vectors."""
         expected = self._given(found.transformation.transform(self._embed(sentences)))
-        got = embed(open_encoder(copy), sentences)
-        if got.shape != expected.shape or not bool(((got - expected).abs() <= AGREEMENT * expected.norm(dim=1).max()).all()):
+        written = open_encoder(copy)
+        got = embed(written, sentences)
+        narrow = narrow_dtype(written)
+        if narrow is not None:
+            self.notes = (*self.notes, told_of_rounding(got, expected, narrow))
+        elif got.shape != expected.shape or not bool(((got - expected).abs() <= AGREEMENT * expected.norm(dim=1).max()).all()):
             raise InputError(
                 "expected the written model to give the repaired vectors, got others: nothing was written; its last modules do more than "
                 "to normalise, so apply the repair to its vectors instead"
@@ -157,6 +164,33 @@ class _Side:
         if new:
             self._vectors.update(zip(new, embed(self._before, new, progress=tick), strict=True))
         return torch.stack([self._vectors[sentence] for sentence in sentences])
+
+
+def narrow_dtype(model: Any) -> torch.dtype | None:
+    """float16 or bfloat16, where the model runs in one of them."""
+    found = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    return found if torch.finfo(found).bits == 16 else None
+
+
+def told_of_rounding(got: Tensor, expected: Tensor, dtype: torch.dtype) -> str:
+    """How far vectors (N, K) of a model in 16 bits are from the repaired ones that are computed in float32.
+
+    Raises:
+        InputError: farther than rounding explains.
+    """
+    name = str(dtype).removeprefix("torch.")
+    apart = float("nan")
+    if got.shape == expected.shape:
+        apart = float((got - expected).norm(dim=1).max() / expected.norm(dim=1).max())
+    if not apart <= ROUNDINGS * torch.finfo(dtype).eps:
+        raise InputError(
+            f"expected the written model to give the repaired vectors up to the rounding of {name}, in which it runs, got others by {apart:.2g} of "
+            "the longest: nothing was written; save the model in float32 first, or apply the repair to its vectors instead"
+        )
+    return (
+        f"The model runs in {name}, and its new layer too: its vectors are up to {percent(apart)} of the longest off those that are measured here, "
+        "which the repair gives in float32."
+    )
 
 
 def told_of_split(fitted: int, measured: int) -> tuple[str, ...]:
