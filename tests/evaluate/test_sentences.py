@@ -163,3 +163,15 @@ def test_sentence_transformers_without_their_last_normalisation(minilm: Path) ->
     assert encoder.normalizes
     assert np.abs(norms - 1).max() > 0.1
     assert vectors / norms == pytest.approx(theirs, abs=1e-6)
+
+
+def test_a_panic_of_a_loader_is_a_message_and_an_interrupt_stays_one(tmp_path: Path) -> None:
+    from uncone.evaluate.loading import _loading
+
+    class Panic(BaseException):
+        """As pyo3's PanicException, which is no Exception."""
+
+    with pytest.raises(UnsupportedModel, match="the encoder in .* cannot be loaded: index out of range"), _loading(tmp_path):
+        raise Panic("index out of range\nnote: a backtrace")
+    with pytest.raises(KeyboardInterrupt), _loading(tmp_path):
+        raise KeyboardInterrupt

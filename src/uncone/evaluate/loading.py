@@ -22,11 +22,8 @@ def load_sentence_transformer(directory: Path) -> tuple[Any, bool]:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise InputError(f"{directory} needs Sentence Transformers: pip install 'uncone[sentence]'") from error
-    with _quiet(), _offline():
-        try:
-            model = SentenceTransformer(str(directory), device="cpu", local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # damaged files make loaders raise nearly anything
-            raise _unloadable(directory, error) from error
+    with _loading(directory):
+        model = SentenceTransformer(str(directory), device="cpu", local_files_only=True, trust_remote_code=False)
     model.eval()
     normalizes = len(model) > 1 and type(model[len(model) - 1]).__name__ == "Normalize"
     if normalizes:
@@ -40,12 +37,9 @@ def load_transformer(directory: Path) -> tuple[Any, Any, int]:
         from transformers import AutoModel, AutoTokenizer
     except ImportError as error:
         raise InputError(f"{directory} needs transformers: pip install 'uncone[hf]'") from error
-    with _quiet(), _offline():
-        try:
-            model = AutoModel.from_pretrained(directory, local_files_only=True, trust_remote_code=False).float().eval()
-            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # damaged files make loaders raise nearly anything
-            raise _unloadable(directory, error) from error
+    with _loading(directory):
+        model = AutoModel.from_pretrained(directory, local_files_only=True, trust_remote_code=False).float().eval()
+        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     if tokenizer.pad_token is None:
         # Padding is masked, so any token will do.
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
@@ -71,9 +65,17 @@ def _check_modules(directory: Path) -> None:
         )
 
 
-def _unloadable(directory: Path, error: Exception) -> UnsupportedModel:
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return UnsupportedModel(f"the encoder in {directory} cannot be loaded: {first[:300]}")
+@contextmanager
+def _loading(directory: Path) -> Iterator[None]:
+    """Damaged files make loaders raise nearly anything; a panic in Rust is not even an Exception."""
+    try:
+        with _quiet(), _offline():
+            yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UnsupportedModel(f"the encoder in {directory} cannot be loaded: {first[:300]}") from error
 
 
 @contextmanager
