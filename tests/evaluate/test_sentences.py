@@ -171,7 +171,7 @@ def test_a_panic_of_a_loader_is_a_message_and_an_interrupt_stays_one(tmp_path: P
     class Panic(BaseException):
         """As pyo3's PanicException, which is no Exception."""
 
-    with pytest.raises(UnsupportedModel, match="the encoder in .* cannot be loaded: index out of range"), _loading(tmp_path):
+    with pytest.raises(UnsupportedModel, match=r"the encoder in .* cannot be loaded: index out of range"), _loading(tmp_path):
         raise Panic("index out of range\nnote: a backtrace")
     with pytest.raises(KeyboardInterrupt), _loading(tmp_path):
         raise KeyboardInterrupt
