@@ -241,12 +241,13 @@ class TestTheCommand:
             ),
             ((cone, y, "--method", "auto"), "expected --data DIR with --method auto"),
             ((cone, y, "--head", "center", "--tokens", "3"), "expected either --head or --tokens"),
-            ((cone, y, "--head", "center", "--method", "center"), "expected no --method with --head and --tokens"),
+            ((cone, y, "--head", "center", "--method", "center"), "expected no --method with --head"),
             ((cone, y, "--head", "center", "--force"), "expected no --force with --head and --tokens"),
             ((cone, y, "--tokens", "3", "--skip-nonfinite"), "expected no --skip-nonfinite with --head and --tokens"),
             ((cone, y, "--tokens", "3", "--cache", tmp_path), "expected no --cache with --head and --tokens"),
             ((cone, f"{tmp_path / 'y.npz'}#a", "--method", "center", "--json", tmp_path / "y.npz"), "different files to write"),
             ((cone, y, "--tokens", "3", "--untie"), "expected no --untie with --tokens"),
+            ((model, y, "--tokens", "3", "--method", "center"), "expected --method sub_tokens, mean, covariance with --tokens"),
             ((model, y, "--method", "center"), "got the whole model"),
             ((cone, tmp_path / "no" / "y.npy", "--method", "center"), "there is no folder"),
             ((tmp_path / "nothing.npy", y, "--method", "center"), "no file or folder"),
@@ -259,7 +260,7 @@ class TestTheCommand:
         model, asked = write_model(tmp_path / "m", healthy()), list[tuple[object, ...]]()
 
         def stop(*arguments: object, **options: object) -> None:
-            asked.append((*map(_plain, arguments), options["text"], options.get("untie")))
+            asked.append((*map(_plain, arguments), options["text"], options.get("untie", options.get("method"))))
             raise InputError("far enough")
 
         monkeypatch.setattr("uncone.repairing.language_models.center_head", stop)
@@ -268,13 +269,13 @@ class TestTheCommand:
         out, text = tmp_path / "out", tmp_path / "text"
         for flags in (
             ("--head", "center", "--untie"), ("--head", "center", "--text", text), ("--tokens", "zero"), ("--tokens", "added"),
-            ("--tokens", "3,17"), ("--tokens", tmp_path / "ids"),
+            ("--tokens", "3,17"), ("--tokens", tmp_path / "ids", "--method", "covariance"),
         ):  # fmt: skip
             with pytest.raises(SystemExit):
                 _run(model, out, *flags)
         assert asked == [
-            (model, out, None, True), (model, out, text, False), (model, out, "zero", None, None), (model, out, "added", None, None),
-            (model, out, [3, 17], None, None), (model, out, [4, 5], None, None),
+            (model, out, None, True), (model, out, text, False), (model, out, "zero", None, "sub_tokens"), (model, out, "added", None, "sub_tokens"),
+            (model, out, [3, 17], None, "sub_tokens"), (model, out, [4, 5], None, "covariance"),
         ]  # fmt: skip
 
     def test_a_task_chooses_or_leaves_it(

@@ -142,7 +142,9 @@ def test_what_cannot_be(llama, tmp_path):
     with pytest.raises(InputError, match="expected a new folder"):
         reinitialise_tokens(llama, tmp_path / "o", [1])
     (llama / "tokenizer.json").write_text("{}")
-    with pytest.raises(InputError, match=r"expected a tokenizer in .* use the method 'mean' or 'covariance', with ids"):
+    with pytest.raises(
+        InputError, match=r"expected a tokenizer in .* use the method 'mean' or 'covariance' \(--method mean\), with ids"
+    ):
         reinitialise_tokens(llama, tmp_path / "p", [1])
     assert not (tmp_path / "p").exists()
 

@@ -22,7 +22,11 @@ def repair(
     *,
     method: Annotated[
         str | None,
-        Parameter(help="A repair by its name; auto, and so --data alone, asks a task which one helps.", show_default=False),
+        Parameter(
+            help="A repair by its name; auto, and so --data alone, asks a task which one helps. With --tokens: sub_tokens, mean or "
+            "covariance.",
+            show_default=False,
+        ),
     ] = None,
     fit_on: Annotated[str | None, Parameter(help="Fit on these rows instead, such as the documents for queries.")] = None,
     load: Annotated[Path | None, Parameter(help="Apply a transformation that --save wrote instead of fitting one.")] = None,
@@ -64,9 +68,10 @@ def repair(
     if any(path.resolve() in written for path in _files(out)):
         raise InputError(f"expected different files to write, got {out} twice: the second would replace the first")
     if head is not None or tokens is not None:
-        unused = _given(method=method, fit_on=fit_on, load=load, save=save, counts=counts, data=data, cache=cache)
+        unused = _given(fit_on=fit_on, load=load, save=save, counts=counts, data=data, cache=cache)
         _refuse([*unused, *_set(force=force, skip_nonfinite=skip_nonfinite)], "--head and --tokens")
-        _edit(spec, out, head=head, untie=untie, tokens=tokens, text=text, overwrite=overwrite, json=json)
+        _refuse(_given(method=method if tokens is None else None), "--head")
+        _edit(spec, out, head=head, untie=untie, tokens=tokens, method=method, text=text, overwrite=overwrite, json=json)
         return
     if untie:
         raise InputError("expected --untie with --head center, got it alone: it stores apart a head that is centred")
@@ -111,6 +116,7 @@ def _edit(
     head: str | None,
     untie: bool,
     tokens: str | None,
+    method: str | None,
     text: Path | None,
     overwrite: bool,
     json: Path | None,
@@ -128,7 +134,7 @@ def _edit(
         if head is not None:
             result = edit_head(spec, out, how=head, untie=untie, text=text, progress=progress)
         else:
-            result = edit_tokens(spec, out, tokens or AUTO, text=text, progress=progress)
+            result = edit_tokens(spec, out, tokens or AUTO, method=method, text=text, progress=progress)
     hand_over(result, json=json)
     tell(Path(out))
 

@@ -29,7 +29,7 @@ from uncone.rows.safetensors import FLOATS, Entry
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
-_METHODS = ("sub_tokens", "mean", "covariance")
+WAYS: tuple[Way, ...] = ("sub_tokens", "mean", "covariance")
 _INTEGERS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 
 
@@ -80,8 +80,8 @@ def reinitialise_tokens(
             written, a llama2.c or GGUF model.
         UnsupportedModel: quantised weights, an adapter, a table that is not found.
     """
-    if method not in _METHODS:
-        raise InputError(f"expected a method of {', '.join(_METHODS)}, got {method!r}: choose one of them")
+    if method not in WAYS:
+        raise InputError(f"expected a method of {', '.join(WAYS)}, got {method!r}: choose one of them")
     files = open_directory(model)
     creatable(out)
     places = find_places(files)

@@ -101,6 +101,6 @@ def tokenizer_of(files: ModelFiles) -> Any:
     tokenizer, why = load_tokenizer(files)
     if tokenizer is None:
         raise InputError(
-            f"expected a tokenizer in {files.path}, got none that works ({why}): use the method 'mean' or 'covariance', with ids"
+            f"expected a tokenizer in {files.path}, got none that works ({why}): use the method 'mean' or 'covariance' (--method mean), with ids"
         )
     return tokenizer

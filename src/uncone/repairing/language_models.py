@@ -9,9 +9,9 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure import under_trained_tokens
 from uncone.model import open_language_model
 from uncone.records.head_edit import HeadEdit
-from uncone.records.token_edit import TokenEdit
+from uncone.records.token_edit import TokenEdit, Way
 from uncone.repair.head import center_head
-from uncone.repair.tokens import reinitialise_tokens
+from uncone.repair.tokens import WAYS, reinitialise_tokens
 from uncone.sources.spec import split
 
 Progress = Callable[[str, int, int], None]
@@ -40,7 +40,13 @@ def edit_head(
 
 
 def edit_tokens(
-    model: Path_, out: Path_, tokens: str = "auto", *, text: Path_ | None = None, progress: Progress | None = None
+    model: Path_,
+    out: Path_,
+    tokens: str = "auto",
+    *,
+    method: str | None = None,
+    text: Path_ | None = None,
+    progress: Progress | None = None,
 ) -> TokenEdit:
     """`repair.tokens.reinitialise_tokens` of the model that a spec names, for the tokens that `tokens` names.
 
@@ -48,13 +54,14 @@ def edit_tokens(
         model: a directory of transformers, or the name of a cached one.
         out: a new directory.
         tokens: ids separated by commas, a file with an id a line, "zero", "added", or "auto": those that `under_trained_tokens` finds.
+        method: what new rows are made of, "sub_tokens" (the default), "mean" or "covariance".
         text: on which the loss is measured before and after.
         progress: called with what is done, how much is, and of how much.
 
     Raises:
-        InputError: no such ids, or no token that looks untrained, and what `reinitialise_tokens` raises.
+        InputError: no such ids or method, or no token that looks untrained, and what `reinitialise_tokens` raises.
     """
-    directory = _whole(model)
+    directory, way = _whole(model), _way(method)
     ids: Sequence[int] | Literal["zero", "added"] = (
         "zero"
         if tokens == "zero"
@@ -64,7 +71,16 @@ def edit_tokens(
         if tokens == "auto"
         else _ids(tokens)
     )
-    return reinitialise_tokens(directory, out, ids, text=text, progress=progress)
+    return reinitialise_tokens(directory, out, ids, method=way, text=text, progress=progress)
+
+
+def _way(method: str | None) -> Way:
+    if method is None:
+        return WAYS[0]
+    for way in WAYS:
+        if way == method:
+            return way
+    raise InputError(f"expected --method {', '.join(WAYS)} with --tokens, got {method!r}: choose what new rows are made of")
 
 
 def _whole(spec: Path_) -> Path:
