@@ -24,7 +24,7 @@ REPAIRS: tuple[str, ...] = (
 )
 """What can be fitted on rows alone; d100 stands for ceil(D / 100) directions. That of nobody, `original`, is no repair."""
 ZIPF_REPAIRS: tuple[str, ...] = ("zipf_center", "zipf_whiten", "zipf_all_but_the_top_d100")
-"""The same as their namesakes, to be fitted with `weights=` the tokens' frequencies (Yokoi et al. 2024)."""
+"""The same as their namesakes, to be fitted with `weights=` the tokens' frequencies (Yokoi et al. 2024, whose whitening has power 1, and not 0.5)."""
 _MADE: dict[str, Callable[[], Transformation]] = {
     "center": Center,
     "scaled_center": ScaledCenter,
