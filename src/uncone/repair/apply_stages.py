@@ -227,7 +227,7 @@ class _Output:
             )
         return InputError(
             f"expected numbers that {str(self._stored).removeprefix('torch.')} can hold, got larger ones from {self._rows.name}: "
-            "convert the rows to float32 first"
+            "convert the rows to a wider dtype first"
         )
 
     def _flush_early(self) -> None:

@@ -119,4 +119,6 @@ def _is_finite(x: Tensor) -> bool:
 
 
 def _overflow(dtype: torch.dtype, name: str) -> InputError:
-    return InputError(f"expected numbers that {dtype} can hold, got larger ones in {name}: convert the rows to a wider dtype")
+    return InputError(
+        f"expected numbers that {str(dtype).removeprefix('torch.')} can hold, got larger ones in {name}: convert the rows to a wider dtype"
+    )

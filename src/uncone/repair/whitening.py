@@ -92,7 +92,7 @@ class Whiten(Transformation):
         if n < LEAST_ROWS_PER_FEATURE * d and not self.force:
             raise InputError(
                 f"expected at least {LEAST_ROWS_PER_FEATURE * d} rows to whiten {d} features, got {n}: its small eigenvalues would be noise; "
-                "pass more rows, use AllButTheTop, or force=True"
+                "pass more rows, use AllButTheTop, or force it (--force, force=True)"
             )
         if n < d:
             message = (
