@@ -104,7 +104,25 @@ def _word_vectors() -> str:
     return f"| GloVe text, 400,000 x 300 | {_cost(ours)} | gensim: {_cost(gensim)} | {ratio} | `bench_word_vectors.py` |"
 
 
-LINES = (_partition, _moments, _cosine, _isoscore, _neighbours, _parquet, _word_vectors, _cross_entropy, _diagnose)
+def _repair_fit() -> str:
+    rows = {row["row"]: row for row in kept("repair_fit")}
+    ours = next(row for name, row in rows.items() if name.startswith("uncone, AllButTheTop"))
+    whole = rows["scikit-learn, PCA(21)"]
+    by_covariance = rows["scikit-learn, PCA(21) by the covariance"]
+    rivals = f"scikit-learn, PCA: {_cost(whole)}; by the covariance: {_cost(by_covariance)}"
+    ratios = f"{ours['x PCA']} and {ours['x PCA by the covariance']} x their time"
+    work = "fit All-but-the-Top from disk, 128256 x 2048"
+    return f"| {work} | {_cost(ours)} | {rivals} | {ratios} | `bench_repair_fit.py` |"
+
+
+def _repair_apply() -> str:
+    _, ours, _, memmap, _, scikit_learn = kept("repair_apply")
+    rivals = f"`numpy.memmap` by hand: {_cost(memmap)}; scikit-learn in memory: {_cost(scikit_learn)}"
+    ratio = f"{ours['x the parts']} x reading, product and writing in turn"
+    return f"| whiten 1M x 384 from disk to disk | {_cost(ours)} | {rivals} | {ratio} | `bench_repair_apply.py` |"
+
+
+LINES = (_partition, _moments, _cosine, _isoscore, _neighbours, _parquet, _word_vectors, _repair_fit, _repair_apply, _cross_entropy, _diagnose)
 
 
 def table() -> str:
