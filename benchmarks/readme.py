@@ -122,7 +122,19 @@ def _repair_apply() -> str:
     return f"| whiten 1M x 384 from disk to disk | {_cost(ours)} | {rivals} | {ratio} | `bench_repair_apply.py` |"
 
 
-LINES = (_partition, _moments, _cosine, _isoscore, _neighbours, _parquet, _word_vectors, _repair_fit, _repair_apply, _cross_entropy, _diagnose)
+LINES = (
+    _partition,
+    _moments,
+    _cosine,
+    _isoscore,
+    _neighbours,
+    _parquet,
+    _word_vectors,
+    _repair_fit,
+    _repair_apply,
+    _cross_entropy,
+    _diagnose,
+)
 
 
 def table() -> str:
