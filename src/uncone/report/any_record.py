@@ -1,6 +1,7 @@
 """Any saved record, to the terminal or to a page."""
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from uncone.errors import InputError
@@ -44,24 +45,18 @@ def print_record(record: Record, console: "Console | None" = None) -> None:
     from uncone.report.selection_terminal import print_selection
     from uncone.report.terminal import print_diagnosis
 
-    if isinstance(record, Check):
-        print_check(record, console)
-    elif isinstance(record, Comparison):
-        print_comparison(record, console)
-    elif isinstance(record, Evaluation):
-        print_evaluation(record, console)
-    elif isinstance(record, Calibration):
-        print_calibration(record, console)
-    elif isinstance(record, Selection):
-        print_selection(record, console)
-    elif isinstance(record, Repaired):
-        print_repaired(record, console)
-    elif isinstance(record, HeadEdit):
-        print_head_edit(record, console)
-    elif isinstance(record, TokenEdit):
-        print_token_edit(record, console)
-    else:
-        print_diagnosis(record, console)
+    printers: tuple[tuple[type[Record], Callable[..., None]], ...] = (
+        (Check, print_check),
+        (Comparison, print_comparison),
+        (Evaluation, print_evaluation),
+        (Calibration, print_calibration),
+        (Selection, print_selection),
+        (Repaired, print_repaired),
+        (HeadEdit, print_head_edit),
+        (TokenEdit, print_token_edit),
+        (Diagnosis, print_diagnosis),
+    )
+    next(show for kind, show in printers if isinstance(record, kind))(record, console)
 
 
 def write_record_html(record: Record, path: str | os.PathLike[str]) -> None:
