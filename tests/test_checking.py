@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import SupportsFloat
 
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import uncone
+from tests.command import run_command
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_measurements, make_subject
 from uncone import cli
 from uncone.errors import InputError
@@ -28,15 +30,7 @@ def saved(tmp_path: Path) -> str:
     return str(tmp_path / "d.json")
 
 
-def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """The exit status, and what was printed to standard output and error."""
-    try:
-        cli.main(["check", *arguments])
-        status = 0
-    except SystemExit as stopped:
-        status = int(stopped.code or 0)
-    printed = capsys.readouterr()
-    return status, printed.out, printed.err
+_run = partial(run_command, "check")
 
 
 def _one_subject() -> Diagnosis:

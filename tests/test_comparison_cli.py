@@ -4,10 +4,12 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.command import run_command
 from tests.report.records_example import make_diagnosis, make_subject
 from uncone import cli
 from uncone.errors import InputError
@@ -16,15 +18,7 @@ from uncone.records import Comparison, load_record
 WORKFLOW = Path(__file__).parent.parent / "examples" / "check_model.yml"
 
 
-def _run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    """The exit status, and what was printed to standard output and error."""
-    try:
-        cli.main(["compare", *map(str, arguments)])
-        status = 0
-    except SystemExit as stopped:
-        status = int(stopped.code or 0)
-    printed = capsys.readouterr()
-    return status, printed.out, printed.err
+_run = partial(run_command, "compare")
 
 
 @pytest.fixture

@@ -4,26 +4,18 @@ import html
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from uncone import cli
+from tests.command import run_command
 from uncone.calibration import calibrate
 from uncone.records import Calibration, ScoreThreshold
 from uncone.report import calibration_to_html, print_calibration
 
-
-def _run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    """The exit status, and what was printed to standard output and error."""
-    try:
-        cli.main(["calibrate", *map(str, arguments)])
-        status = 0
-    except SystemExit as stopped:
-        status = int(stopped.code or 0)
-    printed = capsys.readouterr()
-    return status, printed.out, printed.err
+_run = partial(run_command, "calibrate")
 
 
 @pytest.fixture

@@ -196,7 +196,7 @@ class StaticCounts:
         return self.total.nbytes
 
     def push(self, counts: Tensor) -> None:
-        pass
+        """Counts of a corpus are known beforehand: no batch moves them."""
 
     def state(self) -> State:
         return {"total": self.total.clone()}
