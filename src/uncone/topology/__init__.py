@@ -1,0 +1,7 @@
+"""The shape of a cloud of points: its H0 barcode, how even the bars are, and which of them stand out."""
+
+from uncone.topology.barcode import Barcode, barcode
+from uncone.topology.entropy import persistent_entropy
+from uncone.topology.prominent import prominent_bars
+
+__all__ = ["Barcode", "barcode", "persistent_entropy", "prominent_bars"]
