@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from uncone.moments import Moments
     from uncone.prevent.attach import Attached, attach
     from uncone.prevent.gate import RareTokenGate
+    from uncone.prevent.persistent_entropy import PersistentEntropy
     from uncone.records import Check, Comparison, Diagnosis, Evaluation, Finding, Measurement, Subject
     from uncone.repairing import repair_encoder, repair_file
     from uncone.rows import Rows
@@ -37,6 +38,7 @@ _WHERE = {
     "InputError": "uncone.errors",
     "Measurement": "uncone.records",
     "Moments": "uncone.moments",
+    "PersistentEntropy": "uncone.prevent",
     "RareTokenGate": "uncone.prevent",
     "Repaired": "uncone.records",
     "Rows": "uncone.rows",
@@ -72,6 +74,7 @@ __all__ = [
     "InputError",
     "Measurement",
     "Moments",
+    "PersistentEntropy",
     "RareTokenGate",
     "Repaired",
     "Rows",

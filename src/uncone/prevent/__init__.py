@@ -1,6 +1,17 @@
-"""Keep it from happening: gate the gradient of rare tokens, in any model's training."""
+"""Keep it from happening: gate the gradient of rare tokens, or keep a cloud of states from stretching, in any model's training."""
 
+from uncone.prevent.anisotropy import AnisotropyScores, anisotropy_scores
 from uncone.prevent.attach import Attached, attach
 from uncone.prevent.gate import GateStatus, RareTokenGate
+from uncone.prevent.persistent_entropy import EntropyStatus, PersistentEntropy
 
-__all__ = ["Attached", "GateStatus", "RareTokenGate", "attach"]
+__all__ = [
+    "AnisotropyScores",
+    "Attached",
+    "EntropyStatus",
+    "GateStatus",
+    "PersistentEntropy",
+    "RareTokenGate",
+    "anisotropy_scores",
+    "attach",
+]
