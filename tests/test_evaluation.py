@@ -1,5 +1,6 @@
 """`evaluate` and `select_repair` from end to end, on texts whose likeness is planted."""
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
+from rich.console import Console
 
 from tests.evaluate.planted_texts import write_retrieval, write_sts, write_word_vectors
 from uncone.errors import InputError
@@ -15,6 +17,7 @@ from uncone.evaluation.fitting import is_affine
 from uncone.evaluation.verdict import verdict
 from uncone.records import Evaluation, Interval, Selection, load_record
 from uncone.repair import REPAIRS
+from uncone.report import print_record
 from uncone.select_repair import select_repair
 
 FEW = ["center", "all_but_the_top_2", "standardize"]
@@ -46,6 +49,41 @@ def test_sts_names_the_repair_that_undoes_the_fault(planted: Path) -> None:
     price = found.prices["stsb"]["center"]
     assert (price.fitted_n, price.fitted_on) == (120, "all rows of the table")
     assert found.provenance["encoder"] == "mean of word vectors"
+
+
+def test_means_over_subsets_have_intervals_in_json_and_print(planted: Path, tmp_path: Path) -> None:
+    lines = (planted / "sts" / "stsb_test.tsv").read_text().splitlines()[1:]
+    for name, subsets in (("sts12", "ab"), ("sts13", "abc")):
+        rows = [f"{line}\t{subsets[at % len(subsets)]}" for at, line in enumerate(lines)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["sentence1\tsentence2\tscore\tsubset", *rows]) + "\n")
+    (tmp_path / "stsb_test.tsv").write_text((planted / "sts" / "stsb_test.tsv").read_text())
+    found = evaluate(planted / "spoiled.vec", task="sts", data=tmp_path, repairs=FEW, resamples=300)
+    mean = "spearman_cosine_subset_mean"
+    for name in ("sts12", "sts13"):
+        numbers = found.results["sts"][name]
+        for repair in FEW:
+            interval = found.differences["sts"][name][repair][mean]
+            assert interval.difference == pytest.approx(numbers[repair][mean] - numbers["original"][mean], abs=1e-9)
+            assert interval.low <= interval.difference <= interval.high
+        assert found.differences["sts"][name]["all_but_the_top_2"][mean].low > 0
+    assert mean not in found.differences["sts"]["stsb"]["center"]
+    text = io.StringIO()
+    print_record(Evaluation.from_json(found.to_json()), Console(file=text, width=80, highlight=False))
+    printed = text.getvalue().partition("mean over the subsets of each set\n")[2].splitlines()
+    assert printed[0].split() == ["repair", "sts12", "sts13", "mean"]  # the benchmark has no subsets
+    row = next(line.split() for line in printed if line.startswith("all_but_the_top_2"))
+    assert row[1].endswith("+")
+
+
+def test_a_subset_too_small_for_an_interval_leaves_the_others(planted: Path, tmp_path: Path) -> None:
+    lines = (planted / "sts" / "stsb_test.tsv").read_text().splitlines()[1:]
+    for first, has_mean in ((2, True), (1, False)):
+        rows = [f"{line}\t{'b' if at >= first else 'a'}" for at, line in enumerate(lines)]
+        (tmp_path / "sts12.tsv").write_text("\n".join(["sentence1\tsentence2\tscore\tsubset", *rows]) + "\n")
+        found = evaluate(planted / "spoiled.vec", task="sts", data=tmp_path, repairs=["center"], resamples=300)
+        assert set(found.differences["sts"]["sts12"]["center"]) >= {"spearman_cosine", "pearson_cosine"}
+        assert "spearman_cosine_subset_mean" not in found.differences["sts"]["sts12"]["center"]
+        assert (found.results["sts"]["sts12"]["center"]["spearman_cosine_subset_mean"] is not None) == has_mean
 
 
 def test_sts_is_computed_from_the_vectors_by_hand(planted: Path) -> None:

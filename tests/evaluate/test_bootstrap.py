@@ -11,7 +11,13 @@ from hypothesis.extra import numpy as hnp
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.evaluate import bootstrap
-from uncone.evaluate.bootstrap import correlation_bootstrap, correlation_bootstraps, paired_bootstrap, paired_bootstraps
+from uncone.evaluate.bootstrap import (
+    correlation_bootstrap,
+    correlation_bootstraps,
+    mean_correlation_bootstraps,
+    paired_bootstrap,
+    paired_bootstraps,
+)
 from uncone.evaluate.correlation import Pearson, Spearman, correlation
 
 scores = hnp.arrays(np.float64, st.integers(3, 12), elements=st.integers(-5, 5).map(float))
@@ -61,6 +67,57 @@ def test_as_scipy_bootstraps_a_difference_of_correlations(kind: str) -> None:
     ours = correlation_bootstrap(a, b, gold, kind=kind, resamples=4000)
     assert ours.difference == pytest.approx(function(b, gold)[0] - function(a, gold)[0], abs=1e-12)
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.035)
+
+
+def test_a_mean_over_two_subsets_by_all_resamples() -> None:
+    """Four items each: all 256 x 256 resamples, with correlations of ranks taken item by item."""
+    a, b, gold = np.random.default_rng(9).random((3, 8))
+    subsets = ["x", "y"] * 4  # not in blocks
+
+    def every(system: np.ndarray, items: np.ndarray) -> np.ndarray:
+        return np.array(
+            [_by_ranks(system[items[list(c)]], gold[items[list(c)]]) for c in itertools.product(range(4), repeat=4)]
+        )
+
+    places = (np.arange(0, 8, 2), np.arange(1, 8, 2))
+    x, y = (every(b, items) - every(a, items) for items in places)
+    found = (x[:, None] + y[None, :]).ravel() / 2
+    low, high = np.nanquantile(found, [0.025, 0.975])
+    (interval,) = mean_correlation_bootstraps(a, b[None], gold, subsets, resamples=60_000)
+    whole = [_by_ranks(b[items], gold[items]) - _by_ranks(a[items], gold[items]) for items in places]
+    assert interval.difference == pytest.approx(sum(whole) / 2, abs=1e-12)
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=0.02)
+    assert interval.resamples == pytest.approx(60_000 * np.isfinite(found).mean(), rel=0.005)
+
+
+def _by_ranks(x: np.ndarray, y: np.ndarray) -> float:
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return np.nan
+    return float(np.corrcoef(scipy.stats.rankdata(x), scipy.stats.rankdata(y))[0, 1])
+
+
+def test_a_mean_over_subsets_keeps_their_sizes_and_draws_them_apart() -> None:
+    """Of two systems that differ in one subset alone, the interval is that of this subset, halved."""
+    a, b, gold = np.random.default_rng(10).random((3, 80))
+    b[40:] = a[40:]
+    (both,) = mean_correlation_bootstraps(a, b[None], gold, [0] * 40 + [1] * 40, resamples=8000)
+    alone = correlation_bootstrap(a[:40], b[:40], gold[:40], resamples=8000)
+    expected = (alone.difference / 2, alone.low / 2, alone.high / 2)
+    assert (both.difference, both.low, both.high) == pytest.approx(expected, abs=0.012)
+    # The same items twice: independent draws make the mean's interval narrower by the square root of 2.
+    twice = [np.tile(one[:40], 2) for one in (a, b, gold)]
+    (narrow,) = mean_correlation_bootstraps(twice[0], twice[1][None], twice[2], [0] * 40 + [1] * 40, resamples=8000)
+    assert (alone.high - alone.low) / (narrow.high - narrow.low) == pytest.approx(2**0.5, rel=0.06)
+
+
+def test_means_over_subsets_refuse_what_they_cannot_draw() -> None:
+    a, b, gold = np.random.default_rng(11).random((3, 6))
+    with pytest.raises(InputError, match="expected a subset for each of the 6 items, got 2"):
+        mean_correlation_bootstraps(a, b[None], gold, "xy")
+    with pytest.raises(InputError, match="at least two items in every subset, got one in 'y'"):
+        mean_correlation_bootstraps(a, b[None], gold, "xxxxxy")
+    with pytest.raises(UndefinedMeasure, match="resamples, where all scores are equal"):
+        mean_correlation_bootstraps(a, b[None], gold, "xxxxyy")
 
 
 @settings(max_examples=15)

@@ -1,7 +1,7 @@
 """Paired bootstrap intervals: how far a difference between two systems on the same items would move with other items."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from numbers import Integral
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from uncone.evaluate.correlation import Pearson, Spearman, correlation
 from uncone.records import Interval
 
 Kind = Literal["spearman", "pearson"]
+Array = npt.NDArray[np.float64]
 _BLOCK = 1 << 18
 """Resampled items held at a time: 2 MiB of float64, the size of a cache."""
 _MOST_UNDEFINED = 0.05
@@ -118,6 +119,68 @@ def correlation_bootstraps(
     level: float = 0.95,
 ) -> tuple[Interval, ...]:
     """`correlation_bootstrap` of several systems, `others` (S, N), against one `baseline` (N,): all on the same resampled items."""
+    scores, truth = _checked(baseline, others, gold, kind, seed, resamples, level)
+    points, drawn = _correlations(scores, truth, kind, seed, resamples)
+    return _less_the_first(points, drawn, level)
+
+
+def mean_correlation_bootstraps(
+    baseline: npt.ArrayLike,
+    others: npt.ArrayLike,
+    gold: npt.ArrayLike,
+    subsets: Sequence[Any],
+    *,
+    kind: Kind = "spearman",
+    seed: int = 0,
+    resamples: int = 10_000,
+    level: float = 0.95,
+) -> tuple[Interval, ...]:
+    """The same for the mean over subsets of the correlation within each, every subset with the same weight.
+
+    Items are drawn with replacement within their subset, so that each keeps its size (stratified: Efron & Tibshirani 1993, section 8.3);
+    those of two subsets are drawn independently. All systems have the same resamples.
+
+    Args:
+        baseline: scores of the baseline, (N,).
+        others: scores of S other systems for the same items, (S, N).
+        gold: what people said of the items, (N,).
+        subsets: which subset each item is of, N of them.
+        kind: Spearman's or Pearson's correlation.
+        seed: of the resampling.
+        resamples: how many.
+        level: share of the resampled differences inside the interval.
+
+    Returns:
+        S intervals: `difference` = mean correlation of a system - that of the baseline, in [-2, 2], and its limits.
+
+    Raises:
+        InputError: as `correlation_bootstrap`, another number of `subsets`, or a subset of fewer than two items.
+        UndefinedMeasure: scores of a subset that are all equal, here or in more than one resample in twenty. Fewer are left out.
+
+    Reads badly when a subset has few items, whose ties and lost items then move the mean.
+    """
+    scores, truth = _checked(baseline, others, gold, kind, seed, resamples, level)
+    if len(subsets) != len(truth):
+        raise InputError(f"expected a subset for each of the {len(truth)} items, got {len(subsets)}: pass them in one order")
+    places: dict[Any, list[int]] = {}
+    for at, name in enumerate(subsets):
+        places.setdefault(name, []).append(at)
+    small = next((name for name, items in places.items() if len(items) < 2), None)
+    if small is not None:
+        raise InputError(f"expected at least two items in every subset, got one in {small!r}: leave it out")
+    seeds = np.random.SeedSequence(seed).spawn(len(places))
+    each = [
+        _correlations(scores[:, items], truth[items], kind, one, resamples)
+        for items, one in zip(places.values(), seeds, strict=True)
+    ]
+    points, drawn = (sum(found) / len(places) for found in zip(*each, strict=True))
+    return _less_the_first(points, drawn, level)
+
+
+def _checked(
+    baseline: npt.ArrayLike, others: npt.ArrayLike, gold: npt.ArrayLike, kind: str, seed: Any, resamples: int, level: float
+) -> tuple[Array, Array]:
+    """The scores (1 + S, N) and the gold scores (N,)."""
     scores, truth = _systems(_scores(baseline, "baseline"), others), _scores(gold, "gold")
     if len(truth) != scores.shape[1]:
         raise InputError(
@@ -127,14 +190,26 @@ def correlation_bootstraps(
     _check_options(resamples, level)
     if kind not in ("spearman", "pearson"):
         raise InputError(f"expected kind 'spearman' or 'pearson', got {kind!r}")
-    points = [correlation(row, truth, kind=kind) for row in scores]
-    resampled = Spearman(scores, truth) if kind == "spearman" else Pearson(scores, truth)
-    blocks = _resamples(len(truth), seed=seed, resamples=resamples)
-    drawn = np.concatenate([resampled.of(counts) for counts in blocks], axis=1)
-    return tuple(_interval(point - points[0], row - drawn[0], level) for point, row in zip(points[1:], drawn[1:], strict=True))
+    return scores, truth
 
 
-def _resamples(n: int, *, seed: int, resamples: int) -> Iterator[npt.NDArray[np.float64]]:
+def _correlations(
+    scores: Array, gold: Array, kind: Kind, seed: int | np.random.SeedSequence, resamples: int
+) -> tuple[Array, Array]:
+    """Of `scores` (S, N) with `gold`: the correlations (S,), and those of the resamples (S, B), NaN where undefined."""
+    points = np.array([correlation(row, gold, kind=kind) for row in scores])
+    resampled = Spearman(scores, gold) if kind == "spearman" else Pearson(scores, gold)
+    blocks = _resamples(len(gold), seed=seed, resamples=resamples)
+    return points, np.concatenate([resampled.of(counts) for counts in blocks], axis=1)
+
+
+def _less_the_first(points: Array, drawn: Array, level: float) -> tuple[Interval, ...]:
+    """Intervals of every system but the first, less the first."""
+    pairs = zip(points[1:], drawn[1:], strict=True)
+    return tuple(_interval(float(point - points[0]), row - drawn[0], level) for point, row in pairs)
+
+
+def _resamples(n: int, *, seed: int | np.random.SeedSequence, resamples: int) -> Iterator[Array]:
     """How often each item is drawn, float64 (N, block), block after block; the draws do not depend on the blocks."""
     generator = np.random.Generator(np.random.PCG64(seed))
     size = max(1, _BLOCK // n)
@@ -146,7 +221,7 @@ def _resamples(n: int, *, seed: int, resamples: int) -> Iterator[npt.NDArray[np.
         yield np.bincount(items.ravel(), minlength=rows * n).reshape(n, rows).astype(np.float64)
 
 
-def _interval(point: float, drawn: npt.NDArray[np.float64], level: float) -> Interval:
+def _interval(point: float, drawn: Array, level: float) -> Interval:
     defined = drawn[~np.isnan(drawn)]
     if len(defined) < (1 - _MOST_UNDEFINED) * len(drawn):
         raise UndefinedMeasure(
@@ -157,7 +232,7 @@ def _interval(point: float, drawn: npt.NDArray[np.float64], level: float) -> Int
     return Interval(point, float(low), float(high), level=level, resamples=len(defined))
 
 
-def _systems(baseline: npt.NDArray[np.float64], others: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def _systems(baseline: Array, others: npt.ArrayLike) -> Array:
     """The baseline and the others as one array (1 + S, N)."""
     rows = np.asarray(others)
     if rows.ndim != 2 or rows.shape[1] != len(baseline):
@@ -168,7 +243,7 @@ def _systems(baseline: npt.NDArray[np.float64], others: npt.ArrayLike) -> npt.ND
     return np.stack([baseline, *(_scores(row, "scores") for row in rows)])
 
 
-def _scores(given: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
+def _scores(given: npt.ArrayLike, name: str) -> Array:
     try:
         scores = np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:

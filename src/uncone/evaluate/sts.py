@@ -12,6 +12,7 @@ from uncone.evaluate.sts_sets import StsPairs
 from uncone.evaluate.word_similarity import PairScores
 
 Array = npt.NDArray[Any]
+SUBSET_MEAN = "spearman_cosine_subset_mean"
 
 
 def sts_scores(pairs: StsPairs, place: Mapping[str, int], cosine_of: Array, inner_of: Array) -> PairScores:
@@ -46,7 +47,7 @@ def sts_numbers(pairs: StsPairs, scores: PairScores) -> dict[str, float | int | 
     if len(names) > 1:
         found = [_spearman(scores, subsets == name) for name in names]
         defined = [value for value in found if value is not None]
-        numbers["spearman_cosine_subset_mean"] = sum(defined) / len(defined) if len(defined) == len(found) else None
+        numbers[SUBSET_MEAN] = sum(defined) / len(defined) if len(defined) == len(found) else None
     return numbers
 
 

@@ -105,4 +105,5 @@ def _run(
 
 
 def _items(task: str) -> str:
-    return {"wordsim": "pairs of words", "sts": "pairs of sentences"}.get(task, "queries")
+    sentences = "pairs of sentences (for a mean over subsets within each of them)"
+    return {"wordsim": "pairs of words", "sts": sentences}.get(task, "queries")

@@ -1,17 +1,21 @@
 """STS12 to STS16 and the STS Benchmark, with and without each repair."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from uncone.errors import InputError
+import numpy as np
+
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.evaluate import mean_correlation_bootstraps
 from uncone.evaluate.sentences import WordMeans
-from uncone.evaluate.sts import sts_numbers, sts_scores
+from uncone.evaluate.sts import SUBSET_MEAN, sts_numbers, sts_scores
 from uncone.evaluate.sts_sets import StsPairs, StsSet, read_sts
 from uncone.evaluate.vector_cache import texts_digest
 from uncone.evaluate.word_similarity import PairScores
 from uncone.evaluation.encoded import Encoding, Texts
 from uncone.evaluation.fitting import FittedRepairs
-from uncone.evaluation.found import Found, Settings, correlation_differences
+from uncone.evaluation.found import Found, Numbers, Settings, correlation_differences
+from uncone.records import ORIGINAL, Interval
 from uncone.records.wording import counted
 
 TRANSDUCTIVE = "the sentences of the set itself, without their scores"
@@ -25,8 +29,10 @@ def evaluate_sts(encoding: Encoding, directory: str | os.PathLike[str], names: S
         found.provenance[f"{one.name}_sha256"] = texts_digest([*one.test.first, *one.test.second])
         ways = fitted_ways(encoding, one, names, settings)
         pairs, scores = scored(encoding, one, "test", ways, settings)
-        found.results[one.name] = {name: sts_numbers(pairs, pair) for name, pair in scores.items()}
-        found.differences[one.name] = correlation_differences(scores, settings)
+        numbers = found.results[one.name] = {name: sts_numbers(pairs, pair) for name, pair in scores.items()}
+        means = subset_mean_differences(pairs, scores, numbers, settings)
+        whole = correlation_differences(scores, settings)
+        found.differences[one.name] = {name: {**each, **means.get(name, {})} for name, each in whole.items()}
         found.prices[one.name] = ways[0].prices()
         found.note(*(f"{one.name}: {note}" for note in ways[0].notes))
         if len(pairs) < len(one.test):
@@ -83,3 +89,22 @@ def scored(
             stored = repaired if inner is cosine else inner.apply(name, texts.inner, timed=False)
             found[name] = sts_scores(pairs, place, repaired, stored)
     return pairs, found
+
+
+def subset_mean_differences(
+    pairs: StsPairs, scores: Mapping[str, PairScores], numbers: Mapping[str, Numbers], settings: Settings
+) -> dict[str, dict[str, Interval]]:
+    """For every repair the mean over the subsets less the original's, paired, resampled within each; none where one is undefined."""
+    defined = [name for name in scores if numbers[name].get(SUBSET_MEAN) is not None]
+    usable = [name for name in defined if name != ORIGINAL]
+    if ORIGINAL not in defined or not usable:
+        return {}
+    original = scores[ORIGINAL]
+    try:
+        intervals = mean_correlation_bootstraps(
+            original.cosine, np.stack([scores[name].cosine for name in usable]), original.gold, pairs.subset,
+            seed=settings.seed, resamples=settings.resamples, level=settings.level,
+        )  # fmt: skip
+    except UndefinedMeasure:
+        return {}  # a subset of so few pairs that nearly every resample repeats a few
+    return {name: {SUBSET_MEAN: interval.scaled(100)} for name, interval in zip(usable, intervals, strict=True)}

@@ -63,7 +63,7 @@ class Evaluation:
     `results[task][set][repair]` holds numbers by their names: correlations times 100 (`spearman_cosine`, `spearman_inner`,
     `pearson_cosine`, `pearson_inner`), shares from 0 to 1 (`ndcg10`, `recall100`, `recall10`), and `n`, how many pairs or queries;
     None where a number is undefined. `differences` has the same shape for every repair but the original: repair less
-    original, paired, with an interval, in the same unit; not of `n`, of means over subsets, nor of what is undefined.
+    original, paired, with an interval, in the same unit; not of `n`, nor of what is undefined.
     `prices[set][repair]` says what each repair took.
     """
 

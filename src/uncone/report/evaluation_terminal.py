@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _TITLES = {
     "spearman_cosine": "Spearman x 100 of the cosine",
+    "spearman_cosine_subset_mean": "Spearman x 100 of the cosine, mean over the subsets of each set",
     "spearman_inner": "Spearman x 100 of the inner product",
     "pearson_cosine": "Pearson x 100 of the cosine",
     "pearson_inner": "Pearson x 100 of the inner product",
@@ -27,7 +28,7 @@ _TITLES = {
 }
 _SHOWN = {
     "wordsim": ("spearman_cosine", "pearson_cosine", "spearman_inner", "pearson_inner"),
-    "sts": ("spearman_cosine", "spearman_inner"),
+    "sts": ("spearman_cosine", "spearman_cosine_subset_mean", "spearman_inner"),
     "retrieval": ("ndcg10", "recall100", "ndcg10_inner", "ndcg10_inner_documents"),
     "ann": ("recall10", "recall10_own", "recall10_inner_documents"),
 }  # fmt: skip
@@ -92,7 +93,8 @@ def _one_set(out: Printer, evaluation: Evaluation, task: str, name: str, measure
 
 
 def _many_sets(out: Printer, evaluation: Evaluation, task: str, measure: str) -> None:
-    sets = evaluation.results[task]
+    every = evaluation.results[task].items()
+    sets = {name: repairs for name, repairs in every if any(one.get(measure) is not None for one in repairs.values())}
     rows = []
     for repair in evaluation.repairs():
         values = [repairs.get(repair, {}).get(measure) for repairs in sets.values()]
