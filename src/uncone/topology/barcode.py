@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import torch
 
 from uncone.errors import InputError
-from uncone.topology.lengths import edge_lengths
-from uncone.topology.prim import spanning_tree
+from uncone.topology.clouds import Clouds
+from uncone.topology.lengths import differentiable
+from uncone.topology.trees import shortest_first
 
 Tensor = torch.Tensor
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
 
 
 @dataclass(frozen=True)
@@ -21,19 +23,21 @@ class Barcode:
     """
 
     lengths: Tensor
-    """(M,), in the unit of the points; float32, or float64 where the points are. Differentiable."""
+    """(M,), in the unit of the points; float32, or float64 where the points are. Differentiable, once."""
     edges: Tensor
-    """(M, 2) int64, the two rows of `points` that each bar's edge joins, the smaller one first."""
+    """(M, 2) int64, the two rows of `points` that each bar's edge joins, the smaller one first; rows of the flattened (B n, D) for points (B, n, D)."""
     bars: Tensor
-    """(G,) int64, how many bars each group has: its number of points less one. One group where none were given."""
+    """(G,) int64, how many bars each group has: its number of points less one, and none for no point. One group where none were given."""
     labels: Tensor
-    """(G,) the label of each group, as given; (1,) zero where none were given."""
+    """(G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero where none were given."""
 
     @property
     def zero(self) -> Tensor:
         """How many bars have length 0 in each group (G,): each is a point that is there already."""
-        group = torch.repeat_interleave(torch.arange(len(self.bars), device=self.bars.device), self.bars)
-        return torch.zeros_like(self.bars).index_add_(0, group, (self.lengths == 0).to(self.bars.dtype))
+        group = torch.repeat_interleave(
+            torch.arange(len(self.bars), device=self.bars.device), self.bars, output_size=len(self.lengths)
+        )
+        return torch.zeros_like(self.bars).scatter_add_(0, group, (self.lengths == 0).to(self.bars.dtype))
 
     def split(self) -> Iterator[Tensor]:
         """The lengths of each group."""
@@ -41,36 +45,65 @@ class Barcode:
 
 
 def barcode(points: Tensor, groups: Tensor | None = None) -> Barcode:
-    """The H0 barcode of a Vietoris-Rips filtration: the n - 1 edges of the Euclidean minimum spanning tree.
+    """The H0 barcode of a Vietoris-Rips filtration: the n - 1 edges of the Euclidean minimum spanning tree of n points.
 
-    An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out.
+    An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out. A group of one
+    point has no bars. The set of lengths does not depend on how ties are broken; the edges do, and take the smaller row, then
+    the larger row first. `dl/dx_a = (x_a - x_b) / l = -dl/dx_b` for an edge (a, b) of length l, and 0 where l is 0.
 
     Args:
-        points: (N, D), floating point; computed in float32 or better, whatever autocast says.
+        points: (N, D) floating point, or (B, n, D) for B clouds of n points. Computed in float32 or better, whatever autocast
+            says: half precision is widened first, and lengths are measured by direct difference.
         groups: (N,) integers: points of one value are a cloud of their own. None is one cloud.
 
     Raises:
-        InputError: another shape or dtype, or points that are not finite.
+        InputError: another shape or dtype, or points that are not finite, by the first such row.
     """
-    if points.ndim != 2 or not points.is_floating_point():
-        raise InputError(
-            f"expected points of shape (N, D) with floating point numbers, got {tuple(points.shape)} of {points.dtype}: pass one row per point"
-        )
-    if not bool(torch.isfinite(points).all()):
-        raise InputError("expected finite points, got NaN or infinity: look for what made them before taking a barcode")
+    _check(points, groups)
     with torch.autocast(points.device.type, enabled=False):
         x = points if points.dtype == torch.float64 else points.float()
-        members = [torch.arange(len(x), device=x.device)]
-        labels = torch.zeros(1, dtype=torch.int64, device=x.device)
-        if groups is not None:
-            labels, inverse = torch.unique(groups, return_inverse=True)
-            members = [(inverse == g).nonzero().flatten() for g in range(len(labels))]
-        lengths, edges = list[Tensor](), list[Tensor]()
-        for rows in members:
-            tree = rows[spanning_tree(x.detach()[rows])].sort(1).values
-            length = edge_lengths(x, tree)
-            order = torch.sort(length.detach(), stable=True).indices
-            lengths.append(length[order])
-            edges.append(tree[order])
-        bars = torch.tensor([len(one) for one in edges], device=x.device)
-        return Barcode(torch.cat(lengths), torch.cat(edges), bars, labels)
+        x = x.flatten(0, -2)
+        clouds, labels = _clouds(points, groups)
+        with torch.no_grad():
+            edges, lengths = shortest_first(x.detach(), clouds)
+        return Barcode(differentiable(x, edges, lengths), edges, clouds.bar_counts(), labels)
+
+
+def _clouds(points: Tensor, groups: Tensor | None) -> tuple[Clouds, Tensor]:
+    if groups is not None:
+        labels, inverse = torch.unique(groups, return_inverse=True)
+        order = torch.sort(inverse, stable=True).indices
+        return Clouds(torch.bincount(inverse, minlength=len(labels)).tolist(), order, points.device), labels
+    count, size = (1, len(points)) if points.ndim == 2 else points.shape[:2]
+    return Clouds([size] * count, None, points.device), torch.arange(count, device=points.device)
+
+
+def _check(points: Tensor, groups: Tensor | None) -> None:
+    if not isinstance(points, Tensor) or points.ndim not in (2, 3) or not points.is_floating_point():
+        found = f"{tuple(points.shape)} of {points.dtype}" if isinstance(points, Tensor) else type(points).__name__
+        raise InputError(
+            f"expected points of shape (N, D) or (B, n, D) with floating point numbers, got {found}: pass a tensor with one row per point"
+        )
+    if groups is not None:
+        if points.ndim == 3:
+            raise InputError(
+                "expected points of shape (N, D) beside groups, got (B, n, D): its clouds are groups already, so leave groups out"
+            )
+        if not isinstance(groups, Tensor) or groups.dtype not in _INTEGERS:
+            found = str(groups.dtype) if isinstance(groups, Tensor) else type(groups).__name__
+            raise InputError(f"expected groups as a tensor of integers, got {found}: number the classes")
+        if groups.shape != points.shape[:1]:
+            raise InputError(
+                f"expected groups of shape ({len(points)},), one for each point, got {tuple(groups.shape)}: pass the label of each row of points"
+            )
+        if groups.device != points.device:
+            raise InputError(f"expected groups on {points.device}, where the points are, got {groups.device}: move one of them")
+    if points.is_cuda and torch.cuda.is_current_stream_capturing():
+        return  # a graph cannot ask; NaN then gives NaN
+    finite = torch.isfinite(points).all(-1).flatten()
+    if not bool(finite.all()):
+        wrong = (~finite).nonzero().flatten()
+        raise InputError(
+            f"expected finite points, got NaN or infinity in row {int(wrong[0])} ({len(wrong)} of {len(finite)} rows): "
+            "look for what made them before taking a barcode"
+        )

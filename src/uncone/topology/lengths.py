@@ -3,26 +3,60 @@
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 Tensor = torch.Tensor
+_EDGES_AT_ONCE = 2**22  # numbers of the differences of a block of edges
 
 
 class _EdgeLengths(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, points: Tensor, edges: Tensor) -> Tensor:
-        lengths: Tensor = (points[edges[:, 0]] - points[edges[:, 1]]).norm(dim=1)
+    def forward(ctx: Any, points: Tensor, edges: Tensor, lengths: Tensor) -> Tensor:
         ctx.save_for_backward(points, edges, lengths)
-        return lengths
+        return lengths.clone()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         points, edges, lengths = ctx.saved_tensors
-        scale = torch.where(lengths > 0, grads[0] / lengths, 0)  # a bar of length 0 has no direction to grow in
-        pull = scale[:, None] * (points[edges[:, 0]] - points[edges[:, 1]])
-        return torch.zeros_like(points).index_add_(0, edges[:, 0], pull).index_add_(0, edges[:, 1], -pull), None
+        return pulled(points, edges, lengths, grads[0]), None, None
+
+
+def differentiable(points: Tensor, edges: Tensor, lengths: Tensor) -> Tensor:
+    """`lengths` (M,) of edges (M, 2), measured already, with their gradient by the points (N, D): once differentiable.
+
+    An edge e = (a, b) of length l gives (x_a - x_b) / l to a and the opposite to b; one of length 0 gives 0. The same numbers
+    come out each time: no sum depends on the order in which threads arrive.
+    """
+    found: Tensor = _EdgeLengths.apply(points, edges, lengths)  # type: ignore[no-untyped-call]
+    return found
+
+
+def measured(points: Tensor, edges: Tensor) -> Tensor:
+    """The lengths (M,) of edges (M, 2), of the dtype of the points (N, D), their squares added in float64."""
+    lengths = points.new_empty(len(edges))
+    step = max(1, _EDGES_AT_ONCE // max(1, points.shape[1]))
+    for begin in range(0, len(edges), step):
+        part = edges[begin : begin + step]
+        difference = (points[part[:, 0]] - points[part[:, 1]]).double()
+        largest = difference.abs().amax(1, keepdim=True) if points.shape[1] else difference.sum(1, keepdim=True)
+        unit = torch.where(largest > 0, difference / largest, 0)  # squares of float64 numbers may overflow
+        lengths[begin : begin + step] = unit.square().sum(1).sqrt() * largest[:, 0]
+    return lengths
 
 
 def edge_lengths(points: Tensor, edges: Tensor) -> Tensor:
     """The Euclidean lengths (M,) of edges (M, 2) between points (N, D); an edge of length 0 has gradient 0."""
-    lengths: Tensor = _EdgeLengths.apply(points, edges)  # type: ignore[no-untyped-call]
-    return lengths
+    return differentiable(points, edges, measured(points.detach(), edges))
+
+
+def pulled(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Tensor:
+    """The gradient by the points (N, D) of what has gradient `grads` (M,) by the lengths of the edges."""
+    scale = torch.where(lengths > 0, grads / lengths, 0)
+    pull = scale[:, None] * (points[edges[:, 0]] - points[edges[:, 1]])
+    if not points.is_cuda:
+        return torch.zeros_like(points).index_add_(0, edges[:, 0], pull).index_add_(0, edges[:, 1], -pull)
+    ends = edges.T.flatten()  # index_add_ adds atomically there, in any order: each point sums its own edges instead
+    order = torch.sort(ends, stable=True).indices
+    counts = torch.zeros(len(points), dtype=torch.int64, device=ends.device).scatter_add_(0, ends, torch.ones_like(ends))
+    return torch.segment_reduce(torch.cat([pull, -pull])[order], "sum", lengths=counts, unsafe=True, initial=0)
