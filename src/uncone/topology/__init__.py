@@ -3,5 +3,6 @@
 from uncone.topology.barcode import Barcode, barcode
 from uncone.topology.entropy import persistent_entropy
 from uncone.topology.prominent import prominent_bars
+from uncone.topology.prominent_groups import prominent_counts, prominent_mask
 
-__all__ = ["Barcode", "barcode", "persistent_entropy", "prominent_bars"]
+__all__ = ["Barcode", "barcode", "persistent_entropy", "prominent_bars", "prominent_counts", "prominent_mask"]
