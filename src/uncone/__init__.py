@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from uncone.model import to_hugging_face
     from uncone.moments import Moments
     from uncone.prevent.attach import Attached, attach
+    from uncone.prevent.attach_states import AttachedStates, attach_states
     from uncone.prevent.gate import RareTokenGate
     from uncone.prevent.persistent_entropy import PersistentEntropy
     from uncone.records import Check, Comparison, Diagnosis, Evaluation, Finding, Measurement, Subject
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Attached": "uncone.prevent",
+    "AttachedStates": "uncone.prevent",
     "Calibration": "uncone.records",
     "Check": "uncone.records",
     "Comparison": "uncone.records",
@@ -47,6 +49,7 @@ _WHERE = {
     "UndefinedMeasure": "uncone.errors",
     "UnsupportedModel": "uncone.errors",
     "attach": "uncone.prevent",
+    "attach_states": "uncone.prevent",
     "calibrate": "uncone.calibration",
     "check": "uncone.checking",
     "compare": "uncone.comparison",
@@ -64,6 +67,7 @@ _WHERE = {
 
 __all__ = [
     "Attached",
+    "AttachedStates",
     "Calibration",
     "Check",
     "Comparison",
@@ -84,6 +88,7 @@ __all__ = [
     "UnsupportedModel",
     "__version__",
     "attach",
+    "attach_states",
     "calibrate",
     "check",
     "compare",

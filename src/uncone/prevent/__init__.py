@@ -2,16 +2,21 @@
 
 from uncone.prevent.anisotropy import AnisotropyScores, anisotropy_scores
 from uncone.prevent.attach import Attached, attach
+from uncone.prevent.attach_states import AttachedStates, attach_states
 from uncone.prevent.gate import GateStatus, RareTokenGate
 from uncone.prevent.persistent_entropy import EntropyStatus, PersistentEntropy
+from uncone.prevent.tracking import AnisotropyTrack
 
 __all__ = [
     "AnisotropyScores",
+    "AnisotropyTrack",
     "Attached",
+    "AttachedStates",
     "EntropyStatus",
     "GateStatus",
     "PersistentEntropy",
     "RareTokenGate",
     "anisotropy_scores",
     "attach",
+    "attach_states",
 ]

@@ -55,17 +55,28 @@ class Forward:
 
     of_uncone = True
 
-    def __init__(self, module: torch.nn.Module, step: Step) -> None:
+    def __init__(self, module: torch.nn.Module, step: Any) -> None:
         self._before = module.__dict__.get("forward")
         self._original, self._step = module.forward, step
         self.__signature__ = inspect.signature(module.forward)
         self.__name__ = "forward"
 
     def restore(self, module: torch.nn.Module) -> None:
-        if self._before is None:
+        before = self._before
+        while isinstance(before, Forward) and not before._step.active:  # it was detached first
+            before = before._before
+        if before is None:
             del module.forward
         else:
-            module.forward = self._before
+            module.forward = before
+
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """All arguments by their names."""
+        inputs = dict(self.__signature__.bind(*args, **kwargs).arguments)
+        for name, parameter in self.__signature__.parameters.items():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                inputs |= inputs.pop(name, {})
+        return inputs
 
 
 class HeadForward(Forward):
@@ -134,7 +145,7 @@ class ModelForward(Forward):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not (self._step.active and self._model.training and torch.is_grad_enabled()):
             return self._original(*args, **kwargs)
-        inputs = self._bound(args, kwargs)
+        inputs = self.bound(args, kwargs)
         labels = inputs.pop("labels", None)
         if labels is None:
             return self._original(**inputs)
@@ -148,14 +159,6 @@ class ModelForward(Forward):
         if not at_once:  # a forward that failed, and is tried again, is counted once
             tell(gate, "observe", aligned)
         return outputs
-
-    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """All arguments by their names."""
-        inputs = dict(self.__signature__.bind(*args, **kwargs).arguments)
-        for name, parameter in self.__signature__.parameters.items():
-            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                inputs |= inputs.pop(name, {})
-        return inputs
 
     def _refuse_changes(self, inputs: dict[str, Any]) -> None:
         """Raise where the loss is to be another than the one that was measured."""

@@ -9,13 +9,19 @@ from uncone.errors import UnsupportedModel
 Tensor = torch.Tensor
 
 
-def base_model(model: Any) -> Any:
-    """The transformers model inside wrappers for several devices, for adapters and of a compiler."""
+def unwrapped(model: Any) -> Any:
+    """What is inside wrappers for several devices, for adapters and of a compiler."""
     for _ in range(4):
         if hasattr(model, "get_base_model") and hasattr(model, "peft_config"):
             model = model.get_base_model()
         elif type(model).__name__ in ("DistributedDataParallel", "OptimizedModule"):
             model = getattr(model, "module", None) or model._orig_mod
+    return model
+
+
+def base_model(model: Any) -> Any:
+    """The transformers model inside wrappers."""
+    model = unwrapped(model)
     if not hasattr(model, "get_output_embeddings") or not hasattr(model, "forward"):
         raise UnsupportedModel(
             f"expected a transformers model with an output head, got {type(model).__name__}: use gated_linear_cross_entropy in "
