@@ -1,0 +1,283 @@
+"""The minimum spanning tree of one large cloud: each block of the product is computed once, and only its light edges are kept.
+
+A spanning tree of the pairs seen so far stands at every moment. A pair that is longer than every edge on the tree's path
+between its ends is in no minimum spanning tree (Karger, Klein and Tarjan, A randomized linear-time algorithm to find minimum
+spanning trees, 1995); the others are collected, and replace edges of the tree from time to time. Points are taken in a random
+order, so that when a fraction 1/p of the pairs has been seen about p n of all pairs are light (their sampling lemma), and a pass
+over all meets O(n log n) of them. As the distance is symmetric, half of the n x n product is enough.
+
+The product only rules pairs out, with a bound on what its rounding hides. What it cannot rule out is measured by direct
+difference in float64, and all comparisons that make the tree are between such numbers. So the tree is the same for every size
+of block, number of threads and precision of the product.
+"""
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+
+from uncone.errors import InputError
+from uncone.topology.duplicates import without_repeats
+from uncone.topology.forest import Forest, spanning
+from uncone.topology.light_edges import Light, light_edges, squared_distances
+from uncone.topology.rounded import Rounded, Rounding
+
+Tensor = torch.Tensor
+Progress = Callable[[str, int, int], None]
+_Task = tuple[Rounded, int, int]  # rows, the position of the first column, the first of the rows that is still to be done
+
+_BLOCK = 1024
+_BLOCK_ON_GPU = 8192
+_PANEL = 4  # blocks of rows that share one preparation of the columns
+_GROWTH = 8  # the first rows are taken in groups that grow by this factor, for a tree must stand before it can rule anything out
+_KEPT = 4  # edges a point that are collected before they are merged into the tree
+_WASTE = 1 / 64  # of the pairs may be measured for nothing before a coarse product no longer pays
+_WORTH_ASKING = 2**33  # multiplications, before it is asked which product is faster
+_PAYS = 0.75  # of the time of a float32 product
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A spanning tree, and what it took."""
+
+    edges: Tensor
+    """(n - 1, 2) int64, the smaller row first."""
+    passes: float
+    """Pairs whose product was computed, over n x n: 1/2 is each pair once."""
+    measured: int
+    """Pairs that were measured by direct difference."""
+    light: int
+    """Pairs that replaced or might have replaced an edge of the tree."""
+    merges: int
+    """How often such pairs were merged into the tree."""
+    coarse: float
+    """The share of `passes` in bfloat16."""
+
+
+def spanning_tree(
+    points: Tensor, *, block: int | None = None, progress: Progress | None = None, candidates: torch.dtype | None = None
+) -> Tensor:
+    """Edges (n - 1, 2) int64 of the Euclidean minimum spanning tree of points (n, D), the smaller row first.
+
+    Memory beside the points is O(n + block x (D + block)) for each thread. Ties go by (squared distance, smaller row, larger
+    row). Distances that decide are computed in float64, so the tree does not depend on `block`, `candidates` or the threads.
+
+    Args:
+        points: (n, D), finite, floating point; float16 and bfloat16 are widened to a float32 copy.
+        block: rows and columns of a block of the product; 1,024 on a CPU, 8,192 elsewhere.
+        progress: told ("spanning tree", pairs done, pairs) now and then.
+        candidates: dtype of the product, float32 or (on a CPU) bfloat16. None takes what this machine is faster with.
+
+    Raises:
+        InputError: another dtype of candidates, or a block below 1.
+    """
+    return grow(points, block=block, progress=progress, candidates=candidates).edges
+
+
+def grow(
+    points: Tensor, *, block: int | None = None, progress: Progress | None = None, candidates: torch.dtype | None = None
+) -> Growth:
+    """`spanning_tree` with what it took."""
+    _check(points, block, candidates)
+    points = _as_measured(points.detach())
+    kept, repeats = without_repeats(points)
+    sweep = _Sweep(points, kept, block or (_BLOCK if points.device.type == "cpu" else _BLOCK_ON_GPU), candidates)
+    if len(kept) > 1:
+        sweep.run(progress)
+    edges = torch.cat([sweep.edges(), repeats]).sort(1).values
+    share = len(points) ** 2 or 1
+    return Growth(edges, sweep.pairs / share, sweep.measured, sweep.light, sweep.merges, sweep.coarse / (sweep.pairs or 1))
+
+
+def _check(points: Tensor, block: int | None, candidates: torch.dtype | None) -> None:
+    if candidates not in (None, torch.float32, torch.bfloat16):
+        raise InputError(f"expected candidates of torch.float32 or torch.bfloat16, got {candidates}: leave it out for what is faster here")
+    if candidates == torch.bfloat16 and points.device.type != "cpu":
+        raise InputError(f"expected points on a CPU for candidates of torch.bfloat16, got {points.device}: elsewhere products are float32")
+    if block is not None and block < 1:
+        raise InputError(f"expected a block of at least 1 row, got {block}: leave it out for a size that suits the cache")
+
+
+def _as_measured(points: Tensor) -> Tensor:
+    """float32 or float64 rows that lie together, with squares within float64: the points themselves wherever they are so."""
+    points = points if points.dtype in (torch.float32, torch.float64) else points.float()
+    points = points if points.stride()[1:] == (1,) else points.contiguous()
+    if points.dtype == torch.float64 and points.numel():
+        largest = max(abs(float(end)) for end in torch.aminmax(points))
+        if largest and not 1e-100 < largest < 1e100:
+            return points / largest
+    return points
+
+
+class _Sweep:
+    """One pass over the pairs of the `kept` rows, in positions of a random order of them."""
+
+    def __init__(self, points: Tensor, kept: Tensor, block: int, candidates: torch.dtype | None) -> None:
+        self._points, self._block = points, block
+        mixed = torch.randperm(len(kept), generator=torch.Generator().manual_seed(0)).to(kept.device)
+        self._order = kept[mixed]
+        self._ids = self._order.cpu().numpy()
+        self._dtype = candidates or _candidates(points, len(kept))
+        self._fixed = candidates is not None
+        self._found: list[Light] = []
+        self._lock, self._full, self._cancelled = threading.Lock(), threading.Event(), threading.Event()
+        self._forest: Forest | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self.pairs = self.coarse = self.measured = self.light = self.merges = 0
+
+    def edges(self) -> Tensor:
+        """The rows that each edge of the tree joins (m - 1, 2)."""
+        if self._forest is None:
+            return torch.empty(0, 2, dtype=torch.int64, device=self._points.device)
+        return self._order[torch.from_numpy(self._forest.ends).to(self._order.device).long()]
+
+    def run(self, progress: Progress | None) -> None:
+        """Go over all pairs."""
+        m = len(self._order)
+        self._rounding = Rounding(self._points, self._order)
+        self._begin()
+        with _workers(self._points.device) as self._pool:
+            for start, stop in _panels(m, self._block):
+                pairs, wasted = self.pairs, self.measured - self.light
+                self._panel(start, stop)
+                if progress:
+                    progress("spanning tree", stop * (2 * m - stop - 1) // 2, m * (m - 1) // 2)
+                if not self._fixed and self.measured - self.light - wasted > _WASTE * (self.pairs - pairs):
+                    self._dtype = torch.float32
+        self._merge()
+
+    def _begin(self) -> None:
+        """The first point's edge to every other is the first tree."""
+        first = torch.zeros(len(self._order) - 1, dtype=torch.int64, device=self._order.device)
+        squared = squared_distances(self._points, self._order[first], self._order[1:]) * self._rounding.scale**2
+        ends = np.stack([np.zeros(len(first), np.int32), np.arange(1, len(first) + 1, dtype=np.int32)], 1)
+        self._forest = spanning(ends, squared.cpu().numpy(), self._ids)
+        self.measured += len(first)
+
+    def _panel(self, start: int, stop: int) -> None:
+        """Rows `start` to `stop` with every later position."""
+        rows = self._rounding.block(start, stop, self._dtype)
+        tasks: deque[_Task] = deque((rows, column, 0) for column in range(start, len(self._order), self._block))
+        while tasks:
+            self._full.clear()
+            if self._pool is None:
+                self._work(tasks)
+            else:
+                self._wait([self._pool.submit(self._work, tasks) for _ in range(torch.get_num_threads())])
+            if self._full.is_set():
+                self._merge()
+
+    def _wait(self, works: list[Future[None]]) -> None:
+        try:
+            for work in works:
+                work.result()
+        except BaseException:  # an interrupt reaches this thread alone
+            self._cancelled.set()
+            raise
+
+    def _work(self, tasks: deque[_Task]) -> None:
+        """Take tasks until there are none, or enough light edges to merge; what is left of a task goes back."""
+        while not self._full.is_set() and not self._cancelled.is_set():
+            with self._lock:
+                if not tasks:
+                    return
+                task = tasks.popleft()
+            left = self._column(*task)
+            if left < len(task[0].values):
+                with self._lock:
+                    tasks.appendleft((task[0], task[1], left))
+
+    def _column(self, rows: Rounded, column: int, at: int) -> int:
+        """One block of columns with rows from `at` on; returns the row that it came to."""
+        assert self._forest is not None
+        stop = min(column + self._block, len(self._order))
+        columns = self._rounding.block(column, stop, rows.values.dtype)
+        end = min(len(rows.values), stop - 1 - rows.first)  # a row's pairs are with later positions
+        while at < end and not self._full.is_set() and not self._cancelled.is_set():
+            some = rows.rows(at, min(at + self._block, end))
+            product = torch.mm(some.values, columns.values.T)
+            light = light_edges(product, some, columns, self._points, self._order, self._rounding.scale, self._forest)
+            at += len(some.values)
+            self._keep(light, product)
+        return at if at < end else len(rows.values)
+
+    def _keep(self, light: Light, product: Tensor) -> None:
+        with self._lock:
+            self._found.append(light)
+            self.pairs += product.numel()
+            self.coarse += product.numel() if product.dtype == torch.bfloat16 else 0
+            self.measured += light.measured
+            self.light += len(light.squared)
+            if sum(len(one.squared) for one in self._found) > _KEPT * len(self._order):
+                self._full.set()
+
+    def _merge(self) -> None:
+        """The light edges take their places in the tree."""
+        if self._forest is None or not self._found:
+            return
+        ends = np.concatenate([self._forest.ends, *(one.ends for one in self._found)])
+        squared = np.concatenate([self._forest.squared, *(one.squared for one in self._found)])
+        self._found.clear()
+        self._forest = spanning(ends, squared, self._ids)
+        self.merges += 1
+
+
+def _panels(m: int, block: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows from the second on: small groups that grow, then `_PANEL` blocks at a time."""
+    start = 1
+    while start < m:
+        stop = min(m, start * _GROWTH if start * _GROWTH < block else start + _PANEL * block)
+        yield start, stop
+        start = stop
+
+
+@contextmanager
+def _workers(device: torch.device) -> Iterator[ThreadPoolExecutor | None]:
+    """As many threads as torch has, in which torch computes on one thread each; None where one is all."""
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1:
+        yield None
+        return
+    ready = threading.Barrier(threads + 1)
+
+    def start_alone() -> None:
+        torch.set_num_threads(1)
+        torch.get_num_threads()  # a thread's first question takes the default over: ask while it is 1
+        ready.wait()
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="uncone-tree", initializer=start_alone) as pool:
+        for _ in range(threads):
+            pool.submit(int)
+        ready.wait()
+        torch.set_num_threads(threads)  # the default for threads that are no workers
+        yield pool
+
+
+def _candidates(points: Tensor, m: int) -> torch.dtype:
+    if points.device.type != "cpu" or m * m * points.shape[1] < _WORTH_ASKING or not _bfloat16_pays():
+        return torch.float32
+    return torch.bfloat16
+
+
+@cache
+def _bfloat16_pays() -> bool:
+    """Whether this machine multiplies bfloat16 faster: asked once, as flags do not say; the answer changes no tree."""
+    factors = torch.ones(512, 768)
+    return _product_seconds(factors.bfloat16()) < _PAYS * _product_seconds(factors)
+
+
+def _product_seconds(factors: Tensor) -> float:
+    best = math.inf
+    for _ in range(4):
+        began = time.perf_counter()
+        torch.mm(factors, factors.T)
+        best = min(best, time.perf_counter() - began)
+    return best
