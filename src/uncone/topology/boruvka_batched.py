@@ -1,0 +1,91 @@
+"""Minimum spanning trees of many clouds by Boruvka's algorithm in plain torch operations, made for a GPU.
+
+The number of rounds and the shape of every tensor are fixed by the shape of the input. So nothing waits for the device, and the whole can be captured in a
+CUDA graph. Sums are of whole numbers and all else are minima, so that the same input gives the same tree each time.
+"""
+
+import torch
+
+Tensor = torch.Tensor
+
+
+def squared_distances(points: Tensor, inside: Tensor | None = None) -> Tensor:
+    """The squared distances (B, n, n) in float64 of clouds (B, n, D), of which only the points `inside` (B, n) count; up to one factor a cloud.
+
+    From the product of the centred points, in units of their largest coordinate. Taken in float64 since near-duplicates cannot be told from the rest
+    without waiting: a distance is then right to about 1e-8 of the radius of its cloud, which is below the rounding of float32 points.
+    """
+    x = points.double()
+    if inside is None:
+        x = x - x.mean(1, keepdim=True)
+    else:
+        x = torch.where(inside[..., None], x, 0)
+        x = torch.where(inside[..., None], x - x.sum(1, keepdim=True) / inside.sum(1)[:, None, None].clamp(min=1), 0)
+    largest = x.abs().amax((1, 2), keepdim=True) if x.shape[1] and x.shape[2] else x.sum((1, 2), keepdim=True)
+    x = x / torch.where(largest > 0, largest, 1)  # no square overflows or vanishes
+    norms = x.square().sum(2)
+    return torch.baddbmm(norms[:, :, None] + norms[:, None], x, x.transpose(1, 2), alpha=-2)
+
+
+def spanning_trees(squared: Tensor, inside: Tensor | None = None) -> Tensor:
+    """Edges (B, n - 1, 2) of the minimum spanning trees of clouds of n points, smaller row first.
+
+    Edges are in the total order (squared distance, smaller row, larger row), in which the tree is unique: it is the one that Prim's algorithm finds on the
+    same numbers. In each of ceil(log2 n) rounds every component takes its first edge outward, and components that these join become one. Each component
+    that is joined to another notes the edge at the vertex that stood for it, and only the last one notes none.
+
+    Args:
+        squared: (B, n, n), float32 or float64, the squared distances; where (i, j) and (j, i) differ in their last digits the smaller counts. What is below 0
+            counts as 0, and infinity as the largest number there is. NaN is not looked for.
+        inside: (B, n) bool, the points that count. None is all of them.
+
+    Returns:
+        int64; for a cloud of m points inside its m - 1 edges come first, and rows of zeros follow. Beside the input this takes (5 or 9) B n^2 bytes.
+    """
+    clouds, n, _ = squared.shape
+    if n < 2 or clouds == 0:
+        return torch.zeros(clouds, max(n - 1, 0), 2, dtype=torch.int64, device=squared.device)
+    distance = torch.minimum(squared, squared.mT).clamp_(0, torch.finfo(squared.dtype).max)
+    if inside is not None:
+        distance.masked_fill_(~(inside[:, :, None] & inside[:, None]), torch.inf)
+    vertex = torch.arange(n, device=squared.device).expand(clouds, n)
+    component, noted = vertex, torch.full((clouds, n), n * n, device=squared.device)
+    for turn in range((n - 1).bit_length()):
+        distance.masked_fill_(component[:, :, None] == component[:, None], torch.inf)
+        edge = _first_outward(distance, component, vertex)
+        parent = _joined(edge, component, vertex)
+        noted = torch.where(parent == vertex, noted, edge)
+        at_most = n >> turn  # components, since each round at least halves them
+        for _ in range(max(at_most - 2, 0).bit_length()):
+            parent = parent.gather(1, parent)
+        component = parent.gather(1, component)
+    return _noted_first(noted, n)
+
+
+def _first_outward(distance: Tensor, component: Tensor, vertex: Tensor) -> Tensor:
+    """(B, n) the first edge out of each component, as smaller row times n plus larger row, at the vertex that stands for it; n n where there is none."""
+    clouds, n = vertex.shape
+    nearest, other = distance.min(2)  # the first of equal ones: with one end given, the smaller other end is the earlier edge
+    least = distance.new_full((clouds, n), torch.inf).scatter_reduce(1, component, nearest, "amin")
+    edge = torch.minimum(vertex, other) * n + torch.maximum(vertex, other)
+    edge = torch.where((nearest == least.gather(1, component)) & (nearest < torch.inf), edge, n * n)
+    return torch.full_like(vertex, n * n).scatter_reduce(1, component, edge, "amin")
+
+
+def _joined(edge: Tensor, component: Tensor, vertex: Tensor) -> Tensor:
+    """(B, n) the component that each one is joined to, at the vertices that stand for them; the smaller of two that chose each other stays its own."""
+    n = vertex.shape[1]
+    there = edge < n * n
+    known = torch.where(there, edge, 0)
+    ends = component.gather(1, known // n) + component.gather(1, known % n)
+    parent = torch.where(there, ends - vertex, vertex)  # one of the two ends is the component itself
+    return torch.where((parent.gather(1, parent) == vertex) & (vertex < parent), vertex, parent)
+
+
+def _noted_first(noted: Tensor, n: int) -> Tensor:
+    """(B, n - 1, 2) the edges that were noted, in the order of the vertices that note them, and zeros after them."""
+    there = noted < n * n
+    place = torch.where(there, there.cumsum(1) - 1, n - 1)  # the last place is cut off
+    edges = torch.zeros_like(noted).scatter(1, place, noted)[:, : n - 1]
+    edges = torch.where(torch.arange(n - 1, device=noted.device) < there.sum(1, keepdim=True), edges, 0)
+    return torch.stack([edges // n, edges % n], dim=2)

@@ -1,0 +1,169 @@
+"""Batched Boruvka: the tree of Kruskal in the total order, and never a look at the values."""
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from uncone.topology import barcode, persistent_entropy, prominent_mask
+from uncone.topology.boruvka_batched import spanning_trees, squared_distances
+from uncone.topology.lengths import differentiable, measured
+
+Edges = list[list[int]]
+
+
+def kruskal(squared: torch.Tensor, inside: list[int]) -> Edges:
+    """Edges by (squared distance, smaller row, larger row), each kept where it joins two components."""
+    value = torch.minimum(squared, squared.T).clamp(min=0).tolist()
+    component = {i: i for i in inside}
+    kept = []
+    for _, i, j in sorted((value[i][j], i, j) for i in inside for j in inside if i < j):
+        a, b = component[i], component[j]
+        if a != b:
+            kept.append([i, j])
+            component = {k: a if c == b else c for k, c in component.items()}
+    return sorted(kept)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 20),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+@settings(deadline=None, max_examples=80)
+def test_it_is_kruskal_s_tree_on_ties_and_duplicates(seed: int, n: int, clouds: int, values: int, dtype: torch.dtype) -> None:
+    points = torch.randint(0, values, (clouds, n, 2), generator=seeded(seed)).to(dtype)
+    squared = (points[:, :, None] - points[:, None]).square().sum(3)
+    trees = spanning_trees(squared)
+    assert trees.shape == (clouds, max(n - 1, 0), 2)
+    for tree, one in zip(trees.tolist(), squared, strict=True):
+        assert sorted(tree) == kruskal(one, list(range(n)))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 16))
+@settings(deadline=None, max_examples=60)
+def test_only_points_inside_count(seed: int, n: int) -> None:
+    g = seeded(seed)
+    squared = torch.randint(0, 9, (3, n, n), generator=g).double()  # symmetric only after the smaller of two counts
+    inside = torch.rand(3, n, generator=g) < 0.7
+    trees = spanning_trees(squared, inside)
+    for tree, one, chosen in zip(trees.tolist(), squared, inside, strict=True):
+        members = chosen.nonzero().flatten().tolist()
+        m = max(len(members) - 1, 0)
+        assert sorted(tree[:m]) == kruskal(one, members)
+        assert tree[m:] == [[0, 0]] * (max(n - 1, 0) - m)
+
+
+def test_chains_take_all_the_rounds_and_stars_one() -> None:
+    for n in (2, 3, 4, 5, 8, 9, 31, 64, 65):
+        for order in (torch.arange(n), torch.randperm(n, generator=seeded(n))):
+            line = (2.0 ** torch.arange(n, dtype=torch.float64) * 1e-3)[
+                order
+            ]  # each nearest to the one before: one long chain of parents
+            squared = (line[:, None] - line).square()[None]
+            assert sorted(spanning_trees(squared)[0].tolist()) == kruskal(squared[0], list(range(n)))
+            ruler = torch.tensor([((k & -k).bit_length()) for k in range(1, n + 1)], dtype=torch.float64).cumsum(0)[order]
+            squared = (ruler[:, None] - ruler).square()[None]  # halves its components each round
+            assert sorted(spanning_trees(squared)[0].tolist()) == kruskal(squared[0], list(range(n)))
+
+
+def test_infinite_and_negative_squares() -> None:
+    squared = torch.tensor([[[0.0, torch.inf, 3], [torch.inf, 0, torch.inf], [3, torch.inf, 0]]])
+    assert sorted(spanning_trees(squared)[0].tolist()) == [[0, 1], [0, 2]]
+    squared = torch.tensor([[[0.0, -1e-9, 0], [-1e-9, 0, -1e-8], [0, -1e-8, 0]]])
+    assert sorted(spanning_trees(squared)[0].tolist()) == [[0, 1], [0, 2]]
+
+
+@pytest.mark.parametrize("offset", [0.0, 30.0])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_from_points_it_is_scipy_s_tree(offset: float, dtype: torch.dtype) -> None:
+    from scipy.sparse.csgraph import minimum_spanning_tree
+    from scipy.spatial.distance import pdist, squareform
+
+    points = (torch.randn(3, 90, 48, generator=seeded(1)) + offset).to(dtype)
+    points[:, 60:75] = points[:, :15] + torch.randn(3, 15, 48, generator=seeded(2)).to(dtype) * 1e-3
+    before = points.clone()
+    trees = spanning_trees(squared_distances(points))
+    assert torch.equal(points, before)
+    for cloud, tree in zip(points.double(), trees, strict=True):
+        ours = measured(cloud, tree).sort().values
+        distance = squareform(pdist(cloud.numpy()).clip(1e-30))  # scipy takes 0 for no edge
+        theirs = torch.tensor(minimum_spanning_tree(distance).data).sort().values
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_padding_moves_no_distance() -> None:
+    points = torch.randn(2, 20, 5, generator=seeded(3), dtype=torch.float64)
+    inside = torch.arange(20) < torch.tensor([[20], [13]])
+    squared = squared_distances(points, inside)
+    alone = squared_distances(points[1:, :13])
+    torch.testing.assert_close(squared[1:, :13, :13] / squared[1, 0, 1], alone / alone[0, 0, 1])
+    points[1, 13:] = torch.nan
+    torch.testing.assert_close(squared_distances(points, inside)[1, :13, :13], squared[1, :13, :13])
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 3), (2, 0, 3), (2, 1, 3), (2, 4, 0), (1, 2, 2)])
+def test_empty_and_small(shape: tuple[int, int, int]) -> None:
+    trees = spanning_trees(squared_distances(torch.ones(shape)))
+    assert trees.shape == (shape[0], max(shape[1] - 1, 0), 2)
+    assert trees.dtype == torch.int64
+
+
+def test_the_same_twice_and_the_input_as_it_was() -> None:
+    squared = squared_distances(torch.randn(4, 33, 3, generator=seeded(4))).float()
+    before = squared.clone()
+    assert torch.equal(spanning_trees(squared), spanning_trees(squared))
+    assert torch.equal(squared, before)
+
+
+class OnDevice(TorchDispatchMode):
+    """Fails where a tensor of the host takes part: copied to the device, it could not be captured in a CUDA graph."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [a for a in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
+        assert all(t.device.type == "meta" or t.ndim == 0 for t in tensors), f"{func} takes a tensor of the host"
+        return func(*args, **(kwargs or {}))
+
+
+def test_nothing_waits_for_the_device() -> None:
+    """Tensors on "meta" have no values: whatever would ask for one, or take its shape from one, fails there."""
+    points = torch.randn(3, 32, 8, device="meta", requires_grad=True)
+    with OnDevice():
+        trees = spanning_trees(squared_distances(points.detach()))
+        rows = points.flatten(0, 1)
+        edges = (trees + 32 * torch.arange(3, device="meta")[:, None, None]).flatten(0, 1)
+        lengths = differentiable(rows, edges, measured(rows.detach(), edges))
+        bars = torch.full((3,), 31, device="meta")
+        mask = prominent_mask(lengths, bars, width=31)
+        persistent_entropy(torch.where(mask, lengths, 0), bars).sum().backward()
+        spanning_trees(squared_distances(points.detach()), torch.ones(3, 32, dtype=torch.bool, device="meta"))
+    assert points.grad is not None
+    for asks in (lambda t: t.sum().item(), lambda t: t.nonzero(), lambda t: t[t > 0], torch.unique, lambda t: t.tolist()):
+        with pytest.raises((RuntimeError, NotImplementedError)):  # the guard does guard
+            asks(points.detach())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_under_graph_replay() -> None:
+    points = torch.randn(4, 200, 16, generator=seeded(5))
+    expected = barcode(points).lengths
+    there = points.cuda()
+    spanning_trees(squared_distances(there))
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        trees = spanning_trees(squared_distances(there))
+    there.copy_(points)
+    graph.replay()
+    flat = (trees.cpu() + 200 * torch.arange(4)[:, None, None]).flatten(0, 1)
+    ours = measured(points.flatten(0, 1), flat).view(4, -1).sort(dim=1).values.flatten()
+    torch.testing.assert_close(ours, expected)
