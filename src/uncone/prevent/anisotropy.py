@@ -40,8 +40,8 @@ class AnisotropyScores:
 def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 3) -> AnisotropyScores:
     """A_i = s_i^2 / sum of s_j^2 for i = 1 to k, with s the singular values of the points (N, D): raw, centred, and centred within each class.
 
-    The floor depends on n: with 64 points of 768 features an isotropic cloud has A_1 of about 0.026, and not 1/768. Compare scores of one n only. Computed in float64
-    from the smaller of the two products, N x N or D x D.
+    The floor depends on n: 64 points of 768 features have A_1 of about 0.026 though isotropic, and not 1/768. Compare scores of one n only.
+    Computed in float64 from the smaller of the two products, N x N or D x D; the caller waits for the device.
 
     Args:
         points: (N, D), floating point.

@@ -82,6 +82,8 @@ class Forward:
 class HeadForward(Forward):
     """The head's forward: the loss where targets wait, and a single row of zeros for logits; else logits as before."""
 
+    _step: Step
+
     def __init__(self, head: torch.nn.Linear, step: Step) -> None:
         super().__init__(head, step)
         self._head = head
@@ -136,6 +138,8 @@ class HeadForward(Forward):
 
 class ModelForward(Forward):
     """The model's forward: in training, labels go to the head instead of the model's own loss."""
+
+    _step: Step
 
     def __init__(self, model: torch.nn.Module, step: Step) -> None:
         super().__init__(model, step)

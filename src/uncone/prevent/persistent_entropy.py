@@ -6,8 +6,9 @@ import torch
 
 from uncone.errors import InputError
 from uncone.prevent.labels import labelled
-from uncone.topology import Barcode, barcode, persistent_entropy, prominent_bars
-from uncone.topology.prominent import Convention
+from uncone.topology import Barcode, barcode, persistent_entropy, prominent_mask
+from uncone.topology.grouped import group_of_each
+from uncone.topology.prominent import Convention, check_convention
 
 Tensor = torch.Tensor
 FEWEST = 5
@@ -16,105 +17,122 @@ FEWEST = 5
 
 @dataclass(frozen=True)
 class EntropyStatus:
-    """What a `PersistentEntropy` computed last. The tensors are detached and lie where the points lay: reading their numbers waits for the device."""
+    """What a `PersistentEntropy` computed last, detached, on the device of the points: only reading a number waits for it.
+
+    C classes were used; without labels all points are one, labelled 0.
+    """
 
     classes: Tensor
-    """(C,) the labels of the classes that were used, ascending; (1,) zero without labels."""
+    """(C,) their labels, ascending."""
     entropy: Tensor
     """(C,) nats, of the bars kept."""
     kept: Tensor
-    """(C,) int64, bars kept."""
+    """(C,) int64, bars kept, none of length 0."""
     bars: Tensor
-    """(C,) int64, bars in all, those of length 0 too."""
+    """(C,) int64, bars in all: the points less one."""
     zero: Tensor
-    """(C,) int64, bars of length 0."""
-    left_out: int
-    """Classes with fewer than five points."""
+    """(C,) int64, bars of length 0, which count for nothing: each is a point that is there already."""
+    left_out: Tensor
+    """Scalar int64, classes with fewer than five points."""
 
 
 class PersistentEntropy:
-    """A penalty that shrinks the longest bars of a cloud: minus the persistent entropy of its H0 bars, summed over classes.
+    """A penalty on long bars: minus the persistent entropy of the H0 bars of each class, to be added to the training loss.
 
-    loss = -sum over classes c of (weight H(kept bars of c) + length_weight mean(discarded bars of c)), where the bars of c are the edges of the Euclidean minimum
-    spanning tree of its points and H is `uncone.topology.persistent_entropy`, in nats. Add it to the training loss.
+    loss = -sum over classes c of (weight H(kept bars of c) + length_weight mean length of the other bars of c)
 
-    The sum is neither a mean nor weighted by size, as in the official code of "Shrink the longest" (2025): with more classes in a batch the penalty is larger.
-    Classes with fewer than five points are left out and counted in `last.left_out`; points with label -100 are left out.
+    The bars of c are the edges of the Euclidean minimum spanning tree of its points, and H is `uncone.topology.persistent_entropy`, in nats:
+    in [0, ln m] for m bars, whatever their scale. A step against the gradient shortens every kept bar that is longer than exp(-H) times the
+    sum of them, and stretches the others.
+
+    As in the code of "Shrink the longest", the sum over classes is neither a mean nor weighted by size, so more classes in a batch make a
+    larger penalty. Classes with fewer than five points are left out and counted in `last.left_out`; points labelled -100 are left out.
+    Points that are all alike have penalty 0 and gradient 0. Computed in float32 at least, whatever autocast says.
 
     Args:
-        weight: of the entropy, from 0 up. The paper has no such factor, thus 1.
-        select: True keeps only the prominent bars (Atienza et al. 2019), False keeps all.
-        length_weight: of the mean length of the bars that the selection discards. The official code has this term, the paper has not. It is subtracted from the
-            loss, so it pushes these bars UP, without bound and in the unit of the points, whatever the official text says of minimising: therefore 0 by default.
-            Its default there is 0.5, its notebook's 0.05. With weight=0 it is the only term.
-        convention: of the selection, see `uncone.topology.prominent_bars`.
+        weight: of the entropy, from 0 up. The paper has no such factor.
+        select: True keeps only the prominent bars (`uncone.topology.prominent_bars`), False keeps all.
+        length_weight: of the mean length of the bars that the selection discards. The official code has this term, by default with 0.5 and
+            in its notebook with 0.05; the paper has not. It is off here because it pushes those bars UP, without bound and in the unit of
+            the points, though the official text speaks of minimising them. With weight=0 it is the only term.
+        convention: of the selection.
 
     Raises:
-        InputError: settings that are no such penalty, or points or labels of another shape or dtype.
+        InputError: settings that are no such penalty; when called, points or labels of another shape or dtype, or points that are not finite.
     """
 
     def __init__(
         self, weight: float = 1.0, select: bool = True, *, length_weight: float = 0.0, convention: Convention = "official"
     ) -> None:
-        self.weight = _not_negative(weight, "weight")
-        self.length_weight = _not_negative(length_weight, "length_weight")
+        self.weight, self.length_weight = _from_zero(weight, "weight"), _from_zero(length_weight, "length_weight")
         if select is not True and select is not False:
-            raise InputError(f"expected select True (prominent bars) or False (all bars), got {select!r}")
-        if convention not in ("official", "exclusive"):
-            raise InputError(f"expected convention 'official' or 'exclusive', got {convention!r}")
+            raise InputError(
+                f"expected select to be True (prominent bars) or False (all bars), got {select!r}: pass one of them"
+            )
+        check_convention(convention)
         if length_weight and not select:
             raise InputError(
-                "expected length_weight 0 with select=False, got "
-                f"{length_weight}: it weighs the bars that a selection discards, and there is none"
+                f"expected length_weight 0 with select=False, got {length_weight}: it weighs the bars that a selection discards; pass "
+                "select=True"
             )
         self.select, self.convention = select, convention
         self.last: EntropyStatus | None = None
+        """What was computed last; None before the first time."""
+
+    def __repr__(self) -> str:
+        return f"PersistentEntropy({self.weight:g}, {self.select}, length_weight={self.length_weight:g}, convention={self.convention!r})"
 
     def __call__(self, points: Tensor, labels: Tensor | None = None) -> Tensor:
         """The penalty, a scalar, of points (N, D) with labels (N,) of integers; None is one cloud."""
         with torch.autocast(points.device.type, enabled=False):
-            x = points if points.dtype == torch.float64 else points.float()
-            kept, groups, left_out = _large_enough(*labelled(x, labels))
-            if len(kept) == 0:
-                self.last = _nothing(x, left_out)
-                return kept.sum()  # 0, and a gradient of zeros
-            return self._loss(barcode(kept, groups), left_out)
+            used, groups, left_out = _large_enough(*labelled(points, labels))
+            if len(used) == 0:
+                self.last = _nothing(points, left_out)
+                return used.float().sum()  # 0, and a gradient of zeros
+            found = barcode(used, groups)
+            kept = self._kept(found)
+            entropy = persistent_entropy(torch.where(kept, found.lengths, 0), found.bars)
+            self.last = EntropyStatus(found.labels, entropy.detach(), _by_group(kept, found), found.bars, found.zero, left_out)
+            loss = -self.weight * entropy.sum()
+            return loss - self.length_weight * _mean_of_others(found, kept).sum() if self.length_weight else loss
 
-    def _loss(self, found: Barcode, left_out: int) -> Tensor:
-        entropies, kept, loss = list[Tensor](), list[int](), found.lengths.new_zeros(())
-        for lengths in found.split():
-            k = prominent_bars(lengths, convention=self.convention) if self.select else len(lengths)
-            chosen, rest = lengths[len(lengths) - k :], lengths[: len(lengths) - k]
-            entropy = persistent_entropy(chosen)
-            loss = loss - self.weight * entropy
-            if self.length_weight:
-                rest = rest[rest > 0]
-                loss = loss - self.length_weight * rest.sum() / max(len(rest), 1)
-            entropies.append(entropy.detach())
-            kept.append(k)
-        self.last = EntropyStatus(
-            found.labels, torch.stack(entropies), torch.tensor(kept, dtype=torch.int64), found.bars, found.zero, left_out
-        )
-        return loss
+    def _kept(self, found: Barcode) -> Tensor:
+        """(M,) bool: which bars have their entropy raised."""
+        lengths = found.lengths.detach()
+        if not self.select:
+            return lengths > 0
+        return prominent_mask(lengths, found.bars, convention=self.convention)
 
 
-def _nothing(x: Tensor, left_out: int) -> EntropyStatus:
-    none = torch.empty(0, dtype=torch.int64, device=x.device)
-    return EntropyStatus(none, x.new_empty(0).detach(), none, none, none, left_out)
+def _mean_of_others(found: Barcode, kept: Tensor) -> Tensor:
+    """(C,) the mean length of the bars that are not kept, 0 where there are none; bars of length 0 count for nothing."""
+    others = ~kept & (found.lengths.detach() > 0)
+    group = group_of_each(found.bars, len(kept))
+    sums = found.lengths.new_zeros(len(found.bars)).index_add(0, group, torch.where(others, found.lengths, 0))
+    return sums / _by_group(others, found).clamp_min(1)
 
 
-def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None, int]:
+def _by_group(which: Tensor, found: Barcode) -> Tensor:
+    """(C,) int64, how many of the bars are `which`."""
+    return torch.zeros_like(found.bars).index_add_(0, group_of_each(found.bars, len(which)), which.to(found.bars.dtype))
+
+
+def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
     """The points of classes with at least five, and how many classes have fewer."""
     if groups is None:
-        if len(x) >= FEWEST:
-            return x, None, 0
-        return x[:0], torch.empty(0, dtype=torch.int64, device=x.device), int(len(x) > 0)
+        few = 0 < len(x) < FEWEST
+        return x[:0] if few else x, None, torch.tensor(int(few), device=x.device)
     _, inverse, counts = torch.unique(groups, return_inverse=True, return_counts=True)
     enough = (counts >= FEWEST)[inverse]
-    return x[enough], groups[enough], int((counts < FEWEST).sum())
+    return x[enough], groups[enough], (counts < FEWEST).sum()
 
 
-def _not_negative(value: float, name: str) -> float:
+def _nothing(x: Tensor, left_out: Tensor) -> EntropyStatus:
+    none = torch.empty(0, dtype=torch.int64, device=x.device)
+    return EntropyStatus(none, torch.empty(0, device=x.device), none, none, none, left_out)
+
+
+def _from_zero(value: float, name: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
-        raise InputError(f"expected {name} from 0 up, got {value!r}: a negative one would lower the entropy")
+        raise InputError(f"expected {name} to be a number from 0 up, got {value!r}: below 0 it would turn the penalty around")
     return float(value)

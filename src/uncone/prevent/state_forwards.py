@@ -66,6 +66,8 @@ class StateStep:
 class BaseForward(Forward):
     """The base model's forward: in training, the states of one layer are kept, one a sequence."""
 
+    _step: StateStep
+
     def __init__(self, base: torch.nn.Module, step: StateStep) -> None:
         super().__init__(base, step)
         self._base = base
@@ -99,6 +101,8 @@ class BaseForward(Forward):
 
 class LossForward(Forward):
     """The model's forward: in training, the penalty is added to its loss. A column of labels of its own is taken out before."""
+
+    _step: StateStep
 
     def __init__(self, model: torch.nn.Module, step: StateStep) -> None:
         super().__init__(model, step)
