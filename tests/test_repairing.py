@@ -1,8 +1,11 @@
 """`uncone repair`: what is written, what is said of it, and what is refused before anything is written."""
 
+import gzip
 import json
 import lzma
 import shutil
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +19,7 @@ from uncone.repair import Center, load
 from uncone.repairing import edit_tokens, kind_of, repair_encoder, repair_file
 from uncone.repairing.encoders import narrow_dtype, told_of_rounding, told_of_split
 from uncone.repairing.geometry import compare, rank_lost
-from uncone.repairing.sentences import read_sentences
+from uncone.repairing.sentences import Sentences, _drawn, read_sentences
 from uncone.repairing.verdict import gains
 
 from .matrices import gaussian
@@ -250,6 +253,15 @@ class TestTheCommand:
             ((model, y, "--tokens", "3", "--method", "center"), "expected --method sub_tokens, mean, covariance with --tokens"),
             ((model, y, "--method", "center"), "got the whole model"),
             ((cone, tmp_path / "no" / "y.npy", "--method", "center"), "there is no folder"),
+            ((cone, tmp_path / "y.xlsx", "--method", "center"), "expected a file name that ends in one of .npy"),
+            ((cone, tmp_path / "y.npy#a", "--method", "center"), "expected a file name without '#'"),
+            ((cone, tmp_path / "no" / "y.npy", "--data", tmp_path / "m"), "there is no folder"),
+            ((cone, cone, "--data", tmp_path / "m"), "another file to write than what is read"),
+            ((cone, y, "--data", tmp_path, "--text", cone), "expected no --text with vectors"),
+            ((encoder, encoder / "o", "--data", tmp_path, "--text", cone), "expected a new folder outside the model"),
+            ((encoder, encoder / "o", "--method", "center", "--text", cone), "expected a new folder outside the model"),
+            ((model, model / "o", "--head", "center"), "expected a new folder outside the model"),
+            ((model, model / "o", "--tokens", "zero"), "expected a new folder outside the model"),
             ((tmp_path / "nothing.npy", y, "--method", "center"), "no file or folder"),
             (("", y, "--method", "center"), "no file or folder"),
         ):
@@ -314,6 +326,12 @@ class TestTheCommand:
         assert isinstance(repaired, Repaired)
         assert repaired.notes[-1].startswith("Chosen by sts on ")
         assert "There it was fitted on the task's own training sentences." in repaired.notes[-1]
+        assert repaired.selection is not None
+        assert (repaired.selection.chosen, repaired.selection.test) == ("whiten", step)
+        cli.main(["report", str(tmp_path / "r.json")])
+        shown = capsys.readouterr().out
+        assert shown.split() == told.partition("wrote ")[0].split()  # the evidence first, then what was written
+        assert shown.count("Told.") == 1
         assert "exists" in _fails(capsys, *asked)
 
     def test_a_hostile_name_is_shown_as_text(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -342,7 +360,7 @@ def test_sentences_are_the_different_lines(tmp_path: Path) -> None:
     text = "\ufeff" + "\r\n".join([*lines, "", "line 3", "  line 30  "])
     (tmp_path / "a.txt").write_text(text, encoding="utf-8", newline="")
     (tmp_path / "a.txt.xz").write_bytes(lzma.compress(text.encode()))
-    assert read_sentences(tmp_path / "a.txt") == read_sentences(tmp_path / "a.txt.xz") == [*lines, "line 30"]
+    assert read_sentences(tmp_path / "a.txt") == read_sentences(tmp_path / "a.txt.xz") == Sentences((*lines, "line 30"), 31)
     for content, message in (
         (b"one\ntwo\n", "expected at least 20 different sentences .* got 2"),
         (b"", "got 0"),
@@ -357,6 +375,37 @@ def test_sentences_are_the_different_lines(tmp_path: Path) -> None:
         read_sentences(tmp_path / "c.xz")
 
 
+def test_of_a_long_text_some_sentences_are_drawn_from_all_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt.gz"
+    lines = [f"{'even' if i % 2 == 0 else 'odd'} {i}" for i in range(20_000)]
+    path.write_bytes(gzip.compress("\n".join([*lines, *lines[:50]]).encode()))
+    found = read_sentences(path, most=2000)
+    assert (len(found.lines), len(set(found.lines)), found.lines) == (2000, 2000, read_sentences(path, most=2000).lines)
+    numbers = [int(line.split()[1]) for line in found.lines[:-50]]  # the end may hold those that came twice
+    assert numbers == sorted(numbers)
+    assert max(abs(a - 10 * i) for i, a in enumerate(numbers)) < 1000  # five standard deviations of an even draw
+    assert sum(line.startswith("odd") for line in found.lines) == pytest.approx(1000, abs=110)  # also of lines that alternate
+    assert 20_000 <= found.n <= 20_050
+    assert found.notes() == (f"The text has {found.n:,} sentences: 2,000 of them were taken, drawn at random from all of it.",)
+    whole = read_sentences(path, most=20_000)
+    assert (whole.lines, whole.n, whole.notes()) == (tuple(lines), 20_000, ())
+    with pytest.raises(InputError, match="expected to keep at least 20 sentences, got 5"):
+        read_sentences(path, most=5)
+
+
+def test_a_long_text_takes_no_memory_but_for_what_is_kept(tmp_path: Path) -> None:
+    def endless() -> Iterator[str]:
+        for i in range(60_000):
+            yield f"{i} " + "x" * 200
+
+    tracemalloc.start()
+    found = _drawn(endless(), 1000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.n == 60_000
+    assert peak < 2e6  # all lines would be 15 MB
+
+
 def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "modules.json").write_text("[]")
@@ -366,8 +415,14 @@ def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Pat
         repair_encoder(tmp_path / "m", tmp_path / "out", method="scaled_center", text=tmp_path / "t")
     with pytest.raises(InputError, match="expected a repair of sentences, got zipf_center"):
         repair_encoder(tmp_path / "m", tmp_path / "out", method="zipf_center", text=tmp_path / "t")
-    with pytest.raises(InputError, match="there is no folder"):  # said before anything is embedded
-        repair_encoder(tmp_path / "m", tmp_path / "no" / "out", method="center", text=tmp_path / "t")
+    (tmp_path / "there").mkdir()
+    for out, message in (
+        (tmp_path / "no" / "out", "there is no folder"), (tmp_path / "there", "which exists"), (tmp_path / "m", "which exists"),
+        (tmp_path / "m" / "out", "expected a new folder outside the model"),
+        (tmp_path / "m" / ".." / "m" / "out", "expected a new folder outside the model"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message):  # said before anything is read, which is not there
+            repair_encoder(tmp_path / "m", out, method="center", text=tmp_path / "t")
 
 
 def test_an_encoder_in_16_bits_is_held_to_its_own_rounding() -> None:
@@ -396,6 +451,13 @@ def test_a_real_encoder_in_bfloat16_is_repaired(tmp_path: Path, minilm: Path) ->
     assert any("runs in bfloat16" in note for note in found.notes)
 
 
+def test_a_record_of_before_selections_were_kept_still_loads(cone: Path, tmp_path: Path) -> None:
+    found = repair_file(cone, tmp_path / "y.npy", method="center")
+    data = json.loads(found.to_json())
+    assert data.pop("selection") is None
+    assert Repaired.from_json(json.dumps(data)) == found
+
+
 def test_few_measured_sentences_are_said_to_be_few() -> None:
     assert told_of_split(400, 100) == ("Fitted on 400 sentences, measured on 100 others of the same text.",)
     split, few = told_of_split(16, 4)
@@ -420,10 +482,14 @@ def test_a_real_encoder_is_repaired_from_sentences(tmp_path: Path, minilm: Path)
     assert [module["type"].rpartition(".")[2] for module in modules] == ["Transformer", "Pooling", "Dense", "Normalize"]
     assert found.fitted is not None
     assert found.fitted.n + found.measured == len(dict.fromkeys(lines))
+    few = repair_encoder(minilm, tmp_path / "few", text=tmp_path / "text", method="center", most_sentences=40)
+    assert few.measured == 8
+    assert few.notes[0].startswith("The text has ")
+    assert "40 of them were taken" in few.notes[0]
     alone = repair_encoder(minilm, tmp_path / "again", load=tmp_path / "t.safetensors")
     assert alone.gains is None
     assert (tmp_path / "again" / "2_Dense" / "model.safetensors").read_bytes() == (
         tmp_path / "out" / "2_Dense" / "model.safetensors"
     ).read_bytes()
-    with pytest.raises(InputError, match="expected a new directory"):
+    with pytest.raises(InputError, match=r"expected a new folder, got .* which exists"):
         repair_encoder(minilm, tmp_path / "out", load=tmp_path / "t.safetensors")

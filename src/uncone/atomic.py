@@ -48,7 +48,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
     """The file that `path` names, links followed, so that the file they lead to is what is replaced.
 
     Raises:
-        InputError: a folder, a device or a pipe, or no folder to write into.
+        InputError: a folder, a device or a pipe, or no folder to write into, or one that is read-only.
     """
     target = Path(path).resolve()
     if target.is_dir():
@@ -57,14 +57,16 @@ def writable(path: str | os.PathLike[str]) -> Path:
         raise InputError(f"expected a file to write, got {path} which is a device or a pipe: give a file name")
     if not target.parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {target.parent}: give a folder that exists")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write {path}: the folder {target.parent} is read-only: give a folder that can be written")
     return target
 
 
-def creatable(path: str | os.PathLike[str]) -> Path:
-    """The new folder that `path` names.
+def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] | None = None) -> Path:
+    """The new folder that `path` names; `outside` is a folder that is read, of which it would become a part.
 
     Raises:
-        InputError: it exists, or there is no folder to make it in.
+        InputError: it exists or lies in `outside`, or there is no folder to make it in, or none that can be written.
     """
     target = Path(path)
     if os.path.lexists(target):
@@ -72,6 +74,14 @@ def creatable(path: str | os.PathLike[str]) -> Path:
     if not target.parent.is_dir():
         raise InputError(
             f"cannot create {target}: there is no folder {target.parent}: give a parent folder that can be written"
+        )
+    if outside is not None and target.resolve().is_relative_to(Path(outside).resolve()):
+        raise InputError(
+            f"expected a new folder outside the model, got {target}, which lies in {outside}: choose another place"
+        )
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise InputError(
+            f"cannot create {target}: the folder {target.parent} is read-only: give a parent folder that can be written"
         )
     return target
 

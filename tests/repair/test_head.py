@@ -14,6 +14,7 @@ from uncone.errors import InputError, UnsupportedModel
 from uncone.records.head_edit import HeadEdit
 from uncone.repair import head_effects, head_tables
 from uncone.repair.head import center_head
+from uncone.repair.tokens import reinitialise_tokens
 
 transformers = pytest.importorskip("transformers")
 FOLDED = {
@@ -162,9 +163,14 @@ def test_a_failed_proof_writes_nothing(tmp_path, monkeypatch):
 def test_where_it_cannot_be_written_is_said_before_the_model_is_loaded(tmp_path, monkeypatch):
     saved(tmp_path / "m", "LlamaForCausalLM")
     monkeypatch.setattr("uncone.repair.head.load_model", lambda *_, **__: pytest.fail("loaded first"))
-    for out, message in ((tmp_path / "no" / "o", "there is no folder"), (tmp_path / "m", "which exists")):
-        with pytest.raises(InputError, match=message):
-            center_head(tmp_path / "m", out)
+    monkeypatch.setattr("uncone.repair.head.open_directory", lambda *_: pytest.fail("opened first"))
+    monkeypatch.setattr("uncone.repair.tokens.open_directory", lambda *_: pytest.fail("opened first"))
+    for out, message in (
+        (tmp_path / "no" / "o", "there is no folder"), (tmp_path / "m", "which exists"), (tmp_path / "m" / "o", "outside the model"),
+    ):  # fmt: skip
+        for edit in (center_head, lambda model, out: reinitialise_tokens(model, out, [1])):
+            with pytest.raises(InputError, match=message):
+                edit(tmp_path / "m", out)
 
 
 def test_what_reads_raw_logits_is_warned_of(tmp_path):

@@ -145,7 +145,7 @@ def test_targets_that_cannot_be(tmp_path, monkeypatch):
     files = open_model_files(tmp_path / "m")
     for out, message in (
         (tmp_path / "m" / "o", "outside the model"),
-        (tmp_path / "m", "outside the model"),
+        (tmp_path / "m", "which exists"),
         (tmp_path / "no" / "o", "cannot create"),
     ):
         with pytest.raises(InputError, match=message), edited_copy(files, out, {}):

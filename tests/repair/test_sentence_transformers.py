@@ -115,7 +115,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path: Path) -> Non
         (source, Center(), tmp_path / "out", "expected a fitted Center"),
         (source, _fitted(5), tmp_path / "out", "expected a transformation of rows of 4 features, .* got one of 5"),
         (source, _fitted(), tmp_path / "there", "expected a new folder"),
-        (source, _fitted(), source / "inside", "outside of the model"),
+        (source, _fitted(), source / "inside", "outside the model"),
         (tmp_path / "there", _fitted(), tmp_path / "out", "expected a directory of Sentence Transformers with modules.json"),
         (source, _fitted(), tmp_path / "no" / "out", "give a parent folder that can be written"),
     ]

@@ -29,15 +29,15 @@ def load_diagnosis(path: Path) -> Diagnosis:
         raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
 
 
-def hand_over(record: Record, *, json: Path | None = None, html: Path | None = None) -> None:
-    """Write the record to the files that were asked for, print it, and name them. What cannot be printed is raised here, not at exit."""
+def hand_over(record: Record, *, json: Path | None = None, html: Path | None = None, shown: Record | None = None) -> None:
+    """Write the record to the files that were asked for, print it (or `shown`), and name them. What cannot be printed is raised here, not at exit."""
     from uncone import report
 
     if json is not None:
         record.save(json)
     if html is not None:
         report.write_record_html(record, html)
-    report.print_record(record)
+    report.print_record(record if shown is None else shown)
     tell(json, html)
     if sys.stdout is not None:
         sys.stdout.flush()

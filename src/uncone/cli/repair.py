@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from uncone.cli.files import check_targets, hand_over, tell
 from uncone.cli.progress import progress_bar
 from uncone.errors import InputError
-from uncone.records import Record
+from uncone.records import Record, Selection
 
 AUTO = "auto"
 RETRIEVAL: Literal["retrieval"] = "retrieval"
@@ -62,11 +62,8 @@ def repair(
     out
         A file, whose ending says its format; for a model a new directory.
     """
-    read = [path for given in (spec, fit_on, load, counts, text) if given is not None for path in _files(given)]
-    check_targets(json, save, read=tuple(read))
-    written = [path.resolve() for path in (json, save) if path is not None]
-    if any(path.resolve() in written for path in _files(out)):
-        raise InputError(f"expected different files to write, got {out} twice: the second would replace the first")
+    _check_files(spec, out, read=(fit_on, load, counts, text), written=(json, save))
+    rows = {"counts": counts, "overwrite": overwrite, "skip_nonfinite": skip_nonfinite}
     if head is not None or tokens is not None:
         unused = _given(fit_on=fit_on, load=load, save=save, counts=counts, data=data, cache=cache)
         _refuse([*unused, *_set(force=force, skip_nonfinite=skip_nonfinite)], "--head and --tokens")
@@ -77,25 +74,48 @@ def repair(
         raise InputError("expected --untie with --head center, got it alone: it stores apart a head that is centred")
     if method is None and data is not None:
         method = AUTO
-    rows, why = {"counts": counts, "overwrite": overwrite, "skip_nonfinite": skip_nonfinite}, ""
+    selection, notes = None, tuple[str, ...]()
     if method == AUTO:
         _refuse(_given(load=load), "--method auto")
-        _check_encoder(spec, text, fit_on, rows)
-        chosen = _choose(spec, out, task, data, cache, overwrite=overwrite, json=json)
-        if chosen is None:
+        if data is None:
+            raise InputError(
+                "expected --data DIR with --method auto, got none: a repair is chosen by a task, which needs its data"
+            )
+        _check_before_a_task(spec, out, text, fit_on, rows)
+        selection = _choose(spec, task, data, cache, json=json)
+        if selection.leaves_it:
             return
-        method, why = chosen, _why(task, data)
+        method, notes = selection.chosen, (_why(task, data),)
     elif data is not None or cache is not None or task != RETRIEVAL:
         flag = "--data" if data is not None else "--cache" if cache is not None else "--task"
         raise InputError(f"expected {flag} with --method auto, got it with {_method(method)}: other methods ask no task")
     fit = {"method": method, "fit_on": fit_on, "load": load, "save": save, "force": force}
-    _repair(spec, out, fit, rows, text, json, why)
+    _repair(spec, out, fit, rows, text, json, selection, notes)
+
+
+def _check_files(spec: str, out: str, *, read: tuple[str | Path | None, ...], written: tuple[Path | None, ...]) -> None:
+    """Files beside OUT that cannot be written, or would replace another one of the command's."""
+    sources = [path for given in (spec, *read) if given is not None for path in _files(given)]
+    check_targets(*written, read=tuple(sources))
+    targets = [path.resolve() for path in written if path is not None]
+    if any(path.resolve() in targets for path in _files(out)):
+        raise InputError(f"expected different files to write, got {out} twice: the second would replace the first")
 
 
 def _repair(
-    spec: str, out: str, fit: dict[str, Any], rows: dict[str, Any], text: Path | None, json: Path | None, why: str
+    spec: str,
+    out: str,
+    fit: dict[str, Any],
+    rows: dict[str, Any],
+    text: Path | None,
+    json: Path | None,
+    selection: Selection | None,
+    notes: tuple[str, ...],
 ) -> None:
-    """Vectors into a file, or an encoder into a directory; `rows` are options of vectors alone, `text` one of an encoder. `why` is noted."""
+    """Vectors into a file, or an encoder into a directory; `rows` are options of vectors alone, `text` one of an encoder.
+
+    The selection was printed when it was made, and is kept with the rest; `notes` are added.
+    """
     from uncone.repairing import kind_of, repair_encoder, repair_file
 
     with progress_bar() as progress:
@@ -105,7 +125,8 @@ def _repair(
         else:
             _refuse(_given(text=text), "vectors")
             result = repair_file(spec, out, progress=progress, **fit, **rows)
-    hand_over(replace(result, notes=(*result.notes, why)) if why else result, json=json)
+    result = replace(result, notes=(*result.notes, *notes))
+    hand_over(replace(result, selection=selection), json=json, shown=result)
     tell(Path(out), fit["save"])
 
 
@@ -139,47 +160,36 @@ def _edit(
     tell(Path(out))
 
 
-def _choose(
-    spec: str,
-    out: str,
-    task: Literal["retrieval", "sts"],
-    data: Path | None,
-    cache: Path | None,
-    *,
-    overwrite: bool,
-    json: Path | None,
-) -> str | None:
-    """The repair that the task calls for, printed with its evidence; None where it calls for none, and nothing is written."""
+def _choose(spec: str, task: Literal["retrieval", "sts"], data: Path, cache: Path | None, *, json: Path | None) -> Selection:
+    """What the task says, printed with its evidence; kept by itself where it calls for no repair, since then nothing else is written."""
     from uncone.select_repair import select_repair
 
-    if data is None:
-        raise InputError("expected --data DIR with --method auto, got none: a repair is chosen by a task, which needs its data")
-    if Path(out).exists() and not overwrite:
-        raise InputError(f"expected a new file or directory, got {out} which exists: choose another name")
     with progress_bar() as progress:
         selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
     hand_over(selection, json=json if selection.leaves_it else None)
-    return None if selection.leaves_it else selection.chosen
+    return selection
 
 
-def _why(task: str, data: Path | None) -> str:
+def _why(task: str, data: Path) -> str:
     """What a repair that was chosen rests on: the task's own fit, and not the geometry that is shown."""
     fitted = "documents" if task == RETRIEVAL else "training sentences"
     return (
-        f"Chosen by {task} on {'' if data is None else data.name}, whose interval above decides, and not these measures. There it was fitted on the task's "
+        f"Chosen by {task} on {data.name}, whose interval above decides, and not these measures. There it was fitted on the task's "
         f"own {fitted}."
     )
 
 
-def _check_encoder(spec: str, text: Path | None, fit_on: str | None, rows: dict[str, Any]) -> None:
+def _check_before_a_task(spec: str, out: str, text: Path | None, fit_on: str | None, rows: dict[str, Any]) -> None:
     """What is missing or out of place is said before a task is asked, which takes minutes."""
-    from uncone.repairing import kind_of
+    from uncone.repairing import check_target, kind_of
 
-    if kind_of(spec) != "encoder":
-        return
-    _refuse(_set(**rows), "a model")
-    if text is None and fit_on is None:
-        raise InputError("expected --text F or --fit-on VECTORS for a model, got neither: what is chosen is fitted on them")
+    if kind_of(spec) == "encoder":
+        _refuse(_set(**rows), "a model")
+        if text is None and fit_on is None:
+            raise InputError("expected --text F or --fit-on VECTORS for a model, got neither: what is chosen is fitted on them")
+    else:
+        _refuse(_given(text=text), "vectors")
+    check_target(spec, out, overwrite=rows["overwrite"])
 
 
 def _files(spec: str | Path) -> list[Path]:

@@ -11,6 +11,7 @@ from uncone import atomic
 from uncone.records.fitted import Fitted
 from uncone.records.parts import Measurement
 from uncone.records.rebuild import from_json, read_text
+from uncone.records.selection import Selection
 
 REPAIRED_SCHEMA = "uncone.repaired/1"
 _HOW = "uncone repair SPEC OUT --json F"
@@ -36,7 +37,8 @@ class Repaired:
     """What `repair_file` or `repair_encoder` wrote.
 
     `before` and `after` hold the same measures of the same `measured` rows, as they were read and as they stand in what was written;
-    both are empty where nothing could be measured. `gains` says whether the geometry is clearly better; no task was asked.
+    both are empty where nothing could be measured. `gains` says whether the geometry is clearly better; no task was asked for it.
+    `selection` is the evidence of the task that chose the method, None where it was named (and in older files).
     """
 
     verdict: str
@@ -57,6 +59,7 @@ class Repaired:
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    selection: Selection | None = None
     schema: str = REPAIRED_SCHEMA
 
     def to_json(self) -> str:

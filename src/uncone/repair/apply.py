@@ -70,7 +70,7 @@ def repair_rows(
     map_ = BlockMap.of(transformation, rows)
     found = source_of(rows)
     plan = plan_output(out, found, map_.k)
-    check_out(plan.path, rows, overwrite=overwrite)
+    _check_path(plan.path, rows, overwrite=overwrite)
     owner = transformation.fitted if isinstance(transformation, Affine) else transformation.fitted_
     digest = _digest_if_alike(owner, rows)
     try:
@@ -82,8 +82,14 @@ def repair_rows(
     return Applied(plan.path, plan.format, plan.part, plan.shape, plan.dtype, time.perf_counter() - began, notes)
 
 
-def check_out(out: Path, rows: Rows, *, overwrite: bool) -> None:
-    """Raise InputError unless `out` may be written: not what is read, not there yet (unless `overwrite`), in a folder that is there."""
+def check_out(out: str | os.PathLike[str], rows: Rows, *, overwrite: bool) -> None:
+    """Raise InputError unless repaired `rows` may be written to `out`: a suffix that is written, not what is read, not there yet (unless `overwrite`),
+    in a folder that is there.
+    """
+    _check_path(plan_output(out, source_of(rows), rows.shape[1]).path, rows, overwrite=overwrite)
+
+
+def _check_path(out: Path, rows: Rows, *, overwrite: bool) -> None:
     target = atomic.writable(out)
     read, _ = split_part(rows.name)
     with suppress(OSError):

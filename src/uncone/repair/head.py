@@ -82,12 +82,12 @@ def center_head(
         UnsupportedModel: a capped, quantised or non-linear head, an adapter; a tied head that no table can take the mean of, without
             `untie`; a proof that fails.
     """
+    creatable(out, outside=model)
     files = open_directory(model)
     places = find_places(files)
     if places.head is None:
         raise UnsupportedModel(f"expected a model with an output head in its files, got {files.path}: {places.why}")
     check_dtype(files, places.head)
-    creatable(out)
     original = load_model(files, dtype=_dtype(dtype))
     if original.dtype == torch.float64:
         original, dtype = original.float(), "float32"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uncone.atomic import new_directory
+from uncone.atomic import creatable, new_directory
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, is_model_file, open_model_files
 from uncone.model.files import read_json
@@ -80,8 +80,7 @@ def edited_copy(
     Raises:
         InputError: `out` exists or cannot be written, the disk is full, or the original changes meanwhile.
     """
-    target = Path(out)
-    _refuse_inside(target, files.path)
+    target = creatable(out, outside=files.path)
     with _said_plainly(target), new_directory(target) as folder:
         shards = _shards(files)
         left_out = _copy_others(files.path, folder, {source.path.name for source in shards})
@@ -141,14 +140,6 @@ def _refuse_other_kinds(path: Path) -> None:
         f"expected a directory of transformers to edit, got the GGUF file {found}, whose weights are quantised or laid out for llama.cpp: edit "
         "the model that it was made of, and make it again"
     )
-
-
-def _refuse_inside(target: Path, original: Path) -> None:
-    where, source = target.resolve(), original.resolve()
-    if where == source or source in where.parents:
-        raise InputError(
-            f"expected a new folder outside the model, got {target}, which lies in {original}: choose another place"
-        )
 
 
 @contextmanager

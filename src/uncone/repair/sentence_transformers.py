@@ -98,8 +98,7 @@ def insert_into_directory(
     d = _configured_width(source, modules[at - 1]) if at else None
     if d is not None and d != affine.d:
         raise _other_width(affine.d, d)
-    if target.resolve().is_relative_to(source.resolve()):
-        raise InputError(f"expected a new directory outside of the model, got {target}: it would become part of what is copied")
+    atomic.creatable(target, outside=source)
     files = _files(source)
     try:
         with atomic.new_directory(target) as folder:

@@ -82,8 +82,8 @@ def reinitialise_tokens(
     """
     if method not in WAYS:
         raise InputError(f"expected a method of {', '.join(WAYS)}, got {method!r}: choose one of them")
+    creatable(out, outside=model)
     files = open_directory(model)
-    creatable(out)
     places = find_places(files)
     n = files.entries[places.input].shape[0]
     labels = token_labels(files.path, n).labels

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from uncone import atomic
 from uncone.errors import InputError
 from uncone.records.repair import RepairCost, Repaired
 from uncone.records.wording import percent
@@ -19,7 +18,8 @@ from uncone.repair.sentence_transformers_encoder import embed, open_encoder, wit
 from uncone.repairing.files import Path_, Progress, check_options, check_save, versions
 from uncone.repairing.fitted import Found, fitted_on, loaded
 from uncone.repairing.geometry import Geometry, compare, rank_lost
-from uncone.repairing.sentences import read_sentences
+from uncone.repairing.sentences import MOST, Sentences, read_sentences
+from uncone.repairing.targets import check_target
 from uncone.repairing.verdict import TASK, gains, give_verdict
 from uncone.rows import as_rows
 from uncone.sources import open_rows
@@ -48,6 +48,7 @@ def repair_encoder(
     load: Path_ | None = None,
     save: Path_ | None = None,
     force: bool = False,
+    most_sentences: int = MOST,
     progress: Progress | None = None,
 ) -> Repaired:
     """Write a copy of a Sentence Transformers model with a repair before its Normalize; any program loads it, without uncone.
@@ -64,6 +65,7 @@ def repair_encoder(
         load: a fitted transformation that was saved.
         save: also write the fitted transformation to this file.
         force: whiten on fewer than 5 D rows too.
+        most_sentences: of a longer text so many different lines are drawn, each as likely as the others; the record then says so.
         progress: called with (what is done, sentences done, sentences in all).
 
     Returns:
@@ -79,14 +81,10 @@ def repair_encoder(
             "expected sentences to fit on, got none: give --text F with one a line, --fit-on VECTORS, or --load T.safetensors"
         )
     _refuse_early(method)
-    directory, name = split(spec)[0], name_of(spec, split(spec)[0])
-    if Path(out).exists() or Path(out).is_symlink():
-        raise InputError(
-            f"expected a new directory, got {out} which exists: a model is never written over; choose another name"
-        )
-    atomic.creatable(out)
+    directory = split(spec)[0]
+    check_target(spec, out)
     check_save(save, out, text, fit_on)
-    side = _Side(directory, () if text is None else tuple(read_sentences(text)), progress)
+    side = _Side(directory, Sentences() if text is None else read_sentences(text, most=most_sentences), progress)
     found, measured = side.fit(method, fit_on=fit_on, load=load, force=force, text=text)
     probes = list(measured[:_MOST_PROBES]) or list(_PROBES)
     began = time.perf_counter()
@@ -95,28 +93,32 @@ def repair_encoder(
     if save is not None:
         found.transformation.save(save)
     geometry = side.compare(found, measured) if measured else None
+    return _record(name_of(spec, directory), out, found, geometry, seconds, side.notes)
+
+
+def _record(name: str, out: Path_, found: Found, geometry: Geometry | None, seconds: float, notes: tuple[str, ...]) -> Repaired:
     change = None if geometry is None else geometry.relative_change
     cost = RepairCost(found.seconds, seconds, change, rank_lost(found.transformation))
     d, k = _widths(found)
     return Repaired(
         verdict=give_verdict(name, found.method, geometry, cost, d, k), name=name, out=shared_name(str(out)), kind="encoder",
         method=found.method, gains=None if geometry is None else gains(geometry), n=0 if found.fitted is None else found.fitted.n,
-        d=d, k=k, dtype="float32", fitted=found.fitted, cost=cost, measured=len(measured),
+        d=d, k=k, dtype="float32", fitted=found.fitted, cost=cost, measured=0 if geometry is None else geometry.measured,
         before=() if geometry is None else geometry.before, after=() if geometry is None else geometry.after,
-        options=found.options, notes=(*found.notes, *side.notes, TASK), versions=versions(),
+        options=found.options, notes=(*found.notes, *notes, TASK), versions=versions(),
     )  # fmt: skip
 
 
 class _Side:
     """The model as it is, with the embeddings of the sentences before its Normalize."""
 
-    def __init__(self, directory: Path, sentences: Sequence[str], progress: Progress | None) -> None:
-        self._sentences, self._progress = sentences, progress
+    def __init__(self, directory: Path, sentences: Sentences, progress: Progress | None) -> None:
+        self._sentences, self._progress = sentences.lines, progress
         self._model = open_encoder(directory)
         self._before = without_normalize(self._model)
         self._normalizes = len(self._before) < len(self._model)
         self._vectors: dict[str, Tensor] = {}
-        self.notes: tuple[str, ...] = ()
+        self.notes = sentences.notes()
 
     def fit(
         self, method: str | None, *, fit_on: Path_ | None, load: Path_ | None, force: bool, text: Path_ | None
@@ -131,7 +133,7 @@ class _Side:
         mine = [sentence for i, sentence in enumerate(self._sentences) if i not in held]
         others = [self._sentences[i] for i in sorted(held)]
         rows = as_rows(self._embed(mine), name=shared_name(str(text)))
-        self.notes = told_of_split(len(mine), len(others))
+        self.notes = (*self.notes, *told_of_split(len(mine), len(others)))
         return fitted_on(rows, method, force=force), others
 
     def check(self, copy: Path, found: Found, sentences: Sequence[str]) -> None:

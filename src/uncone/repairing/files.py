@@ -14,9 +14,9 @@ from uncone.records.wording import counted, plural
 from uncone.repair.apply import Applied, check_out, repair_rows
 from uncone.repair.fitted import shared_name
 from uncone.repair.writers_plan import split_part
-from uncone.repairing.fitted import fitted_on, loaded
+from uncone.repairing.fitted import Found, fitted_on, loaded
 from uncone.repairing.geometry import compare, rank_lost
-from uncone.repairing.targets import kind_of
+from uncone.repairing.targets import check_target, kind_of
 from uncone.repairing.verdict import TASK, gains, give_verdict
 from uncone.rows import Rows, open_npy
 from uncone.rows.bytes import LocalFile
@@ -74,9 +74,10 @@ def repair_file(
             "repair_encoder takes a directory of Sentence Transformers, and --head or --tokens (repair.head, repair.tokens) edit a language model"
         )
     check_options(method=method, fit_on=fit_on, load=load, counts=counts)
-    rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
-    check_out(split_part(os.fspath(out))[0], rows, overwrite=overwrite)
+    check_target(spec, out, overwrite=overwrite)  # before the pass that looks for rows to skip
     check_save(save, spec, out, fit_on, counts)
+    rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
+    check_out(out, rows, overwrite=overwrite)
 
     def tick(what: str, total: int) -> Callable[[int], None] | None:
         return None if progress is None else lambda done: progress(what, done, total)
@@ -92,6 +93,11 @@ def repair_file(
         found.transformation.save(save)
     if progress is not None:
         progress("measuring", 0, 0)
+    return _record(rows, out, found, applied)
+
+
+def _record(rows: Rows, out: Path_, found: Found, applied: Applied) -> Repaired:
+    """What was done, with both sides measured."""
     geometry = compare(rows, open_written(applied))
     cost = RepairCost(found.seconds, applied.seconds, geometry.relative_change, rank_lost(found.transformation))
     name = shared_name(rows.name)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from uncone.records import Measurement, Repaired
 from uncone.records.wording import plural
 from uncone.report.printer import Printer
+from uncone.report.selection_terminal import print_selection
 from uncone.report.text import better, count, number, title
 
 if TYPE_CHECKING:
@@ -15,10 +16,14 @@ _GAINS = {True: ("BETTER", "bold green"), False: ("LEAVE IT", "bold yellow"), No
 
 
 def print_repaired(repaired: Repaired, console: "Console | None" = None) -> None:
-    """Print the repair to `console`, by default the standard output."""
+    """Print the repair to `console`, by default the standard output; first what chose it, where a task did."""
     from rich.console import Console
 
-    out = Printer(console or Console(highlight=False))
+    console = console or Console(highlight=False)
+    out = Printer(console)
+    if repaired.selection is not None:
+        print_selection(repaired.selection, console)
+        out.gap()
     label, style = _GAINS[repaired.gains]
     out.heading(label, style, repaired.verdict, "bold")
     for fact in _facts(repaired):
