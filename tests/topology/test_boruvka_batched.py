@@ -86,6 +86,7 @@ def test_infinite_and_negative_squares() -> None:
 @pytest.mark.parametrize("offset", [0.0, 30.0])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_from_points_it_is_scipy_s_tree(offset: float, dtype: torch.dtype) -> None:
+    from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import minimum_spanning_tree
     from scipy.spatial.distance import pdist, squareform
 
@@ -96,7 +97,7 @@ def test_from_points_it_is_scipy_s_tree(offset: float, dtype: torch.dtype) -> No
     assert torch.equal(points, before)
     for cloud, tree in zip(points.double(), trees, strict=True):
         ours = measured(cloud, tree).sort().values
-        distance = squareform(pdist(cloud.numpy()).clip(1e-30))  # scipy takes 0 for no edge
+        distance = csr_matrix(squareform(pdist(cloud.numpy()).clip(1e-30)))  # scipy takes 0 for no edge
         theirs = torch.tensor(minimum_spanning_tree(distance).data).sort().values
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
 
