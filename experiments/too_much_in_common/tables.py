@@ -74,6 +74,12 @@ def beside_table_1(models: Sequence[dict[str, Any]]) -> str:
     return text + "\n\n" + _across(models)
 
 
+_FEWEST = 3
+"""Models over which a correlation says anything: two always lie on a line."""
+_FEW = 8
+"""The paper's number of models."""
+
+
 def _across(models: Sequence[dict[str, Any]]) -> str:
     """The paper's -0.61: what it correlates is not known here; over the known rows of its Table 1 two readings can be computed."""
     rows = [(row.norm_of_mean, row.isotropy) for row in paper.TABLE_1]
@@ -83,11 +89,12 @@ def _across(models: Sequence[dict[str, Any]]) -> str:
         f"({_pearson(without):.2f} without gpt2-medium). "
         f"The paper states {paper.STATED['correlation of norms and isotropy']:.2f} for norms and isotropy; its mean norms are not known here."
     ]
-    if len(models) >= 5:
+    if len(models) >= _FEWEST:
         ours = [(one["table_1"]["norm_of_mean"], one["table_1"]["raw"]["both_signs"]) for one in models]
         norms = [(one["table_1"]["mean_norm"], one["table_1"]["raw"]["both_signs"]) for one in models]
         sentences.append(
-            f"Over the {len(models)} models here, both signs: {_pearson(ours):.2f}; of the mean norm: {_pearson(norms):.2f}."
+            f"Over the {len(models)} models here, I(W) with both signs: {_pearson(ours):.2f} for the norm of the mean, "
+            f"{_pearson(norms):.2f} for the mean norm." + (" So few models say little." if len(models) < _FEW else "")
         )
     return " ".join(sentences)
 
@@ -96,7 +103,8 @@ def _pearson(pairs: Sequence[tuple[float, float]]) -> float:
     n = len(pairs)
     x, y = sum(a for a, _ in pairs) / n, sum(b for _, b in pairs) / n
     products = sum((a - x) * (b - y) for a, b in pairs)
-    return products / math.sqrt(sum((a - x) ** 2 for a, _ in pairs) * sum((b - y) ** 2 for _, b in pairs))
+    squares = sum((a - x) ** 2 for a, _ in pairs) * sum((b - y) ** 2 for _, b in pairs)
+    return products / math.sqrt(squares) if squares > 0 else math.nan
 
 
 def table_2(models: Sequence[dict[str, Any]]) -> str:

@@ -209,3 +209,19 @@ def test_pictures_are_drawn(experiment: Any, minilm: Path, tmp_path: Path) -> No
     assert bins["original"][3] == pytest.approx(-0.046, abs=1e-3)
     assert bins["original"][-1] == pytest.approx(0.713, abs=1e-3)
     assert bins["original_of_paper"][3] == pytest.approx(bins["original"][3], abs=1e-3)
+
+
+def test_norms_and_isotropy_are_correlated_from_three_models_on(experiment: Any) -> None:
+    tables = experiment("tables")
+    norms, isotropy = [0.2, 0.9, 0.4, 1.5, 1.1, 0.3, 0.8, 0.6], [0.9, 0.3, 0.5, 0.2, 0.35, 0.6, 0.4, 0.45]
+    models = [
+        {"table_1": {"norm_of_mean": m, "mean_norm": 2 * m + i % 2, "raw": {"both_signs": one}}}
+        for i, (m, one) in enumerate(zip(norms, isotropy, strict=True))
+    ]
+    assert "models here" not in tables._across(models[:2])
+    for n in (3, 7, 8):
+        told = tables._across(models[:n])
+        expected = np.corrcoef(norms[:n], isotropy[:n])[0, 1]
+        assert f"Over the {n} models here, I(W) with both signs: {expected:.2f} for the norm of the mean, " in told
+        assert told.endswith("So few models say little.") == (n < 8)
+    assert "nan for the norm of the mean" in tables._across(models[:1] * 3)
