@@ -1,0 +1,148 @@
+"""Bars of loops and voids (H1 and beyond) with a gradient, from the pairs that gudhi, giotto-ph or ripser found.
+
+In a Vietoris-Rips filtration a class of dimension 1 or more is born when one edge enters and dies when another does. Which two these are is found by those
+packages, without a gradient. The lengths of the two edges carry it: d(death - birth) is the one edge's gradient less the other's, wherever no two
+edges are of one length.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from uncone.errors import InputError
+from uncone.topology.lengths import edge_lengths
+
+Tensor = torch.Tensor
+_FOREIGN = 1e-4  # of a length: programs that work in float32 are nearer than this
+
+
+def pair_lengths(points: Tensor, pairs: Any) -> Tensor:
+    """The persistence (m,) of pairs, death less birth, of points (N, D), in the unit of the points: the length of the edge that ends a class less that of
+    the edge that begins it.
+
+    Args:
+        points: (N, D), floating point, on any device; of the dtype float32 at least whatever autocast says. Distances are Euclidean.
+        pairs: (m, 4) integers, two rows of the points for the edge of the birth and two for that of the death, as `pairs_of_generators` takes them from
+            gudhi or giotto-ph and `pairs_of_intervals` from ripser. (m, 3), a vertex and an edge, is a class of H0, born at 0.
+
+    Returns:
+        (m,), in the order of the pairs, at least 0. A pair of one length (birth = death) has length 0, and what rounding leaves below 0 is 0 with
+        gradient 0. An edge of length 0 has gradient 0.
+
+    Raises:
+        InputError: another shape or dtype, rows that are not of the points, or a death before its birth: such pairs are of other points.
+    """
+    births, deaths = pair_ends(points, pairs)
+    early = (deaths < births * (1 - _FOREIGN)).detach()
+    if bool(early.any()):
+        first = int(early.nonzero()[0])
+        raise InputError(
+            f"expected pairs of these points, got a death at {float(deaths[first].detach()):g} before its birth at {float(births[first].detach()):g} "
+            f"in pair {first}: find the pairs anew, for the Euclidean distances of these points"
+        )
+    return (deaths - births).clamp(min=0)
+
+
+def pair_ends(points: Tensor, pairs: Any) -> tuple[Tensor, Tensor]:
+    """The births (m,) and deaths (m,) of pairs, each with its gradient. Arguments as of `pair_lengths`."""
+    if points.ndim != 2 or not points.is_floating_point():
+        raise InputError(
+            f"expected points of shape (N, D) with floating point numbers, got {tuple(points.shape)} of {points.dtype}: pass one row per point"
+        )
+    rows = _rows(pairs, len(points)).to(points.device)
+    with torch.autocast(points.device.type, enabled=False):
+        x = points if points.dtype == torch.float64 else points.float()
+        if rows.shape[1] == 3:
+            deaths = edge_lengths(x, rows[:, 1:])
+            return torch.zeros_like(deaths), deaths
+        ends = edge_lengths(x, rows.reshape(-1, 2)).view(-1, 2)
+        return ends[:, 0], ends[:, 1]
+
+
+def pairs_of_generators(generators: Sequence[Any], dimension: int = 1) -> np.ndarray:
+    """The pairs of one dimension from gudhi's `flag_persistence_generators()` or giotto-ph's `ripser_parallel(..., return_generators=True)["gens"]`.
+
+    Both are (H0, [H1, H2, ...], essential H0, [essential H1, ...]). Classes that never die are left out, having no length: those of H0 are one for each
+    piece that stays apart, those of H1 are there only where the filtration was cut off at some length.
+
+    Returns:
+        (m, 3) for dimension 0 and (m, 4) otherwise, int64; no rows where there is no class.
+
+    Raises:
+        InputError: something else than these generators, or a dimension below 0.
+    """
+    if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 0:
+        raise InputError(f"expected dimension from 0 up, got {dimension!r}: 1 for loops")
+    if not isinstance(generators, tuple | list) or len(generators) != 4 or not isinstance(generators[1], tuple | list):
+        raise InputError(
+            f"expected generators (H0, [H1, ...], essential H0, [essential H1, ...]), got {type(generators).__name__}: "
+            'pass what flag_persistence_generators() of gudhi or "gens" of giotto-ph gives'
+        )
+    width = 3 if dimension == 0 else 4
+    if dimension > len(generators[1]):
+        return np.empty((0, width), dtype=np.int64)
+    found = np.asarray(generators[0] if dimension == 0 else generators[1][dimension - 1])
+    return found.reshape(-1, width).astype(np.int64) if found.size else np.empty((0, width), dtype=np.int64)
+
+
+def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
+    """The pairs of intervals that come without indices, as ripser's `ripser(x)["dgms"][1]`: each end is the edge whose length is nearest.
+
+    Where several edges are as near, the first by (smaller row, larger row) is taken: then the lengths are right, but their gradient is that of one edge
+    of several. Takes O(N^2) memory. Intervals that never end are left out.
+
+    Args:
+        points: (N, D), the points that the intervals are of, with Euclidean distances.
+        intervals: (m, 2), births and deaths of H1 or beyond.
+
+    Returns:
+        (m, 4) int64 for `pair_lengths`, in the order of the intervals that end.
+
+    Raises:
+        InputError: another shape, or an end that is no distance between two points to 0.01 %.
+    """
+    ends = np.asarray(intervals, dtype=np.float64)
+    if ends.ndim != 2 or ends.shape[1] != 2 or points.ndim != 2:
+        raise InputError(
+            f"expected points (N, D) and intervals (m, 2), got {tuple(points.shape)} and {ends.shape}: pass one diagram, as dgms[1] of ripser"
+        )
+    ends = ends[np.isfinite(ends).all(1)]
+    if len(ends) == 0:
+        return np.empty((0, 4), dtype=np.int64)
+    if len(points) < 2:
+        raise InputError(f"expected at least two points, got {len(points)}: pass those that the intervals are of")
+    x = points.detach().double().cpu()
+    length = torch.nn.functional.pdist(x).numpy()
+    order = np.argsort(length, kind="stable")
+    ranked = length[order]
+    wanted = ends.ravel()
+    above = np.searchsorted(ranked, wanted).clip(0, len(ranked) - 1)
+    above, below = (np.searchsorted(ranked, ranked[i]) for i in (above, (above - 1).clip(0)))  # the first of equal ones
+    place = np.where(np.abs(ranked[below] - wanted) <= np.abs(ranked[above] - wanted), below, above)
+    off = ~(np.abs(ranked[place] - wanted) <= _FOREIGN * np.abs(wanted))  # NaN is off too
+    if off.any():
+        raise InputError(
+            f"expected intervals that begin and end at distances between the points, got {wanted[off][0]:g}, which none has: "
+            "pass the points and Euclidean distances that the intervals were made of"
+        )
+    first, second = np.triu_indices(len(points), 1)
+    edge = order[place]
+    return np.stack([first[edge], second[edge]], axis=1).reshape(-1, 4).astype(np.int64)
+
+
+def _rows(pairs: Any, points: int) -> Tensor:
+    array = pairs.detach().cpu().numpy() if isinstance(pairs, Tensor) else np.asarray(pairs)
+    if array.size == 0 and array.ndim < 2:
+        return torch.empty(0, 4, dtype=torch.int64)
+    if array.ndim != 2 or array.shape[1] not in (3, 4) or array.dtype.kind not in "iu":
+        raise InputError(
+            f"expected pairs of shape (m, 4) with integers, the rows of two edges, or (m, 3), got {array.shape} of {array.dtype}: take them by "
+            "pairs_of_generators (gudhi, giotto-ph) or pairs_of_intervals (ripser); a class that never dies has no length"
+        )
+    if array.size and not (array.min() >= 0 and array.max() < points):
+        raise InputError(
+            f"expected pairs of rows 0 to {points - 1}, got row {array.max() if array.min() >= 0 else array.min()}: pass the points they are of"
+        )
+    return torch.from_numpy(array.astype(np.int64))
