@@ -101,30 +101,51 @@ def select_repair(
         raise InputError(
             f"expected at least one repair that can be fitted, got none of {', '.join(names)}: {' '.join(splits.notes)}"
         )
-    found = development.differences(development.repairs, 1 - (1 - _LEVEL) / len(development.repairs))
-    winners = [name for name, interval in found.items() if interval.low > 0]
-    candidate = max(winners, key=lambda name: found[name].difference) if winners else None
-    test = splits.test() if candidate is not None else None
-    confirmed = None if test is None or candidate is None else test.differences((candidate,), _LEVEL)[candidate]
-    chosen = candidate if candidate is not None and confirmed is not None and confirmed.low > 0 else ORIGINAL
+    found = _decided(development, splits.test)
     name = name_of(spec, path)
     return Selection(
-        verdict=_verdict(name, _MEASURES[task], found, candidate, confirmed),
+        verdict=_verdict(name, _MEASURES[task], found.development, found.candidate, found.confirmed),
         name=name,
         task=task,
         measure=_MEASURES[task],
-        chosen=chosen,
-        candidate=candidate,
+        chosen=found.chosen,
+        candidate=found.candidate,
         development_original=development.original,
-        development=found,
+        development=found.development,
         development_n=development.n,
-        test_original=None if test is None else test.original,
-        test=confirmed,
-        test_n=0 if test is None else test.n,
+        test_original=None if found.test is None else found.test.original,
+        test=found.confirmed,
+        test_n=0 if found.test is None else found.test.n,
         splits=splits.described,
         notes=splits.notes,
         provenance=encoding.provenance() | {**splits.digests, "seed": seed, "resamples": resamples, "versions": versions()},
     )
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """The differences on the development split, the repair they propose, and what the test split says of that one alone."""
+
+    development: dict[str, Interval]
+    candidate: str | None = None
+    test: _Evidence | None = None
+    confirmed: Interval | None = None
+
+    @property
+    def chosen(self) -> str:
+        """The candidate, if the test split confirms it."""
+        return self.candidate if self.candidate and self.confirmed and self.confirmed.low > 0 else ORIGINAL
+
+
+def _decided(development: _Evidence, test: Callable[[], _Evidence]) -> _Decision:
+    """The test split is looked at only if there is a candidate."""
+    found = development.differences(development.repairs, 1 - (1 - _LEVEL) / len(development.repairs))
+    winners = [name for name, interval in found.items() if interval.low > 0]
+    if not winners:
+        return _Decision(found)
+    candidate = max(winners, key=lambda name: found[name].difference)
+    evidence = test()
+    return _Decision(found, candidate, evidence, evidence.differences((candidate,), _LEVEL)[candidate])
 
 
 def _verdict(name: str, measure: str, found: dict[str, Interval], candidate: str | None, confirmed: Interval | None) -> str:
