@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from uncone.topology import barcode, persistent_entropy, prominent_mask
-from uncone.topology.boruvka_batched import spanning_trees, squared_distances
+from uncone.topology.boruvka_batched import shortest_first, spanning_trees, squared_distances
 from uncone.topology.lengths import differentiable, measured
 
 Edges = list[list[int]]
@@ -112,6 +112,17 @@ def test_padding_moves_no_distance() -> None:
     torch.testing.assert_close(squared_distances(points, inside)[1, :13, :13], squared[1, :13, :13])
 
 
+@given(st.integers(0, 2**32), st.integers(0, 12), st.integers(0, 4))
+@settings(deadline=None, max_examples=30)
+def test_it_is_the_barcode(seed: int, n: int, clouds: int) -> None:
+    points = torch.randint(0, 4, (clouds, n, 2), generator=seeded(seed)).float()  # whole numbers: no rounding breaks ties
+    edges, lengths = shortest_first(points)
+    expected = barcode(points)
+    torch.testing.assert_close(lengths, expected.lengths, rtol=1e-6, atol=0)
+    if n in (1, 2, 4, 8):  # then the centre is exact too, and so are the ties
+        assert torch.equal(edges, expected.edges)
+
+
 @pytest.mark.parametrize("shape", [(0, 5, 3), (2, 0, 3), (2, 1, 3), (2, 4, 0), (1, 2, 2)])
 def test_empty_and_small(shape: tuple[int, int, int]) -> None:
     trees = spanning_trees(squared_distances(torch.ones(shape)))
@@ -139,10 +150,8 @@ def test_nothing_waits_for_the_device() -> None:
     """Tensors on "meta" have no values: whatever would ask for one, or take its shape from one, fails there."""
     points = torch.randn(3, 32, 8, device="meta", requires_grad=True)
     with OnDevice():
-        trees = spanning_trees(squared_distances(points.detach()))
-        rows = points.flatten(0, 1)
-        edges = (trees + 32 * torch.arange(3, device="meta")[:, None, None]).flatten(0, 1)
-        lengths = differentiable(rows, edges, measured(rows.detach(), edges))
+        edges, lengths = shortest_first(points.detach())
+        lengths = differentiable(points.flatten(0, 1), edges, lengths)
         bars = torch.full((3,), 31, device="meta")
         mask = prominent_mask(lengths, bars, width=31)
         persistent_entropy(torch.where(mask, lengths, 0), bars).sum().backward()

@@ -6,13 +6,30 @@ CUDA graph. Sums are of whole numbers and all else are minima, so that the same 
 
 import torch
 
+from uncone.topology.lengths import measured
+
 Tensor = torch.Tensor
+
+
+def shortest_first(points: Tensor) -> tuple[Tensor, Tensor]:
+    """Edges (B (n - 1), 2) of the Euclidean minimum spanning trees of clouds (B, n, D) of one size, and their lengths (B (n - 1),), without a gradient.
+
+    The edges are rows of the flattened points, the smaller one first; those of one cloud lie together, in ascending order of (length, smaller row, larger row).
+    """
+    clouds, n, dimensions = points.shape
+    trees = spanning_trees(squared_distances(points))
+    first = n * torch.arange(clouds, device=points.device)
+    order = (trees[:, :, 0] * n + trees[:, :, 1]).sort(1).indices
+    edges = trees.gather(1, order[:, :, None].expand_as(trees)) + first[:, None, None]
+    rows = points.reshape(clouds * n, dimensions)
+    lengths, order = measured(rows, edges.flatten(0, 1)).view(clouds, max(n - 1, 0)).sort(dim=1, stable=True)
+    return edges.gather(1, order[:, :, None].expand_as(trees)).flatten(0, 1), lengths.flatten()
 
 
 def squared_distances(points: Tensor, inside: Tensor | None = None) -> Tensor:
     """The squared distances (B, n, n) in float64 of clouds (B, n, D), of which only the points `inside` (B, n) count; up to one factor a cloud.
 
-    From the product of the centred points, in units of their largest coordinate. Taken in float64 since near-duplicates cannot be told from the rest
+    From the product of the centred points, in units near their largest coordinate. Taken in float64 since near-duplicates cannot be told from the rest
     without waiting: a distance is then right to about 1e-8 of the radius of its cloud, which is below the rounding of float32 points.
     """
     x = points.double()
@@ -22,7 +39,10 @@ def squared_distances(points: Tensor, inside: Tensor | None = None) -> Tensor:
         x = torch.where(inside[..., None], x, 0)
         x = torch.where(inside[..., None], x - x.sum(1, keepdim=True) / inside.sum(1)[:, None, None].clamp(min=1), 0)
     largest = x.abs().amax((1, 2), keepdim=True) if x.shape[1] and x.shape[2] else x.sum((1, 2), keepdim=True)
-    x = x / torch.where(largest > 0, largest, 1)  # no square overflows or vanishes
+    largest = torch.where(largest > 0, largest, 1)
+    x = x / (
+        largest / (2 * largest.frexp().mantissa)
+    )  # a power of two: no square overflows or vanishes, and equal distances stay equal
     norms = x.square().sum(2)
     return torch.baddbmm(norms[:, :, None] + norms[:, None], x, x.transpose(1, 2), alpha=-2)
 
