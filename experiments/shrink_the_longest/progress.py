@@ -1,0 +1,35 @@
+"""What is done, what is missing, and how long that takes."""
+
+from kept import Kept
+from plan import Cell, cells
+from scoring import spread
+
+
+def progress(kept: Kept) -> str:
+    """A table of the kinds of runs, with CPU hours spent and, from the mean of what is done, to come."""
+    done = {_key(one["asked"]): float(one["cpu_seconds"]["whole"]) for one in kept.runs()}
+    lines = ["| task | examples | runs | done | CPU seconds a run | CPU hours missing |", "|---|---|---|---|---|---|"]
+    missing_hours, unknown = 0.0, False
+    planned = list(cells())
+    for kind in dict.fromkeys((cell.task, cell.size) for cell in planned):
+        of_kind = [cell for cell in planned if (cell.task, cell.size) == kind]
+        seconds = [done[_of(cell)] for cell in of_kind if _of(cell) in done]
+        missing = len(of_kind) - len(seconds)
+        each = spread(seconds).mean if seconds else None
+        hours = None if each is None else each * missing / 3600
+        missing_hours, unknown = missing_hours + (hours or 0), unknown or (hours is None and missing > 0)
+        lines.append(
+            f"| {kind[0]} | {kind[1]} | {len(of_kind)} | {len(seconds)} | {'' if each is None else f'{each:.0f}'} "
+            f"| {'not known' if hours is None else f'{hours:.2f}'} |"
+        )
+    spent = kept.cpu_seconds() / 3600
+    more = " and what is not known yet" if unknown else ""
+    return "\n".join([*lines, "", f"Spent {spent:.2f} CPU hours, pilot included; missing {missing_hours:.2f}{more}."])
+
+
+def _key(asked: dict[str, object]) -> tuple[object, ...]:
+    return asked["task"], asked["examples"], asked["arm"], asked["seed"]
+
+
+def _of(cell: Cell) -> tuple[object, ...]:
+    return cell.task, cell.size, cell.arm, cell.seed
