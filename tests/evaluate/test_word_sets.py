@@ -1,3 +1,4 @@
+import gzip
 from pathlib import Path
 
 import pytest
@@ -70,18 +71,18 @@ def test_a_line_that_does_not_fit_is_named_by_its_number(tmp_path: Path, file: s
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rw.txt").write_bytes(b"caf\xe9 bar 3\n")
-    with pytest.raises(InputError, match=r"expected UTF-8 text in .*rw.txt"):
+    with pytest.raises(InputError, match=r"expected text in UTF-8, got .*rw.txt"):
         read_word_sets(tmp_path)
 
 
 def test_sets_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a directory of word-similarity sets, got .*nowhere"):
         read_word_sets(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"MEN_dataset_lemma_form_full or men3000.tsv; rw.txt .*got no such file"):
+    with pytest.raises(InputError, match=r"got no file of them: looked for MEN_dataset_lemma_form_full or men3000.tsv; rw.txt"):
         read_word_sets(tmp_path)
-    (tmp_path / "rw.txt").write_text("a b 1\n")
+    (tmp_path / "rw.txt.gz").write_bytes(gzip.compress(b"a b 1\n"))
     assert [one.name for one in read_word_sets(tmp_path)] == ["rw"]
-    with pytest.raises(InputError, match=r"expected SimLex-999.txt or simlex999.tsv in .*put it there"):
+    with pytest.raises(InputError, match=r"expected simlex999 in .* looked for SimLex-999.txt or simlex999.tsv; put it there"):
         read_word_sets(tmp_path, sets=("rw", "simlex999"))
     with pytest.raises(InputError, match="expected sets out of men, rw, simlex999, wordsim_sim, wordsim_rel, got mc30"):
         read_word_sets(tmp_path, sets=("mc30",))

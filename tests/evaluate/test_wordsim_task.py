@@ -63,5 +63,5 @@ def test_numbers_differences_and_prices(
 
 def test_sets_that_are_not_there(planted: tuple[Path, np.ndarray, list, np.ndarray]) -> None:
     folder, *_ = planted
-    with pytest.raises(InputError, match="got no such file"):
+    with pytest.raises(InputError, match="got no file of them"):
         evaluate(folder / "w.vec", task="wordsim", data=folder)

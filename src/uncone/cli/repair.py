@@ -67,30 +67,24 @@ def repair(
     if head is not None or tokens is not None:
         unused = _given(fit_on=fit_on, load=load, save=save, counts=counts, data=data, cache=cache)
         _refuse([*unused, *_set(force=force, skip_nonfinite=skip_nonfinite)], "--head and --tokens")
-        _refuse(_given(method=method if tokens is None else None), "--head")
         _edit(spec, out, head=head, untie=untie, tokens=tokens, method=method, text=text, overwrite=overwrite, json=json)
         return
     if untie:
         raise InputError("expected --untie with --head center, got it alone: it stores apart a head that is centred")
-    if method is None and data is not None:
-        method = AUTO
-    selection, notes = None, tuple[str, ...]()
-    if method == AUTO:
+    selection = None
+    if method == AUTO or (method is None and data is not None):
         _refuse(_given(load=load), "--method auto")
-        if data is None:
-            raise InputError(
-                "expected --data DIR with --method auto, got none: a repair is chosen by a task, which needs its data"
-            )
-        _check_before_a_task(spec, out, text, fit_on, rows)
+        _check_before_a_task(spec, out, text, fit_on, rows, data)
         selection = _choose(spec, task, data, cache, json=json)
         if selection.leaves_it:
             return
-        method, notes = selection.chosen, (_why(task, data),)
+        method = selection.chosen
     elif data is not None or cache is not None or task != RETRIEVAL:
         flag = "--data" if data is not None else "--cache" if cache is not None else "--task"
         raise InputError(f"expected {flag} with --method auto, got it with {_method(method)}: other methods ask no task")
     fit = {"method": method, "fit_on": fit_on, "load": load, "save": save, "force": force}
-    _repair(spec, out, fit, rows, text, json, selection, notes)
+    why = () if selection is None else (_why(task, data),)
+    _repair(spec, out, fit, rows, text, json, selection, why)
 
 
 def _check_files(spec: str, out: str, *, read: tuple[str | Path | None, ...], written: tuple[Path | None, ...]) -> None:
@@ -145,6 +139,7 @@ def _edit(
     """An edit of a language model into a new directory."""
     from uncone.repairing import edit_head, edit_tokens
 
+    _refuse(_given(method=method if tokens is None else None), "--head")
     if head is not None and tokens is not None:
         raise InputError(
             "expected either --head or --tokens, got both: set the tokens first, then centre the head of the result"
@@ -160,29 +155,36 @@ def _edit(
     tell(Path(out))
 
 
-def _choose(spec: str, task: Literal["retrieval", "sts"], data: Path, cache: Path | None, *, json: Path | None) -> Selection:
+def _choose(
+    spec: str, task: Literal["retrieval", "sts"], data: Path | None, cache: Path | None, *, json: Path | None
+) -> Selection:
     """What the task says, printed with its evidence; kept by itself where it calls for no repair, since then nothing else is written."""
     from uncone.select_repair import select_repair
 
+    assert data is not None  # _check_before_a_task refused it
     with progress_bar() as progress:
         selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
     hand_over(selection, json=json if selection.leaves_it else None)
     return selection
 
 
-def _why(task: str, data: Path) -> str:
+def _why(task: str, data: Path | None) -> str:
     """What a repair that was chosen rests on: the task's own fit, and not the geometry that is shown."""
     fitted = "documents" if task == RETRIEVAL else "training sentences"
     return (
-        f"Chosen by {task} on {data.name}, whose interval above decides, and not these measures. There it was fitted on the task's "
+        f"Chosen by {task} on {'' if data is None else data.name}, whose interval above decides, and not these measures. There it was fitted on the task's "
         f"own {fitted}."
     )
 
 
-def _check_before_a_task(spec: str, out: str, text: Path | None, fit_on: str | None, rows: dict[str, Any]) -> None:
+def _check_before_a_task(
+    spec: str, out: str, text: Path | None, fit_on: str | None, rows: dict[str, Any], data: Path | None
+) -> None:
     """What is missing or out of place is said before a task is asked, which takes minutes."""
     from uncone.repairing import check_target, kind_of
 
+    if data is None:
+        raise InputError("expected --data DIR with --method auto, got none: a repair is chosen by a task, which needs its data")
     if kind_of(spec) == "encoder":
         _refuse(_set(**rows), "a model")
         if text is None and fit_on is None:

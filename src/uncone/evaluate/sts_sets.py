@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from uncone.errors import InputError
-from uncone.evaluate.text_files import find_file, lines_of, table_of
+from uncone.evaluate.text_files import find_file, found_sets, lines_of, table_of
 
 SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb")
 """SemEval's tasks of 2012 to 2016 and the STS Benchmark (Cer et al. 2017)."""
@@ -64,18 +64,13 @@ def read_sts(directory: str | os.PathLike[str], *, sets: Sequence[str] | None = 
     Raises:
         InputError: no set there, one of `sets` not there or unknown, or a line that is no pair with a finite score.
     """
-    root = Path(directory)
-    if not root.is_dir():
-        raise InputError(f"expected a directory of STS sets, got {root}: name the one that holds {_LAYOUTS}")
-    unknown = [name for name in sets or () if name not in SETS]
-    if unknown:
-        raise InputError(f"expected sets out of {', '.join(SETS)}, got {', '.join(unknown)}: leave them out")
+    found = found_sets(directory, SETS, sets, _find, what="STS sets", looked_for=lambda _: _LAYOUTS)
+    return tuple(found.values())
+
+
+def _find(root: Path, name: str) -> StsSet | None:
     places = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
-    found = {name: _benchmark(places) if name == "stsb" else _semeval(places, name) for name in sets or SETS}
-    missing = [name for name, one in found.items() if one is None]
-    if missing and (sets is not None or len(missing) == len(found)):
-        raise InputError(f"expected {', '.join(missing)} in {root}, got no file of them: looked for {_LAYOUTS}")
-    return tuple(one for one in found.values() if one is not None)
+    return _benchmark(places) if name == "stsb" else _semeval(places, name)
 
 
 def _benchmark(places: Sequence[Path]) -> StsSet | None:

@@ -2,12 +2,15 @@
 
 import gzip
 import lzma
+import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from uncone.errors import InputError
 
+Found = TypeVar("Found")
 SUFFIXES = ("", ".xz", ".gz")
 _LONGEST_LINE = 1 << 26
 _OPENERS = {".xz": lzma.open, ".gz": gzip.open}
@@ -17,6 +20,43 @@ def find_file(directory: Path, *names: str) -> Path | None:
     """The first of `names` in the directory, plain or with .xz or .gz behind it; None where there is none."""
     candidates = (directory / f"{name}{suffix}" for name in names for suffix in SUFFIXES)
     return next((file for file in candidates if file.is_file()), None)
+
+
+def found_sets(
+    directory: str | os.PathLike[str],
+    known: Sequence[str],
+    asked: Sequence[str] | None,
+    find: Callable[[Path, str], Found | None],
+    *,
+    what: str,
+    looked_for: Callable[[Sequence[str]], str],
+) -> dict[str, Found]:
+    """The sets that lie in `directory`, by their names; with `asked` those, each of which must be there.
+
+    Args:
+        directory: where to look.
+        known: names of all sets, in their order.
+        asked: names out of `known`; None for those that are there.
+        find: a set of that name in a folder, or where it lies; None where it is not there.
+        what: the sets, in words.
+        looked_for: the files of the named sets, in words.
+
+    Raises:
+        InputError: no directory, an unknown name, one that was asked for and is not there, or no set at all.
+    """
+    root = Path(directory)
+    if not root.is_dir():
+        raise InputError(f"expected a directory of {what}, got {root}: name the one that holds {looked_for(known)}")
+    unknown = [name for name in asked or () if name not in known]
+    if unknown:
+        raise InputError(f"expected sets out of {', '.join(known)}, got {', '.join(unknown)}: leave them out")
+    found = {name: find(root, name) for name in asked or known}
+    missing = [name for name, one in found.items() if one is None]
+    if missing and (asked is not None or len(missing) == len(found)):
+        raise InputError(
+            f"expected {', '.join(missing)} in {root}, got no file of them: looked for {looked_for(missing)}; put it there, or name its directory"
+        )
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def lines_of(file: Path) -> Iterator[tuple[int, str]]:

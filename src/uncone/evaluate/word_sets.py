@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uncone.errors import InputError
+from uncone.evaluate.text_files import find_file, found_sets, lines_of
 
 SETS = ("men", "rw", "simlex999", "wordsim_sim", "wordsim_rel")
 """MEN (3000 pairs), Rare Words (2034), SimLex-999, and the similarity (203) and relatedness (252) halves of WordSim-353."""
-LARGEST_SET = 64 * 2**20
-"""Bytes. The largest of the five files has 92,466."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,8 @@ def read_word_sets(directory: str | os.PathLike[str], *, sets: Sequence[str] | N
     """The word-similarity sets that lie in `directory` (or in its folders wordsim, too_much_in_common, datasets).
 
     Two layouts of each set are known: the original release, as the authors of Bis et al. 2021 pass it on, and a tidy
-    TSV with the header `word1 word2 score`. Where both are there the original is read. Lines are split at white space.
+    TSV with the header `word1 word2 score`. Where both are there the original is read. Lines are split at white space. Any file may be
+    compressed (.xz, .gz).
 
     Args:
         directory: where to look.
@@ -60,31 +60,14 @@ def read_word_sets(directory: str | os.PathLike[str], *, sets: Sequence[str] | N
     Raises:
         InputError: no set there, one of `sets` not there or unknown, or a line that is no pair with a finite score.
     """
-    root = Path(directory)
-    if not root.is_dir():
-        raise InputError(f"expected a directory of word-similarity sets, got {root}: name the one that holds {_names(SETS)}")
-    unknown = [name for name in sets or () if name not in SETS]
-    if unknown:
-        raise InputError(f"expected sets out of {', '.join(SETS)}, got {', '.join(unknown)}: leave them out")
-    found = {name: _find(root, name) for name in sets or SETS}
-    missing = [name for name, at in found.items() if at is None]
-    if missing and (sets is not None or len(missing) == len(found)):
-        raise InputError(f"expected {_names(missing)} in {root}, got no such file: put it there, or name its directory")
-    return tuple(_read(at[0], name, at[1]) for name, at in found.items() if at is not None)
+    found = found_sets(directory, SETS, sets, _find, what="word-similarity sets", looked_for=_names)
+    return tuple(_read(file, name, layout) for name, (file, layout) in found.items())
 
 
 def _read(file: Path, name: str, layout: _Layout) -> WordSet:
     """One set; an error names the file and the number of the line."""
-    if file.stat().st_size > LARGEST_SET:
-        raise InputError(
-            f"expected a file of at most {LARGEST_SET} bytes, got {file.stat().st_size} in {file}: is it a word set?"
-        )
-    try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"expected UTF-8 text in {file}, got {error}: write it anew") from error
     pairs, gold = [], []
-    for number, line in enumerate(lines, 1):
+    for number, line in lines_of(file):
         fields = line.split()
         if not fields or (number == 1 and _is_header(fields, layout)):
             continue
@@ -129,8 +112,8 @@ def _is_number(text: str) -> bool:
 def _find(root: Path, name: str) -> tuple[Path, _Layout] | None:
     for layout in _LAYOUTS[name]:
         for folder in _FOLDERS:
-            file = root / folder / layout.file
-            if file.is_file():
+            file = find_file(root / folder, layout.file)
+            if file is not None:
                 return file, layout
     return None
 
