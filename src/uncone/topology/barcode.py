@@ -100,7 +100,9 @@ def _check(points: Tensor, groups: Tensor | None) -> None:
             raise InputError(f"expected groups on {points.device}, where the points are, got {groups.device}: move one of them")
     if points.is_cuda and torch.cuda.is_current_stream_capturing():
         return  # a graph cannot ask; NaN then gives NaN
-    finite = torch.isfinite(points).all(-1).flatten()
+    if bool(torch.isfinite(points.sum(dtype=torch.promote_types(points.dtype, torch.float32)))):
+        return
+    finite = torch.isfinite(points).all(-1).flatten()  # else the sum alone has overflowed
     if not bool(finite.all()):
         wrong = (~finite).nonzero().flatten()
         raise InputError(

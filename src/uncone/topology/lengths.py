@@ -5,6 +5,9 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from uncone import memory
+from uncone.topology.compiled import kernels
+
 Tensor = torch.Tensor
 _EDGES_AT_ONCE = 2**22  # numbers of the differences of a block of edges
 
@@ -53,6 +56,10 @@ def edge_lengths(points: Tensor, edges: Tensor) -> Tensor:
 def pulled(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Tensor:
     """The gradient by the points (N, D) of what has gradient `grads` (M,) by the lengths of the edges."""
     scale = torch.where(lengths > 0, grads / lengths, 0)
+    if points.device.type == "cpu" and (loops := kernels()) is not None:
+        out = memory.recycled(tuple(points.shape), points.dtype)
+        loops.pull(points.contiguous().numpy(), edges.numpy(), scale.contiguous().numpy(), out.numpy())
+        return out
     pull = scale[:, None] * (points[edges[:, 0]] - points[edges[:, 1]])
     if not points.is_cuda:
         return torch.zeros_like(points).index_add_(0, edges[:, 0], pull).index_add_(0, edges[:, 1], -pull)

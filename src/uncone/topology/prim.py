@@ -1,5 +1,7 @@
 """Minimum spanning trees of clouds by Prim's algorithm in torch: one step for all clouds at once."""
 
+from collections.abc import Iterator
+
 import torch
 
 from uncone.topology.clouds import Clouds
@@ -9,23 +11,19 @@ _NUMBERS_AT_ONCE = 2**24
 _DIRECT = 1e-6  # of the squared norms: below it, a squared distance from a product has lost too many digits
 
 
-def spanning_trees(points: Tensor, clouds: Clouds) -> Tensor:
-    """Edges (M, 2) of the Euclidean minimum spanning tree of each cloud, in no order, as rows of points (N, D).
+def spanning_trees(points: Tensor, clouds: Clouds, which: list[int]) -> Iterator[tuple[int, Tensor]]:
+    """Each of the clouds `which`, in any order, with the edges (n - 1, 2) of its Euclidean minimum spanning tree, in no order, as rows of points (N, D).
 
     Squared distances are taken in float64 from the product of the centred cloud, near-duplicates by direct difference. Clouds
     of like size take their steps together; of two equal distances the one whose smaller row, then larger row comes first is
     the shorter.
     """
-    edges = torch.empty(sum(clouds.bars), 2, dtype=torch.int64, device=points.device)
-    begins = clouds.first_bars()
-    for batch in _batches(clouds.sizes):
+    for batch in _batches(clouds.sizes, which):
         size = max(clouds.sizes[c] for c in batch)
         rows, inside = clouds.padded(batch, size)
         tree = prim(squared_distances(points[rows], inside), inside)
         for cloud, found, row in zip(batch, tree, rows, strict=True):
-            n = clouds.sizes[cloud]
-            edges[begins[cloud] : begins[cloud] + n - 1] = row[found[: n - 1]]
-    return edges.sort(1).values
+            yield cloud, row[found[: clouds.sizes[cloud] - 1]]
 
 
 def squared_distances(points: Tensor, inside: Tensor) -> Tensor:
@@ -70,10 +68,10 @@ def prim(squared: Tensor, inside: Tensor) -> Tensor:
     return edges
 
 
-def _batches(sizes: list[int]) -> list[list[int]]:
+def _batches(sizes: list[int], which: list[int]) -> list[list[int]]:
     """Clouds of two or more points, those of like size together, as far as their distances fit into memory."""
     batches = list[list[int]]()
-    for cloud in sorted((c for c, size in enumerate(sizes) if size > 1), key=lambda c: -sizes[c]):
+    for cloud in sorted((c for c in which if sizes[c] > 1), key=lambda c: -sizes[c]):
         largest = sizes[batches[-1][0]] if batches else 0
         if batches and sizes[cloud] > largest // 2 and (len(batches[-1]) + 1) * largest**2 <= _NUMBERS_AT_ONCE:
             batches[-1].append(cloud)

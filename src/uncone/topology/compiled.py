@@ -1,0 +1,111 @@
+"""Minimum spanning trees of clouds by Prim's algorithm in compiled loops, on squared distances by difference or from a product."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+
+from uncone import memory
+from uncone.topology.clouds import Clouds
+from uncone.topology.workers import workers
+
+Tensor = torch.Tensor
+DIRECT_POINTS = 192  # up to which size of a cloud differences are as fast as a product, or nearly so, and need no second look
+_DIRECT_FEATURES = 16
+_ROWS = 64  # of a block of the product
+_SHARED = 512  # points from which on the product is worth more than one thread
+_ROUNDING = 4.0  # half ulps that a squared distance from a product may be off, of the sum of the squared norms
+_PRECISION = {torch.float32: 5e-7, torch.float64: 1e-12}  # relative, of the lengths
+_VANISHING = {torch.float32: 1e-16, torch.float64: 1e-150}
+_PAD = 16  # numbers between rows: columns of a power of two meet in the same lines of the cache
+
+
+@cache
+def kernels() -> Any | None:
+    """The compiled loops; None where numba is missing or does not work here."""
+    try:
+        return import_module("uncone.topology.kernels")
+    except ImportError:
+        return None
+
+
+def spanning_trees(points: Tensor, clouds: Clouds, which: list[int], edges: Tensor, lengths: Tensor) -> list[int]:
+    """Write the edges of the clouds `which` and their lengths to where `clouds` has them, shortest first.
+
+    Returns the clouds that are left to do, since their squared distances leave the range of their floats.
+    """
+    loops = kernels()
+    assert loops is not None
+    x = points.contiguous().numpy()
+    order = np.arange(len(x)) if clouds.order is None else clouds.order.numpy()
+    offsets, first = np.array(clouds.offsets), np.array(clouds.first_bars(), np.int64)
+    by_difference = [c for c in which if clouds.sizes[c] <= DIRECT_POINTS or x.shape[1] <= _DIRECT_FEATURES]
+    left = list[int]()
+    if by_difference:
+        limit = _VANISHING[points.dtype]
+        some = np.array(by_difference)
+        if not loops.small_clouds(x, order, offsets, first, some, _integer(x), limit, edges.numpy(), lengths.numpy()):
+            left += by_difference
+    for cloud in sorted(set(which) - set(by_difference)):
+        rows = order[offsets[cloud] : offsets[cloud + 1]]
+        part = slice(first[cloud], first[cloud] + len(rows) - 1)
+        if not _by_product(loops, x, rows, edges[part], lengths[part]):
+            left.append(cloud)
+    return left
+
+
+def _by_product(loops: Any, x: Any, rows: Any, edges: Tensor, lengths: Tensor) -> bool:
+    """One cloud. Distances whose rounding matters to the tree are taken again by difference, and the tree with them."""
+    n, dtype = len(rows), lengths.dtype
+    centred, norms = memory.recycled((n, x.shape[1]), dtype), np.empty(n, x.dtype)
+    loops.centred(x, rows, centred.numpy(), norms)
+    product = memory.recycled((n, n + _PAD), dtype)
+    with _full_precision():
+        _multiply(loops, centred, product)
+    table, integer = product.numpy(), _integer(x)
+    ends, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, x.dtype)
+    if not loops.prim(table, norms, integer, ends, weights):
+        return False
+    error = x.dtype.type(_ROUNDING * np.finfo(x.dtype).eps / 2)
+    if loops.widest_error(ends, weights, norms) * error > _PRECISION[dtype]:
+        loops.settle(x, rows, table, norms, ends, weights, error)
+        if not loops.prim(table, np.zeros_like(norms), integer, ends, weights):
+            return False
+    return bool(loops.ordered(x, rows, ends, _VANISHING[dtype], edges.numpy(), lengths.numpy()))
+
+
+def _multiply(loops: Any, x: Tensor, product: Tensor) -> None:
+    """x x^T to the first n columns: half of it, a block of rows at a time, and the other half by mirroring."""
+    n, table = len(x), product.numpy()
+
+    def block(begin: int) -> None:
+        end = min(begin + _ROWS, n)
+        torch.mm(x[begin:end], x[begin:].T, out=product[begin:end, begin:n])
+        loops.mirror(table, begin, end, n)
+
+    with workers() if n >= _SHARED else nullcontext() as pool:
+        for _ in (pool.map if pool else map)(block, range(0, n, _ROWS)):
+            pass
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """Products of float32 numbers in float32, where a user lets torch round them to bfloat16 or TF32."""
+    matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    before = getattr(matmul, "fp32_precision", "ieee")
+    if before in ("ieee", "none"):
+        yield
+        return
+    matmul.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
+
+
+def _integer(x: Any) -> Any:
+    return np.int32 if x.dtype == np.float32 else np.int64

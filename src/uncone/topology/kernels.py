@@ -1,0 +1,255 @@
+"""The loops of the barcode, compiled by numba. Imported only where numba is installed, by the functions that call them.
+
+Flags: a sum of squares may be added in any order (reassoc); a search for the smallest must know that no NaN comes (nnan) to use
+vectors. Distances to be compared are computed the same way from either end, so that equal ones are equal to the bit.
+"""
+
+import numpy as np
+from numba import njit
+
+_SUM = {"reassoc", "contract", "nsz"}
+_BLOCK = 256
+_TILE = 32
+
+
+@njit(cache=True, nogil=True, fastmath=_SUM)
+def centred(points, rows, out, norms):
+    """Points of one cloud less their mean (n, D), and the squared norms of that (n,)."""
+    mean, count = np.zeros(points.shape[1], points.dtype), points.dtype.type(len(rows))
+    for i in range(len(rows)):
+        x = points[rows[i]]
+        for k in range(x.shape[0]):
+            mean[k] += x[k] / count
+    for i in range(len(rows)):
+        x, y = points[rows[i]], out[i]
+        total = points.dtype.type(0)
+        for k in range(x.shape[0]):
+            y[k] = x[k] - mean[k]
+            total += y[k] * y[k]
+        norms[i] = total
+
+
+@njit(cache=True, nogil=True, fastmath=_SUM)
+def squared(a, b):
+    """The squared distance of two points, by direct difference."""
+    total = a.dtype.type(0)
+    for k in range(a.shape[0]):
+        t = a[k] - b[k]
+        total += t * t
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath=_SUM)
+def direct(points, rows, product):
+    """Minus half the squared distances (n, n) of one cloud by direct difference, four pairs at a time: what a product less the norms would be."""
+    n, half = len(rows), points.dtype.type(-0.5)
+    for i in range(n):
+        x = points[rows[i]]
+        j = i + 1
+        while j + 4 <= n:
+            a, b, c, d = points[rows[j]], points[rows[j + 1]], points[rows[j + 2]], points[rows[j + 3]]
+            ta = tb = tc = td = points.dtype.type(0)
+            for k in range(x.shape[0]):
+                ta += (x[k] - a[k]) * (x[k] - a[k])
+                tb += (x[k] - b[k]) * (x[k] - b[k])
+                tc += (x[k] - c[k]) * (x[k] - c[k])
+                td += (x[k] - d[k]) * (x[k] - d[k])
+            product[i, j], product[i, j + 1], product[i, j + 2], product[i, j + 3] = half * ta, half * tb, half * tc, half * td
+            j += 4
+        while j < n:
+            product[i, j] = half * squared(x, points[rows[j]])
+            j += 1
+
+
+@njit(cache=True, nogil=True)
+def mirror(product, begin, end, n):
+    """Write what rows `begin` to `end` have right of the diagonal to below it, a tile at a time: a column at once would miss the cache."""
+    for left in range(begin, n, _TILE):
+        for top in range(begin, end, _TILE):
+            bottom = min(top + _TILE, end)
+            for j in range(left, min(left + _TILE, n)):
+                out = product[j, top : min(bottom, j)]
+                for i in range(len(out)):
+                    out[i] = product[top + i, j]
+
+
+@njit(cache=True, nogil=True)
+def _visit(row, norm, new, waiting, best, parent):
+    """Bring the distances `best` to the tree up to date with its `new` point."""
+    zero = row.dtype.type(0)
+    for u in range(len(row)):
+        d = max((waiting[u] + norm) - (row[u] + row[u]), zero)
+        b, p = best[u], parent[u]
+        nearer = (d < b) | ((d == b) & (new < p))
+        best[u] = d if nearer else b
+        parent[u] = new if nearer else p
+
+
+@njit(cache=True, nogil=True)
+def _lowest(bits):
+    """The lowest of non-negative floats by their bits, which have the same order: compilers do not search floats by vectors."""
+    low = bits[0]
+    for u in range(len(bits)):
+        low = min(low, bits[u])
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _nearest(best, parent, lowest):
+    """Of the points outside that are nearest to the tree, the one whose edge has the smaller row, then the larger row first."""
+    low = lowest.min()
+    found, small, large = -1, np.int64(0), np.int64(0)
+    for block in range(len(lowest)):
+        if lowest[block] == low:
+            for u in range(block * _BLOCK, min((block + 1) * _BLOCK, len(best))):
+                if best[u] == low:
+                    a, b = min(u, parent[u]), max(u, parent[u])
+                    if found < 0 or a < small or (a == small and b < large):
+                        found, small, large = u, a, b
+    return found
+
+
+@njit(cache=True, nogil=True)
+def prim(product, norms, integer, ends, weights):
+    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]: what joins and to which point, in that order, and how far it was.
+
+    `integer` is the type of integers as wide as these floats. False where a distance is not finite.
+    """
+    n = len(norms)
+    waiting, best = norms.copy(), np.full(n, np.inf, norms.dtype)
+    parent, bits = np.zeros(n, np.int32), best.view(integer)
+    lowest = np.empty((n + _BLOCK - 1) // _BLOCK, integer)
+    new = 0
+    for step in range(n - 1):
+        waiting[new] = best[new] = np.inf  # what is in the tree is infinitely far from now on
+        row, norm, joined = product[new, :n], norms[new], np.int32(new)
+        for block in range(len(lowest)):
+            part = slice(block * _BLOCK, min((block + 1) * _BLOCK, n))
+            _visit(row[part], norm, joined, waiting[part], best[part], parent[part])
+            lowest[block] = _lowest(bits[part])
+        new = _nearest(bits, parent, lowest)
+        if not best[new] < np.inf:
+            return False
+        ends[step, 0], ends[step, 1], weights[step] = new, parent[new], best[new]
+    return True
+
+
+@njit(cache=True, nogil=True)
+def widest_error(ends, weights, norms):
+    """How large a sum of squared norms is against the squared distance, at the edge where that ratio is largest."""
+    widest = 0.0
+    for e in range(len(weights)):
+        sums = norms[ends[e, 0]] + norms[ends[e, 1]]
+        if sums > widest * weights[e]:
+            widest = sums / weights[e] if weights[e] > 0 else np.inf
+    return widest
+
+
+@njit(cache=True, nogil=True)
+def settle(points, rows, product, norms, ends, weights, error):
+    """Replace `product` by minus half the squared distances, by direct difference wherever rounding could have hidden an edge of the tree.
+
+    A distance from the product is off by at most `error` times the sum of the squared norms. In the order in which points joined,
+    the largest edge on the way between the i-th and the j-th is the largest of the (i+1)-th to the j-th: no pair beyond that by
+    more than the errors is an edge.
+    """
+    n, half = len(norms), product.dtype.type(-0.5)
+    order, bound = np.zeros(n, np.int64), np.empty(n, norms.dtype)
+    for e in range(n - 1):
+        order[e + 1] = ends[e, 0]
+        bound[e + 1] = weights[e] + error * (norms[ends[e, 0]] + norms[ends[e, 1]])
+    for i in range(n):
+        _to_squared(product[i, :n], norms, norms[i], half)
+    for i in range(n):
+        a, way = order[i], product.dtype.type(0)
+        row, norm = product[a, :n], norms[a]
+        for j in range(i + 1, n):
+            b = order[j]
+            way = max(way, bound[j])
+            if -2 * row[b] - error * (norm + norms[b]) <= way:
+                row[b] = product[b, a] = half * squared(points[rows[a]], points[rows[b]])
+
+
+@njit(cache=True, nogil=True)
+def _to_squared(row, norms, norm, half):
+    for u in range(len(row)):
+        row[u] = half * max((norms[u] + norm) - (row[u] + row[u]), row.dtype.type(0))
+
+
+@njit(cache=True, nogil=True, fastmath=_SUM)
+def _length(a, b):
+    total = 0.0
+    for k in range(a.shape[0]):
+        t = np.float64(a[k] - b[k])
+        total += t * t
+    return np.sqrt(total)
+
+
+@njit(cache=True, nogil=True)
+def ordered(points, rows, ends, vanishing, edges, lengths):
+    """Write the edges as rows of points, the smaller one first, with their lengths, in ascending order of (length, smaller row, larger row).
+
+    False where a length is above 0 and below `vanishing`, so that its square is not exact.
+    """
+    m = len(ends)
+    key, measured = np.empty(m, np.int64), np.empty(m, points.dtype)
+    for e in range(m):
+        a, b = min(ends[e, 0], ends[e, 1]), max(ends[e, 0], ends[e, 1])
+        key[e] = a * (m + 1) + b
+    turn = np.argsort(key, kind="mergesort")
+    for e in range(m):
+        pair = key[turn[e]]
+        measured[e] = _length(points[rows[pair // (m + 1)]], points[rows[pair % (m + 1)]])
+        if 0 < measured[e] < vanishing:
+            return False
+    by_length = np.argsort(measured, kind="mergesort")
+    for e in range(m):
+        pair = key[turn[by_length[e]]]
+        edges[e, 0], edges[e, 1], lengths[e] = rows[pair // (m + 1)], rows[pair % (m + 1)], measured[by_length[e]]
+    return True
+
+
+@njit(cache=True, nogil=True)
+def small_clouds(points, order, offsets, first, which, integer, vanishing, edges, lengths):
+    """Edges and lengths of the clouds `which`, by direct differences, one after another. False where a square left the range of its floats."""
+    most = np.int64(0)
+    for c in which:
+        most = max(most, offsets[c + 1] - offsets[c])
+    product, norms = np.empty((most, most), points.dtype), np.zeros(most, points.dtype)
+    ends, weights = np.empty((most, 2), np.int64), np.empty(most, points.dtype)
+    for c in which:
+        n = offsets[c + 1] - offsets[c]
+        if n < 2:
+            continue
+        rows, m = order[offsets[c] : offsets[c + 1]], n - 1
+        direct(points, rows, product)
+        mirror(product, 0, n, n)
+        if not prim(product, norms[:n], integer, ends[:m], weights[:m]):
+            return False
+        if not ordered(points, rows, ends[:m], vanishing, edges[first[c] : first[c] + m], lengths[first[c] : first[c] + m]):
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def pull(points, edges, scale, out):
+    """The sum over the edges of each point of scale times the difference to the other end: one row after another, always in the same order."""
+    begin = np.zeros(len(points) + 1, np.int64)
+    for e in range(len(edges)):
+        begin[edges[e, 0] + 1] += 1
+        begin[edges[e, 1] + 1] += 1
+    for v in range(len(points)):
+        begin[v + 1] += begin[v]
+    at, other, factor = begin[:-1].copy(), np.empty(begin[-1], np.int64), np.empty(begin[-1], scale.dtype)
+    for e in range(len(edges)):
+        for end in range(2):
+            slot = at[edges[e, end]]
+            other[slot], factor[slot] = edges[e, 1 - end], scale[e]
+            at[edges[e, end]] += 1
+    for v in range(len(points)):
+        x, y = points[v], out[v]
+        y[:] = 0
+        for slot in range(begin[v], begin[v + 1]):
+            z, s = points[other[slot]], factor[slot]
+            for k in range(x.shape[0]):
+                y[k] += s * (x[k] - z[k])
