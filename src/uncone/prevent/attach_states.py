@@ -183,7 +183,7 @@ def _base(top: Any) -> Any:
             f"expected a transformers model, got {type(top).__name__}: of a SentenceTransformer pass its [0].auto_model; else call the "
             "penalty in your own loop"
         )
-    if is_seq2seq(top):
+    if is_seq2seq(top) and {"encoder", "decoder"} <= {name for name, _ in top.base_model.named_children()}:
         raise UnsupportedModel(
             f"expected a model of one stack, got {type(top).__name__} with an encoder and a decoder: pass its get_encoder(), and call "
             "penalty() in your loop"

@@ -60,6 +60,8 @@ class Forward:
         self._original, self._step = module.forward, step
         self.__signature__ = inspect.signature(module.forward)
         self.__name__ = "forward"
+        if hasattr(module.forward, "of_uncone"):
+            self.__wrapped__ = module.forward
 
     def restore(self, module: torch.nn.Module) -> None:
         before = self._before

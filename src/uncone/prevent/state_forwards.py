@@ -106,9 +106,8 @@ class LossForward(Forward):
 
     def __init__(self, model: torch.nn.Module, step: StateStep) -> None:
         super().__init__(model, step)
-        if hasattr(self._original, "of_uncone"):
-            self.__wrapped__ = self._original
-        self._model, self._divides = model, None if self.__dict__.get("__wrapped__") is None else True
+        self._model = model
+        self._divides = True if hasattr(self._original, "of_uncone") else None
         known = inspect.signature(model.forward).parameters
         self._own_column = step.labels if step.labels not in (None, *known) else None
         if self._own_column is not None:  # Trainer drops the columns that a forward does not name
