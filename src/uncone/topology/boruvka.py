@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 
@@ -29,6 +29,7 @@ from uncone.topology.duplicates import without_repeats
 from uncone.topology.forest import Forest, spanning
 from uncone.topology.light_edges import Light, light_edges, squared_distances
 from uncone.topology.rounded import Rounded, Rounding
+from uncone.topology.workers import workers
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
@@ -37,7 +38,9 @@ _Task = tuple[Rounded, int, int]  # rows, the position of the first column, the 
 _BLOCK = 1024
 _BLOCK_ON_GPU = 8192
 _PANEL = 4  # blocks of rows that share one preparation of the columns
-_GROWTH = 8  # the first rows are taken in groups that grow by this factor, for a tree must stand before it can rule anything out
+_GROWTH = (
+    8  # the first rows are taken in groups that grow by this factor, for a tree must stand before it can rule anything out
+)
 _KEPT = 4  # edges a point that are collected before they are merged into the tree
 _WASTE = 1 / 64  # of the pairs may be measured for nothing before a coarse product no longer pays
 _WORTH_ASKING = 2**33  # multiplications, before it is asked which product is faster
@@ -99,9 +102,13 @@ def grow(
 
 def _check(points: Tensor, block: int | None, candidates: torch.dtype | None) -> None:
     if candidates not in (None, torch.float32, torch.bfloat16):
-        raise InputError(f"expected candidates of torch.float32 or torch.bfloat16, got {candidates}: leave it out for what is faster here")
+        raise InputError(
+            f"expected candidates of torch.float32 or torch.bfloat16, got {candidates}: leave it out for what is faster here"
+        )
     if candidates == torch.bfloat16 and points.device.type != "cpu":
-        raise InputError(f"expected points on a CPU for candidates of torch.bfloat16, got {points.device}: elsewhere products are float32")
+        raise InputError(
+            f"expected points on a CPU for candidates of torch.bfloat16, got {points.device}: elsewhere products are float32"
+        )
     if block is not None and block < 1:
         raise InputError(f"expected a block of at least 1 row, got {block}: leave it out for a size that suits the cache")
 
@@ -144,13 +151,13 @@ class _Sweep:
         m = len(self._order)
         self._rounding = Rounding(self._points, self._order)
         self._begin()
-        with _workers(self._points.device) as self._pool:
+        with workers() if self._points.device.type == "cpu" else nullcontext() as self._pool:
             for start, stop in _panels(m, self._block):
                 pairs, wasted = self.pairs, self.measured - self.light
                 self._panel(start, stop)
                 if progress:
                     progress("spanning tree", stop * (2 * m - stop - 1) // 2, m * (m - 1) // 2)
-                if not self._fixed and self.measured - self.light - wasted > _WASTE * (self.pairs - pairs):
+                if not self._fixed and self.measured - self.light - wasted > max(_WASTE * (self.pairs - pairs), 4 * m):
                     self._dtype = torch.float32
         self._merge()
 
@@ -237,28 +244,6 @@ def _panels(m: int, block: int) -> Iterator[tuple[int, int]]:
         stop = min(m, start * _GROWTH if start * _GROWTH < block else start + _PANEL * block)
         yield start, stop
         start = stop
-
-
-@contextmanager
-def _workers(device: torch.device) -> Iterator[ThreadPoolExecutor | None]:
-    """As many threads as torch has, in which torch computes on one thread each; None where one is all."""
-    threads = torch.get_num_threads()
-    if device.type != "cpu" or threads == 1:
-        yield None
-        return
-    ready = threading.Barrier(threads + 1)
-
-    def start_alone() -> None:
-        torch.set_num_threads(1)
-        torch.get_num_threads()  # a thread's first question takes the default over: ask while it is 1
-        ready.wait()
-
-    with ThreadPoolExecutor(threads, thread_name_prefix="uncone-tree", initializer=start_alone) as pool:
-        for _ in range(threads):
-            pool.submit(int)
-        ready.wait()
-        torch.set_num_threads(threads)  # the default for threads that are no workers
-        yield pool
 
 
 def _candidates(points: Tensor, m: int) -> torch.dtype:

@@ -1,5 +1,6 @@
 """The minimum spanning tree of the edges seen so far, and the longest edge on its path between two points."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -105,5 +106,5 @@ def _fastest_kruskal() -> Callable[..., Any]:
         import numba
     except ImportError:
         return kruskal
-    compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True)(kruskal)
+    compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True)(inspect.unwrap(kruskal))
     return compiled

@@ -3,6 +3,7 @@
 (An edge that is not is called heavy, and lies in no minimum spanning tree: Karger, Klein and Tarjan 1995, section 3.)
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -48,7 +49,10 @@ def light_edges(
     compiled = scan_compiled() if product.device.type == "cpu" else None
     if compiled is None:
         return _by_torch(product, rows, columns, points, order, scale, forest)
-    ends, squared = np.empty((product.numel(), 2), np.int32), np.empty(product.numel())  # pages that nobody writes to cost nothing
+    ends, squared = (
+        np.empty((product.numel(), 2), np.int32),
+        np.empty(product.numel()),
+    )  # pages that nobody writes to cost nothing
     count, measured = compiled(
         product.float().numpy(), rows.first, columns.first, rows.squares.numpy(), columns.squares.numpy(), rows.moved.numpy(),
         columns.moved.numpy(), np.float32(rows.product_error), np.float32(rows.absolute_error), forest.reach, points.numpy(),
@@ -127,7 +131,7 @@ def scan_compiled() -> Callable[..., Any] | None:
         import numba
     except ImportError:
         return None
-    compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATED)(scan)
+    compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATED)(inspect.unwrap(scan))
     return compiled
 
 

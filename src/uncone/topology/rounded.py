@@ -8,7 +8,11 @@ import torch
 Tensor = torch.Tensor
 _MEDIAN_OF = 256
 _LARGEST = 2.0**16
-_HIDDEN_BY_MODE = {"highest": 0.0, "high": 2.0**-9, "medium": 2.0**-7}  # what torch may round factors to: 2 x 2^-11, 2 x 2^-9, doubled
+_HIDDEN_BY_MODE = {
+    "highest": 0.0,
+    "high": 2.0**-9,
+    "medium": 2.0**-7,
+}  # what torch may round factors to: 2 x 2^-11, 2 x 2^-9, doubled
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Rounding:
         norms = torch.linalg.vector_norm(kept, dim=1, dtype=torch.float64)
         moved = norms * 2.0**-23  # twice what one rounding to float32 moves
         if dtype != torch.float32:
-            moved += torch.linalg.vector_norm(centred.sub_(kept), dim=1, dtype=torch.float64) * (1 + 2.0**-10)
+            moved += torch.linalg.vector_norm(centred.sub_(kept), dim=1) * (1 + d * 2.0**-23)
         # Each of d additions and products rounds by 2^-24 of |a||b| <= (s + t) / 2 at most, in whatever order: doubled for units
         # that do not round to nearest; sums of three terms add a few more.
         share = (2 * d + 32) * 2.0**-24 + (_hidden_by_mode() if dtype == torch.float32 else 0.0)
