@@ -57,8 +57,8 @@ def load(task: str, data: Path, *, pilot: bool = False) -> Task:
 
 
 def _mrpc(data: Path, pilot: bool) -> tuple[Items, Items]:
-    held_out = "dev.tsv" if pilot else "test.tsv"
-    # dev.tsv and test.tsv do not agree on the columns' names, but on their places: label, two ids, two sentences.
+    # GLUE's own test.tsv has no labels; the original file has them, with the same pairs in the same order.
+    held_out = "dev.tsv" if pilot else "msr_paraphrase_test.txt"
     return _read(data / "MRPC/train.tsv", 0, (3, 4), header=True), _read(data / "MRPC" / held_out, 0, (3, 4), header=True)
 
 

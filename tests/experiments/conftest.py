@@ -1,0 +1,24 @@
+"""An experiment's files import each other by name; here each folder is imported alone and forgotten afterwards."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def shrink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Imports a file of experiments/shrink_the_longest by name."""
+    place = ROOT / "experiments/shrink_the_longest"
+    names = {file.stem for file in place.glob("*.py")}
+    kept = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}  # of another experiment, or of a library
+    monkeypatch.syspath_prepend(str(place))
+    yield importlib.import_module
+    for name in names:
+        sys.modules.pop(name, None)
+    sys.modules.update(kept)
