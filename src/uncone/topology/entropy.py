@@ -73,7 +73,8 @@ def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
         InputError: another shape or dtype; and, where the lengths are on the CPU, lengths that are negative or not finite, or bars that do not sum to
             their number. Elsewhere such lengths are not looked at, since that would wait for the device: the entropy of their group is then NaN.
 
-    Reads badly when: the points have many dimensions. The bars of any round cloud are then nearly equal, and H is at its maximum but for 0.01 %.
+    Reads badly when: the points have many dimensions. The bars of any round cloud are then nearly equal: 64 Gaussian points in 768
+    dimensions have more than 0.9999 ln m.
     """
     if lengths.ndim != 1 or not lengths.is_floating_point():
         raise InputError(

@@ -31,7 +31,8 @@ def prominent_bars(lengths: Tensor, *, convention: Convention = "official") -> i
     The procedure of Atienza, Gonzalez-Diaz and Rucco (2019), "Persistent entropy for separating topological features from noise in Vietoris-Rips
     complexes"; its steps are in docs/topology.md.
 
-    The longest bar is always a feature. The answer does not change when all lengths are scaled. It is small for most clouds: 5 for a round one.
+    The longest bar is always a feature. The answer does not change when all lengths are scaled. It is no count of clusters: it is mostly 5 for a Gaussian
+    cloud of hundreds of dimensions, and jumps between few and many while clusters move apart.
     Computed in float64 on the host, in O(m log m); a tensor on another device is copied, which waits for it (`prominent_counts` does not).
 
     Args:
