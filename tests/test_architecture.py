@@ -60,7 +60,7 @@ OPTIONAL = {
     "sklearn",
     "scipy",
 }
-COMPILED = {"topology/kernels.py"}  # decorated by numba, and itself imported inside a function
+COMPILED = {"topology/kernels.py", "topology/light_kernels.py"}  # decorated by numba, and itself imported inside a function
 
 
 def _room(path: Path) -> str:

@@ -174,7 +174,7 @@ def test_the_tree_is_the_same_for_every_block_thread_and_precision() -> None:
 def test_without_numba_the_tree_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     clouds = [CLOUDS[name] for name in ("gaussian", "on a lattice", "50 tight clusters", "some alike", "heavy tails")]
     compiled = [spanning_tree(points, block=64) for points in clouds]
-    monkeypatch.setattr(light_edges, "scan_compiled", lambda: None)
+    monkeypatch.setattr(light_edges, "kernels", lambda: None)
     monkeypatch.setattr(forest, "_fastest_kruskal", lambda: forest.kruskal)
     for points, edges in zip(clouds, compiled, strict=True):
         for candidates in BOTH:

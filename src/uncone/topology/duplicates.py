@@ -16,7 +16,9 @@ def without_repeats(points: Tensor) -> tuple[Tensor, Tensor]:
     their distances.
     """
     n = len(points)
-    hashes, order = torch.sort(torch.cat([torch.empty(0, dtype=torch.int64, device=points.device), *_hashes(points)]), stable=True)
+    hashes, order = torch.sort(
+        torch.cat([torch.empty(0, dtype=torch.int64, device=points.device), *_hashes(points)]), stable=True
+    )
     begins = torch.ones(n, dtype=torch.bool, device=points.device)
     begins[1:] = hashes[1:] != hashes[:-1]
     first = order[begins][begins.cumsum(0) - 1]

@@ -3,23 +3,19 @@
 (An edge that is not is called heavy, and lies in no minimum spanning tree: Karger, Klein and Tarjan 1995, section 3.)
 """
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from uncone.topology.forest import Forest, Indices, Squares
 from uncone.topology.rounded import Rounded
 
 Tensor = torch.Tensor
-_CHUNK = 128
 _PAIRS = 2048
-_REASSOCIATED = {"nnan", "ninf", "nsz", "contract", "reassoc"}  # no NaN and no infinity gets here
 
 
 @dataclass(frozen=True)
@@ -46,93 +42,36 @@ def light_edges(
 
     `product` (r, c) may be wrong by what its rounding allows; whoever cannot be ruled out is measured by direct difference.
     """
-    compiled = scan_compiled() if product.device.type == "cpu" else None
-    if compiled is None:
+    loops = kernels() if product.device.type == "cpu" else None
+    if loops is None:
         return _by_torch(product, rows, columns, points, order, scale, forest)
     ends, squared = (
         np.empty((product.numel(), 2), np.int32),
         np.empty(product.numel()),
     )  # pages that nobody writes to cost nothing
-    count, measured = compiled(
-        product.float().numpy(), rows.first, columns.first, rows.squares.numpy(), columns.squares.numpy(), rows.moved.numpy(),
-        columns.moved.numpy(), np.float32(rows.product_error), np.float32(rows.absolute_error), forest.reach, points.numpy(),
-        order.numpy(), scale * scale, forest.ends, forest.squared, forest.rank, forest.parent, ends, squared,
-    )  # fmt: skip
+    count, measured = loops.light_edges(
+        product.float().numpy(),
+        (rows.first, rows.squares.numpy(), rows.moved.numpy()),
+        (columns.first, columns.squares.numpy(), columns.moved.numpy()),
+        (np.float32(rows.product_error), np.float32(rows.absolute_error)),
+        forest.reach,
+        points.numpy(),
+        order.numpy(),
+        scale * scale,
+        (forest.ends, forest.squared, forest.rank, forest.parent),
+        ends,
+        squared,
+    )
     return Light(ends[:count].copy(), squared[:count].copy(), measured)
 
 
-def scan(
-    product: npt.NDArray[np.float32], first_row: int, first_column: int, row_squares: npt.NDArray[np.float32],
-    column_squares: npt.NDArray[np.float32], row_moved: npt.NDArray[np.float32], column_moved: npt.NDArray[np.float32],
-    product_error: np.float32, absolute_error: np.float32, reach: npt.NDArray[np.float32], points: npt.NDArray[Any],
-    order: npt.NDArray[np.int64], unit: float, tree_ends: Indices, tree_squared: Squares, rank: Indices, parent: Indices,
-    ends: Indices, squared: Squares,
-) -> tuple[int, int]:  # fmt: skip
-    """`light_edges` for numba: writes to `ends` and `squared`, and returns how many it wrote and how many it measured."""
-    count, measured = 0, 0
-    two = np.float32(2)
-    rows, columns = product.shape
-    for r in range(rows):
-        i = first_row + r
-        square, moved, far = row_squares[r], row_moved[r], reach[i]
-        begin = max(0, i + 1 - first_column)
-        while begin < columns:
-            stop = min(begin + 128, columns)
-            values, others = product[r, begin:stop], column_squares[begin:stop]
-            shifts, reaches = column_moved[begin:stop], reach[first_column + begin : first_column + stop]
-            least = np.float32(3e38)
-            for k in range(len(values)):  # one pass in registers: does any pair of the chunk have to be looked at?
-                longest = far if far > reaches[k] else reaches[k]
-                longest += moved + shifts[k]
-                excess = (square + others[k]) - two * values[k] - product_error * abs(values[k]) - longest * longest
-                least = excess if excess < least else least
-            if least > absolute_error:
-                begin = stop
-                continue
-            for k in range(len(values)):
-                longest = far if far > reaches[k] else reaches[k]
-                longest += moved + shifts[k]
-                if (square + others[k]) - two * values[k] - product_error * abs(values[k]) - longest * longest > absolute_error:
-                    continue
-                j = first_column + begin + k
-                p, q = order[i], order[j]
-                left, right = points[p], points[q]
-                total = 0.0
-                for c in range(len(left)):
-                    difference = np.float64(left[c]) - np.float64(right[c])
-                    total += difference * difference
-                total *= unit
-                measured += 1
-                a, b, last = i, j, 0
-                while a != b:
-                    if rank[a] < rank[b]:
-                        last = rank[a]
-                        a = parent[a]
-                    else:
-                        last = rank[b]
-                        b = parent[b]
-                if total > tree_squared[last]:
-                    continue
-                if total == tree_squared[last]:
-                    s, t = order[tree_ends[last, 0]], order[tree_ends[last, 1]]
-                    low, high = min(s, t), max(s, t)
-                    if min(p, q) > low or (min(p, q) == low and max(p, q) >= high):
-                        continue
-                ends[count, 0], ends[count, 1], squared[count] = i, j, total
-                count += 1
-            begin = stop
-    return count, measured
-
-
 @cache
-def scan_compiled() -> Callable[..., Any] | None:
-    """`scan` in machine code, or None where numba is not installed."""
+def kernels() -> Any | None:
+    """The compiled search; None where numba is missing or does not work here."""
     try:
-        import numba
+        return import_module("uncone.topology.light_kernels")
     except ImportError:
         return None
-    compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATED)(inspect.unwrap(scan))
-    return compiled
 
 
 def _by_torch(
