@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from uncone.topology import barcode, persistent_entropy, prominent_mask
+from uncone.topology import barcode, persistent_entropy, prominent_mask, trees
 from uncone.topology.boruvka_batched import shortest_first, spanning_trees, squared_distances
+from uncone.topology.clouds import Clouds
 from uncone.topology.lengths import differentiable, measured
 
 Edges = list[list[int]]
@@ -43,9 +44,9 @@ def seeded(seed: int) -> torch.Generator:
 def test_it_is_kruskal_s_tree_on_ties_and_duplicates(seed: int, n: int, clouds: int, values: int, dtype: torch.dtype) -> None:
     points = torch.randint(0, values, (clouds, n, 2), generator=seeded(seed)).to(dtype)
     squared = (points[:, :, None] - points[:, None]).square().sum(3)
-    trees = spanning_trees(squared)
-    assert trees.shape == (clouds, max(n - 1, 0), 2)
-    for tree, one in zip(trees.tolist(), squared, strict=True):
+    found = spanning_trees(squared)
+    assert found.shape == (clouds, max(n - 1, 0), 2)
+    for tree, one in zip(found.tolist(), squared, strict=True):
         assert sorted(tree) == kruskal(one, list(range(n)))
 
 
@@ -55,8 +56,8 @@ def test_only_points_inside_count(seed: int, n: int) -> None:
     g = seeded(seed)
     squared = torch.randint(0, 9, (3, n, n), generator=g).double()  # symmetric only after the smaller of two counts
     inside = torch.rand(3, n, generator=g) < 0.7
-    trees = spanning_trees(squared, inside)
-    for tree, one, chosen in zip(trees.tolist(), squared, inside, strict=True):
+    found = spanning_trees(squared, inside)
+    for tree, one, chosen in zip(found.tolist(), squared, inside, strict=True):
         members = chosen.nonzero().flatten().tolist()
         m = max(len(members) - 1, 0)
         assert sorted(tree[:m]) == kruskal(one, members)
@@ -93,9 +94,9 @@ def test_from_points_it_is_scipy_s_tree(offset: float, dtype: torch.dtype) -> No
     points = (torch.randn(3, 90, 48, generator=seeded(1)) + offset).to(dtype)
     points[:, 60:75] = points[:, :15] + torch.randn(3, 15, 48, generator=seeded(2)).to(dtype) * 1e-3
     before = points.clone()
-    trees = spanning_trees(squared_distances(points))
+    found = spanning_trees(squared_distances(points))
     assert torch.equal(points, before)
-    for cloud, tree in zip(points.double(), trees, strict=True):
+    for cloud, tree in zip(points.double(), found, strict=True):
         ours = measured(cloud, tree).sort().values
         distance = csr_matrix(squareform(pdist(cloud.numpy()).clip(1e-30)))  # scipy takes 0 for no edge
         theirs = torch.tensor(minimum_spanning_tree(distance).data).sort().values
@@ -125,9 +126,9 @@ def test_it_is_the_barcode(seed: int, n: int, clouds: int) -> None:
 
 @pytest.mark.parametrize("shape", [(0, 5, 3), (2, 0, 3), (2, 1, 3), (2, 4, 0), (1, 2, 2)])
 def test_empty_and_small(shape: tuple[int, int, int]) -> None:
-    trees = spanning_trees(squared_distances(torch.ones(shape)))
-    assert trees.shape == (shape[0], max(shape[1] - 1, 0), 2)
-    assert trees.dtype == torch.int64
+    found = spanning_trees(squared_distances(torch.ones(shape)))
+    assert found.shape == (shape[0], max(shape[1] - 1, 0), 2)
+    assert found.dtype == torch.int64
 
 
 def test_the_same_twice_and_the_input_as_it_was() -> None:
@@ -150,9 +151,10 @@ def test_nothing_waits_for_the_device() -> None:
     """Tensors on "meta" have no values: whatever would ask for one, or take its shape from one, fails there."""
     points = torch.randn(3, 32, 8, device="meta", requires_grad=True)
     with OnDevice():
-        edges, lengths = shortest_first(points.detach())
-        lengths = differentiable(points.flatten(0, 1), edges, lengths)
-        bars = torch.full((3,), 31, device="meta")
+        clouds, rows = Clouds([32, 32, 32], None, points.device), points.flatten(0, 1)
+        edges, lengths = trees.shortest_first(rows.detach(), clouds)
+        lengths = differentiable(rows, edges, lengths)
+        bars = clouds.bar_counts()
         mask = prominent_mask(lengths, bars, width=31)
         persistent_entropy(torch.where(mask, lengths, 0), bars).sum().backward()
         spanning_trees(squared_distances(points.detach()), torch.ones(3, 32, dtype=torch.bool, device="meta"))
@@ -171,9 +173,9 @@ def test_on_a_gpu_under_graph_replay() -> None:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        trees = spanning_trees(squared_distances(there))
+        found = spanning_trees(squared_distances(there))
     there.copy_(points)
     graph.replay()
-    flat = (trees.cpu() + 200 * torch.arange(4)[:, None, None]).flatten(0, 1)
+    flat = (found.cpu() + 200 * torch.arange(4)[:, None, None]).flatten(0, 1)
     ours = measured(points.flatten(0, 1), flat).view(4, -1).sort(dim=1).values.flatten()
     torch.testing.assert_close(ours, expected)

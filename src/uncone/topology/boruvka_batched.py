@@ -6,9 +6,21 @@ CUDA graph. Sums are of whole numbers and all else are minima, so that the same 
 
 import torch
 
+from uncone.topology.clouds import Clouds
 from uncone.topology.lengths import measured
 
 Tensor = torch.Tensor
+
+
+LARGEST = 8192
+"""Points of a cloud: beyond, n x n squared distances take more than a gigabyte."""
+_NUMBERS_AT_ONCE = 2**26
+
+
+def suits(points: Tensor, clouds: Clouds) -> bool:
+    """Whether the trees can be had without a look at any number: on a GPU, of clouds of one size that lie one after another."""
+    one_size = clouds.order is None and len(set(clouds.sizes)) == 1 and clouds.sizes[0] <= LARGEST
+    return one_size and points.device.type != "cpu"
 
 
 def shortest_first(points: Tensor) -> tuple[Tensor, Tensor]:
@@ -17,7 +29,8 @@ def shortest_first(points: Tensor) -> tuple[Tensor, Tensor]:
     The edges are rows of the flattened points, the smaller one first; those of one cloud lie together, in ascending order of (length, smaller row, larger row).
     """
     clouds, n, dimensions = points.shape
-    trees = spanning_trees(squared_distances(points))
+    at_once = max(1, _NUMBERS_AT_ONCE // max(1, n * n))
+    trees = torch.cat([spanning_trees(squared_distances(part)) for part in points.split(at_once)])
     first = n * torch.arange(clouds, device=points.device)
     order = (trees[:, :, 0] * n + trees[:, :, 1]).sort(1).indices
     edges = trees.gather(1, order[:, :, None].expand_as(trees)) + first[:, None, None]

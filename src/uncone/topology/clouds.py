@@ -28,6 +28,8 @@ class Clouds:
 
     def bar_counts(self) -> Tensor:
         """`bars` as a tensor (G,) int64."""
+        if len(set(self.sizes)) == 1:  # no copy from the host, which a CUDA graph could not capture
+            return torch.full((len(self.sizes),), self.bars[0], dtype=torch.int64, device=self.device)
         return torch.tensor(self.bars, dtype=torch.int64, device=self.device)
 
     def first_bars(self) -> list[int]:

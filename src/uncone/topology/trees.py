@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from uncone.errors import InputError
-from uncone.topology import compiled, prim
+from uncone.topology import boruvka_batched, compiled, prim
 from uncone.topology.clouds import Clouds
 from uncone.topology.lengths import measured
 
@@ -32,6 +32,8 @@ def shortest_first(points: Tensor, clouds: Clouds) -> tuple[Tensor, Tensor]:
 
     Smaller row first; those of one cloud together, in ascending order of (length, smaller row, larger row).
     """
+    if _forced.get() is None and boruvka_batched.suits(points, clouds):
+        return boruvka_batched.shortest_first(points.view(len(clouds.sizes), clouds.sizes[0], points.shape[1]))
     total = sum(clouds.bars)
     edges, lengths = points.new_empty(total, 2, dtype=torch.int64), points.new_empty(total)
     which = [c for c, size in enumerate(clouds.sizes) if size > 1]
