@@ -221,7 +221,7 @@ def test_repeats_are_joined_to_the_first_of_their_value() -> None:
 def test_rows_of_one_hash_that_differ_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     from uncone.topology import duplicates
 
-    monkeypatch.setattr(duplicates, "_hashes", lambda points: iter([torch.zeros(len(points), dtype=torch.int64)]))
+    monkeypatch.setattr(duplicates, "_hashes", lambda points: torch.zeros(len(points), dtype=torch.int64))
     points = torch.tensor([[0.0], [1], [0], [1]])
     kept, edges = without_repeats(points)
     assert kept.tolist() == [0, 1, 3]

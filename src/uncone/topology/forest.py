@@ -97,7 +97,8 @@ def _reach(squared: Squares, rank: Indices, parent: Indices) -> npt.NDArray[np.f
             break
         top = np.where(inner, above, top)
     length = np.sqrt(np.append(squared, 0.0)[np.where(parent[top] == top, len(squared), rank[top])])
-    return (length * (1 + 2.0**-20)).astype(np.float32)  # a little up, as it is added to and squared in float32
+    reach: npt.NDArray[np.float32] = (length * (1 + 2.0**-20)).astype(np.float32)  # a little up, as it is added to and squared in float32
+    return reach
 
 
 @cache

@@ -15,7 +15,7 @@ from uncone.topology.forest import Forest, Indices, Squares
 from uncone.topology.rounded import Rounded
 
 Tensor = torch.Tensor
-_PAIRS = 2048
+_PAIRS = 256
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,12 @@ class Light:
 
 def squared_distances(points: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """|points[a] - points[b]|^2 (k,) in float64, by direct difference."""
-    parts = [torch.empty(0, dtype=torch.float64, device=points.device)]
-    for i, j in zip(torch.split(a, _PAIRS), torch.split(b, _PAIRS), strict=True):
-        parts.append(points[i].double().sub_(points[j]).square_().sum(1))
-    return torch.cat(parts)
+    # Results go where there is room for them: small tensors between large ones leave holes, which the C library then keeps.
+    squared = torch.empty(len(a), dtype=torch.float64, device=points.device)
+    for start in range(0, len(a), _PAIRS):
+        some = slice(start, start + _PAIRS)
+        torch.sum(points[a[some]].double().sub_(points[b[some]]).square_(), 1, out=squared[some])
+    return squared
 
 
 def light_edges(
