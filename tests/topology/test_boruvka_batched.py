@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from uncone.topology import barcode, persistent_entropy, prominent_mask, trees
+from uncone.topology import barcode, boruvka_batched, persistent_entropy, prominent_mask, trees
 from uncone.topology.boruvka_batched import shortest_first, spanning_trees, squared_distances
 from uncone.topology.clouds import Clouds
 from uncone.topology.lengths import differentiable, measured
@@ -113,15 +113,39 @@ def test_padding_moves_no_distance() -> None:
     torch.testing.assert_close(squared_distances(points, inside)[1, :13, :13], squared[1, :13, :13])
 
 
-@given(st.integers(0, 2**32), st.integers(0, 12), st.integers(0, 4))
+@given(st.integers(0, 2**32), st.integers(0, 8), st.integers(0, 4))
 @settings(deadline=None, max_examples=30)
-def test_it_is_the_barcode(seed: int, n: int, clouds: int) -> None:
-    points = torch.randint(0, 4, (clouds, n, 2), generator=seeded(seed)).float()  # whole numbers: no rounding breaks ties
-    edges, lengths = shortest_first(points)
+def test_it_is_the_barcode_of_clouds_of_one_size(seed: int, n: int, count: int) -> None:
+    points = torch.randint(0, 4, (count, n, 2), generator=seeded(seed)).float()
+    edges, lengths = shortest_first(points.flatten(0, 1), Clouds([n] * count, None, points.device))
     expected = barcode(points)
     torch.testing.assert_close(lengths, expected.lengths, rtol=1e-6, atol=0)
-    if n in (1, 2, 4, 8):  # then the centre is exact too, and so are the ties
+    if n in (1, 2, 4, 8):  # then the centre is exact, and so are the ties
         assert torch.equal(edges, expected.edges)
+
+
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 9), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=30)
+def test_it_is_the_barcode_of_groups(seed: int, sizes: list[int]) -> None:
+    g = seeded(seed)
+    groups = torch.repeat_interleave(torch.tensor(sizes))[torch.randperm(sum(sizes), generator=g)]
+    points = torch.randn(sum(sizes), 3, generator=g)
+    points[len(points) // 2 :] = points[: (len(points) + 1) // 2].clone()  # repeated points, in their groups or not
+    order = torch.sort(groups, stable=True).indices
+    edges, lengths = shortest_first(points, Clouds(sizes, order, points.device))
+    expected = barcode(points, groups)
+    torch.testing.assert_close(lengths, expected.lengths, rtol=1e-6, atol=1e-7)
+    assert torch.equal(groups[edges[:, 0]], groups[edges[:, 1]])
+
+
+def test_clouds_that_do_not_fit_at_once_come_out_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = torch.randn(40, 3, generator=seeded(6))
+    clouds = [Clouds([10] * 4, None, points.device), Clouds([10, 8, 12, 10], None, points.device)]
+    before = [shortest_first(points, one) for one in clouds]
+    monkeypatch.setattr(boruvka_batched, "_NUMBERS_AT_ONCE", 250)
+    for one, expected in zip(clouds, before, strict=True):
+        for a, b in zip(shortest_first(points, one), expected, strict=True):
+            assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 3), (2, 0, 3), (2, 1, 3), (2, 4, 0), (1, 2, 2)])
@@ -166,16 +190,23 @@ def test_nothing_waits_for_the_device() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_under_graph_replay() -> None:
-    points = torch.randn(4, 200, 16, generator=seeded(5))
-    expected = barcode(points).lengths
-    there = points.cuda()
-    spanning_trees(squared_distances(there))
+    points, others = torch.randn(2, 4, 200, 16, generator=seeded(5))
+    there = points.cuda().requires_grad_()
+    aside = torch.cuda.Stream()
+    with torch.cuda.stream(aside):
+        for _ in range(3):
+            torch.autograd.grad(persistent_entropy(barcode(there).lengths), there)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = spanning_trees(squared_distances(there))
-    there.copy_(points)
+        found = barcode(there)
+        (slope,) = torch.autograd.grad(persistent_entropy(found.lengths), there)
+    with torch.no_grad():
+        there.copy_(others)
     graph.replay()
-    flat = (found.cpu() + 200 * torch.arange(4)[:, None, None]).flatten(0, 1)
-    ours = measured(points.flatten(0, 1), flat).view(4, -1).sort(dim=1).values.flatten()
-    torch.testing.assert_close(ours, expected)
+    here = others.requires_grad_()
+    expected = barcode(here)
+    torch.testing.assert_close(found.lengths.cpu(), expected.lengths)
+    torch.testing.assert_close(
+        slope.cpu(), torch.autograd.grad(persistent_entropy(expected.lengths), here)[0], rtol=1e-4, atol=1e-9
+    )

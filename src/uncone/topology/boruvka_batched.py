@@ -7,6 +7,7 @@ CUDA graph. Sums are of whole numbers and all else are minima, so that the same 
 import torch
 
 from uncone.topology.clouds import Clouds
+from uncone.topology.grouped import group_of_each, place_of_each
 from uncone.topology.lengths import measured
 
 Tensor = torch.Tensor
@@ -18,25 +19,55 @@ _NUMBERS_AT_ONCE = 2**26
 
 
 def suits(points: Tensor, clouds: Clouds) -> bool:
-    """Whether the trees can be had without a look at any number: on a GPU, of clouds of one size that lie one after another."""
-    one_size = clouds.order is None and len(set(clouds.sizes)) == 1 and clouds.sizes[0] <= LARGEST
-    return one_size and points.device.type != "cpu"
+    """Whether `shortest_first` is for these clouds: on a GPU, where the distances of the padded clouds fit into memory."""
+    size = max(clouds.sizes, default=0)
+    fits = size <= LARGEST and (_one_size(clouds) or len(clouds.sizes) * size**2 <= _NUMBERS_AT_ONCE)
+    return fits and points.device.type != "cpu"
 
 
-def shortest_first(points: Tensor) -> tuple[Tensor, Tensor]:
-    """Edges (B (n - 1), 2) of the Euclidean minimum spanning trees of clouds (B, n, D) of one size, and their lengths (B (n - 1),), without a gradient.
+def shortest_first(points: Tensor, clouds: Clouds) -> tuple[Tensor, Tensor]:
+    """Edges (M, 2) of the Euclidean minimum spanning tree of each cloud of points (N, D), and their lengths (M,), without a gradient.
 
-    The edges are rows of the flattened points, the smaller one first; those of one cloud lie together, in ascending order of (length, smaller row, larger row).
+    Smaller row first; those of one cloud together, in ascending order of (length, smaller row, larger row). Clouds of one size that lie one after another
+    can be captured in a CUDA graph; with others their sizes are copied to the device.
     """
-    clouds, n, dimensions = points.shape
-    at_once = max(1, _NUMBERS_AT_ONCE // max(1, n * n))
-    trees = torch.cat([spanning_trees(squared_distances(part)) for part in points.split(at_once)])
-    first = n * torch.arange(clouds, device=points.device)
-    order = (trees[:, :, 0] * n + trees[:, :, 1]).sort(1).indices
-    edges = trees.gather(1, order[:, :, None].expand_as(trees)) + first[:, None, None]
-    rows = points.reshape(clouds * n, dimensions)
-    lengths, order = measured(rows, edges.flatten(0, 1)).view(clouds, max(n - 1, 0)).sort(dim=1, stable=True)
-    return edges.gather(1, order[:, :, None].expand_as(trees)).flatten(0, 1), lengths.flatten()
+    count, size = len(clouds.sizes), max(clouds.sizes, default=0)
+    if size < 2:
+        return torch.empty(0, 2, dtype=torch.int64, device=points.device), points.new_empty(0)
+    rows, inside = torch.arange(count * size, device=points.device).view(count, size), None
+    if not _one_size(clouds):
+        rows, inside = clouds.padded(list(range(count)), size)
+    trees = _trees(points, rows, inside)
+    edges = rows.gather(1, trees.flatten(1)).view_as(trees)
+    key, lengths = edges[:, :, 0] * len(points) + edges[:, :, 1], measured(points, edges.flatten(0, 1)).view(count, size - 1)
+    if inside is not None:  # what is no edge comes last
+        key = torch.where(inside[:, 1:], key, len(points) ** 2)
+        lengths = torch.where(inside[:, 1:], lengths, torch.inf)
+    order = key.sort(1).indices
+    lengths, by_length = lengths.gather(1, order).sort(dim=1, stable=True)
+    order = order.gather(1, by_length)
+    edges = edges.gather(1, order[:, :, None].expand_as(edges)).flatten(0, 1)
+    if inside is None:
+        return edges, lengths.flatten()
+    bars = clouds.bar_counts()
+    group = group_of_each(bars, sum(clouds.bars))
+    place = group * (size - 1) + place_of_each(bars, group)
+    return edges[place], lengths.flatten()[place]
+
+
+def _one_size(clouds: Clouds) -> bool:
+    return clouds.order is None and len(set(clouds.sizes)) == 1
+
+
+def _trees(points: Tensor, rows: Tensor, inside: Tensor | None) -> Tensor:
+    """`spanning_trees` of the clouds points[rows], as many at once as fit into memory."""
+    trees = list[Tensor]()
+    at_once = max(1, _NUMBERS_AT_ONCE // rows.shape[1] ** 2)
+    for begin in range(0, len(rows), at_once):
+        part = slice(begin, begin + at_once)
+        within = None if inside is None else inside[part]
+        trees.append(spanning_trees(squared_distances(points[rows[part]], within), within))
+    return torch.cat(trees)
 
 
 def squared_distances(points: Tensor, inside: Tensor | None = None) -> Tensor:

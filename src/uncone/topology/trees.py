@@ -33,7 +33,7 @@ def shortest_first(points: Tensor, clouds: Clouds) -> tuple[Tensor, Tensor]:
     Smaller row first; those of one cloud together, in ascending order of (length, smaller row, larger row).
     """
     if _forced.get() is None and boruvka_batched.suits(points, clouds):
-        return boruvka_batched.shortest_first(points.view(len(clouds.sizes), clouds.sizes[0], points.shape[1]))
+        return boruvka_batched.shortest_first(points, clouds)
     total = sum(clouds.bars)
     edges, lengths = points.new_empty(total, 2, dtype=torch.int64), points.new_empty(total)
     which = [c for c, size in enumerate(clouds.sizes) if size > 1]
