@@ -18,8 +18,8 @@ DIRECT_POINTS = 192  # up to which size of a cloud differences are as fast as a 
 _DIRECT_FEATURES = 16
 _ROWS = 64  # of a block of the product
 _SHARED = 512  # points from which on the product is worth more than one thread
-_ROUNDING = 4.0  # half ulps that a squared distance from a product may be off, of the sum of the squared norms
-_PRECISION = {torch.float32: 5e-7, torch.float64: 1e-12}  # relative, of the lengths
+_EXACT = 8  # half ulps that the squared length of an edge may be off, measured on all edges of a tree,
+_ROUND = 2  # and how much larger the sum of the squared norms of its ends may be, for a cloud in which rounding hides no edge
 _VANISHING = {torch.float32: 1e-16, torch.float64: 1e-150}
 _PAD = 16  # numbers between rows: columns of a power of two meet in the same lines of the cache
 
@@ -70,9 +70,11 @@ def _by_product(loops: Any, x: Any, rows: Any, edges: Tensor, lengths: Tensor) -
     ends, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, x.dtype)
     if not loops.prim(table, norms, integer, ends, weights):
         return False
-    error = x.dtype.type(_ROUNDING * np.finfo(x.dtype).eps / 2)
-    if loops.widest_error(ends, weights, norms) * error > _PRECISION[dtype]:
-        loops.settle(x, rows, table, norms, ends, weights, error)
+    unit = np.finfo(x.dtype).eps / 2
+    of_sums, of_itself, sums_of = loops.rounding(x, rows, ends, weights, norms)
+    if of_itself > _EXACT * unit or sums_of > _ROUND:
+        error = max(3 * of_sums, (8 + x.shape[1] ** 0.5) * unit)  # the rounding of a product grows with the root of its terms
+        loops.settle(x, rows, table, norms, ends, weights, x.dtype.type(error))
         if not loops.prim(table, np.zeros_like(norms), integer, ends, weights):
             return False
     return bool(loops.ordered(x, rows, ends, _VANISHING[dtype], edges.numpy(), lengths.numpy()))
@@ -96,10 +98,15 @@ def _multiply(loops: Any, x: Tensor, product: Tensor) -> None:
 def _full_precision() -> Iterator[None]:
     """Products of float32 numbers in float32, where a user lets torch round them to bfloat16 or TF32."""
     matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
-    before = getattr(matmul, "fp32_precision", "ieee")
-    if before in ("ieee", "none"):
-        yield
+    if not hasattr(matmul, "fp32_precision"):  # before torch 2.9
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
         return
+    before = matmul.fp32_precision
     matmul.fp32_precision = "ieee"
     try:
         yield

@@ -134,15 +134,27 @@ def prim(product, norms, integer, ends, weights):
     return True
 
 
+@njit(cache=True, nogil=True, fastmath=_SUM)
+def _length(a, b):
+    total = 0.0
+    for k in range(a.shape[0]):
+        t = np.float64(a[k] - b[k])
+        total += t * t
+    return np.sqrt(total)
+
+
 @njit(cache=True, nogil=True)
-def widest_error(ends, weights, norms):
-    """How large a sum of squared norms is against the squared distance, at the edge where that ratio is largest."""
-    widest = 0.0
+def rounding(points, rows, ends, weights, norms):
+    """How far the squared lengths of a tree's edges are off at most, of the sum of the squared norms and of themselves; and that sum of them."""
+    of_sums = of_itself = sums_of = 0.0
     for e in range(len(weights)):
-        sums = norms[ends[e, 0]] + norms[ends[e, 1]]
-        if sums > widest * weights[e]:
-            widest = sums / weights[e] if weights[e] > 0 else np.inf
-    return widest
+        exact = _length(points[rows[ends[e, 0]]], points[rows[ends[e, 1]]]) ** 2
+        sums, off = np.float64(norms[ends[e, 0]]) + norms[ends[e, 1]], abs(weights[e] - exact)
+        if sums > 0:
+            of_sums = max(of_sums, off / sums)
+            of_itself = max(of_itself, off / exact if exact > 0 else np.inf)
+            sums_of = max(sums_of, sums / exact if exact > 0 else np.inf)
+    return of_sums, of_itself, sums_of
 
 
 @njit(cache=True, nogil=True)
@@ -174,15 +186,6 @@ def settle(points, rows, product, norms, ends, weights, error):
 def _to_squared(row, norms, norm, half):
     for u in range(len(row)):
         row[u] = half * max((norms[u] + norm) - (row[u] + row[u]), row.dtype.type(0))
-
-
-@njit(cache=True, nogil=True, fastmath=_SUM)
-def _length(a, b):
-    total = 0.0
-    for k in range(a.shape[0]):
-        t = np.float64(a[k] - b[k])
-        total += t * t
-    return np.sqrt(total)
 
 
 @njit(cache=True, nogil=True)
