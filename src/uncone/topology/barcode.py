@@ -23,7 +23,7 @@ class Barcode:
     """
 
     lengths: Tensor
-    """(M,), in the unit of the points; float32, or float64 where the points are. Differentiable, once."""
+    """(M,), in the unit of the points; float32, or float64 where the points are. Differentiable."""
     edges: Tensor
     """(M, 2) int64, the two rows of `points` that each bar's edge joins, the smaller one first; rows of the flattened (B n, D) for points (B, n, D)."""
     bars: Tensor
@@ -57,7 +57,9 @@ def barcode(points: Tensor, groups: Tensor | None = None) -> Barcode:
         groups: (N,) integers: points of one value are a cloud of their own. None is one cloud.
 
     Raises:
-        InputError: another shape or dtype, or points that are not finite, by the first such row.
+        InputError: another shape or dtype, points that are not finite, by the first such row, or points too far apart for their
+            dtype. A CUDA graph cannot ask, and neither of the last two is looked for while one is captured; distances on a GPU
+            are not looked at ever.
     """
     _check(points, groups)
     with torch.autocast(points.device.type, enabled=False):
@@ -66,6 +68,8 @@ def barcode(points: Tensor, groups: Tensor | None = None) -> Barcode:
         clouds, labels = _clouds(points, groups)
         with torch.no_grad():
             edges, lengths = shortest_first(x.detach(), clouds)
+            if x.device.type == "cpu" and not bool(torch.isfinite(lengths.sum())):
+                _check_lengths(lengths)
         return Barcode(differentiable(x, edges, lengths), edges, clouds.bar_counts(), labels)
 
 
@@ -76,6 +80,14 @@ def _clouds(points: Tensor, groups: Tensor | None) -> tuple[Clouds, Tensor]:
         return Clouds(torch.bincount(inverse, minlength=len(labels)).tolist(), order, points.device), labels
     count, size = (1, len(points)) if points.ndim == 2 else points.shape[:2]
     return Clouds([size] * count, None, points.device), torch.arange(count, device=points.device)
+
+
+def _check_lengths(lengths: Tensor) -> None:
+    if not bool(torch.isfinite(lengths).all()):  # else the sum alone has overflowed
+        raise InputError(
+            f"expected points with distances up to {torch.finfo(lengths.dtype).max:.2g}, the largest {lengths.dtype}, "
+            "got some further apart: scale them down"
+        )
 
 
 def _check(points: Tensor, groups: Tensor | None) -> None:

@@ -3,10 +3,9 @@
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from uncone import memory
-from uncone.topology.compiled import kernels
+from uncone.topology import compiled
 
 Tensor = torch.Tensor
 _EDGES_AT_ONCE = 2**22  # numbers of the differences of a block of edges
@@ -19,14 +18,15 @@ class _EdgeLengths(torch.autograd.Function):
         return lengths.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         points, edges, lengths = ctx.saved_tensors
-        return pulled(points, edges, lengths, grads[0]), None, None
+        if torch.is_grad_enabled():  # create_graph: by operations that torch can differentiate again
+            return _pulled_in_torch(points, edges, differentiable(points, edges, lengths), grads[0]), None, None
+        return _pulled(points, edges, lengths, grads[0]), None, None
 
 
 def differentiable(points: Tensor, edges: Tensor, lengths: Tensor) -> Tensor:
-    """`lengths` (M,) of edges (M, 2), measured already, with their gradient by the points (N, D): once differentiable.
+    """`lengths` (M,) of edges (M, 2), measured already, with their gradient by the points (N, D).
 
     An edge e = (a, b) of length l gives (x_a - x_b) / l to a and the opposite to b; one of length 0 gives 0. The same numbers
     come out each time: no sum depends on the order in which threads arrive.
@@ -53,17 +53,22 @@ def edge_lengths(points: Tensor, edges: Tensor) -> Tensor:
     return differentiable(points, edges, measured(points.detach(), edges))
 
 
-def pulled(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Tensor:
+def _pulled(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Tensor:
     """The gradient by the points (N, D) of what has gradient `grads` (M,) by the lengths of the edges."""
+    if points.device.type != "cpu" or (loops := compiled.kernels()) is None:
+        return _pulled_in_torch(points, edges, lengths, grads)
     scale = torch.where(lengths > 0, grads / lengths, 0)
-    if points.device.type == "cpu" and (loops := kernels()) is not None:
-        out = memory.recycled(tuple(points.shape), points.dtype)
-        loops.pull(points.contiguous().numpy(), edges.numpy(), scale.contiguous().numpy(), out.numpy())
-        return out
+    out = memory.recycled(tuple(points.shape), points.dtype)
+    loops.pull(points.contiguous().numpy(), edges.numpy(), scale.contiguous().numpy(), out.numpy())
+    return out
+
+
+def _pulled_in_torch(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Tensor:
+    scale = torch.where(lengths > 0, grads / torch.where(lengths > 0, lengths, 1), 0)
     pull = scale[:, None] * (points[edges[:, 0]] - points[edges[:, 1]])
     if not points.is_cuda:
-        return torch.zeros_like(points).index_add_(0, edges[:, 0], pull).index_add_(0, edges[:, 1], -pull)
-    ends = edges.T.flatten()  # index_add_ adds atomically there, in any order: each point sums its own edges instead
+        return torch.zeros_like(points).index_add(0, edges[:, 0], pull).index_add(0, edges[:, 1], -pull)
+    ends = edges.T.flatten()  # index_add adds atomically there, in any order: each point sums its own edges instead
     order = torch.sort(ends, stable=True).indices
     counts = torch.zeros(len(points), dtype=torch.int64, device=ends.device).scatter_add_(0, ends, torch.ones_like(ends))
     return torch.segment_reduce(torch.cat([pull, -pull])[order], "sum", lengths=counts, unsafe=True, initial=0)
