@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from uncone.errors import InputError
 from uncone.topology import prominent_bars, prominent_counts, prominent_mask
 from uncone.topology.prominent import check_convention, features_per_bar
+from uncone.topology.prominent_groups import _counts, _features_per_bar
 
 CONVENTIONS = ("official", "exclusive")
 
@@ -123,8 +124,6 @@ def test_groups_are_single_clouds(groups: list[list[float]], convention: str) ->
 
 
 def test_a_wide_group_is_taken_alone_and_in_the_table_alike() -> None:
-    from uncone.topology.prominent_groups import _counts
-
     lengths = torch.rand(3, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + torch.tensor(
         [[0.0], [1.0], [100.0]]
     )
@@ -177,7 +176,7 @@ def test_the_bound_is_the_entropy_s_minimum(alpha: float) -> None:
     assert features_per_bar(1 - 1e-12) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("gap", [1e-4, 3e-3, 0.0099, 0.01])
+@pytest.mark.parametrize("gap", [1e-5, 9.99e-4, 1e-3, 0.01])
 def test_the_bound_is_smooth_where_its_form_changes(gap: float) -> None:
     from decimal import Decimal, getcontext
 
@@ -185,6 +184,7 @@ def test_the_bound_is_smooth_where_its_form_changes(gap: float) -> None:
     a = 1 - Decimal(gap)
     exact = a * (a - 1 - a.ln()) / (1 - a) ** 2
     assert features_per_bar(float(a)) == pytest.approx(float(exact), rel=1e-12)
+    assert float(_features_per_bar(torch.tensor(float(a), dtype=torch.float64))) == pytest.approx(float(exact), rel=1e-12)
 
 
 def test_what_is_refused() -> None:

@@ -1,7 +1,7 @@
 """Minimum spanning trees of many clouds by Boruvka's algorithm in plain torch operations, made for a GPU.
 
 The number of rounds and the shape of every tensor are fixed by the shape of the input. So nothing waits for the device, and the whole can be captured in a
-CUDA graph. Sums are of whole numbers and all else are minima, so that the same input gives the same tree each time.
+CUDA graph. An edge is one whole number, its squared distance above its two rows: a minimum finds both, and the same input gives the same tree each time.
 """
 
 import torch
@@ -66,7 +66,9 @@ def _trees(points: Tensor, rows: Tensor, inside: Tensor | None) -> Tensor:
     for begin in range(0, len(rows), at_once):
         part = slice(begin, begin + at_once)
         within = None if inside is None else inside[part]
-        trees.append(spanning_trees(squared_distances(points[rows[part]], within), within))
+        squared = squared_distances(points[rows[part]], within)
+        # rounded like the points, which moves no length by more than 3e-8 of itself, so that the distances need no sort
+        trees.append(spanning_trees(squared.float() if points.dtype == torch.float32 else squared, within))
     return torch.cat(trees)
 
 
@@ -96,60 +98,65 @@ def spanning_trees(squared: Tensor, inside: Tensor | None = None) -> Tensor:
 
     Edges are in the total order (squared distance, smaller row, larger row), in which the tree is unique: it is the one that Prim's algorithm finds on the
     same numbers. In each of ceil(log2 n) rounds every component takes its first edge outward, and components that these join become one. Each component
-    that is joined to another notes the edge at the vertex that stood for it, and only the last one notes none.
+    that is joined to another notes the edge at the vertex that stands for it, and only the last one notes none.
 
     Args:
-        squared: (B, n, n), float32 or float64, the squared distances; where (i, j) and (j, i) differ in their last digits the smaller counts. What is below 0
-            counts as 0, and infinity as the largest number there is. NaN is not looked for.
+        squared: (B, n, n), float32 or float64, the squared distances, for n to 65,536. Where (i, j) and (j, i) differ in their last digits the smaller
+            counts, and what is below 0 counts as 0. NaN is not looked for.
         inside: (B, n) bool, the points that count. None is all of them.
 
     Returns:
-        int64; for a cloud of m points inside its m - 1 edges come first, and rows of zeros follow. Beside the input this takes (5 or 9) B n^2 bytes.
+        int64; for a cloud of m points inside its m - 1 edges come first, and rows of zeros follow. Takes up to 25 B n^2 bytes beside a float32 input.
     """
     clouds, n, _ = squared.shape
     if n < 2 or clouds == 0:
         return torch.zeros(clouds, max(n - 1, 0), 2, dtype=torch.int64, device=squared.device)
-    distance = torch.minimum(squared, squared.mT).clamp_(0, torch.finfo(squared.dtype).max)
+    keys = _keys(squared)
     if inside is not None:
-        distance.masked_fill_(~(inside[:, :, None] & inside[:, None]), torch.inf)
+        keys.masked_fill_(~(inside[:, :, None] & inside[:, None]), _NO_EDGE)
     vertex = torch.arange(n, device=squared.device).expand(clouds, n)
-    component, noted = vertex, torch.full((clouds, n), n * n, device=squared.device)
+    component, noted = vertex, torch.full((clouds, n), _NO_EDGE, device=squared.device)
+    shifts = torch.arange(16, -1, -16, device=squared.device)
     for turn in range((n - 1).bit_length()):
-        distance.masked_fill_(component[:, :, None] == component[:, None], torch.inf)
-        edge = _first_outward(distance, component, vertex)
-        parent = _joined(edge, component, vertex)
-        noted = torch.where(parent == vertex, noted, edge)
+        keys.masked_fill_(component[:, :, None] == component[:, None], _NO_EDGE)
+        first = torch.full_like(noted, _NO_EDGE).scatter_reduce(1, component, keys.amin(2), "amin")
+        ends = component.gather(1, _ends(first, shifts).flatten(1)).view(clouds, n, 2)
+        joined = torch.where(first < _NO_EDGE, ends.sum(2) - vertex, vertex)  # one of the two ends is the component itself
+        reached = joined
         at_most = n >> turn  # components, since each round at least halves them
-        for _ in range(max(at_most - 2, 0).bit_length()):
-            parent = parent.gather(1, parent)
-        component = parent.gather(1, component)
-    return _noted_first(noted, n)
-
-
-def _first_outward(distance: Tensor, component: Tensor, vertex: Tensor) -> Tensor:
-    """(B, n) the first edge out of each component, as smaller row times n plus larger row, at the vertex that stands for it; n n where there is none."""
-    clouds, n = vertex.shape
-    nearest, other = distance.min(2)  # the first of equal ones: with one end given, the smaller other end is the earlier edge
-    least = distance.new_full((clouds, n), torch.inf).scatter_reduce(1, component, nearest, "amin")
-    edge = torch.minimum(vertex, other) * n + torch.maximum(vertex, other)
-    edge = torch.where((nearest == least.gather(1, component)) & (nearest < torch.inf), edge, n * n)
-    return torch.full_like(vertex, n * n).scatter_reduce(1, component, edge, "amin")
-
-
-def _joined(edge: Tensor, component: Tensor, vertex: Tensor) -> Tensor:
-    """(B, n) the component that each one is joined to, at the vertices that stand for them; the smaller of two that chose each other stays its own."""
-    n = vertex.shape[1]
-    there = edge < n * n
-    known = torch.where(there, edge, 0)
-    ends = component.gather(1, known // n) + component.gather(1, known % n)
-    parent = torch.where(there, ends - vertex, vertex)  # one of the two ends is the component itself
-    return torch.where((parent.gather(1, parent) == vertex) & (vertex < parent), vertex, parent)
-
-
-def _noted_first(noted: Tensor, n: int) -> Tensor:
-    """(B, n - 1, 2) the edges that were noted, in the order of the vertices that note them, and zeros after them."""
-    there = noted < n * n
+        for _ in range(max(at_most - 3, 0).bit_length()):
+            reached = reached.gather(1, reached)
+        # each walk ends in two components that chose the same edge: the smaller stands for all
+        reached = torch.minimum(reached, joined.gather(1, reached))
+        noted = torch.where(reached == vertex, noted, first)
+        component = reached.gather(1, component)
+    there = noted < _NO_EDGE
     place = torch.where(there, there.cumsum(1) - 1, n - 1)  # the last place is cut off
-    edges = torch.zeros_like(noted).scatter(1, place, noted)[:, : n - 1]
-    edges = torch.where(torch.arange(n - 1, device=noted.device) < there.sum(1, keepdim=True), edges, 0)
-    return torch.stack([edges // n, edges % n], dim=2)
+    return _ends(torch.zeros_like(noted).scatter(1, place, noted)[:, : n - 1], shifts)
+
+
+_NO_EDGE = 0x7FFFFFFF << 32
+"""After every key; its ends are the row 0, so that they can be looked up."""
+
+
+def _keys(squared: Tensor) -> Tensor:
+    """(B, n, n) int64 in the total order of the edges: 31 bits for the squared distance, then 16 for the smaller and 16 for the larger row."""
+    n = squared.shape[1]
+    squared = torch.minimum(squared, squared.mT)
+    squared = torch.where(squared > 0, squared, 0)
+    keys = (_ranks(squared) if squared.dtype == torch.float64 else squared.view(torch.int32).long()).bitwise_left_shift_(32)
+    row = torch.arange(n, device=squared.device)
+    return keys.bitwise_or_(torch.minimum(row, row[:, None]) << 16 | torch.maximum(row, row[:, None]))
+
+
+def _ranks(squared: Tensor) -> Tensor:
+    """(B, n, n) int64 in the order of the numbers of each cloud, equal ones alike."""
+    flat, order = squared.flatten(1).sort(1)
+    steps = torch.zeros_like(order)
+    steps[:, 1:] = flat[:, 1:] > flat[:, :-1]
+    return torch.empty_like(order).scatter_(1, order, steps.cumsum(1)).view_as(squared)
+
+
+def _ends(keys: Tensor, shifts: Tensor) -> Tensor:
+    """(..., 2) the rows that the edges of keys (...) join, the smaller one first; `shifts` are 16 and 0."""
+    return keys[..., None] >> shifts & 0xFFFF

@@ -115,6 +115,6 @@ def features_per_bar(alpha: float) -> float:
     if alpha == 1:
         return math.inf
     gap = 1 - alpha
-    if gap < 0.01:  # the difference below cancels: its series is sum_k gap^k / (k + 2)
-        return alpha * sum(gap**k / (k + 2) for k in range(9))
+    if gap < 0.001:  # the difference below cancels: its series is sum_k gap^k / (k + 2)
+        return alpha * sum(gap**k / (k + 2) for k in range(6))
     return alpha * (-gap - math.log(alpha)) / gap**2

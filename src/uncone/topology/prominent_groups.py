@@ -95,7 +95,9 @@ def _counts(bars: Tensor, convention: Convention) -> Tensor:
 def _features_per_bar(alpha: Tensor) -> Tensor:
     """`prominent.features_per_bar` for a tensor."""
     gap = 1 - alpha
-    series = alpha * sum(gap**k / (k + 2) for k in range(9))
-    safe = torch.where(gap < 0.01, 0.5, alpha).clamp(min=torch.finfo(alpha.dtype).tiny)
+    series = gap / 7 + 1 / 6
+    for k in (5, 4, 3, 2):
+        series = gap * series + 1 / k
+    safe = torch.where(gap < 0.001, 0.5, alpha).clamp(min=torch.finfo(alpha.dtype).tiny)
     plain = safe * (safe - 1 - safe.log()) / (1 - safe) ** 2
-    return torch.where(alpha == 1, torch.inf, torch.where(gap < 0.01, series, plain))
+    return torch.where(alpha == 1, torch.inf, torch.where(gap < 0.001, alpha * series, plain))
