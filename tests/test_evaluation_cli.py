@@ -16,7 +16,7 @@ DATA = Path(__file__).parents[1] / "../shared/data"
 
 def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=True), write_sts(tmp_path / "sts")
-    given = ["--repair", "center", "--repair", "all_but_the_top_2", "--cache", str(tmp_path / "cache")]
+    given = ["--repair", "center", "all_but_the_top_2", "--cache", str(tmp_path / "cache")]
     main(["evaluate", str(words), "--task", "sts", "--data", str(sts), *given, "--json", str(tmp_path / "e.json")])
     printed = capsys.readouterr().out
     assert "all_but_the_top_2 does best" in " ".join(printed.split())
@@ -34,6 +34,10 @@ def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--task", "sts"], "expected a directory of data for the task sts, got none"),
         (["--task", "sts", "--data", "."], "expected sts12"),
         (["--task", "sts", "--data", ".", "--repair", "centre"], "expected repairs out of"),
+        (
+            ["--task", "sts", "--data", ".", "--protocol", "paper"],
+            "expected the protocol 'paper' with the task wordsim, got it with sts",
+        ),
         (["--task", "mt"], "Invalid value"),
         (["--task", "sts", "--data", ".", "--seed", "-1"], "expected a seed from 0 to 2,000,000,000, got -1"),
         (["--task", "retrieval", "--data", "nowhere"], "expected a directory in the layout of BEIR"),
@@ -59,7 +63,7 @@ def test_the_real_encoder_scores_as_sentence_transformers_has_it(minilm: Path, t
     sentence_transformers = pytest.importorskip("sentence_transformers")
     (tmp_path / "sts").mkdir()
     (tmp_path / "sts" / "stsb_test.tsv.xz").symlink_to((DATA / "sts/STSBenchmark/stsb_test.tsv.xz").resolve())
-    given = ["--data", str(tmp_path / "sts"), "--repair", "center", "--json", str(tmp_path / "e.json")]
+    given = ["--data", str(tmp_path / "sts"), "--repair", "center", "--repair", "whiten", "--json", str(tmp_path / "e.json")]
     main(["evaluate", str(minilm), "--task", "sts", *given])
     numbers = Evaluation.load(tmp_path / "e.json").results["sts"]["stsb"]["original"]
     (one,) = read_sts(tmp_path / "sts")

@@ -201,6 +201,7 @@ def test_what_is_white_stays(seed: int) -> None:
 def test_what_keeps_all_directions_can_be_undone(made: Center | Standardize | Whiten) -> None:
     x = _cone()
     torch.testing.assert_close(made.fit(x).affine_.inverse_transform(made.transform(x)), x)
+    torch.testing.assert_close(made.inverse_transform(made.transform(x)), x)
 
 
 def test_what_removes_directions_cannot_be_undone() -> None:
@@ -208,6 +209,12 @@ def test_what_removes_directions_cannot_be_undone() -> None:
     for made in (AllButTheTop(2), AllButTheTop(2, centered=False), Whiten(n_components=3)):
         with pytest.raises(InputError, match="what was removed is lost"):
             made.fit(x).affine_.inverse()
+        with pytest.raises(InputError, match="what was removed is lost"):
+            made.inverse_transform(x)
+    with pytest.raises(InputError, match="that can be undone, got ScaledCenter, which depends on each row"):
+        ScaledCenter().fit(x).inverse_transform(x)
+    with pytest.raises(InputError, match="expected a fitted Center"):
+        Center().inverse_transform(x)
     with pytest.raises(InputError, match="what was cut off is lost"):
         Whiten("pca", n_components=3).fit(x).affine_.inverse()
 

@@ -23,7 +23,8 @@ def evaluate(
         Parameter(help="For wordsim: paper takes single tokens and Pearson, field the mean of sub-tokens and Spearman."),
     ] = "field",
     repair: Annotated[
-        list[str] | None, Parameter(negative="", help="A repair by its name; can be given again. All by default.")
+        list[str] | None,
+        Parameter(negative="", consume_multiple=True, help="Repairs by their names; SPEC stands before. All by default."),
     ] = None,
     cache: Annotated[Path | None, Parameter(help="A folder where vectors of texts are kept for the next run.")] = None,
     seed: Annotated[int, Parameter(help="Of the resampling and of what is drawn.")] = 0,

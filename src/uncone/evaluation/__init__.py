@@ -62,6 +62,8 @@ def evaluate(
         raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}")
     if protocol not in PROTOCOLS:
         raise InputError(f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}")
+    if protocol != "field" and task != "wordsim":
+        raise InputError(f"expected the protocol {protocol!r} with the task wordsim, got it with {task}: leave it out")
     names = repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
     found = _run(spec, task, data, names, protocol, None if cache is None else Path(cache), settings)

@@ -121,6 +121,19 @@ class Transformation:
         """`fit`, then `transform` of the same rows."""
         return self.fit(x, weights=weights).transform(x)
 
+    def inverse_transform(self, y: X) -> X:
+        """The rows that `transform` made `y` of, (N, K) to (N, D), where that can be undone.
+
+        Raises:
+            InputError: not fitted, directions were removed, a transformation that is not affine, or as `transform` does.
+        """
+        self._require_fit()
+        if not self.affine:
+            raise InputError(
+                f"expected a transformation that can be undone, got {type(self).__name__}, which depends on each row's norm or cluster: keep the rows"
+            )
+        return self.affine_.inverse_transform(y)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a safetensors file, atomically; `uncone.repair.load` reads it back.
 
