@@ -70,11 +70,8 @@ def _run(shrink: Load, encoder: Path, data: Path, out: Path, arm: str, seed: int
 def test_from_runs_to_a_report(
     shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = {
-        (arm, seed): _run(shrink, encoder, data, tmp_path, arm, seed)
-        for arm in ("none", "selected", "length")
-        for seed in (0, 1)
-    }
+    asked = [("none", 0), ("none", 1), ("selected", 0), ("selected", 1), ("length", 0)]
+    found = {(arm, seed): _run(shrink, encoder, data, tmp_path, arm, seed) for arm, seed in asked}
     plain, penalised = found["none", 0], found["selected", 0]
     assert plain["training"]["loss"][0] == penalised["training"]["loss"][0]  # one seed: same head, examples and dropout
     assert plain["training"]["loss"] != penalised["training"]["loss"]
@@ -89,7 +86,7 @@ def test_from_runs_to_a_report(
     printed = capsys.readouterr().out
     assert printed == (tmp_path / "tiny/results.md").read_text() + "\n"
     assert "cola, 128 training examples, 90 items" in printed
-    assert "| length | 2 |" in printed
+    assert "| length | 1 |" in printed
     ElementTree.fromstring((tmp_path / "tiny/a1_cola_128.svg").read_text())
 
 

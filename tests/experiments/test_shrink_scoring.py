@@ -60,7 +60,7 @@ def test_the_bootstrap_of_seeds_has_the_textbook_error(shrink: Load) -> None:
     a, b = np.zeros((8, 50), bool), np.repeat(right[:, None], 50, axis=1)
     found = shrink("scoring").compare(a, b, np.ones(50, bool))["accuracy"]
     assert found.value == pytest.approx(5 / 8)
-    assert found.detectable == pytest.approx((1.96 + 0.8416) * right.std() / math.sqrt(8), rel=0.05)
+    assert found.detectable == pytest.approx((1.96 + 0.8416) * right.std(ddof=1) / math.sqrt(8), rel=0.05)
 
 
 def test_equal_arms_differ_by_nothing(shrink: Load) -> None:
