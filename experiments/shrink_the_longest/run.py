@@ -191,6 +191,7 @@ def _report(chosen: argparse.Namespace) -> None:
 
     kept = Kept(chosen.out / _model(chosen)[0])
     text, pictures = report(kept, chosen.data)
+    kept.folder.mkdir(parents=True, exist_ok=True)
     write_text(kept.folder / "results.md", text)
     for name, svg in pictures.items():
         write_text(kept.folder / name, svg)

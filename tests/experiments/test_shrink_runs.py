@@ -103,6 +103,14 @@ def test_a_kept_run_is_not_done_again_unless_asked_otherwise(shrink: Load, encod
     assert again == first  # the same numbers to the bit
 
 
+def test_all_stops_at_its_hours(
+    shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shrink("run").main(_arguments(encoder, data, tmp_path, "all", "--cpu-hours", "0"))
+    assert "stopped before mrpc_all_none_00: the kept runs took 0.00 CPU hours, the limit is 0.0" in capsys.readouterr().err
+    assert [file.name for file in (tmp_path / "tiny").iterdir()] == ["results.md"]
+
+
 def test_a_pilot_is_kept_apart(
     shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
