@@ -70,7 +70,7 @@ def attach_states(
         )
     if pooling not in POOLINGS:
         raise InputError(f"expected pooling 'cls', 'mean' or 'last', got {pooling!r}")
-    depth = _layers(base)
+    depth = _layers(top, base)
     if not -depth <= layer < depth:
         raise InputError(f"expected a layer from 0 (embeddings) to {depth - 1}, or from -{depth} to -1, got {layer}")
     at = None if layer % depth == depth - 1 else layer
@@ -191,17 +191,18 @@ def _base(top: Any) -> Any:
     return top.base_model
 
 
-def _layers(base: Any) -> int:
-    """How many hidden states the base model has, its embeddings among them: from a run on two tokens."""
+def _layers(top: Any, base: Any) -> int:
+    """How many hidden states the base model has, its embeddings among them: from a run on four tokens."""
+    asked = (
+        top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
+    )  # sharded weights are whole inside the root only
     table = base.get_input_embeddings()
     device = next(base.parameters()).device
-    ids = torch.tensor([[0, 1], [1, 0]], device=device) + min(5, table.weight.shape[0] - 2)
+    ids = torch.tensor([[0, 1], [1, 0]], device=device) + min(5, table.num_embeddings - 2)
     batch: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "output_hidden_states": True}
-    with undisturbed(base), torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad():
-        found = run_model(base, batch)
-    states = getattr(found, "hidden_states", None)
-    last = getattr(found, "last_hidden_state", None)
-    if not states or last is None or last.shape[:2] != ids.shape or last.ndim != 3:
+    with undisturbed(asked), torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad():
+        states = getattr(run_model(asked, batch), "hidden_states", None)
+    if not states or states[-1].ndim != 3 or states[-1].shape[:2] != ids.shape:
         raise UnsupportedModel(
             f"expected {type(base).__name__} to give hidden states of shape (B, T, D), got none: it has no layers to read"
         )

@@ -1,0 +1,116 @@
+"""Two ranks against one process with the joined batch: the same penalty, and the same gradients, under DDP and FSDP2."""
+
+import os
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from uncone import PersistentEntropy
+from uncone.prevent import AnisotropyTrack, attach_states
+
+from .classifiers import batch, classifier
+
+Tensor = torch.Tensor
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+ROWS = 24
+
+
+def part(rank: int, first: int = ROWS // 2) -> dict[str, Tensor]:
+    return {name: value[:first] if rank == 0 else value[first:] for name, value in batch(ROWS).items()}
+
+
+def gradients(model: Any, inner: Any, inputs: dict[str, Tensor], **options: Any) -> dict[str, Any]:
+    """Of the model's loss with the penalty, and the penalty."""
+    with attach_states(model, PersistentEntropy(3.0), layer=1, **options) as attached:
+        model(**inputs).loss.backward()
+        attached.step()
+    found = {n: _whole(p.grad) for n, p in inner.named_parameters() if p.grad is not None}
+    return found | {"value": attached.value}
+
+
+def asked(model: Any, inner: Any, inputs: dict[str, Tensor]) -> dict[str, Any]:
+    """Of the loss and the penalty, in a loop of one's own."""
+    with attach_states(model, PersistentEntropy(3.0), pooling="mean", add_to_loss=False) as attached:
+        loss = model(**inputs).loss
+        (loss + attached.penalty(inputs["labels"])).backward()
+    found = {n: _whole(p.grad) for n, p in inner.named_parameters() if p.grad is not None}
+    return found | {"value": attached.value}
+
+
+def _whole(gradient: Any) -> Any:
+    return gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
+
+
+def ddp(model: Any) -> Any:
+    return torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+
+
+def rank_main(rank: int, folder: str) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    model = classifier()
+    found = {"ddp": gradients(ddp(model), model, part(rank))}
+    model = classifier()
+    found["asked"] = asked(ddp(model), model, part(rank))
+    model = classifier()
+    found["uneven"] = {"value": gradients(ddp(model), model, part(rank, 9))["value"]}
+    model = classifier()
+    found["a rank"] = {"value": gradients(ddp(model), model, part(rank), across_ranks=False)["value"]}
+    model = classifier()
+    fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
+    found["fsdp"] = gradients(model, model, part(rank))
+    track = AnisotropyTrack(1, f"{folder}/track.jsonl")
+    gradients(classifier(), classifier(), part(rank), track=track)
+    found["tracked"] = {"records": len(track.records), "n": track.records[0]["n"] if track.records else None}
+    torch.save(found, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    mp.spawn(rank_main, (str(folder),), nprocs=2)
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp", "asked"])
+def test_gradients_of_two_ranks_are_those_of_the_joined_batch(ranks: list[dict[str, Any]], way: str) -> None:
+    model = classifier()
+    alone = (asked if way == "asked" else gradients)(model, model, batch(ROWS))
+    plain = classifier()
+    plain(**batch(ROWS)).loss.backward()
+    scale = max(float(g.abs().max()) for g in alone.values())
+    for found in ranks:
+        assert alone.keys() <= found[way].keys()
+        assert max(float((found[way][n] - g).abs().max()) for n, g in alone.items()) < 1e-9 * scale
+    changed = max(
+        float((p.grad - alone[n]).abs().max()) for n, p in plain.named_parameters() if n in alone and p.grad is not None
+    )
+    assert changed > 1e-3 * scale, "the penalty acted"
+
+
+def test_ranks_may_have_different_numbers_of_points(ranks: list[dict[str, Any]]) -> None:
+    model = classifier()
+    alone = gradients(model, model, batch(ROWS))["value"]
+    for found in ranks:
+        assert found["uneven"]["value"].item() == pytest.approx(alone.item(), rel=1e-9)
+
+
+def test_a_cloud_a_rank_is_that_of_its_own_points(ranks: list[dict[str, Any]]) -> None:
+    for rank, found in enumerate(ranks):
+        model = classifier()
+        alone = gradients(model, model, part(rank))["value"]
+        assert found["a rank"]["value"].item() == pytest.approx(alone.item(), rel=1e-9)
+
+
+def test_the_first_rank_alone_tracks_the_joined_cloud(ranks: list[dict[str, Any]]) -> None:
+    assert [found["tracked"]["records"] for found in ranks] == [1, 0]
+    assert ranks[0]["tracked"]["n"] == ROWS
