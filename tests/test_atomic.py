@@ -123,3 +123,21 @@ def test_links_lead_to_the_file_and_pipes_are_refused(tmp_path: Path) -> None:
 def test_long_names_can_be_written(tmp_path: Path) -> None:
     atomic.write_text(tmp_path / ("n" * 250), "x")
     assert (tmp_path / ("n" * 250)).read_text() == "x"
+
+
+def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "m"
+    model.mkdir()
+    (tmp_path / "link").symlink_to(model)
+    for out, message in (
+        (model, "which exists"), (model / "o", "expected a new folder outside the model"), (tmp_path / "no" / "o", "there is no folder"),
+        (tmp_path / "link" / "o", "expected a new folder outside the model"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message):
+            atomic.creatable(out, outside=model)
+    assert atomic.creatable(tmp_path / "m2", outside=model) == tmp_path / "m2"
+    monkeypatch.setattr("os.access", lambda *_: False)  # as on a file system that is read-only; root may write elsewhere
+    with pytest.raises(InputError, match=r"cannot create .*o: the folder .* is read-only: give a parent folder"):
+        atomic.creatable(tmp_path / "o")
+    with pytest.raises(InputError, match=r"cannot write .*o: the folder .* is read-only: give a folder"):
+        atomic.writable(tmp_path / "o")
