@@ -144,7 +144,7 @@ def test_what_is_refused() -> None:
         pairs_of_intervals(SQUARE, [[1.0, 2.5]])
     with pytest.raises(InputError, match=r"got 1, which none has"):
         pairs_of_intervals(SQUARE * torch.nan, [[1.0, 2.5]])
-    with pytest.raises(InputError, match=r"expected points \(N, D\) and intervals \(m, 2\)"):
+    with pytest.raises(InputError, match=r"expected intervals \(m, 2\), got \(2,\)"):
         pairs_of_intervals(SQUARE, [1.0, 2.0])
     with pytest.raises(InputError, match="expected at least two points, got 1"):
         pairs_of_intervals(SQUARE[:1], [[1.0, 2.0]])

@@ -191,7 +191,7 @@ def test_what_is_refused() -> None:
     bars = torch.ones(5)
     with pytest.raises(InputError, match='expected convention "official" or "exclusive", got \'both\''):
         check_convention("both")
-    with pytest.raises(InputError, match=r"expected lengths of shape \(m,\) with floating point numbers, got \(1, 5\)"):
+    with pytest.raises(InputError, match=r"expected lengths of shape \(M,\) with floating point numbers, got \(1, 5\)"):
         prominent_bars(bars[None])
     with pytest.raises(InputError, match=r"got \(5,\) of torch.int64"):
         prominent_bars(torch.arange(5))

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
-from uncone.topology.grouped import check_bars, group_of_each
+from uncone.topology.grouped import check_bars, check_lengths, group_of_each
 
 Tensor = torch.Tensor
 
@@ -76,10 +76,7 @@ def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
     Reads badly when: the points have many dimensions. The bars of any round cloud are then nearly equal: 64 Gaussian points in 768
     dimensions have more than 0.9999 ln m.
     """
-    if lengths.ndim != 1 or not lengths.is_floating_point():
-        raise InputError(
-            f"expected lengths of shape (M,) with floating point numbers, got {tuple(lengths.shape)} of {lengths.dtype}: pass Barcode.lengths"
-        )
+    check_lengths(lengths)
     if lengths.device.type == "cpu" and not bool(((lengths >= 0) & (lengths < torch.inf)).all()):
         worst = lengths.detach()[~((lengths >= 0) & (lengths < torch.inf))][0]
         raise InputError(

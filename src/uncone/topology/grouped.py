@@ -7,8 +7,19 @@ from uncone.errors import InputError
 Tensor = torch.Tensor
 
 
-def check_bars(bars: Tensor, count: int) -> None:
+def check_lengths(lengths: object) -> None:
+    """Refuses what is no tensor (M,) of floating point numbers."""
+    if not isinstance(lengths, Tensor) or lengths.ndim != 1 or not lengths.is_floating_point():
+        found = f"{tuple(lengths.shape)} of {lengths.dtype}" if isinstance(lengths, Tensor) else type(lengths).__name__
+        raise InputError(f"expected lengths of shape (M,) with floating point numbers, got {found}: pass Barcode.lengths")
+
+
+def check_bars(bars: object, count: int) -> None:
     """Refuses `bars` that do not cut `count` numbers into groups; the values are looked at on the CPU only, where it costs no wait."""
+    if not isinstance(bars, Tensor):
+        raise InputError(
+            f"expected bars as a tensor of integers, got {type(bars).__name__}: pass Barcode.bars, how many bars each group has"
+        )
     if bars.ndim != 1 or bars.is_floating_point() or bars.is_complex() or bars.dtype == torch.bool:
         raise InputError(
             f"expected bars of shape (G,) with integers, got {tuple(bars.shape)} of {bars.dtype}: pass Barcode.bars, how many bars each group has"

@@ -47,10 +47,7 @@ def pair_lengths(points: Tensor, pairs: Any) -> Tensor:
 
 def pair_ends(points: Tensor, pairs: Any) -> tuple[Tensor, Tensor]:
     """The births (m,) and deaths (m,) of pairs, each with its gradient. Arguments as of `pair_lengths`."""
-    if points.ndim != 2 or not points.is_floating_point():
-        raise InputError(
-            f"expected points of shape (N, D) with floating point numbers, got {tuple(points.shape)} of {points.dtype}: pass one row per point"
-        )
+    _check(points)
     rows = _rows(pairs, len(points)).to(points.device)
     with torch.autocast(points.device.type, enabled=False):
         x = points if points.dtype == torch.float64 else points.float()
@@ -103,11 +100,10 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
     Raises:
         InputError: another shape, or an end that is no distance between two points to 0.01 %.
     """
+    _check(points)
     ends = np.asarray(intervals, dtype=np.float64)
-    if ends.ndim != 2 or ends.shape[1] != 2 or points.ndim != 2:
-        raise InputError(
-            f"expected points (N, D) and intervals (m, 2), got {tuple(points.shape)} and {ends.shape}: pass one diagram, as dgms[1] of ripser"
-        )
+    if ends.ndim != 2 or ends.shape[1] != 2:
+        raise InputError(f"expected intervals (m, 2), got {ends.shape}: pass one diagram, as dgms[1] of ripser")
     ends = ends[np.isfinite(ends).all(1)]
     if len(ends) == 0:
         return np.empty((0, 4), dtype=np.int64)
@@ -130,6 +126,14 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
     first, second = np.triu_indices(len(points), 1)
     edge = order[place]
     return np.stack([first[edge], second[edge]], axis=1).reshape(-1, 4).astype(np.int64)
+
+
+def _check(points: object) -> None:
+    if not isinstance(points, Tensor) or points.ndim != 2 or not points.is_floating_point():
+        found = f"{tuple(points.shape)} of {points.dtype}" if isinstance(points, Tensor) else type(points).__name__
+        raise InputError(
+            f"expected points of shape (N, D) with floating point numbers, got {found}: pass a tensor with one row per point"
+        )
 
 
 def _rows(pairs: Any, points: int) -> Tensor:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
+from uncone.topology.grouped import check_lengths
 
 Tensor = torch.Tensor
 Convention = Literal["official", "exclusive"]
@@ -51,10 +52,7 @@ def prominent_bars(lengths: Tensor, *, convention: Convention = "official") -> i
     Example: prominent_bars(torch.tensor([1., 1.1, 1.2, 1.3, 1.4, 9.])) == 2 and, "exclusive", 1.
     """
     check_convention(convention)
-    if lengths.ndim != 1 or not lengths.is_floating_point():
-        raise InputError(
-            f"expected lengths of shape (m,) with floating point numbers, got {tuple(lengths.shape)} of {lengths.dtype}: pass Barcode.lengths"
-        )
+    check_lengths(lengths)
     bars = np.sort(lengths.detach().to("cpu", torch.float64).numpy())[::-1]
     if len(bars) and not (bars[-1] >= 0 and bars[0] < math.inf):  # NaN sorts last, so it comes first here
         raise InputError(

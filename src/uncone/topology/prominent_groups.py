@@ -6,8 +6,7 @@ table (G, m), and the rounds that do happen are a path in it, which pointer jump
 
 import torch
 
-from uncone.errors import InputError
-from uncone.topology.grouped import check_bars, group_of_each, place_of_each
+from uncone.topology.grouped import check_bars, check_lengths, group_of_each, place_of_each
 from uncone.topology.prominent import FEWEST, Convention, check_convention, prominent_bars
 
 Tensor = torch.Tensor
@@ -32,10 +31,7 @@ def prominent_counts(lengths: Tensor, bars: Tensor, *, convention: Convention = 
         InputError: another shape, dtype or convention, or bars that do not sum to the number of lengths (looked at on the CPU only).
     """
     check_convention(convention)
-    if lengths.ndim != 1 or not lengths.is_floating_point():
-        raise InputError(
-            f"expected lengths of shape (M,) with floating point numbers, got {tuple(lengths.shape)} of {lengths.dtype}: pass Barcode.lengths"
-        )
+    check_lengths(lengths)
     check_bars(bars, len(lengths))
     bars = bars.to(lengths.device)
     if width is None:
