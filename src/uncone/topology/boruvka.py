@@ -41,7 +41,7 @@ _PANEL = 4  # blocks of rows that share one preparation of the columns
 _GROWTH = (
     8  # the first rows are taken in groups that grow by this factor, for a tree must stand before it can rule anything out
 )
-_KEPT = 4  # edges a point that are collected before they are merged into the tree
+_KEPT = 1  # edges a point that are collected before they are merged into the tree
 _WASTE = 1 / 64  # of the pairs may be measured for nothing before a coarse product no longer pays
 _WORTH_ASKING = 2**33  # multiplications, before it is asked which product is faster
 _PAYS = 0.75  # of the time of a float32 product
