@@ -38,9 +38,8 @@ _Task = tuple[Rounded, int, int]  # rows, the position of the first column, the 
 _BLOCK = 1024
 _BLOCK_ON_GPU = 8192
 _PANEL = 4  # blocks of rows that share one preparation of the columns
-_GROWTH = (
-    8  # the first rows are taken in groups that grow by this factor, for a tree must stand before it can rule anything out
-)
+# Before it can rule anything out a tree must stand: the first rows are taken in groups that grow by this factor.
+_GROWTH = 4
 _KEPT = 1  # edges a point that are collected before they are merged into the tree
 _WASTE = 1 / 64  # of the pairs may be measured for nothing before a coarse product no longer pays
 _WORTH_ASKING = 2**33  # multiplications, before it is asked which product is faster
