@@ -146,5 +146,11 @@ def test_what_is_refused() -> None:
         pairs_of_intervals(SQUARE * torch.nan, [[1.0, 2.5]])
     with pytest.raises(InputError, match=r"expected intervals \(m, 2\), got \(2,\)"):
         pairs_of_intervals(SQUARE, [1.0, 2.0])
+    with pytest.raises(InputError, match="got nan, which none has"):
+        pairs_of_intervals(SQUARE, [[1.0, math.nan]])
+    with pytest.raises(InputError, match="expected rows of one length, got several"):
+        pair_lengths(SQUARE, [[0, 1, 2], [0, 1]])
+    with pytest.raises(InputError, match=r"expected \(m, 4\) integers in dimension 1 of the generators, got \(2, 3\) of int64"):
+        pairs_of_generators((GENERATORS[0], [GENERATORS[0][:2]], [], []))
     with pytest.raises(InputError, match="expected at least two points, got 1"):
         pairs_of_intervals(SQUARE[:1], [[1.0, 2.0]])

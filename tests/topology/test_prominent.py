@@ -200,6 +200,8 @@ def test_what_is_refused() -> None:
             prominent_bars(torch.tensor([1.0, wrong, 2.0, 3.0]))
     with pytest.raises(InputError, match="sum to the number of lengths, 5, got a sum of 4"):
         prominent_counts(bars, torch.tensor([4]))
+    with pytest.raises(InputError, match="expected a width of at least the largest group, 5, got 4"):
+        prominent_counts(bars, torch.tensor([5]), width=4)
     with pytest.raises(InputError, match=r"expected bars of shape \(G,\) with integers"):
         prominent_mask(bars, torch.tensor([5.0]))
 

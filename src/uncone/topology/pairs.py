@@ -80,8 +80,15 @@ def pairs_of_generators(generators: Sequence[Any], dimension: int = 1) -> np.nda
     width = 3 if dimension == 0 else 4
     if dimension > len(generators[1]):
         return np.empty((0, width), dtype=np.int64)
-    found = np.asarray(generators[0] if dimension == 0 else generators[1][dimension - 1])
-    return found.reshape(-1, width).astype(np.int64) if found.size else np.empty((0, width), dtype=np.int64)
+    found = _array(generators[0] if dimension == 0 else generators[1][dimension - 1])
+    if found.size == 0:
+        return np.empty((0, width), dtype=np.int64)
+    if found.ndim != 2 or found.shape[1] != width or found.dtype.kind not in "iu":
+        raise InputError(
+            f"expected (m, {width}) integers in dimension {dimension} of the generators, got {found.shape} of {found.dtype}: "
+            'pass what flag_persistence_generators() of gudhi or "gens" of giotto-ph gives'
+        )
+    return found.astype(np.int64)
 
 
 def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
@@ -101,10 +108,10 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
         InputError: another shape, or an end that is no distance between two points to 0.01 %.
     """
     _check(points)
-    ends = np.asarray(intervals, dtype=np.float64)
-    if ends.ndim != 2 or ends.shape[1] != 2:
-        raise InputError(f"expected intervals (m, 2), got {ends.shape}: pass one diagram, as dgms[1] of ripser")
-    ends = ends[np.isfinite(ends).all(1)]
+    ends = _array(intervals)
+    if ends.ndim != 2 or ends.shape[1] != 2 or ends.dtype.kind not in "fiu":
+        raise InputError(f"expected intervals (m, 2), got {ends.shape} of {ends.dtype}: pass one diagram, as dgms[1] of ripser")
+    ends = ends[ends[:, 1] != np.inf].astype(np.float64)
     if len(ends) == 0:
         return np.empty((0, 4), dtype=np.int64)
     if len(points) < 2:
@@ -136,8 +143,17 @@ def _check(points: object) -> None:
         )
 
 
+def _array(numbers: Any) -> np.ndarray:
+    if isinstance(numbers, Tensor):
+        return numbers.detach().cpu().numpy()
+    try:
+        return np.asarray(numbers)
+    except ValueError:  # rows of several lengths
+        raise InputError("expected rows of one length, got several: pass the pairs or intervals of one dimension") from None
+
+
 def _rows(pairs: Any, points: int) -> Tensor:
-    array = pairs.detach().cpu().numpy() if isinstance(pairs, Tensor) else np.asarray(pairs)
+    array = _array(pairs)
     if array.size == 0 and array.ndim < 2:
         return torch.empty(0, 4, dtype=torch.int64)
     if array.ndim != 2 or array.shape[1] not in (3, 4) or array.dtype.kind not in "iu":

@@ -6,6 +6,7 @@ table (G, m), and the rounds that do happen are a path in it, which pointer jump
 
 import torch
 
+from uncone.errors import InputError
 from uncone.topology.grouped import check_bars, check_lengths, group_of_each, place_of_each
 from uncone.topology.prominent import FEWEST, Convention, check_convention, prominent_bars
 
@@ -28,7 +29,7 @@ def prominent_counts(lengths: Tensor, bars: Tensor, *, convention: Convention = 
         large groups are taken one by one.
 
     Raises:
-        InputError: another shape, dtype or convention, or bars that do not sum to the number of lengths (looked at on the CPU only).
+        InputError: another shape, dtype or convention; and, where the lengths are on the CPU, bars that do not sum to their number or are above the width.
     """
     check_convention(convention)
     check_lengths(lengths)
@@ -36,6 +37,10 @@ def prominent_counts(lengths: Tensor, bars: Tensor, *, convention: Convention = 
     bars = bars.to(lengths.device)
     if width is None:
         width = int(bars.max()) if len(bars) else 0
+    elif bars.device.type == "cpu" and bool((bars > width).any()):
+        raise InputError(
+            f"expected a width of at least the largest group, {int(bars.max())}, got {width}: leave it out on the CPU"
+        )
     if lengths.device.type == "cpu" and (len(bars) <= 8 or width > 256):  # the table has a price: one at a time is faster there
         one_by_one = [prominent_bars(one, convention=convention) for one in torch.split(lengths, bars.tolist())]
         return torch.tensor(one_by_one, dtype=torch.int64)
