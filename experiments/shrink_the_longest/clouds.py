@@ -34,8 +34,8 @@ def mean_scores(each: list[dict[str, Any]]) -> dict[str, Any]:
 def of_small_clouds(points: Tensor, labels: Tensor) -> dict[str, Any]:
     """The mean scores of disjoint clouds of 64 points, shuffled alike for all runs (files are sorted by source); what is left over is left out."""
     order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
-    points, labels = points[order], labels[order]
-    return mean_scores([scores(x, y) for x, y in zip(points.split(CLOUD), labels.split(CLOUD), strict=True) if len(x) == CLOUD])
+    rows = [order[at : at + CLOUD] for at in range(0, len(order) - CLOUD + 1, CLOUD)]
+    return mean_scores([scores(points[one], labels[one]) for one in rows])
 
 
 def clusters(points: Tensor, labels: Tensor) -> dict[str, float | None]:

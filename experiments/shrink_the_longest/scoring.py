@@ -69,12 +69,12 @@ def compare(correct_a: Flags, correct_b: Flags, gold: Flags, *, seed: int = 0) -
     items = generator.multinomial(n, np.full(n, 1 / n), RESAMPLES).T.astype(np.float64)
     shares = generator.multinomial(seeds - 1, np.full(seeds, 1 / seeds), RESAMPLES).T / (seeds - 1)
     drawn = {name: (value * shares).sum(0) for name, value in _differences(correct_a, correct_b, gold, items).items()}
-    return {
-        name: Difference(
-            float(point[name].mean()), *map(float, np.quantile(drawn[name], [0.025, 0.975])), _DETECTED * float(drawn[name].std(ddof=1)), seeds
-        )
-        for name in METRICS
-    }  # fmt: skip
+    return {name: _interval(float(point[name].mean()), drawn[name], seeds) for name in METRICS}
+
+
+def _interval(value: float, drawn: Array, seeds: int) -> Difference:
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Difference(value, float(low), float(high), _DETECTED * float(drawn.std(ddof=1)), seeds)
 
 
 def _differences(a: Flags, b: Flags, gold: Flags, weights: Array) -> dict[str, Array]:

@@ -49,7 +49,7 @@ def train(cell: Cell, settings: Settings, task: Task, directory: str, tell: Call
         states = model.train().states([given[row] for row in rows.tolist()])
         loss = torch.nn.functional.cross_entropy(model.logits(states), labels)
         added = torch.zeros(()) if penalty is None else penalty(states, labels)
-        (loss + added).backward()
+        (loss + added).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
         optimiser.zero_grad()
@@ -113,9 +113,9 @@ def _batches(n: int, settings: Settings, seed: int) -> Iterator[Tensor]:
     generator, left = torch.Generator().manual_seed(seed), settings.steps
     while left > 0:
         order = torch.randperm(n, generator=generator)
-        for rows in order[: n // settings.batch * settings.batch].split(settings.batch)[:left]:
+        for at in range(0, min(n // settings.batch, left) * settings.batch, settings.batch):
             left -= 1
-            yield rows
+            yield order[at : at + settings.batch]
 
 
 def _optimiser(model: Encoder, settings: Settings) -> tuple[torch.optim.Optimizer, Any]:
