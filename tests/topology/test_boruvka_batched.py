@@ -40,7 +40,7 @@ def seeded(seed: int) -> torch.Generator:
     st.integers(1, 4),
     st.sampled_from([torch.float32, torch.float64]),
 )
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 def test_it_is_kruskal_s_tree_on_ties_and_duplicates(seed: int, n: int, clouds: int, values: int, dtype: torch.dtype) -> None:
     points = torch.randint(0, values, (clouds, n, 2), generator=seeded(seed)).to(dtype)
     squared = (points[:, :, None] - points[:, None]).square().sum(3)
@@ -51,7 +51,7 @@ def test_it_is_kruskal_s_tree_on_ties_and_duplicates(seed: int, n: int, clouds: 
 
 
 @given(st.integers(0, 2**32), st.integers(1, 16))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 def test_only_points_inside_count(seed: int, n: int) -> None:
     g = seeded(seed)
     squared = torch.randint(0, 9, (3, n, n), generator=g).double()  # symmetric only after the smaller of two counts
@@ -114,7 +114,7 @@ def test_padding_moves_no_distance() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(0, 8), st.integers(0, 4))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 def test_it_is_the_barcode_of_clouds_of_one_size(seed: int, n: int, count: int) -> None:
     points = torch.randint(0, 4, (count, n, 2), generator=seeded(seed)).float()
     edges, lengths = shortest_first(points.flatten(0, 1), Clouds([n] * count, None, points.device))
@@ -125,7 +125,7 @@ def test_it_is_the_barcode_of_clouds_of_one_size(seed: int, n: int, count: int) 
 
 
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 9), min_size=1, max_size=6))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 def test_it_is_the_barcode_of_groups(seed: int, sizes: list[int]) -> None:
     g = seeded(seed)
     groups = torch.repeat_interleave(torch.tensor(sizes))[torch.randperm(sum(sizes), generator=g)]

@@ -28,7 +28,7 @@ def test_by_hand() -> None:
 
 
 @given(BARS, st.integers(-30, 30))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_range_scale_and_order(lengths: list[float], power: int) -> None:
     x = torch.tensor(lengths, dtype=torch.float64)
     entropy = float(persistent_entropy(x))
@@ -67,7 +67,7 @@ def test_the_gradient_of_groups() -> None:
 
 
 @given(st.lists(st.lists(st.floats(0, 10), max_size=6), max_size=6))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_groups_are_single_clouds(groups: list[list[float]]) -> None:
     flat = torch.tensor([one for bars in groups for one in bars], dtype=torch.float64, requires_grad=True)
     bars = torch.tensor([len(bars) for bars in groups], dtype=torch.int64)

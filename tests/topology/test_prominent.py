@@ -100,7 +100,7 @@ def test_it_is_the_procedure_a_thousand_times(family: str) -> None:
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=40), st.sampled_from(CONVENTIONS), st.integers(-60, 60))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_order_and_scale_change_nothing(bars: list[float], convention: str, power: int) -> None:
     lengths = torch.tensor(bars, dtype=torch.float64)
     kept = prominent_bars(lengths, convention=convention)
@@ -109,7 +109,7 @@ def test_order_and_scale_change_nothing(bars: list[float], convention: str, powe
 
 
 @given(st.lists(st.lists(st.floats(0, 100, width=32), max_size=12), max_size=12), st.sampled_from(CONVENTIONS))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_groups_are_single_clouds(groups: list[list[float]], convention: str) -> None:
     groups += [[1.0]] * 9  # enough of them for the table
     flat = torch.tensor([one for bars in groups for one in sorted(bars)], dtype=torch.float32)
