@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+
+Tensor = torch.Tensor
 
 Indices = npt.NDArray[np.int32]
 Squares = npt.NDArray[np.float64]
@@ -33,6 +36,16 @@ class Forest:
     """(m,) the root is its own."""
     reach: npt.NDArray[np.float32]
     """(m,) no less than the longest edge between a point and the root: the longest on a path is at most the greater of its ends' two."""
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """The ends, squared lengths, ranks, parents and reaches there: copied once, as every block of a sweep asks."""
+        there: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] | None = self.__dict__.get("_there")
+        if there is None or there[0].device != device:
+            fields = (self.ends, self.squared, self.rank, self.parent, self.reach)
+            ends, squared, rank, parent, reach = (torch.from_numpy(field).to(device) for field in fields)
+            there = ends.long(), squared, rank.long(), parent.long(), reach
+            self.__dict__["_there"] = there
+        return there
 
 
 def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> Forest:
@@ -97,7 +110,9 @@ def _reach(squared: Squares, rank: Indices, parent: Indices) -> npt.NDArray[np.f
             break
         top = np.where(inner, above, top)
     length = np.sqrt(np.append(squared, 0.0)[np.where(parent[top] == top, len(squared), rank[top])])
-    reach: npt.NDArray[np.float32] = (length * (1 + 2.0**-20)).astype(np.float32)  # a little up, as it is added to and squared in float32
+    reach: npt.NDArray[np.float32] = (length * (1 + 2.0**-20)).astype(
+        np.float32
+    )  # a little up, as it is added to and squared in float32
     return reach
 
 

@@ -80,7 +80,7 @@ def _by_torch(
     product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, scale: float, forest: Forest
 ) -> Light:
     device = product.device
-    reach = torch.from_numpy(forest.reach).to(device)
+    tree_ends, tree_squared, rank, parent, reach = forest.on(device)
     r, c = product.shape
     value = product.float()
     longest = torch.maximum(reach[rows.first : rows.first + r, None], reach[columns.first : columns.first + c])
@@ -90,9 +90,8 @@ def _by_torch(
     i, j = near.triu_(rows.first + 1 - columns.first).nonzero(as_tuple=True)
     i, j = i + rows.first, j + columns.first
     squared = squared_distances(points, order[i], order[j]) * scale**2
-    last = _longest_on_path(i, j, torch.from_numpy(forest.rank).to(device), torch.from_numpy(forest.parent).to(device))
-    edge = torch.from_numpy(forest.ends).to(device)[last].long()
-    bound = torch.from_numpy(forest.squared).to(device)[last]
+    last = _longest_on_path(i, j, rank, parent)
+    edge, bound = tree_ends[last], tree_squared[last]
     pair, other = (torch.sort(order[both], 1).values for both in (torch.stack([i, j], 1), edge))
     earlier = (pair[:, 0] < other[:, 0]) | ((pair[:, 0] == other[:, 0]) & (pair[:, 1] < other[:, 1]))
     keep = (squared < bound) | ((squared == bound) & earlier)
@@ -106,7 +105,7 @@ def _longest_on_path(a: Tensor, b: Tensor, rank: Tensor, parent: Tensor) -> Tens
     while bool((a != b).any()):
         lower = torch.where(rank[a] <= rank[b], a, b)  # whoever was joined first goes up
         apart = a != b
-        last = torch.where(apart, rank[lower].long(), last)
-        up = parent[lower].long()
+        last = torch.where(apart, rank[lower], last)
+        up = parent[lower]
         a, b = torch.where(apart & (lower == a), up, a), torch.where(apart & (lower != a), up, b)
     return last
