@@ -101,7 +101,7 @@ def product(dtype: torch.dtype) -> Callable[[Tensor], Work]:
 
 
 def product_in_blocks(points: Tensor) -> Work:
-    """Each pair once: what the lazy algorithm must compute at least."""
+    """Each pair once: what the algorithm of large clouds computes at least."""
     block = 8192
 
     def work() -> None:
@@ -112,7 +112,7 @@ def product_in_blocks(points: Tensor) -> Work:
     return work
 
 
-def lazy(points: Tensor) -> Work:
+def large(points: Tensor) -> Work:
     return lambda: measured(points, boruvka.spanning_tree(points)).sort().values
 
 
@@ -144,7 +144,7 @@ SMALL = [
 ]
 LARGE = [
     Row("product, float32, each pair once", product_in_blocks),
-    Row("lazy Boruvka, forward", lazy),
+    Row("tree of a large cloud, forward", large),
 ]
 
 
