@@ -41,7 +41,10 @@ def measured(points: Tensor, edges: Tensor) -> Tensor:
     step = max(1, _EDGES_AT_ONCE // max(1, points.shape[1]))
     for begin in range(0, len(edges), step):
         part = edges[begin : begin + step]
-        difference = (points[part[:, 0]] - points[part[:, 1]]).double()
+        difference = points[part[:, 0]] - points[part[:, 1]]
+        if points.dtype == torch.float32:
+            lengths[begin : begin + step] = torch.linalg.vector_norm(difference, dim=1, dtype=torch.float64)
+            continue
         largest = difference.abs().amax(1, keepdim=True) if points.shape[1] else difference.sum(1, keepdim=True)
         unit = torch.where(largest > 0, difference / largest, 0)  # squares of float64 numbers may overflow
         lengths[begin : begin + step] = unit.square().sum(1).sqrt() * largest[:, 0]

@@ -60,15 +60,20 @@ def prim(squared: Tensor, inside: Tensor) -> Tensor:
 
 def squared_distances(points: Tensor, inside: Tensor) -> Tensor:
     """The squared distances (B, n, n) in float64 of clouds (B, n, D), of which only the points `inside` (B, n) count; each cloud in a unit of its own."""
-    x = torch.where(inside[..., None], points.double(), 0)
-    x = torch.where(inside[..., None], x - x.sum(1, keepdim=True) / inside.sum(1)[:, None, None].clamp(min=1), 0)
-    largest = x.abs().amax((1, 2), keepdim=True) if x.shape[2] else x.sum((1, 2), keepdim=True)
-    x = torch.ldexp(x, -torch.frexp(largest).exponent)  # no square overflows or vanishes, and equal distances stay equal
-    norms = x.square().sum(2)
+    x, count = points.double(), inside.sum(1)[:, None, None].clamp(min=1)
+    outside = ~inside[..., None]
+    x = x.masked_fill(outside, 0) if bool(outside.any()) else x
+    x = (x - x.sum(1, keepdim=True) / count).masked_fill_(outside, 0)
+    largest = torch.linalg.vector_norm(x, torch.inf, dim=(1, 2), keepdim=True) if x.shape[2] else x.sum((1, 2), keepdim=True)
+    x *= torch.ldexp(
+        torch.ones_like(largest), -torch.frexp(largest).exponent
+    )  # no square overflows or vanishes; equal ones stay equal
+    squared = torch.bmm(x, x.mT)
+    norms = squared.diagonal(dim1=1, dim2=2).clone()
     sums = norms[:, :, None] + norms[:, None]
-    squared = torch.baddbmm(sums, x, x.mT, alpha=-2).clamp_(min=0)
+    squared = squared.mul_(-2).add_(sums).clamp_(min=0)
     squared = torch.minimum(squared, squared.mT)  # a product need not be symmetric to the last digit
-    near = (squared <= _NEAR * sums) & inside[:, None] & inside[:, :, None]
+    near = (squared <= sums.mul_(_NEAR)) & inside[:, None] & inside[:, :, None]
     cloud, a, b = near.triu_(1).nonzero(as_tuple=True)
     step = max(1, _NUMBERS_AT_ONCE // max(1, x.shape[2]))
     for begin in range(0, len(a), step):
