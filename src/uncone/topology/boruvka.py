@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +28,7 @@ from uncone.topology.duplicates import without_repeats
 from uncone.topology.forest import Forest, spanning
 from uncone.topology.light_edges import Light, light_edges, squared_distances
 from uncone.topology.rounded import Rounded, Rounding
+from uncone.topology.team import Team
 from uncone.topology.workers import workers
 
 Tensor = torch.Tensor
@@ -90,10 +90,12 @@ def grow(
     """`spanning_tree` with what it took."""
     _check(points, block, candidates)
     points = _as_measured(points.detach())
-    kept, repeats = without_repeats(points)
-    sweep = _Sweep(points, kept, block or (_BLOCK if points.device.type == "cpu" else _BLOCK_ON_GPU), candidates)
-    if len(kept) > 1:
-        sweep.run(progress)
+    with workers() if points.device.type == "cpu" else nullcontext() as pool:
+        team = Team(pool)
+        kept, repeats = team.one(without_repeats, points)
+        sweep = _Sweep(points, kept, block or (_BLOCK if points.device.type == "cpu" else _BLOCK_ON_GPU), candidates, team)
+        if len(kept) > 1:
+            sweep.run(progress)
     edges = torch.cat([sweep.edges(), repeats]).sort(1).values
     share = len(points) ** 2 or 1
     return Growth(edges, sweep.pairs / share, sweep.measured, sweep.light, sweep.merges, sweep.coarse / (sweep.pairs or 1))
@@ -126,17 +128,16 @@ def _as_measured(points: Tensor) -> Tensor:
 class _Sweep:
     """One pass over the pairs of the `kept` rows, in positions of a random order of them."""
 
-    def __init__(self, points: Tensor, kept: Tensor, block: int, candidates: torch.dtype | None) -> None:
-        self._points, self._block = points, block
+    def __init__(self, points: Tensor, kept: Tensor, block: int, candidates: torch.dtype | None, team: Team) -> None:
+        self._points, self._block, self._team = points, block, team
         mixed = torch.randperm(len(kept), generator=torch.Generator().manual_seed(0)).to(kept.device)
         self._order = kept[mixed]
         self._ids = self._order.cpu().numpy()
-        self._dtype = candidates or _candidates(points, len(kept))
+        self._dtype = candidates or team.one(_candidates, points, len(kept))
         self._fixed = candidates is not None
         self._found: list[Light] = []
-        self._lock, self._full, self._cancelled = threading.Lock(), threading.Event(), threading.Event()
+        self._lock, self._full = threading.Lock(), threading.Event()
         self._forest: Forest | None = None
-        self._pool: ThreadPoolExecutor | None = None
         self.pairs = self.coarse = self.measured = self.light = self.merges = 0
 
     def edges(self) -> Tensor:
@@ -148,16 +149,15 @@ class _Sweep:
     def run(self, progress: Progress | None) -> None:
         """Go over all pairs."""
         m = len(self._order)
-        self._rounding = Rounding(self._points, self._order)
-        self._begin()
-        with workers() if self._points.device.type == "cpu" else nullcontext() as self._pool:
-            for start, stop in _panels(m, self._block):
-                pairs, wasted = self.pairs, self.measured - self.light
-                self._panel(start, stop)
-                if progress:
-                    progress("spanning tree", stop * (2 * m - stop - 1) // 2, m * (m - 1) // 2)
-                if not self._fixed and self.measured - self.light - wasted > max(_WASTE * (self.pairs - pairs), 4 * m):
-                    self._dtype = torch.float32
+        self._rounding: Rounding = self._team.one(Rounding, self._points, self._order)
+        self._team.one(self._begin)
+        for start, stop in _panels(m, self._block):
+            pairs, wasted = self.pairs, self.measured - self.light
+            self._panel(start, stop)
+            if progress:
+                progress("spanning tree", stop * (2 * m - stop - 1) // 2, m * (m - 1) // 2)
+            if not self._fixed and self.measured - self.light - wasted > max(_WASTE * (self.pairs - pairs), 4 * m):
+                self._dtype = torch.float32
         self._merge()
 
     def _begin(self) -> None:
@@ -170,28 +170,17 @@ class _Sweep:
 
     def _panel(self, start: int, stop: int) -> None:
         """Rows `start` to `stop` with every later position."""
-        rows = self._rounding.block(start, stop, self._dtype)
+        rows = self._team.one(self._rounding.block, start, stop, self._dtype)
         tasks: deque[_Task] = deque((rows, column, 0) for column in range(start, len(self._order), self._block))
         while tasks:
             self._full.clear()
-            if self._pool is None:
-                self._work(tasks)
-            else:
-                self._wait([self._pool.submit(self._work, tasks) for _ in range(torch.get_num_threads())])
+            self._team.all(self._work, tasks)
             if self._full.is_set():
                 self._merge()
 
-    def _wait(self, works: list[Future[None]]) -> None:
-        try:
-            for work in works:
-                work.result()
-        except BaseException:  # an interrupt reaches this thread alone
-            self._cancelled.set()
-            raise
-
     def _work(self, tasks: deque[_Task]) -> None:
         """Take tasks until there are none, or enough light edges to merge; what is left of a task goes back."""
-        while not self._full.is_set() and not self._cancelled.is_set():
+        while not self._full.is_set() and not self._team.cancelled.is_set():
             with self._lock:
                 if not tasks:
                     return
@@ -207,7 +196,7 @@ class _Sweep:
         stop = min(column + self._block, len(self._order))
         columns = self._rounding.block(column, stop, rows.values.dtype)
         end = min(len(rows.values), stop - 1 - rows.first)  # a row's pairs are with later positions
-        while at < end and not self._full.is_set() and not self._cancelled.is_set():
+        while at < end and not self._full.is_set() and not self._team.cancelled.is_set():
             some = rows.rows(at, min(at + self._block, end))
             product = torch.mm(some.values, columns.values.T)
             light = light_edges(product, some, columns, self._points, self._order, self._rounding.scale, self._forest)
