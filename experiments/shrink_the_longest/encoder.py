@@ -42,8 +42,7 @@ class Encoder(torch.nn.Module):
             directory, local_files_only=True, attn_implementation="eager", dtype=torch.float32
         )
         config = self.body.config
-        dropout = getattr(config, "classifier_dropout", None)
-        self.dropout = torch.nn.Dropout(config.hidden_dropout_prob if dropout is None else dropout)
+        self.dropout = torch.nn.Dropout(_dropout(config))
         self.head = torch.nn.Linear(config.hidden_size, 2)
         torch.nn.init.normal_(self.head.weight, std=getattr(config, "initializer_range", 0.02))
         torch.nn.init.zeros_(self.head.bias)
@@ -69,6 +68,12 @@ class Encoder(torch.nn.Module):
         """(N, 2); dropout before the head, as BERT's classifier has it."""
         found: Tensor = self.head(self.dropout(states))
         return found
+
+
+def _dropout(config: Any) -> float:
+    """What the model's own classifier drops; a tenth where its configuration does not say."""
+    names = ("classifier_dropout", "seq_classif_dropout", "hidden_dropout_prob")
+    return float(next((value for name in names if (value := getattr(config, name, None)) is not None), 0.1))
 
 
 def _chunks(order: list[int]) -> Iterator[list[int]]:

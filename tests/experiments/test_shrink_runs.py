@@ -133,6 +133,20 @@ def test_states_are_those_of_each_item_alone(shrink: Load, encoder: Path, data: 
         torch.testing.assert_close(model.states(tokens), alone, rtol=1e-4, atol=1e-5)
 
 
+def test_an_encoder_of_another_kind(shrink: Load, encoder: Path, data: Path, tmp_path: Path) -> None:
+    """DistilBERT has no token types, no pooler, and other names in its configuration."""
+    from transformers import DistilBertConfig, DistilBertModel, DistilBertTokenizerFast
+
+    DistilBertTokenizerFast(str(encoder / "vocab.txt")).save_pretrained(tmp_path)
+    sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32, "max_position_embeddings": 32}
+    DistilBertModel(DistilBertConfig(vocab_size=len(WORDS) + 5, seq_classif_dropout=0.3, **sizes)).save_pretrained(tmp_path)
+    model = shrink("encoder").Encoder(str(tmp_path), precision="bf16", seed=0)
+    states = model.states(model.tokens(shrink("glue").load("mrpc", data).evaluation.texts[:20], 24))
+    assert (states.shape, states.dtype, model.dropout.p) == ((20, 16), torch.float32, 0.3)
+    model.logits(states).sum().backward()
+    assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
+
+
 def test_reading_keeps_quotation_marks_and_no_byte_order_mark(shrink: Load, data: Path) -> None:
     task = shrink("glue").load("mrpc", data)
     assert (len(task.train), len(task.evaluation)) == (130, 70)
