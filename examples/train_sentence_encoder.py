@@ -105,7 +105,7 @@ def evaluate(encoder: Encoder, pairs: StsPairs, run: Run) -> None:
     states = torch.cat([encoder(sentences[i : i + 64]) for i in range(0, len(sentences), 64)])
     place = {sentence: i for i, sentence in enumerate(sentences)}
     first, second = (states[[place[s] for s in side]] for side in (pairs.first, pairs.second))
-    run.cosines = torch.nn.functional.cosine_similarity(first, second).numpy()
+    run.cosines = torch.nn.functional.cosine_similarity(first, second).double().numpy()
     run.scores = anisotropy_scores(states)
 
 
@@ -188,7 +188,7 @@ def report(before: Run, runs: list[Run], pairs: StsPairs) -> None:
 
     arms = {name: [run for run in runs if run.name == name] for name in ("plain", "penalty")}
     for plain, other in zip(arms["plain"], arms["penalty"], strict=True):
-        found = correlation_bootstrap(plain.cosines, other.cosines, pairs.gold)
+        found = correlation_bootstrap(plain.cosines, other.cosines, np.array(pairs.gold))
         print(
             f"Seed {plain.seed}: with the penalty, Spearman changes by {100 * found.difference:+.2f}, 95 % interval over the test pairs "
             f"{100 * found.low:+.2f} to {100 * found.high:+.2f}."

@@ -1,0 +1,68 @@
+"""The example that trains a sentence encoder runs, and its table agrees with its sentences."""
+
+import importlib.util
+import random
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "train_sentence_encoder.py"
+TINY = ["--tiny", "--steps", "3", "--batch", "8"]
+
+
+@pytest.fixture
+def main() -> Iterator[Callable[[list[str]], None]]:
+    spec = importlib.util.spec_from_file_location("train_sentence_encoder", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["train_sentence_encoder"] = module
+    spec.loader.exec_module(module)
+    yield module.main
+    del sys.modules["train_sentence_encoder"]
+
+
+@pytest.fixture
+def made_up(tmp_path: Path) -> Path:
+    """Pairs of made-up sentences that share words where they score high."""
+    dice = random.Random(0)
+    words = ["".join(dice.choices("abcdefghij", k=4)) for _ in range(60)]
+    for split in ("train", "test"):
+        lines = ["sentence1\tsentence2\tscore"]
+        for i in range(60):
+            first, score = dice.sample(words, 6), i % 6
+            second = first[:score] + dice.sample(words, 6 - score)
+            lines.append(f"{' '.join(first)}\t{' '.join(second)}\t{score}")
+        (tmp_path / f"stsb_{split}.tsv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_small_training_prints_all(
+    main: Callable[[list[str]], None], made_up: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--data", str(made_up), *TINY, "--seeds", "0", "1"])
+    printed = capsys.readouterr().out
+    assert printed.count("step 3 of 3") == 4
+    changes = [float(x) for x in re.findall(r"Spearman changes by ([-+\d.]+)", printed)]
+    assert len(changes) == 2
+    rows = {
+        name: cells.split() for name, cells in re.findall(r"^(\S.+?)  +((?:-|[\d.]+)(?: +[\d.]+){2})$", printed, re.MULTILINE)
+    }
+    assert len(rows) == 5
+    _, plain, other = (float(cell) for cell in rows["Spearman x 100, STS-B test"])
+    assert other - plain == pytest.approx(sum(changes) / 2, abs=0.02)
+    assert all(0 < float(cell) <= 1 for cell in rows["A_1 centred, test sentences"])
+
+
+def test_what_is_missing_is_named(main: Callable[[list[str]], None], made_up: Path) -> None:
+    with pytest.raises(
+        SystemExit, match=r"expected 500 pairs of different sentences scored 4.0 or more, got \d+: give a smaller"
+    ):
+        main(["--data", str(made_up), "--tiny", "--batch", "500"])
+    (made_up / "stsb_train.tsv").unlink()
+    with pytest.raises(SystemExit, match="expected the training pairs of the STS Benchmark"):
+        main(["--data", str(made_up), *TINY])
