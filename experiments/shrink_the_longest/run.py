@@ -62,6 +62,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     chosen = parser.parse_args(arguments)
     if chosen.command in ("run", "pilot") and chosen.task is None:
         parser.error(f"{chosen.command} needs a --task")
+    if chosen.command != "pilot" and chosen.rate is not None:
+        parser.error("--rate is for pilot: a run takes its rate from the schedule, so that runs can be compared")
     if chosen.command == "all" and chosen.steps is not None:
         parser.error("all takes its --steps from the schedule: choose one with --schedule")
     if chosen.seed < 0 or chosen.threads < 1 or (chosen.steps is not None and chosen.steps < 1):
