@@ -153,6 +153,28 @@ def test_a_second_gradient_is_that_of_the_first() -> None:
     assert torch.autograd.gradgradcheck(lambda p: barcode(p).lengths, x)
 
 
+def test_threads_change_nothing() -> None:
+    x, before = points(530, 24), torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(barcode(x))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(other.edges, found[0].edges) and torch.equal(other.lengths, found[0].lengths) for other in found)
+
+
+def test_more_than_one_block_of_the_product_and_of_the_search() -> None:
+    for x in (points(300, 24), points(150, 24).repeat(2, 1) + 1e-6 * points(300, 24, 1)):
+        found = []
+        for algorithm in ("compiled", "torch"):
+            with forced(algorithm):  # type: ignore[arg-type]
+                found.append(barcode(x))
+        torch.testing.assert_close(found[0].lengths, found[1].lengths, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_widened_first(dtype: torch.dtype) -> None:
     x = points(220, 32).to(dtype).requires_grad_()
