@@ -35,7 +35,7 @@ def uncone(x: torch.Tensor, groups: torch.Tensor | None = None) -> float:
     leaf = x.detach().requires_grad_()
     total = barcode(leaf, groups).lengths.sum()
     total.backward()
-    return float(total)
+    return float(total.detach())
 
 
 def in_torch(x: torch.Tensor, groups: torch.Tensor | None = None) -> float:
@@ -51,7 +51,7 @@ def torch_topological(clouds: list[torch.Tensor]) -> float:
     leaves = [x.detach().requires_grad_() for x in clouds]
     total = sum((VietorisRipsComplex(dim=0)(x)[0].diagram[:, 1].sum() for x in leaves), torch.zeros(()))
     total.backward()
-    return float(total)
+    return float(total.detach())
 
 
 def giotto(x: torch.Tensor) -> float:
