@@ -121,14 +121,14 @@ def test_clouds_of_one_size_are_rows_of_the_flattened_points() -> None:
     assert torch.equal(found.lengths, as_groups.lengths)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ["compiled", "torch"])
 def test_gradient_is_that_of_the_lengths(algorithm: Algorithm) -> None:
-    x = points(24, 3, dtype=torch.float64).requires_grad_()
-    groups = torch.arange(24) % 3
-    weights = torch.linspace(-1, 2, 21, dtype=torch.float64)
+    x = points(12, 3, dtype=torch.float64).requires_grad_()
+    groups = torch.arange(12) % 3
+    weights = torch.linspace(-1, 2, 9, dtype=torch.float64)
     with forced(algorithm):
         assert torch.autograd.gradcheck(lambda p: barcode(p, groups).lengths * weights, x)
-        assert torch.autograd.gradcheck(lambda p: barcode(p.view(3, 8, 3)).lengths, x)
+        assert torch.autograd.gradcheck(lambda p: barcode(p.view(3, 4, 3)).lengths, x)
 
 
 def test_gradient_is_the_unit_vector_along_each_edge() -> None:
@@ -149,7 +149,7 @@ def test_the_same_numbers_come_out_each_time() -> None:
 
 
 def test_a_second_gradient_is_that_of_the_first() -> None:
-    x = points(9, 3, dtype=torch.float64).requires_grad_()
+    x = points(6, 3, dtype=torch.float64).requires_grad_()
     assert torch.autograd.gradgradcheck(lambda p: barcode(p).lengths, x)
 
 
@@ -215,7 +215,7 @@ def test_scaled_clouds_have_scaled_bars(algorithm: Algorithm, scale: float) -> N
 
 
 @given(st.integers(2, 40), st.integers(1, 30), st.floats(1e-6, 1), st.integers(0, 10**6))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_bars_move_no_further_than_distances(n: int, d: int, noise: float, seed: int) -> None:
     x = points(n, d, seed, torch.float64)
     y = x + noise * points(n, d, seed + 1, torch.float64)
@@ -225,7 +225,7 @@ def test_bars_move_no_further_than_distances(n: int, d: int, noise: float, seed:
 
 
 @given(st.integers(2, 40), st.integers(1, 30), st.integers(0, 10**6))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_lengths_do_not_depend_on_the_order_of_points_or_a_shift(n: int, d: int, seed: int) -> None:
     x = points(n, d, seed, torch.float64)
     mixed = x[torch.randperm(n, generator=torch.Generator().manual_seed(seed))] + points(1, d, seed + 1, torch.float64)
