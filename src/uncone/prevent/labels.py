@@ -14,8 +14,9 @@ def labelled(points: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor | No
     Raises:
         InputError: points that are no matrix, or labels that are not one integer a point.
     """
-    if points.ndim != 2:
-        raise InputError(f"expected points of shape (N, D), got {tuple(points.shape)}: pass one row per point")
+    if not isinstance(points, Tensor) or points.ndim != 2:
+        got = tuple(points.shape) if isinstance(points, Tensor) else type(points).__name__
+        raise InputError(f"expected points of shape (N, D), got {got}: pass a tensor with one row per point")
     if labels is None:
         return points, None
     if labels.shape != points.shape[:1] or labels.is_floating_point() or labels.is_complex():

@@ -84,8 +84,8 @@ class PersistentEntropy:
 
     def __call__(self, points: Tensor, labels: Tensor | None = None) -> Tensor:
         """The penalty, a scalar, of points (N, D) with labels (N,) of integers; None is one cloud."""
+        used, groups, left_out = _large_enough(*labelled(points, labels))
         with torch.autocast(points.device.type, enabled=False):
-            used, groups, left_out = _large_enough(*labelled(points, labels))
             if len(used) == 0:
                 self.last = _nothing(points, left_out)
                 return used.float().sum()  # 0, and a gradient of zeros
