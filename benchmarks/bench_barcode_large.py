@@ -205,7 +205,7 @@ def real() -> list[str]:
         return []
     from uncone import open_rows
 
-    x = torch.cat(list(open_rows(str(get_model_path())).blocks()))
+    x = torch.cat(list(open_rows(f"{get_model_path()}#input").blocks()))
     torch.set_num_threads(2)
     began = time.perf_counter()
     floor(x, len(x))
