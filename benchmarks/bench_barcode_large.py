@@ -222,7 +222,7 @@ def real() -> list[str]:
 
 
 NOTES = """Passes are pairs whose product was computed, over n^2: half is each pair once. The floor of 100,000 points is that of a strip of their rows,
-times the number of strips. scipy, hdbscan, fast_hdbscan and ripser are not run from 16,384 points on: they sort or keep n^2 / 2 edges, and take minutes."""
+times the number of strips. scipy, hdbscan, fast_hdbscan and ripser are not run from 16,384 points on: they sort or keep n^2 / 2 edges."""
 
 if __name__ == "__main__":
     main()
