@@ -23,8 +23,8 @@ def progress(kept: Kept) -> str:
             f"| {'not known' if hours is None else f'{hours:.2f}'} |"
         )
     spent = kept.cpu_seconds() / 3600
-    missing = f"at least {missing_hours:.2f}, kinds without a run not counted" if unknown else f"{missing_hours:.2f}"
-    return "\n".join([*lines, "", f"Spent {spent:.2f} CPU hours, pilot included; missing {missing}."])
+    to_come = f"at least {missing_hours:.2f}, kinds without a run not counted" if unknown else f"{missing_hours:.2f}"
+    return "\n".join([*lines, "", f"Spent {spent:.2f} CPU hours, pilot included; missing {to_come}."])
 
 
 def _key(asked: dict[str, object]) -> tuple[object, ...]:
