@@ -45,6 +45,10 @@ class Run:
     track: AnisotropyTrack = field(default_factory=lambda: AnisotropyTrack(every=10))
     seconds: float = 0.0
     """Processor time of the training steps."""
+    penalties: list[float] = field(default_factory=list)
+    """At each step, as it was added."""
+    kept: list[int] = field(default_factory=list)
+    """Bars kept at each step."""
     cosines: np.ndarray = field(default_factory=lambda: np.empty(0))
     """Of the test pairs."""
     scores: Any = None
@@ -83,6 +87,9 @@ def train(encoder: Encoder, run: Run, pairs: StsPairs, batches: Sequence[Sequenc
             loss = torch.nn.functional.cross_entropy(first @ second.T / TEMPERATURE, torch.arange(len(batch)))
             penalty = attached.penalty()
             (loss + penalty).backward()
+            if run.penalty is not None and run.penalty.last is not None:
+                run.penalties.append(penalty.item())
+                run.kept.append(int(run.penalty.last.kept.sum()))
             torch.nn.utils.clip_grad_norm_(encoder.model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
@@ -96,6 +103,13 @@ def train(encoder: Encoder, run: Run, pairs: StsPairs, batches: Sequence[Sequenc
 
 def warm_up_and_decay(step: int, steps: int) -> float:
     return min((step + 1) / max(1, int(WARM_UP * steps)), 1 - step / steps)
+
+
+OF_TRAINING: Any = (
+    (lambda run: run.track.records[-1]["centred"][0], ".4f"),
+    (lambda run: run.seconds / run.steps, ".3f"),
+)
+"""What there is of a training alone, and how it is printed."""
 
 
 @torch.no_grad()
@@ -179,41 +193,54 @@ def padded(tokenizer: Any, pad: int) -> Any:
     return tokenizer
 
 
-def report(before: Run, runs: list[Run], pairs: StsPairs) -> None:
+def report(before: Run, runs: list[Run], pairs: StsPairs) -> str:
+    """What the penalty changed on each seed, and a table of means over seeds."""
+
     def spearman(run: Run) -> float:
         return 100 * correlation(run.cosines, np.array(pairs.gold), kind="spearman")
 
-    def row(name: str, cells: Sequence[str]) -> None:
-        print(f"{name:38}" + "".join(f"{cell:>12}" for cell in cells))
+    def row(name: str, cells: Sequence[str]) -> str:
+        return f"{name:38}" + "".join(f"{cell:>12}" for cell in cells)
 
     arms = {name: [run for run in runs if run.name == name] for name in ("plain", "penalty")}
-    for plain, other in zip(arms["plain"], arms["penalty"], strict=True):
-        found = correlation_bootstrap(plain.cosines, other.cosines, np.array(pairs.gold))
-        print(
-            f"Seed {plain.seed}: with the penalty, Spearman changes by {100 * found.difference:+.2f}, 95 % interval over the test pairs "
-            f"{100 * found.low:+.2f} to {100 * found.high:+.2f}."
-        )
-    print()
-    row("", ["before", *arms])
     columns = [[before], *arms.values()]
 
     def mean(of: Any, digits: int) -> list[str]:
         return [f"{np.mean([of(run) for run in column]):.{digits}f}" for column in columns]
 
-    row("Spearman x 100, STS-B test", mean(spearman, 2))
-    row("A_1 raw, test sentences", mean(lambda run: run.scores.raw[0], 4))
-    row("A_1 centred, test sentences", mean(lambda run: run.scores.centred[0], 4))
-    row(
-        "A_1 centred, last training batch",
-        ["-", *(f"{np.mean([r.track.records[-1]['centred'][0] for r in a]):.4f}" for a in arms.values())],
-    )
-    row("seconds a step", ["-", *(f"{np.mean([r.seconds / r.steps for r in a]):.3f}" for a in arms.values())])
+    lines = [changed(plain, other, pairs) for plain, other in zip(arms["plain"], arms["penalty"], strict=True)]
+    trained = [["-", *(f"{np.mean([of(run) for run in arm]):{form}}" for arm in arms.values())] for of, form in OF_TRAINING]
     floor, last = before.scores, arms["plain"][0].track.records[-1]
-    print(
-        f"\nMeans over seeds {', '.join(str(run.seed) for run in arms['plain'])}. An isotropic cloud has A_1 centred of "
-        f"{floor.centred_floor[0]:.4f} with the {floor.n:,} "
-        f"test sentences, and of {last['centred_floor'][0]:.4f} with the {last['n']} of a batch. Seconds are processor time."
+    lines += [
+        "",
+        row("", ["before", *arms]),
+        row("Spearman x 100, STS-B test", mean(spearman, 2)),
+        row("A_1 raw, test sentences", mean(lambda run: run.scores.raw[0], 4)),
+        row("A_1 centred, test sentences", mean(lambda run: run.scores.centred[0], 4)),
+        row("A_1 centred, last training batch", trained[0]),
+        row("seconds a step", trained[1]),
+        "",
+        f"Means over seeds {', '.join(str(run.seed) for run in arms['plain'])}. An isotropic cloud has A_1 centred of "
+        f"{floor.centred_floor[0]:.4f} with the {floor.n:,} test sentences, and of {last['centred_floor'][0]:.4f} with the "
+        f"{last['n']} of a batch. Seconds are processor time.",
+        f"Of the {last['n'] - 1} bars of a batch the penalty kept {kept_bars(arms['penalty'])}; it lay between "
+        f"{min(min(run.penalties) for run in arms['penalty']):.3f} and {max(max(run.penalties) for run in arms['penalty']):.3f}.",
+    ]
+    return "\n".join(lines)
+
+
+def changed(plain: Run, other: Run, pairs: StsPairs) -> str:
+    found = correlation_bootstrap(plain.cosines, other.cosines, np.array(pairs.gold))
+    return (
+        f"Seed {plain.seed}: with the penalty, Spearman changes by {100 * found.difference:+.2f}, 95 % interval over the test pairs "
+        f"{100 * found.low:+.2f} to {100 * found.high:+.2f}."
     )
+
+
+def kept_bars(runs: list[Run]) -> str:
+    """How many, from step to step."""
+    kept = [count for run in runs for count in run.kept]
+    return str(kept[0]) if min(kept) == max(kept) else f"{min(kept)} to {max(kept)}"
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -234,6 +261,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=5e-5)
     parser.add_argument("--weight", type=float, default=1.0, help="of the entropy")
     parser.add_argument("--all-bars", action="store_true", help="instead of the prominent ones")
+    parser.add_argument("--output", type=Path, help="file for what is printed after the training, beside the terminal")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     return parser.parse_args(argv)
 
@@ -256,11 +284,11 @@ def main(argv: list[str] | None = None) -> None:
             train(encoder, run, pairs, batches, args.lr)
             evaluate(encoder, found.test, run)
             runs.append(run)
-    print(
-        f"\n{args.steps} steps of {args.batch} pairs, lr {args.lr:g}; penalty: {runs[1].penalty!r}; {len(found.test):,} test pairs.\n"
-    )
-    report(before, runs, found.test)
-    print(f"All of it took {time.monotonic() - start:.0f} s.")
+    made = f"{args.steps} steps of {args.batch} pairs, lr {args.lr:g}; penalty: {runs[1].penalty!r}; {len(found.test):,} test pairs."
+    text = f"{made}\n\n{report(before, runs, found.test)}\n"
+    print(f"\n{text}All of it took {time.monotonic() - start:.0f} s.")
+    if args.output is not None:
+        args.output.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
