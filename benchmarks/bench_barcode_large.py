@@ -16,7 +16,7 @@ import torch
 from measured import HERE, Row, Work, _circumstances, memory_of, peak_extra_mib, seconds
 
 from uncone import topology
-from uncone.topology import boruvka, trees
+from uncone.topology import one_pass, trees
 
 D, BLOCK, STRIP = 768, 1024, 2048
 SIZES = (4096, 16384, 100_000)
@@ -40,8 +40,8 @@ def floor(x: torch.Tensor, rows: int) -> None:
             torch.mm(a, b.T, out=out[: len(a) * len(b)].view(len(a), len(b)))
 
 
-def ours(x: torch.Tensor, candidates: torch.dtype | None = None) -> boruvka.Growth:
-    return boruvka.grow(x, candidates=candidates)
+def ours(x: torch.Tensor, candidates: torch.dtype | None = None) -> one_pass.Growth:
+    return one_pass.grow(x, candidates=candidates)
 
 
 def dense(x: torch.Tensor) -> None:
@@ -143,7 +143,7 @@ def main() -> None:
 
 
 def measured_lines(some: list[Case], repeats: int) -> list[str]:
-    grown = dict[str, boruvka.Growth]()
+    grown = dict[str, one_pass.Growth]()
     taken = seconds([_kept(case, grown) for case in some], repeats)
     lines = []
     for case in some:
@@ -167,7 +167,7 @@ def measured_lines(some: list[Case], repeats: int) -> list[str]:
     return lines
 
 
-def _kept(case: Case, grown: dict[str, boruvka.Growth]) -> Row:
+def _kept(case: Case, grown: dict[str, one_pass.Growth]) -> Row:
     """The row of a case that also keeps what `grow` returned."""
     row = case.row()
 
@@ -176,7 +176,7 @@ def _kept(case: Case, grown: dict[str, boruvka.Growth]) -> Row:
 
         def keeping() -> None:
             result = work()
-            if isinstance(result, boruvka.Growth):
+            if isinstance(result, one_pass.Growth):
                 grown[case.name] = result
 
         return keeping
@@ -188,10 +188,10 @@ def exact_lines() -> list[str]:
     """The lengths of a subset as the other algorithm has them, and a real cloud."""
     x = cloud(SIZES[-1])[torch.randperm(SIZES[-1], generator=torch.Generator().manual_seed(1))[:SUBSET]]
     lengths = {}
-    for how in ("boruvka", "compiled"):
+    for how in ("one pass", "compiled"):
         with trees.forced(how):
             lengths[how] = topology.barcode(x).lengths.double()
-    worst = float((lengths["boruvka"] / lengths["compiled"] - 1).abs().max())
+    worst = float((lengths["one pass"] / lengths["compiled"] - 1).abs().max())
     return [
         f"Lengths of a random {SUBSET} of the {SIZES[-1]} points against Prim's algorithm on all distances: at most {worst:.1g} apart, relative.",
         *real(),
@@ -211,7 +211,7 @@ def real() -> list[str]:
     floor(x, len(x))
     base = time.perf_counter() - began
     began = time.perf_counter()
-    growth = boruvka.grow(x)
+    growth = one_pass.grow(x)
     taken = time.perf_counter() - began
     measured = 200 * growth.measured / len(x) ** 2
     return [

@@ -12,7 +12,7 @@ from uncone.errors import InputError
 from uncone.topology import barcode, compiled
 from uncone.topology.trees import Algorithm, forced
 
-ALGORITHMS = ["compiled", "torch", "boruvka", "fixed rounds"]
+ALGORITHMS = ["compiled", "torch", "one pass", "fixed rounds"]
 
 
 def points(n: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -298,6 +298,18 @@ def test_other_groups_are_refused(groups: torch.Tensor, message: str) -> None:
         barcode(torch.ones(3, 2), groups)
     with pytest.raises(InputError, match="groups already"):
         barcode(torch.ones(1, 3, 2), groups)
+
+
+def test_large_clouds_tell_of_their_progress() -> None:
+    told = list[tuple[str, int, int]]()
+    x, groups = points(60, 4), torch.arange(60) % 3 // 2  # 40 and 20 points
+    barcode(x, groups, progress=lambda *news: told.append(news))
+    assert not told  # their distances are kept, and there is nothing to tell
+    with forced("one pass"):
+        barcode(x, groups, progress=lambda *news: told.append(news))
+        barcode(x, progress=lambda *news: told.append(news))
+    last = {what: (done, total) for what, done, total in told}
+    assert last == {"spanning tree 1 of 2": (780, 780), "spanning tree 2 of 2": (190, 190), "spanning tree": (1770, 1770)}
 
 
 def test_points_in_any_layout() -> None:

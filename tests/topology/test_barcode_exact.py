@@ -22,7 +22,7 @@ def check(kind: str, seed: int, algorithm: Algorithm, largest: int = 400) -> Non
     )
 
 
-@pytest.mark.parametrize("algorithm", ["compiled", "torch", "boruvka", "fixed rounds"])
+@pytest.mark.parametrize("algorithm", ["compiled", "torch", "one pass", "fixed rounds"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths_are_scipys(kind: str, algorithm: Algorithm) -> None:
     for seed in range(3):
@@ -31,7 +31,7 @@ def test_lengths_are_scipys(kind: str, algorithm: Algorithm) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["compiled", "torch", "boruvka", "fixed rounds"])
+@pytest.mark.parametrize("algorithm", ["compiled", "torch", "one pass", "fixed rounds"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths_are_scipys_on_a_thousand_clouds(kind: str, algorithm: Algorithm) -> None:
     for seed in range(100, 191):

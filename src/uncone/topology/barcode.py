@@ -8,6 +8,7 @@ import torch
 from uncone.errors import InputError
 from uncone.topology.clouds import Clouds
 from uncone.topology.lengths import differentiable
+from uncone.topology.one_pass import Progress
 from uncone.topology.trees import shortest_first
 
 Tensor = torch.Tensor
@@ -44,7 +45,7 @@ class Barcode:
         return iter(torch.split(self.lengths, self.bars.tolist()))
 
 
-def barcode(points: Tensor, groups: Tensor | None = None) -> Barcode:
+def barcode(points: Tensor, groups: Tensor | None = None, *, progress: Progress | None = None) -> Barcode:
     """The H0 barcode of a Vietoris-Rips filtration: the n - 1 edges of the Euclidean minimum spanning tree of n points.
 
     An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out. A group of one
@@ -55,6 +56,8 @@ def barcode(points: Tensor, groups: Tensor | None = None) -> Barcode:
         points: (N, D) floating point, or (B, n, D) for B clouds of n points. Computed in float32 or better, whatever autocast
             says: half precision is widened first, and lengths are measured by direct difference.
         groups: (N,) integers: points of one value are a cloud of their own. None is one cloud.
+        progress: told ("spanning tree", pairs done, pairs) now and then for a cloud too large to keep all its distances; "spanning
+            tree 1 of 3" where several are. Clouds of a batch's size are over before there is anything to tell.
 
     Raises:
         InputError: another shape or dtype, points that are not finite, by the first such row, or points too far apart for their
@@ -67,7 +70,7 @@ def barcode(points: Tensor, groups: Tensor | None = None) -> Barcode:
         x = x.flatten(0, -2)
         clouds, labels = _clouds(points, groups)
         with torch.no_grad():
-            edges, lengths = shortest_first(x.detach(), clouds)
+            edges, lengths = shortest_first(x.detach(), clouds, progress)
             if x.device.type == "cpu" and not bool(torch.isfinite(lengths.sum())):
                 _check_lengths(lengths)
         return Barcode(differentiable(x, edges, lengths), edges, clouds.bar_counts(), labels)

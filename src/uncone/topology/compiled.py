@@ -1,7 +1,7 @@
 """Minimum spanning trees of clouds by Prim's algorithm in compiled loops, on squared distances by difference or from a product."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -89,9 +89,8 @@ def _multiply(loops: Any, x: Tensor, product: Tensor) -> None:
         torch.mm(x[begin:end], x[begin:].T, out=product[begin:end, begin:n])
         loops.mirror(table, begin, end, n)
 
-    with workers() if n >= _SHARED else nullcontext() as pool:
-        for _ in (pool.map if pool else map)(block, range(0, n, _ROWS)):
-            pass
+    with workers(wanted=n >= _SHARED) as team:
+        team.each(block, range(0, n, _ROWS))
 
 
 @contextmanager

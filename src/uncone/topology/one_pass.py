@@ -6,6 +6,9 @@ spanning trees, 1995); the others are collected, and replace edges of the tree f
 order, so that when a fraction 1/p of the pairs has been seen about p n of all pairs are light (their sampling lemma), and a pass
 over all meets O(n log n) of them. As the distance is symmetric, half of the n x n product is enough.
 
+Boruvka's algorithm, the usual choice for trees from products of blocks, asks for the nearest outsider of every component anew in each round. However
+lazily that is done, the first round alone is the whole product, or its half with a search along rows and columns, and parts of it come again.
+
 The product only rules pairs out, with a bound on what its rounding hides. What it cannot rule out is measured by direct
 difference in float64, and all comparisons that make the tree are between such numbers. So the tree is the same for every size
 of block, number of threads and precision of the product.
@@ -16,7 +19,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 
@@ -28,8 +30,7 @@ from uncone.topology.duplicates import without_repeats
 from uncone.topology.forest import Forest, spanning
 from uncone.topology.light_edges import Light, light_edges, squared_distances
 from uncone.topology.rounded import Rounded, Rounding
-from uncone.topology.team import Team
-from uncone.topology.workers import workers
+from uncone.topology.workers import Workers, workers
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
@@ -90,8 +91,7 @@ def grow(
     """`spanning_tree` with what it took."""
     _check(points, block, candidates)
     points = _as_measured(points.detach())
-    with workers() if points.device.type == "cpu" else nullcontext() as pool:
-        team = Team(pool)
+    with workers(wanted=points.device.type == "cpu") as team:
         kept, repeats = team.one(without_repeats, points)
         sweep = _Sweep(points, kept, block or (_BLOCK if points.device.type == "cpu" else _BLOCK_ON_GPU), candidates, team)
         if len(kept) > 1:
@@ -128,7 +128,7 @@ def _as_measured(points: Tensor) -> Tensor:
 class _Sweep:
     """One pass over the pairs of the `kept` rows, in positions of a random order of them."""
 
-    def __init__(self, points: Tensor, kept: Tensor, block: int, candidates: torch.dtype | None, team: Team) -> None:
+    def __init__(self, points: Tensor, kept: Tensor, block: int, candidates: torch.dtype | None, team: Workers) -> None:
         self._points, self._block, self._team = points, block, team
         mixed = torch.randperm(len(kept), generator=torch.Generator().manual_seed(0)).to(kept.device)
         self._order = kept[mixed]

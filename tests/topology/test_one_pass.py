@@ -11,9 +11,9 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import pdist, squareform
 
 from uncone.errors import InputError
-from uncone.topology import boruvka, forest, light_edges
-from uncone.topology.boruvka import grow, spanning_tree
+from uncone.topology import forest, light_edges, one_pass
 from uncone.topology.duplicates import without_repeats
+from uncone.topology.one_pass import grow, spanning_tree
 from uncone.topology.rounded import Rounding
 
 Tensor = torch.Tensor
@@ -234,7 +234,7 @@ def test_a_coarse_product_that_rules_nothing_out_is_given_up() -> None:
     points[::2] *= -1  # two tight clusters: all pairs within one are alike in bfloat16
     assert grow(points, block=64, candidates=torch.bfloat16).coarse == 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(boruvka, "_candidates", lambda *_: torch.bfloat16)
+        patch.setattr(one_pass, "_candidates", lambda *_: torch.bfloat16)
         grown = grow(points, block=64)
     assert 0 < grown.coarse < 0.9
     np.testing.assert_allclose(lengths(points, grown.edges), by_scipy(points), rtol=1e-6)
@@ -271,7 +271,7 @@ def test_what_fails_in_a_worker_is_raised(threads: int, monkeypatch: pytest.Monk
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    monkeypatch.setattr(boruvka, "light_edges", fail)
+    monkeypatch.setattr(one_pass, "light_edges", fail)
     try:
         with pytest.raises(MemoryError, match="no room"):
             spanning_tree(randn(500, 8), block=16)
