@@ -1,5 +1,8 @@
 """Anisotropy scores against numpy's singular values, and their floor against clouds that are isotropic."""
 
+import inspect
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -81,9 +84,26 @@ def test_half_precision_is_widened_and_nothing_is_changed() -> None:
         (torch.randn(4, 2), 0, "expected k of at least 1, got 0"),
         (torch.empty(0, 2), 3, "expected finite points"),
         (torch.full((3, 2), torch.inf), 3, "expected finite points"),
-        (torch.ones(3, 2, dtype=torch.int64), 3, "expected finite points"),
+        (torch.ones(3, 2, dtype=torch.int64), 3, r"expected points with floating point numbers, got torch.int64"),
+        (torch.ones(3, 0), 3, r"expected finite points .* got \(3, 0\)"),
+        (torch.ones(3, 2), True, "expected k of at least 1, got True"),
+        ([[1.0, 2.0]], 3, r"expected points of shape \(N, D\), got list"),
+        (None, 3, r"expected points of shape \(N, D\), got NoneType"),
     ],
 )
-def test_what_has_no_scores_is_refused(x: Tensor, k: int, said: str) -> None:
+def test_what_has_no_scores_is_refused(x: Any, k: int, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        anisotropy_scores(x, k=k)
+        inspect.unwrap(anisotropy_scores)(x, k=k)  # as without the tests' own checks of types
+
+
+def test_labels_that_are_no_tensor_are_refused() -> None:
+    with pytest.raises(InputError, match=r"expected labels of shape \(4,\) with integers, got list"):
+        inspect.unwrap(anisotropy_scores)(torch.ones(4, 2), [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e200])
+def test_the_unit_of_the_points_changes_nothing(scale: float) -> None:
+    x = torch.randn(12, 4, dtype=torch.float64)
+    found, wanted = (anisotropy_scores(factor * x, torch.arange(12) % 2) for factor in (scale, 1.0))
+    for kind in ("raw", "centred", "within_class"):
+        assert getattr(found, kind) == pytest.approx(getattr(wanted, kind), rel=1e-9)

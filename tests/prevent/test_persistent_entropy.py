@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import uncone
 from uncone import InputError
 from uncone.prevent import PersistentEntropy
-from uncone.topology import prominent_bars
+from uncone.topology import prominent_bars, prominent_mask
 
 Tensor = torch.Tensor
 
@@ -223,8 +223,36 @@ def test_settings_that_are_no_such_penalty_are_refused(settings: dict[str, Any],
         (torch.full((6, 2), float("nan")), None, "expected finite points, got NaN"),
         (torch.zeros(6, 2), torch.zeros(5, dtype=torch.int64), r"expected labels of shape \(6,\) with integers, got \(5,\)"),
         (torch.zeros(6, 2), torch.zeros(6), "with integers, got .* of torch.float32"),
+        (torch.zeros(3, 2, dtype=torch.int64), None, "floating point"),
+        ([[1.0, 2.0]], None, r"expected points of shape \(N, D\), got list"),
+        (torch.zeros(2, 2), [0, 1], r"expected labels of shape \(2,\) with integers, got list"),
     ],
 )
-def test_what_is_no_cloud_is_refused(points: Tensor, labels: Tensor | None, said: str) -> None:
+def test_what_is_no_cloud_is_refused(points: Any, labels: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        PersistentEntropy()(points, labels)
+        inspect.unwrap(PersistentEntropy.__call__)(PersistentEntropy(), points, labels)
+
+
+def test_numbers_of_numpy_are_weights() -> None:
+    assert (
+        inspect.unwrap(PersistentEntropy.__init__)(made := PersistentEntropy.__new__(PersistentEntropy), np.float32(0.5))
+        is None
+    )
+    assert made.weight == 0.5
+
+
+@pytest.mark.parametrize("sizes", [None, (20, 4, 9)])
+def test_the_selection_is_told_how_large_the_largest_class_is(sizes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU it waits for the device where it has to ask."""
+    import uncone.prevent.persistent_entropy as module
+
+    widths = []
+
+    def told(*args: Any, width: int | None = None, **more: Any) -> Tensor:
+        widths.append(width)
+        return prominent_mask(*args, width=width, **more)
+
+    monkeypatch.setattr(module, "prominent_mask", told)
+    labels = None if sizes is None else torch.repeat_interleave(torch.arange(3), torch.tensor(sizes))
+    PersistentEntropy()(cloud(33, 4), labels)
+    assert widths == [32 if sizes is None else 19]

@@ -49,16 +49,20 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
         k: how many.
 
     Raises:
-        InputError: another shape, no points, points that are not finite, or k below 1.
+        InputError: another shape or dtype, no points, points that are not finite, or k below 1.
     """
-    if not isinstance(k, int) or k < 1:
-        raise InputError(f"expected k of at least 1, got {k!r}")
-    with torch.no_grad(), torch.autocast(points.device.type, enabled=False):
-        x, groups = labelled(points.detach(), labels)
-        if len(x) == 0 or not x.is_floating_point() or not bool(torch.isfinite(x).all()):
-            raise InputError(f"expected finite points with floating point numbers, got {tuple(x.shape)} of {x.dtype}")
-        x = x.double()
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise InputError(f"expected k of at least 1, got {k!r}: pass how many scores, for instance 3")
+    x, groups = labelled(points, labels)
+    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         n, d = x.shape
+        if n == 0 or d == 0 or not bool(torch.isfinite(x).all()):
+            raise InputError(
+                f"expected finite points of shape (N, D), at least one of them labelled, got {(n, d)} of {x.dtype}: "
+                "look for NaN and infinity, and for labels that are all -100"
+            )
+        x = x.detach().double()
+        x = x / x.abs().max().clamp_min(torch.finfo(x.dtype).tiny)  # the scores have no unit, and its square shall not overflow
         within, classes = None, 0
         if groups is not None:
             labels_found, inverse = torch.unique(groups, return_inverse=True)

@@ -1,6 +1,8 @@
 """Keep a cloud from stretching in training: raise the persistent entropy of its bars ("Shrink the longest")."""
 
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 import torch
 
@@ -47,7 +49,8 @@ class PersistentEntropy:
 
     As in the code of "Shrink the longest", the sum over classes is neither a mean nor weighted by size, so more classes in a batch make a
     larger penalty. Classes with fewer than five points are left out and counted in `last.left_out`; points labelled -100 are left out.
-    Points that are all alike have penalty 0 and gradient 0. Computed in float32 at least, whatever autocast says.
+    Points that are all alike have penalty 0 and gradient 0. Computed in float32 at least, whatever autocast says. On a GPU labels are asked of the
+    device, which waits for it; without labels only whether the points are finite is.
 
     Args:
         weight: of the entropy, from 0 up. The paper has no such factor.
@@ -58,7 +61,8 @@ class PersistentEntropy:
         convention: of the selection.
 
     Raises:
-        InputError: settings that are no such penalty; when called, points or labels of another shape or dtype, or points that are not finite.
+        InputError: settings that are no such penalty; when called, points or labels of another shape or dtype, or points that are used and
+            not finite.
     """
 
     def __init__(
@@ -84,24 +88,24 @@ class PersistentEntropy:
 
     def __call__(self, points: Tensor, labels: Tensor | None = None) -> Tensor:
         """The penalty, a scalar, of points (N, D) with labels (N,) of integers; None is one cloud."""
-        used, groups, left_out = _large_enough(*labelled(points, labels))
-        with torch.autocast(points.device.type, enabled=False):
+        used, groups, left_out, largest = _large_enough(*labelled(points, labels))
+        with torch.autocast(used.device.type, enabled=False):
             if len(used) == 0:
-                self.last = _nothing(points, left_out)
+                self.last = _nothing(used, left_out)
                 return used.float().sum()  # 0, and a gradient of zeros
             found = barcode(used, groups)
-            kept = self._kept(found)
+            kept = self._kept(found, largest - 1)
             entropy = persistent_entropy(torch.where(kept, found.lengths, 0), found.bars)
             self.last = EntropyStatus(found.labels, entropy.detach(), _by_group(kept, found), found.bars, found.zero, left_out)
             loss = -self.weight * entropy.sum()
             return loss - self.length_weight * _mean_of_others(found, kept).sum() if self.length_weight else loss
 
-    def _kept(self, found: Barcode) -> Tensor:
-        """(M,) bool: which bars have their entropy raised."""
+    def _kept(self, found: Barcode, most: int) -> Tensor:
+        """(M,) bool: which bars have their entropy raised; no class has more than `most`."""
         lengths = found.lengths.detach()
         if not self.select:
             return lengths > 0
-        return prominent_mask(lengths, found.bars, convention=self.convention)
+        return prominent_mask(lengths, found.bars, convention=self.convention, width=most)
 
 
 def _mean_of_others(found: Barcode, kept: Tensor) -> Tensor:
@@ -117,14 +121,22 @@ def _by_group(which: Tensor, found: Barcode) -> Tensor:
     return torch.zeros_like(found.bars).index_add_(0, group_of_each(found.bars, len(which)), which.to(found.bars.dtype))
 
 
-def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-    """The points of classes with at least five, and how many classes have fewer."""
+def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, int]:
+    """The points of classes with at least five, how many classes have fewer, and how many points the largest class has."""
     if groups is None:
         few = 0 < len(x) < FEWEST
-        return x[:0] if few else x, None, torch.tensor(int(few), device=x.device)
+        return x[:0] if few else x, None, _number(few, x), len(x)
     _, inverse, counts = torch.unique(groups, return_inverse=True, return_counts=True)
-    enough = (counts >= FEWEST)[inverse]
-    return x[enough], groups[enough], (counts < FEWEST).sum()
+    sizes = counts.tolist()
+    left_out = sum(size < FEWEST for size in sizes)
+    if left_out:
+        enough = (counts >= FEWEST)[inverse]
+        x, groups = x[enough], groups[enough]
+    return x, groups, _number(left_out, x), max(sizes, default=0)
+
+
+def _number(value: int, beside: Tensor) -> Tensor:
+    return torch.full((), value, dtype=torch.int64, device=beside.device)  # no copy from the host, which a CUDA graph refuses
 
 
 def _nothing(x: Tensor, left_out: Tensor) -> EntropyStatus:
@@ -132,7 +144,7 @@ def _nothing(x: Tensor, left_out: Tensor) -> EntropyStatus:
     return EntropyStatus(none, torch.empty(0, device=x.device), none, none, none, left_out)
 
 
-def _from_zero(value: float, name: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+def _from_zero(value: Any, name: str) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < float("inf"):
         raise InputError(f"expected {name} to be a number from 0 up, got {value!r}: below 0 it would turn the penalty around")
     return float(value)
