@@ -1,5 +1,9 @@
 """A penalty on states: the right states, the right gradient, and nothing else changed."""
 
+import copy
+import inspect
+import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +184,6 @@ def test_labels_are_classes_of_sequences_or_none() -> None:
 
 
 def test_a_column_of_its_own_is_taken_out() -> None:
-    import inspect
-
     model, inputs, kept = classifier(), batch(8), Kept()
     topic = torch.arange(8) % 3
     with attach_states(model, kept, labels="topic") as attached:
@@ -301,8 +303,6 @@ def test_the_track_is_of_the_training_states(tmp_path: Path) -> None:
     assert track.records[0]["raw"] == expected.raw
     assert track.records[0]["n"] == 20
     lines = (tmp_path / "track.jsonl").read_text().splitlines()
-    import json
-
     assert [json.loads(line) for line in lines] == json.loads(json.dumps(track.records))
     again = AnisotropyTrack(2, tmp_path / "track.jsonl")
     with pytest.raises(InputError, match=r"expected no file track.jsonl yet, got one"):
@@ -346,6 +346,96 @@ def test_a_step_without_states_is_an_error() -> None:
             attached.step()
 
 
+def test_a_penalty_that_fails_counts_as_none() -> None:
+    def fails(points: Tensor, labels: Tensor | None) -> Tensor:
+        raise ArithmeticError
+
+    model, inputs = classifier(), batch()
+    plain = model(**inputs).loss
+    with attach_states(model, fails) as attached:
+        with pytest.raises(ArithmeticError):
+            model(**inputs)
+        with pytest.raises(UnsupportedModel, match="expected at least one cloud"):
+            attached.step()
+    with pytest.raises(ArithmeticError), attach_states(model, fails):
+        model(**inputs)
+    assert torch.equal(model(**inputs).loss, plain)
+    assert not any("forward" in module.__dict__ for module in (model, model.base_model))
+
+
+def test_states_of_a_step_that_is_over_do_not_come_back() -> None:
+    model, inputs, kept = classifier().base_model, batch(12), Kept()
+    del inputs["labels"]
+    with attach_states(model, kept) as attached:
+        model(**inputs)
+        attached.penalty()
+        model(**inputs)  # nobody asks for these
+        attached.step()
+        model(**inputs)
+        attached.penalty()
+    assert len(kept.points) == 12
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_forward_that_is_run_again_for_its_gradient_counts_once(asked: bool) -> None:
+    """As torch.utils.checkpoint does around a whole model, to save its activations."""
+    from torch.utils.checkpoint import checkpoint
+
+    def loss_of(again: bool) -> tuple[list[int], Tensor]:
+        model, inputs, sizes = classifier(), batch(12), []
+        run = (lambda **inputs: checkpoint(model, use_reentrant=False, **inputs)) if again else model
+        with attach_states(model, PersistentEntropy(3.0), add_to_loss=not asked) as attached:
+            for rows in (slice(0, 6), slice(6, 12)):
+                loss = run(**{k: v[rows] for k, v in inputs.items()}).loss
+                sizes.append(len(torch.cat(attached._step.kept)) if asked else 0)
+                (loss + attached.penalty() if asked else loss).backward()
+            attached.step()
+        grad: Tensor = model.base_model.embeddings.word_embeddings.weight.grad
+        return sizes, grad
+
+    (found, again), (wanted, once) = loss_of(True), loss_of(False)
+    assert found == wanted
+    assert torch.allclose(again, once, rtol=1e-9, atol=1e-15)
+
+
+def test_generation_keeps_no_states() -> None:
+    model = build("GPT2LMHeadModel")
+    with attach_states(model, Kept(), add_to_loss=False) as attached:
+        model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=3, do_sample=False, pad_token_id=0)
+        assert model.training
+        assert not attached._step.kept
+
+
+def test_an_attached_model_is_copied_and_saved_and_a_detached_one_pickled(tmp_path: Path) -> None:
+    model, inputs = classifier(dtype=torch.float32), batch(12)
+    plain = model(**inputs).loss
+    with attach_states(model, PersistentEntropy()) as attached:
+        wanted = model(**inputs).loss
+        copied = copy.deepcopy(model)
+        assert torch.equal(copied(**inputs).loss, wanted)
+        assert attached._step.taken == 1, "a copy has a state of its own"
+        model.save_pretrained(tmp_path)
+    assert torch.equal(type(model).from_pretrained(tmp_path)(**inputs).loss, plain)
+    assert torch.equal(pickle.loads(pickle.dumps(model))(**inputs).loss, plain)
+
+
+def test_a_batch_without_classes_is_not_tracked_and_the_next_one_is() -> None:
+    model, track = classifier(), AnisotropyTrack(1)
+    inputs = batch(12)
+    nothing = inputs | {"topic": torch.full((12,), -100)}
+    with attach_states(model, PersistentEntropy(), labels="topic", track=track):
+        model(**nothing)
+        assert not track.records
+        model(**inputs, topic=torch.arange(12) % 2)
+    assert [record["n"] for record in track.records] == [12]
+
+
+@pytest.mark.parametrize("every", [0, 1.5, True, "a"])
+def test_a_track_is_of_whole_steps(every: Any) -> None:
+    with pytest.raises(InputError, match="expected every to be a whole number of steps from 1 up, got"):
+        inspect.unwrap(AnisotropyTrack.__init__)(AnisotropyTrack.__new__(AnisotropyTrack), every)
+
+
 def test_a_forward_patched_over_is_noticed() -> None:
     model = classifier()
     attached = attach_states(model, Kept())
@@ -359,11 +449,14 @@ def test_a_forward_patched_over_is_noticed() -> None:
     [
         ({"layer": 3}, r"expected a layer from 0 \(embeddings\) to 2, or from -3 to -1, got 3"),
         ({"layer": -4}, "got -4"),
+        ({"layer": 1.0}, r"got 1\.0"),
+        ({"layer": True}, "got True"),
+        ({"layer": "last"}, "got 'last'"),
     ],
 )
 def test_layers_that_there_are_not_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        attach_states(classifier(), Kept(), **options)
+        inspect.unwrap(attach_states)(classifier(), Kept(), **options)  # as without the tests' own checks of types
 
 
 def test_models_without_states_of_one_stack_are_refused() -> None:
@@ -385,6 +478,8 @@ def test_models_without_states_of_one_stack_are_refused() -> None:
 def test_penalties_that_are_no_number_and_masks_that_are_none_are_refused() -> None:
     model, inputs = classifier(), batch(8)
     with attach_states(model, lambda points, labels: points.sum(1)), pytest.raises(InputError, match="expected a scalar"):
+        model(**inputs)
+    with attach_states(model, lambda points, labels: 1.0), pytest.raises(InputError, match="from the penalty, got float"):  # type: ignore[arg-type, return-value]
         model(**inputs)
     cube = torch.ones(8, 1, 10, 10, dtype=torch.bool)
     with attach_states(model, Kept()), pytest.raises(InputError, match=r"expected an attention_mask of shape \(8, 10\)"):

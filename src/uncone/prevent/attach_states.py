@@ -11,6 +11,7 @@ from uncone.model.head_map import is_seq2seq, run_model, undisturbed
 from uncone.prevent.forwards import Forward
 from uncone.prevent.heads import unwrapped
 from uncone.prevent.pooling import POOLINGS, Pooling
+from uncone.prevent.ranks import is_first
 from uncone.prevent.state_forwards import BaseForward, LossForward, StatePenalty, StateStep
 from uncone.prevent.tracking import AnisotropyTrack
 
@@ -44,7 +45,7 @@ def attach_states(
             asks: for a loss of your own, or to take several micro-batches as one cloud. None is True where the model takes labels.
         across_ranks: the points of all ranks of `group` are one cloud, with the gradient of a single process. False takes a cloud a rank.
         group: of torch.distributed; None is all ranks.
-        track: a record of the cloud's anisotropy.
+        track: a record of the cloud's anisotropy, kept by the first rank; without `across_ranks`, of that rank's cloud.
 
     Returns:
         A handle, also as a context manager: `with attach_states(model, PersistentEntropy()) as attached: ...`
@@ -70,9 +71,9 @@ def attach_states(
         )
     if pooling not in POOLINGS:
         raise InputError(f"expected pooling 'cls', 'mean' or 'last', got {pooling!r}")
-    depth = _layers(top, base)
-    if not -depth <= layer < depth:
-        raise InputError(f"expected a layer from 0 (embeddings) to {depth - 1}, or from -{depth} to -1, got {layer}")
+    depth = _layers(top, base, count=layer != -1)
+    if not isinstance(layer, int) or isinstance(layer, bool) or not -depth <= layer < depth:
+        raise InputError(f"expected a layer from 0 (embeddings) to {depth - 1}, or from -{depth} to -1, got {layer!r}")
     at = None if layer % depth == depth - 1 else layer
     pad = getattr(base.config, "pad_token_id", None)
     return AttachedStates(top, base, StateStep(penalty, pooling, at, labels, across_ranks, group, track, adds, pad))
@@ -141,12 +142,13 @@ class AttachedStates:
                     else "call penalty() before the optimiser's step"
                 )
             )
+        self._step.kept.clear()  # nobody asked for them, and their gradient belongs to the weights before the step
         self._step.steps, self._step.taken = self._step.steps + 1, 0
 
     def resume(self, steps: int) -> None:
         """Go on after so many optimiser steps; a Trainer's callback calls this."""
         self._step.steps = steps
-        if self._step.track is not None:
+        if self._step.track is not None and is_first():
             self._step.track.resume(steps)
 
     def check(self) -> None:
@@ -191,17 +193,23 @@ def _base(top: Any) -> Any:
     return top.base_model
 
 
-def _layers(top: Any, base: Any) -> int:
-    """How many hidden states the base model has, its embeddings among them: from a run on four tokens."""
+def _layers(top: Any, base: Any, *, count: bool) -> int:
+    """How many hidden states the base model has, its embeddings among them, from a run on four tokens; 1 if not to be counted.
+
+    transformers leaves hooks on a model that was asked for them, with which it cannot be pickled any more: the last one needs no asking.
+    """
     asked = (
         top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
     )  # sharded weights are whole inside the root only
     table = base.get_input_embeddings()
     device = next(base.parameters()).device
     ids = torch.tensor([[0, 1], [1, 0]], device=device) + min(5, table.num_embeddings - 2)
-    batch: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "output_hidden_states": True}
+    batch: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if count or asked is not base:
+        batch["output_hidden_states"] = True
     with undisturbed(asked), torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad():
-        states = getattr(run_model(asked, batch), "hidden_states", None)
+        outputs = run_model(asked, batch)
+        states = getattr(outputs, "hidden_states", None) if "output_hidden_states" in batch else outputs[:1]
     if not states or states[-1].ndim != 3 or states[-1].shape[:2] != ids.shape:
         raise UnsupportedModel(
             f"expected {type(base).__name__} to give hidden states of shape (B, T, D), got none: it has no layers to read"

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from uncone.errors import InputError
+
 Tensor = torch.Tensor
 
 
@@ -26,9 +28,9 @@ def world(group: Any = None) -> int:
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
-def is_first(group: Any = None) -> bool:
-    """Whether this is the rank that writes files."""
-    return world(group) == 1 or dist.get_rank(group) == 0
+def is_first() -> bool:
+    """Whether this is the rank that writes files, the first of all."""
+    return world() == 1 or dist.get_rank() == 0
 
 
 def joined(points: Tensor, labels: Tensor | None, part: Tensor, group: Any = None) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -36,8 +38,15 @@ def joined(points: Tensor, labels: Tensor | None, part: Tensor, group: Any = Non
 
     Every rank sees the same cloud. Gradients reach a rank's own points only, times the number of ranks: the mean over ranks that DDP and FSDP take of
     gradients then is the gradient of one process with the joined batch. Ranks may have different numbers of points.
+
+    Raises:
+        InputError: a group that this rank is not in.
     """
     ranks = world(group)
+    if ranks < 1:
+        raise InputError(
+            "expected a group of torch.distributed that this rank is in, got another: give each rank its own group"
+        )
     if ranks == 1:
         return points, labels, part
     about = torch.stack([torch.tensor(float(len(points)), device=points.device), part.to(points.device).float()])

@@ -10,6 +10,7 @@ import torch
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import undisturbed
 from uncone.prevent.forwards import Forward
+from uncone.prevent.labels import IGNORED
 from uncone.prevent.pooling import Pooling, pool, token_mask
 from uncone.prevent.ranks import is_first, joined
 from uncone.prevent.tracking import AnisotropyTrack
@@ -48,19 +49,27 @@ class StateStep:
         part = points.new_ones((), dtype=torch.float32) if part is None else part
         if self.across_ranks:
             points, labels, part = joined(points, labels, part, self.group)
+        self._record(points.detach(), labels)
+        added = None
+        if self.penalty is not None:
+            added = self._scalar(self.penalty(points, labels))
+            added = added * part.to(added)
+            self.value = added.detach()
         self.taken += 1
-        if self.track is not None and self.track.due(self.steps) and (not self.across_ranks or is_first(self.group)):
-            self.track.take(self.steps, points.detach(), labels)
-        if self.penalty is None:
-            return None
-        added = self.penalty(points, labels)
-        if added.ndim or not added.is_floating_point():
-            raise InputError(
-                f"expected a scalar from the penalty, got {added.dtype} of shape {tuple(added.shape)}: return one number"
-            )
-        added = added * part.to(added)
-        self.value = added.detach()
         return added
+
+    def _record(self, points: Tensor, labels: Tensor | None) -> None:
+        if self.track is None or not self.track.due(self.steps) or not is_first():
+            return
+        if labels is None or bool((labels != IGNORED).any()):  # else there is no cloud, and the next one is taken
+            self.track.take(self.steps, points, labels)
+
+    @staticmethod
+    def _scalar(found: Any) -> Tensor:
+        if not isinstance(found, Tensor) or found.ndim or not found.is_floating_point():
+            got = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise InputError(f"expected a scalar tensor from the penalty, got {got}: return one number with a gradient")
+        return found
 
 
 class BaseForward(Forward):
@@ -96,7 +105,15 @@ class BaseForward(Forward):
                 f"expected hidden states of shape (B, T, D), got {tuple(hidden.shape)} from {type(self._base).__name__}: attach to the "
                 "encoder or decoder itself"
             )
-        self._step.kept.append(pool(hidden, token_mask(inputs, hidden, self._step.pad), self._step.pooling))
+        states = pool(hidden, token_mask(inputs, hidden, self._step.pad), self._step.pooling)
+        if (
+            self._step.adds or not _in_backward()
+        ):  # a checkpointed forward is run again for its gradient: those states were kept
+            self._step.kept.append(states)
+
+
+def _in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1  # as torch.utils.checkpoint asks
 
 
 class LossForward(Forward):

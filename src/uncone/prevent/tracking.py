@@ -29,8 +29,8 @@ class AnisotropyTrack:
     """
 
     def __init__(self, every: int = 50, path: str | os.PathLike[str] | None = None, *, k: int = 3) -> None:
-        if every < 1:
-            raise InputError(f"expected every to be at least 1 step, got {every}")
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+            raise InputError(f"expected every to be a whole number of steps from 1 up, got {every!r}")
         self.every, self.k = every, k
         self.path = None if path is None else Path(path)
         self.records: list[dict[str, Any]] = []
