@@ -460,8 +460,13 @@ def test_layers_that_there_are_not_are_refused(options: dict[str, Any], said: st
 
 
 def test_models_without_states_of_one_stack_are_refused() -> None:
+    import transformers
+
     with pytest.raises(UnsupportedModel, match="expected a transformers model, got Linear"):
         attach_states(torch.nn.Linear(2, 2), Kept())
+    of_images = transformers.ViTModel(transformers.ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1))
+    with pytest.raises(UnsupportedModel, match="expected a model of token ids, got ViTModel without a table of tokens"):
+        attach_states(of_images, Kept())
     t5 = build("T5ForConditionalGeneration")
     with pytest.raises(UnsupportedModel, match=r"of one stack, got T5ForConditionalGeneration .* pass its get_encoder\(\)"):
         attach_states(t5, Kept())

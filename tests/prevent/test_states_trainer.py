@@ -51,7 +51,9 @@ def trainer(
         use_cpu=True, seed=1, disable_tqdm=True, learning_rate=settings.pop("learning_rate", 1e-3), **settings,
     )  # fmt: skip
     attached = attach_states(model, penalty, **(more or {}))
-    run = transformers.Trainer(model, arguments, train_dataset=data or examples(), callbacks=[attached.callback])
+    run = transformers.Trainer(
+        model, arguments, train_dataset=data or examples(), eval_dataset=examples(32), callbacks=[attached.callback]
+    )
     run.attached = attached
     return run
 
@@ -94,6 +96,16 @@ def test_a_causal_models_penalty_is_a_mean_over_micro_batches(tmp_path: Path) ->
         run.train()
     for step, (with_penalty, without) in enumerate(zip(losses(found), losses(plain), strict=True)):
         assert with_penalty - without == pytest.approx(sum(values.found[2 * step : 2 * step + 2]) / 2, rel=1e-3)
+
+
+def test_evaluation_while_it_trains_adds_nothing(tmp_path: Path) -> None:
+    values, model = Values(), classifier(dtype=torch.float32)
+    run = trainer(tmp_path, model, values, learning_rate=0.0, eval_strategy="steps", eval_steps=1, gradient_checkpointing=True)
+    run.train()
+    assert len(values.found) == 4, "one a training step"
+    run.attached.detach()
+    evaluated = [entry["eval_loss"] for entry in run.state.log_history if "eval_loss" in entry]
+    assert evaluated == pytest.approx([run.evaluate()["eval_loss"]] * 4)
 
 
 def test_it_trains_tracks_evaluates_and_saves(tmp_path: Path) -> None:

@@ -202,6 +202,10 @@ def _layers(top: Any, base: Any, *, count: bool) -> int:
         top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
     )  # sharded weights are whole inside the root only
     table = base.get_input_embeddings()
+    if not isinstance(getattr(table, "num_embeddings", None), int):
+        raise UnsupportedModel(
+            f"expected a model of token ids, got {type(base).__name__} without a table of tokens: call the penalty in your own loop"
+        )
     device = next(base.parameters()).device
     ids = torch.tensor([[0, 1], [1, 0]], device=device) + min(5, table.num_embeddings - 2)
     batch: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
