@@ -73,6 +73,8 @@ CLOUDS = {
     "one far away": torch.cat([randn(399, 24), torch.full((1, 24), 1e8)]),
     "tiny": randn(400, 24) * 1e-30,
     "huge": randn(400, 24) * 1e30,
+    "next to zero": randn(400, 24) * 1e-42,
+    "next to infinity": randn(400, 24).clamp(-3, 3) * 1e38,
     "float64": randn(400, 24).double() + 1e6,
     "tiny float64": randn(400, 24).double() * 1e-200,
     "huge float64": randn(400, 24).double() * 1e200,
@@ -201,6 +203,17 @@ def test_one_pass_is_half_a_product_whatever_the_cloud() -> None:
         grown = grow(CLOUDS[name], block=16)
         assert 0.49 < grown.passes < 0.53
         assert grown.light < 60 * 400  # of 79,800 pairs
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_gaps_between_clusters_hide_nothing_inside_them(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(light_edges, "kernels", lambda: None)
+    which = torch.arange(1500) % 2
+    points = 0.3 * randn(1500, 48) + randn(2, 48, seed=1)[which] + 50 * (torch.arange(1500) < 5)[:, None]  # and a few far out
+    grown = grow(points, block=128, candidates=torch.float32)
+    assert grown.measured < 60_000  # of 1,124,250 pairs; half of them lie in one cluster
+    np.testing.assert_allclose(lengths(points, grown.edges), by_scipy(points), rtol=1e-6)
 
 
 def test_points_that_are_there_already_cost_no_pairs() -> None:

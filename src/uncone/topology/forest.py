@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 Tensor = torch.Tensor
+_CUT = 64  # clusters that are told apart, and a few points far out; each is one of n points that nothing is gained for
 
 Indices = npt.NDArray[np.int32]
 Squares = npt.NDArray[np.float64]
@@ -36,14 +37,18 @@ class Forest:
     """(m,) the root is its own."""
     reach: npt.NDArray[np.float32]
     """(m,) no less than the longest edge between a point and the root: the longest on a path is at most the greater of its ends' two."""
+    part: Indices
+    """(m,) the point that stands for the part of the tree it is in, once the `_CUT` longest edges are taken away: tight clusters are parts."""
+    within: npt.NDArray[np.float32]
+    """(m,) no less than the longest edge between a point and the one that stands for its part. The gaps between clusters do not count here."""
 
-    def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """The ends, squared lengths, ranks, parents and reaches there: copied once, as every block of a sweep asks."""
-        there: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] | None = self.__dict__.get("_there")
+    def on(self, device: torch.device) -> tuple[Tensor, ...]:
+        """All fields there, in order: copied once, as every block of a sweep asks."""
+        there: tuple[Tensor, ...] | None = self.__dict__.get("_there")
         if there is None or there[0].device != device:
-            fields = (self.ends, self.squared, self.rank, self.parent, self.reach)
-            ends, squared, rank, parent, reach = (torch.from_numpy(field).to(device) for field in fields)
-            there = ends.long(), squared, rank.long(), parent.long(), reach
+            fields = (self.ends, self.squared, self.rank, self.parent, self.reach, self.part, self.within)
+            ends, squared, rank, parent, reach, part, within = (torch.from_numpy(field).to(device) for field in fields)
+            there = ends.long(), squared, rank.long(), parent.long(), reach, part, within
             self.__dict__["_there"] = there
         return there
 
@@ -59,7 +64,8 @@ def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> For
     count = _fastest_kruskal()(ends, root, size, rank, parent, chosen)
     assert count == m - 1, "the edges do not connect the points"
     ends, squared = ends[chosen], squared[chosen]
-    return Forest(ends, squared, rank, parent, _reach(squared, rank, parent))
+    reach = _top(squared, rank, parent, m)[1]
+    return Forest(ends, squared, rank, parent, reach, *_top(squared, rank, parent, m - 1 - _CUT))
 
 
 def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
@@ -101,19 +107,14 @@ def kruskal(ends: Indices, root: Indices, size: Indices, rank: Indices, parent: 
     return count
 
 
-def _reach(squared: Squares, rank: Indices, parent: Indices) -> npt.NDArray[np.float32]:
-    top = np.arange(len(parent), dtype=np.int32)
-    while True:  # up to the child of the root: log2 m steps at most
-        above = parent[top]
-        inner = parent[above] != above
-        if not inner.any():
-            break
-        top = np.where(inner, above, top)
-    length = np.sqrt(np.append(squared, 0.0)[np.where(parent[top] == top, len(squared), rank[top])])
-    reach: npt.NDArray[np.float32] = (length * (1 + 2.0**-20)).astype(
-        np.float32
-    )  # a little up, as it is added to and squared in float32
-    return reach
+def _top(squared: Squares, rank: Indices, parent: Indices, cut: int) -> tuple[Indices, npt.NDArray[np.float32]]:
+    """How far up each point comes by edges of ranks below `cut` (m,), and no less than the longest edge on the way (m,)."""
+    top, last = np.arange(len(parent), dtype=np.int32), np.full(len(parent), -1, np.int32)
+    while (upward := rank[top] < cut).any():  # log2 m steps at most
+        last, top = np.where(upward, rank[top], last), np.where(upward, parent[top], top)
+    length = np.sqrt(np.append(squared, 0.0)[last])  # the last is 0, for those that stay
+    reach = length * (1 + 2.0**-20)  # a little up, as it is added to and squared in float32
+    return top, reach.astype(np.float32)
 
 
 @cache

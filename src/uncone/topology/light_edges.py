@@ -56,10 +56,10 @@ def light_edges(
         (rows.first, rows.squares.numpy(), rows.moved.numpy()),
         (columns.first, columns.squares.numpy(), columns.moved.numpy()),
         (np.float32(rows.product_error), np.float32(rows.absolute_error)),
-        forest.reach,
+        (forest.reach, forest.part, forest.within),
         points.numpy(),
         order.numpy(),
-        scale * scale,
+        scale,
         (forest.ends, forest.squared, forest.rank, forest.parent),
         ends,
         squared,
@@ -80,10 +80,15 @@ def _by_torch(
     product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, scale: float, forest: Forest
 ) -> Light:
     device = product.device
-    tree_ends, tree_squared, rank, parent, reach = forest.on(device)
+    tree_ends, tree_squared, rank, parent, reach, part, within = forest.on(device)
     r, c = product.shape
     value = product.float()
-    longest = torch.maximum(reach[rows.first : rows.first + r, None], reach[columns.first : columns.first + c])
+    down, across = slice(rows.first, rows.first + r), slice(columns.first, columns.first + c)
+    longest = torch.where(
+        part[down, None] == part[across],
+        torch.maximum(within[down, None], within[across]),
+        torch.maximum(reach[down, None], reach[across]),
+    )
     longest += rows.moved[:, None] + columns.moved
     excess = (rows.squares[:, None] + columns.squares).sub_(value, alpha=2).sub_(value.abs(), alpha=rows.product_error)
     near = excess.sub_(longest.square_()) <= rows.absolute_error

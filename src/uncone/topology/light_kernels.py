@@ -13,30 +13,41 @@ _NEVER = np.float32(3e38)
 
 
 @njit(cache=True, nogil=True, fastmath=_FINITE)
-def light_edges(product, rows, columns, errors, reach, points, order, unit, tree, ends, squared):
+def light_edges(product, rows, columns, errors, bounds, points, order, scale, tree, ends, squared):
     """Writes pairs (k, 2) and their squared lengths (k,) to `ends` and `squared`; returns k and how many pairs were measured.
 
-    `rows` and `columns` are (first position, squares, moved), `errors` those of the product and absolute, `tree` the fields of
-    a `Forest` without its reach, `unit` the square of the scale.
+    `rows` and `columns` are (first position, squares, moved), `errors` those of the product and absolute, `bounds` and
+    `tree` the fields of a `Forest`, in which lengths are those of the points times `scale`.
     """
-    count, measured = 0, 0
+    count, measured, excess = 0, 0, np.empty(_CHUNK, np.float32)
     first, squares, moved = rows
     first_column, others, shifts = columns
-    reaches = reach[first_column : first_column + product.shape[1]]
+    across = slice(first_column, first_column + product.shape[1])
+    reach, part, within = bounds
+    reaches, parts, withins = reach[across], part[across], within[across]
+    unit, factor = scale * scale, points.dtype.type(scale)
+    share, least = (
+        1 - (2 * points.shape[1] + 32) * 2.0**-24,
+        points.shape[1] * 2.0**-100,
+    )  # of rounding, as in `Rounding`, and of underflow
     for r in range(product.shape[0]):
         i = first + r
         begin = max(0, i + 1 - first_column)  # a row's pairs are with later positions
         while begin < product.shape[1]:
             some = slice(begin, begin + _CHUNK)
-            row = squares[r], moved[r], reach[i]
-            if _least_excess(row, product[r, some], others[some], shifts[some], reaches[some], errors[0]) <= errors[1]:
+            row = squares[r], moved[r], reach[i], part[i], within[i]
+            bound = reaches[some], parts[some], withins[some]
+            if _least_excess(row, product[r, some], others[some], shifts[some], bound, errors[0], excess) <= errors[1]:
                 for c in range(begin, min(begin + _CHUNK, product.shape[1])):
-                    one = slice(c, c + 1)
-                    if _least_excess(row, product[r, one], others[one], shifts[one], reaches[one], errors[0]) > errors[1]:
+                    if excess[c - begin] > errors[1]:
                         continue
                     j = first_column + c
-                    length = _squared_distance(points[order[i]], points[order[j]]) * unit
                     measured += 1
+                    longest = max(within[i], withins[c]) if part[i] == parts[c] else max(reach[i], reaches[c])
+                    coarse = np.float64(_coarse_distance(points[order[i]], points[order[j]], factor))
+                    if coarse * share - least > np.float64(longest) * longest:
+                        continue
+                    length = _squared_distance(points[order[i]], points[order[j]]) * unit
                     if _is_light(length, i, j, order, tree):
                         ends[count, 0], ends[count, 1], squared[count] = i, j, length
                         count += 1
@@ -45,16 +56,29 @@ def light_edges(product, rows, columns, errors, reach, points, order, unit, tree
 
 
 @njit(cache=True, nogil=True, fastmath=_FINITE)
-def _least_excess(row, products, squares, moved, reach, product_error):
-    """Of pairs of one row: what is left of the least squared distance there can be, less the square of the longest edge there can be."""
-    square, shift, far = row
+def _least_excess(row, products, squares, moved, bounds, product_error, out):
+    """Of pairs of one row, to `out`: the least squared distance there can be, less the square of the longest edge there can be; returns the least."""
+    square, shift, far, own, inside = row
+    reach, part, within = bounds
     least = _NEVER
     for k in range(len(products)):
-        longest = far if far > reach[k] else reach[k]
+        apart = far if far > reach[k] else reach[k]
+        together = inside if inside > within[k] else within[k]
+        longest = together if own == part[k] else apart
         longest += shift + moved[k]
-        excess = (square + squares[k]) - np.float32(2) * products[k] - product_error * abs(products[k]) - longest * longest
-        least = excess if excess < least else least
+        out[k] = (square + squares[k]) - np.float32(2) * products[k] - product_error * abs(products[k]) - longest * longest
+        least = out[k] if out[k] < least else least
     return least
+
+
+@njit(cache=True, nogil=True, fastmath=_FINITE)
+def _coarse_distance(a, b, scale):
+    """The squared distance in the type of the points: in float32 faster than exactly, and mostly enough."""
+    total = a.dtype.type(0)
+    for k in range(len(a)):
+        difference = (a[k] - b[k]) * scale
+        total += difference * difference
+    return total
 
 
 @njit(cache=True, nogil=True, fastmath=_FINITE)

@@ -90,8 +90,8 @@ def grow(
 ) -> Growth:
     """`spanning_tree` with what it took."""
     _check(points, block, candidates)
-    points = _as_measured(points.detach())
     with workers(wanted=points.device.type == "cpu") as team:
+        points = team.one(_as_measured, points.detach())
         kept, repeats = team.one(without_repeats, points)
         sweep = _Sweep(points, kept, block or (_BLOCK if points.device.type == "cpu" else _BLOCK_ON_GPU), candidates, team)
         if len(kept) > 1:
@@ -115,14 +115,16 @@ def _check(points: Tensor, block: int | None, candidates: torch.dtype | None) ->
 
 
 def _as_measured(points: Tensor) -> Tensor:
-    """float32 or float64 rows that lie together, with squares within float64: the points themselves wherever they are so."""
+    """float32 or float64 rows that lie together and can be scaled and squared: the points themselves wherever they are so."""
     points = points if points.dtype in (torch.float32, torch.float64) else points.float()
     points = points if points.stride()[1:] == (1,) else points.contiguous()
-    if points.dtype == torch.float64 and points.numel():
-        largest = max(abs(float(end)) for end in torch.aminmax(points))
-        if largest and not 1e-100 < largest < 1e100:
-            return points / largest
-    return points
+    largest = max(abs(float(end)) for end in torch.aminmax(points)) if points.numel() else 0.0
+    low, high = (1e-30, 1e30) if points.dtype == torch.float32 else (1e-100, 1e100)
+    if largest == 0 or low < largest < high:
+        return points
+    # By a power of two, so that equal distances stay equal; by its root twice, as it may be out of range itself.
+    half = math.frexp(largest)[1] // 2
+    return points.double() * 2.0**-half * 2.0**-half
 
 
 class _Sweep:
