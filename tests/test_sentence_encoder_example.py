@@ -44,8 +44,9 @@ def made_up(tmp_path: Path) -> Path:
 def test_a_small_training_prints_all(
     main: Callable[[list[str]], None], made_up: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["--data", str(made_up), *TINY, "--seeds", "0", "1"])
+    main(["--data", str(made_up), *TINY, "--seeds", "0", "1", "--output", str(made_up / "kept.txt")])
     printed = capsys.readouterr().out
+    assert (made_up / "kept.txt").read_text() in printed
     assert printed.count("step 3 of 3") == 4
     changes = [float(x) for x in re.findall(r"Spearman changes by ([-+\d.]+)", printed)]
     assert len(changes) == 2
@@ -56,6 +57,20 @@ def test_a_small_training_prints_all(
     _, plain, other = (float(cell) for cell in rows["Spearman x 100, STS-B test"])
     assert other - plain == pytest.approx(sum(changes) / 2, abs=0.02)
     assert all(0 < float(cell) <= 1 for cell in rows["A_1 centred, test sentences"])
+
+
+def test_the_document_quotes_what_was_printed_and_says_no_more() -> None:
+    page = (EXAMPLE.parent.parent / "docs/persistent_entropy.md").read_text(encoding="utf-8").partition("## An example")[2]
+    kept = (EXAMPLE.parent / "results/train_sentence_encoder.txt").read_text(encoding="utf-8")
+    assert re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) == [kept]
+    changes = [float(x) for x in re.findall(r"Spearman changes by ([-+\d.]+)", kept)]
+    assert max(abs(change) for change in changes) <= 0.02
+    assert sum(change < 0 for change in changes) == 2, "down on two seeds"
+    assert sum(change > 0 for change in changes) == 1, "up on one"
+    rows = re.findall(r"^A_1 .*?([\d.]+) +([\d.]+)$", kept, re.MULTILINE)
+    assert len(rows) == 3
+    assert all(float(other) >= float(plain) for plain, other in rows), "A_1 did not fall"
+    assert "the penalty kept 2 to 6;" in kept
 
 
 def test_what_is_missing_is_named(main: Callable[[list[str]], None], made_up: Path) -> None:
