@@ -1,4 +1,4 @@
-"""What the paper claims, each put as a difference with a sign, and what these runs say of it."""
+"""What the paper and its notebook claim, and what one asks besides (clusters, few examples): each a difference with a sign, and what these runs say of it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -48,13 +48,13 @@ def report(kept: Kept, data: Path) -> tuple[str, dict[str, str]]:
 
 _CLAIMS = (
     "Each line is decided by its 95 % interval alone: it holds where the whole interval is on the claimed side of 0, is contradicted "
-    "where the whole interval is on the other side, and is undecided else. One interval in twenty errs by chance. Metrics are in "
-    "hundredths."
+    "where the whole interval is on the other side, and is undecided else. One interval in twenty errs by chance, and there are many: a "
+    "single line that holds is weak evidence. Metrics are in hundredths."
 )
 _METRICS = (
     "Mean over seeds and standard deviation, in hundredths. The difference from the arm `none` is on shared seeds and the same items, "
-    "with a 95 % interval of a two-way bootstrap (seeds and items). In parentheses the smallest true difference that would be found in "
-    "80 % of such experiments."
+    "with a 95 % interval: the error is that of a two-way bootstrap (seeds and items), times Student's quantile, as the seeds are few. In "
+    "parentheses the smallest true difference that would be found in 80 % of such experiments."
 )
 _ANISOTROPY = (
     "Mean over seeds. Both clouds have 64 points: the batch with dropout on, as the paper measures, and 64 fixed held-out items with "

@@ -60,7 +60,21 @@ def test_the_bootstrap_of_seeds_has_the_textbook_error(shrink: Load) -> None:
     a, b = np.zeros((8, 50), bool), np.repeat(right[:, None], 50, axis=1)
     found = shrink("scoring").compare(a, b, np.ones(50, bool))["accuracy"]
     assert found.value == pytest.approx(5 / 8)
-    assert found.detectable == pytest.approx((1.96 + 0.8416) * right.std(ddof=1) / math.sqrt(8), rel=0.05)
+    stats = pytest.importorskip("scipy.stats")
+    error, t = right.std(ddof=1) / math.sqrt(8), stats.t(7)
+    assert found.detectable == pytest.approx((t.ppf(0.975) + t.ppf(0.8)) * error, rel=0.05)
+    assert found.high - found.low == pytest.approx(2 * t.ppf(0.975) * error, rel=0.05), "Student's, as of any mean of few"
+
+
+def test_the_interval_of_three_seeds_holds_the_truth_as_often_as_it_says(shrink: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No arm is better; seeds move both, and each item is drawn anew. Percentiles of three seeds miss 0 twice as often."""
+    random, scoring, missed = np.random.default_rng(3), shrink("scoring"), 0
+    monkeypatch.setattr(scoring, "RESAMPLES", 500)
+    for seed in range(150):
+        a, b = (random.random((3, 150)) < 0.7 + random.normal(0, 0.1, (3, 1)) for _ in range(2))
+        found = scoring.compare(a, b, np.ones(150, bool), seed=seed)["accuracy"]
+        missed += not found.low <= 0 <= found.high
+    assert missed <= 10
 
 
 def test_equal_arms_differ_by_nothing(shrink: Load) -> None:
