@@ -1,5 +1,6 @@
 """What a barcode promises: shapes, groups, edge cases, gradients, stability."""
 
+import importlib
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone.errors import InputError
-from uncone.topology import barcode, compiled
+from uncone.topology import barcode, compiled, jit
 from uncone.topology.trees import Algorithm, forced
 
 ALGORITHMS = ["compiled", "torch", "one pass", "fixed rounds"]
@@ -328,6 +329,28 @@ def test_without_numba_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(torch.autograd.grad(found.lengths.sum(), x)[0], grad)
     with forced("compiled"), pytest.raises(InputError, match=r"pip install 'uncone\[topology\]'"):
         barcode(x)
+
+
+def test_a_numba_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise SystemError("initialization of _internal failed")
+
+    monkeypatch.setattr(jit, "import_module", broken)
+    with pytest.warns(RuntimeWarning, match="numba is installed but fails.*SystemError: initialization of _internal failed"):
+        assert jit.loops.__wrapped__("kernels") is None
+
+
+def test_loops_need_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    numba = pytest.importorskip("numba")
+    caching = importlib.import_module("numba.core.caching")
+    monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        numba.njit(cache=True)(_successor)
+    assert jit.loop()(_successor).py_func(1) == 2
+
+
+def _successor(x: int) -> int:
+    return x + 1
 
 
 @pytest.mark.slow

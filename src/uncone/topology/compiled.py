@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import torch
 
 from uncone import memory
+from uncone.topology import jit
 from uncone.topology.clouds import Clouds
 from uncone.topology.workers import workers
 
@@ -24,13 +23,9 @@ _VANISHING = {torch.float32: 1e-16, torch.float64: 1e-150}
 _PAD = 16  # numbers between rows: columns of a power of two meet in the same lines of the cache
 
 
-@cache
 def kernels() -> Any | None:
     """The compiled loops; None where numba is missing or does not work here."""
-    try:
-        return import_module("uncone.topology.kernels")
-    except ImportError:
-        return None
+    return jit.loops("kernels")
 
 
 def spanning_trees(points: Tensor, clouds: Clouds, which: list[int], edges: Tensor, lengths: Tensor) -> list[int]:

@@ -1,14 +1,14 @@
 """The minimum spanning tree of the edges seen so far, and the longest edge on its path between two points."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from uncone.topology.jit import loops
 
 Tensor = torch.Tensor
 _CUT = 64  # clusters that are told apart, and a few points far out; each is one of n points that nothing is gained for
@@ -117,11 +117,7 @@ def _top(squared: Squares, rank: Indices, parent: Indices, cut: int) -> tuple[In
     return top, reach.astype(np.float32)
 
 
-@cache
 def _fastest_kruskal() -> Callable[..., Any]:
-    try:
-        import numba
-    except ImportError:
-        return kruskal
-    compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True)(inspect.unwrap(kruskal))
-    return compiled
+    compiled = loops("light_kernels")
+    fastest: Callable[..., Any] = kruskal if compiled is None else compiled.kruskal
+    return fastest

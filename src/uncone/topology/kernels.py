@@ -5,14 +5,15 @@ vectors. Distances to be compared are computed the same way from either end, so 
 """
 
 import numpy as np
-from numba import njit
+
+from uncone.topology.jit import loop
 
 _SUM = {"reassoc", "contract", "nsz"}
 _BLOCK = 256
 _TILE = 32
 
 
-@njit(cache=True, nogil=True, fastmath=_SUM)
+@loop(fastmath=_SUM)
 def centred(points, rows, out, norms):
     """Points of one cloud less their mean (n, D), and the squared norms of that (n,)."""
     mean, count = np.zeros(points.shape[1], points.dtype), points.dtype.type(len(rows))
@@ -29,7 +30,7 @@ def centred(points, rows, out, norms):
         norms[i] = total
 
 
-@njit(cache=True, nogil=True, fastmath=_SUM)
+@loop(fastmath=_SUM)
 def squared(a, b):
     """The squared distance of two points, by direct difference."""
     total = a.dtype.type(0)
@@ -39,7 +40,7 @@ def squared(a, b):
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=_SUM)
+@loop(fastmath=_SUM)
 def direct(points, rows, product):
     """Minus half the squared distances (n, n) of one cloud by direct difference, four pairs at a time: what a product less the norms would be."""
     n, half = len(rows), points.dtype.type(-0.5)
@@ -61,7 +62,7 @@ def direct(points, rows, product):
             j += 1
 
 
-@njit(cache=True, nogil=True)
+@loop()
 def mirror(product, begin, end, n):
     """Write what rows `begin` to `end` have right of the diagonal to below it, a tile at a time: a column at once would miss the cache."""
     for left in range(begin, n, _TILE):
@@ -73,7 +74,7 @@ def mirror(product, begin, end, n):
                     out[i] = product[top + i, j]
 
 
-@njit(cache=True, nogil=True)
+@loop()
 def _visit(row, norm, new, waiting, best, parent):
     """Bring the distances `best` to the tree up to date with its `new` point."""
     zero = row.dtype.type(0)
@@ -85,7 +86,7 @@ def _visit(row, norm, new, waiting, best, parent):
         parent[u] = new if nearer else p
 
 
-@njit(cache=True, nogil=True)
+@loop()
 def _lowest(bits):
     """The lowest of non-negative floats by their bits, which have the same order: compilers do not search floats by vectors."""
     low = bits[0]
@@ -94,7 +95,7 @@ def _lowest(bits):
     return low
 
 
-@njit(cache=True, nogil=True)
+@loop()
 def _nearest(best, parent, lowest):
     """Of the points outside that are nearest to the tree, the one whose edge has the smaller row, then the larger row first."""
     low = lowest.min()
@@ -109,7 +110,7 @@ def _nearest(best, parent, lowest):
     return found
 
 
-@njit(cache=True, nogil=True)
+@loop()
 def prim(product, norms, integer, ends, weights):
     """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]: what joins and to which point, in that order, and how far it was.
 
@@ -134,7 +135,7 @@ def prim(product, norms, integer, ends, weights):
     return True
 
 
-@njit(cache=True, nogil=True, fastmath=_SUM)
+@loop(fastmath=_SUM)
 def _length(a, b):
     total = 0.0
     for k in range(a.shape[0]):
@@ -143,7 +144,7 @@ def _length(a, b):
     return np.sqrt(total)
 
 
-@njit(cache=True, nogil=True)
+@loop()
 def rounding(points, rows, ends, weights, norms):
     """How far the squared lengths of a tree's edges are off at most, of the sum of the squared norms and of themselves; and that sum of them."""
     of_sums = of_itself = sums_of = 0.0
@@ -157,7 +158,7 @@ def rounding(points, rows, ends, weights, norms):
     return of_sums, of_itself, sums_of
 
 
-@njit(cache=True, nogil=True)
+@loop()
 def settle(points, rows, product, norms, ends, weights, error):
     """Replace `product` by minus half the squared distances, by direct difference wherever rounding could have hidden an edge of the tree.
 
@@ -182,13 +183,13 @@ def settle(points, rows, product, norms, ends, weights, error):
                 row[b] = product[b, a] = half * squared(points[rows[a]], points[rows[b]])
 
 
-@njit(cache=True, nogil=True)
+@loop()
 def _to_squared(row, norms, norm, half):
     for u in range(len(row)):
         row[u] = half * max((norms[u] + norm) - (row[u] + row[u]), row.dtype.type(0))
 
 
-@njit(cache=True, nogil=True)
+@loop()
 def ordered(points, rows, ends, vanishing, edges, lengths):
     """Write the edges as rows of points, the smaller one first, with their lengths, in ascending order of (length, smaller row, larger row).
 
@@ -212,7 +213,7 @@ def ordered(points, rows, ends, vanishing, edges, lengths):
     return True
 
 
-@njit(cache=True, nogil=True)
+@loop()
 def small_clouds(points, order, offsets, first, which, integer, vanishing, edges, lengths):
     """Edges and lengths of the clouds `which`, by direct differences, one after another. False where a square left the range of its floats."""
     most = np.int64(0)
@@ -234,7 +235,7 @@ def small_clouds(points, order, offsets, first, which, integer, vanishing, edges
     return True
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@loop(fastmath={"contract"})
 def pull(points, edges, scale, out):
     """The sum over the edges of each point of scale times the difference to the other end: one row after another, always in the same order."""
     begin = np.zeros(len(points) + 1, np.int64)

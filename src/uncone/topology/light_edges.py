@@ -4,13 +4,12 @@
 """
 
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import torch
 
+from uncone.topology import jit
 from uncone.topology.forest import Forest, Indices, Squares
 from uncone.topology.rounded import Rounded
 
@@ -67,13 +66,9 @@ def light_edges(
     return Light(ends[:count].copy(), squared[:count].copy(), measured)
 
 
-@cache
 def kernels() -> Any | None:
     """The compiled search; None where numba is missing or does not work here."""
-    try:
-        return import_module("uncone.topology.light_kernels")
-    except ImportError:
-        return None
+    return jit.loops("light_kernels")
 
 
 def _by_torch(

@@ -1,18 +1,24 @@
-"""The search of a block for light edges, compiled by numba. Imported only where numba is installed, by the function that calls it.
+"""The search of a block for light edges, and the tree of those that it found, compiled by numba.
 
-Flags: a sum may be added in any order (reassoc); a search for the smallest must know that no NaN and no infinity comes to use
-vectors.
+Imported only where numba is installed, by the functions that call it. Flags: a sum may be added in any order (reassoc); a search
+for the smallest must know that no NaN and no infinity comes to use vectors.
 """
 
+import inspect
+
 import numpy as np
-from numba import njit
+
+from uncone.topology import forest
+from uncone.topology.jit import loop
 
 _FINITE = {"nnan", "ninf", "nsz", "contract", "reassoc"}
 _CHUNK = 128  # pairs that are ruled out together, in registers
 _NEVER = np.float32(3e38)
 
+kruskal = loop()(inspect.unwrap(forest.kruskal))
 
-@njit(cache=True, nogil=True, fastmath=_FINITE)
+
+@loop(fastmath=_FINITE)
 def light_edges(product, rows, columns, errors, bounds, points, order, scale, tree, ends, squared):
     """Writes pairs (k, 2) and their squared lengths (k,) to `ends` and `squared`; returns k and how many pairs were measured.
 
@@ -26,10 +32,8 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
     reach, part, within = bounds
     reaches, parts, withins = reach[across], part[across], within[across]
     unit, factor = scale * scale, points.dtype.type(scale)
-    share, least = (
-        1 - (2 * points.shape[1] + 32) * 2.0**-24,
-        points.shape[1] * 2.0**-100,
-    )  # of rounding, as in `Rounding`, and of underflow
+    share = 1 - (2 * points.shape[1] + 32) * 2.0**-24  # of a coarse distance, less what rounding may add: as in `Rounding`
+    least = points.shape[1] * 2.0**-100  # what underflow may add
     for r in range(product.shape[0]):
         i = first + r
         begin = max(0, i + 1 - first_column)  # a row's pairs are with later positions
@@ -55,7 +59,7 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
     return count, measured
 
 
-@njit(cache=True, nogil=True, fastmath=_FINITE)
+@loop(fastmath=_FINITE)
 def _least_excess(row, products, squares, moved, bounds, product_error, out):
     """Of pairs of one row, to `out`: the least squared distance there can be, less the square of the longest edge there can be; returns the least."""
     square, shift, far, own, inside = row
@@ -71,7 +75,7 @@ def _least_excess(row, products, squares, moved, bounds, product_error, out):
     return least
 
 
-@njit(cache=True, nogil=True, fastmath=_FINITE)
+@loop(fastmath=_FINITE)
 def _coarse_distance(a, b, scale):
     """The squared distance in the type of the points: in float32 faster than exactly, and mostly enough."""
     total = a.dtype.type(0)
@@ -81,7 +85,7 @@ def _coarse_distance(a, b, scale):
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=_FINITE)
+@loop(fastmath=_FINITE)
 def _squared_distance(a, b):
     total = 0.0
     for k in range(len(a)):
@@ -90,7 +94,7 @@ def _squared_distance(a, b):
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=_FINITE)
+@loop(fastmath=_FINITE)
 def _is_light(length, i, j, order, tree):
     """Whether an edge comes before the last one on the tree's path between its ends, by (length, smaller row, larger row)."""
     tree_ends, tree_squared, rank, parent = tree
