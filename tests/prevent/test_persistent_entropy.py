@@ -189,6 +189,14 @@ def test_autocast_and_half_precision_do_not_reach_it() -> None:
     assert torch.equal(found, wanted)
 
 
+def test_156_is_a_class_and_not_minus_100_in_eight_bits() -> None:
+    labels = torch.tensor([155, 156], dtype=torch.uint8).repeat(10)
+    penalty = PersistentEntropy()
+    penalty(cloud(20, 3), labels)
+    assert penalty.last is not None
+    assert penalty.last.classes.tolist() == [155, 156]
+
+
 def test_what_is_kept_is_detached() -> None:
     penalty = PersistentEntropy()
     assert penalty.last is None

@@ -5,7 +5,12 @@ import torch
 from uncone.errors import InputError
 
 Tensor = torch.Tensor
-IGNORED = -100
+_IGNORED = -100
+
+
+def used(labels: Tensor) -> Tensor:
+    """Which labels are classes (bool): -100 is none."""
+    return labels.long() != _IGNORED  # in eight bits without a sign -100 would be 156
 
 
 def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
@@ -29,7 +34,7 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
             f"expected labels of shape ({len(points)},) with integers, got {got}: pass a tensor with one class a point, or None for one cloud"
         )
     labels = labels.to(points.device)
-    used = labels != IGNORED
-    if bool(used.all()):
+    kept = used(labels)
+    if bool(kept.all()):
         return points, labels
-    return points[used], labels[used]
+    return points[kept], labels[kept]

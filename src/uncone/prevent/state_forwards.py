@@ -10,7 +10,7 @@ import torch
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import undisturbed
 from uncone.prevent.forwards import Forward
-from uncone.prevent.labels import IGNORED
+from uncone.prevent.labels import used
 from uncone.prevent.pooling import Pooling, pool, token_mask
 from uncone.prevent.ranks import is_first, joined
 from uncone.prevent.tracking import AnisotropyTrack
@@ -61,7 +61,7 @@ class StateStep:
     def _record(self, points: Tensor, labels: Tensor | None) -> None:
         if self.track is None or not self.track.due(self.steps) or not is_first():
             return
-        if labels is None or bool((labels != IGNORED).any()):  # else there is no cloud, and the next one is taken
+        if labels is None or bool(used(labels).any()):  # else there is no cloud, and the next one is taken
             self.track.take(self.steps, points, labels)
 
     @staticmethod
