@@ -301,6 +301,13 @@ def test_other_groups_are_refused(groups: torch.Tensor, message: str) -> None:
         barcode(torch.ones(1, 3, 2), groups)
 
 
+def test_points_of_eight_bits_are_widened_and_sparse_ones_refused() -> None:
+    x = torch.tensor([[0.0, 0], [0, 2], [3, 2]])
+    assert barcode(x.to(torch.float8_e4m3fn)).lengths.tolist() == [2, 3]
+    with pytest.raises(InputError, match=r"got torch\.sparse_coo: pass points\.to_dense"):
+        barcode(x.to_sparse())
+
+
 def test_large_clouds_tell_of_their_progress() -> None:
     told = list[tuple[str, int, int]]()
     x, groups = points(60, 4), torch.arange(60) % 3 // 2  # 40 and 20 points

@@ -156,3 +156,8 @@ def test_what_is_refused() -> None:
         persistent_entropy(torch.ones(3), torch.tensor([4, -1]))
     with pytest.raises(InputError, match=r"expected bars of shape \(G,\) with integers, got \(1, 1\)"):
         persistent_entropy(torch.ones(3), torch.tensor([[3]]))
+
+
+def test_lengths_too_large_to_add_are_refused() -> None:
+    with pytest.raises(InputError, match="got an infinite sum: scale them down"):
+        persistent_entropy(torch.tensor([1e308, 1e308], dtype=torch.float64))

@@ -210,3 +210,12 @@ def test_no_gradient_is_asked_of_it() -> None:
     bars = torch.rand(12, requires_grad=True)
     assert isinstance(prominent_bars(bars), int)
     assert not prominent_mask(bars, torch.tensor([12])).requires_grad
+
+
+@pytest.mark.parametrize("groups", [2, 9])  # one by one, and all in one table
+@pytest.mark.parametrize("wrong", [-1.0, math.nan, math.inf])
+def test_lengths_of_groups_that_cannot_be_are_refused(groups: int, wrong: float) -> None:
+    lengths = torch.arange(5.0).repeat(groups)
+    lengths[7] = wrong
+    with pytest.raises(InputError, match=f"expected lengths that are finite and at least 0, got {wrong:g}"):
+        prominent_counts(lengths, torch.full((groups,), 5))

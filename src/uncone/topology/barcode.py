@@ -94,6 +94,8 @@ def _check_lengths(lengths: Tensor) -> None:
 
 
 def _check(points: Tensor, groups: Tensor | None) -> None:
+    if isinstance(points, Tensor) and points.layout != torch.strided:
+        raise InputError(f"expected points in a dense tensor, got {points.layout}: pass points.to_dense()")
     if not isinstance(points, Tensor) or points.ndim not in (2, 3) or not points.is_floating_point():
         found = f"{tuple(points.shape)} of {points.dtype}" if isinstance(points, Tensor) else type(points).__name__
         raise InputError(
@@ -115,7 +117,7 @@ def _check(points: Tensor, groups: Tensor | None) -> None:
             raise InputError(f"expected groups on {points.device}, where the points are, got {groups.device}: move one of them")
     if points.is_cuda and torch.cuda.is_current_stream_capturing():
         return  # a graph cannot ask; NaN then gives NaN
-    if bool(torch.isfinite(points.sum(dtype=torch.promote_types(points.dtype, torch.float32)))):
+    if bool(torch.isfinite(points.sum(dtype=torch.float64 if points.dtype == torch.float64 else torch.float32))):
         return
     finite = torch.isfinite(points).all(-1).flatten()  # else the sum alone has overflowed
     if not bool(finite.all()):

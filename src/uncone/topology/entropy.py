@@ -70,8 +70,9 @@ def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
         order in which the sums of several groups add in float64 is only fixed under `torch.use_deterministic_algorithms(True)`.
 
     Raises:
-        InputError: another shape or dtype; and, where the lengths are on the CPU, lengths that are negative or not finite, or bars that do not sum to
-            their number. Elsewhere such lengths are not looked at, since that would wait for the device: the entropy of their group is then NaN.
+        InputError: another shape or dtype; and, where the lengths are on the CPU, lengths that are negative, not finite or too large to
+            add, or bars that do not sum to their number. Elsewhere such lengths are not looked at, since that would wait for the
+            device: the entropy of their group is then NaN, or 0 where only their sum overflows.
 
     Reads badly when: the points have many dimensions. The bars of any round cloud are then nearly equal: 64 Gaussian points in 768
     dimensions have more than 0.9999 ln m.
@@ -81,6 +82,10 @@ def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
         worst = lengths.detach()[~((lengths >= 0) & (lengths < torch.inf))][0]
         raise InputError(
             f"expected lengths that are finite and at least 0, got {float(worst):g}: pass the lengths of a barcode"
+        )
+    if lengths.device.type == "cpu" and lengths.dtype == torch.float64 and not bool(torch.isfinite(lengths.sum())):
+        raise InputError(
+            "expected lengths whose sum is a float64 number, got an infinite sum: scale them down, which changes no entropy"
         )
     group = None
     if bars is not None:

@@ -35,6 +35,11 @@ def prominent_counts(lengths: Tensor, bars: Tensor, *, convention: Convention = 
     check_lengths(lengths)
     check_bars(bars, len(lengths))
     bars = bars.to(lengths.device)
+    if lengths.device.type == "cpu" and not bool(((lengths >= 0) & (lengths < torch.inf)).all()):
+        worst = lengths.detach()[~((lengths >= 0) & (lengths < torch.inf))][0]
+        raise InputError(
+            f"expected lengths that are finite and at least 0, got {float(worst):g}: pass the lengths of a barcode"
+        )
     if width is None:
         width = int(bars.max()) if len(bars) else 0
     elif bars.device.type == "cpu" and bool((bars > width).any()):
