@@ -38,3 +38,11 @@ def batch(rows: int = 16, length: int = 10, *, side: str = "right", pad: int = 0
     gone = slice(length - 4, length) if side == "right" else slice(0, 4)
     mask[::2, gone] = 0
     return {"input_ids": ids.where(mask == 1, pad), "attention_mask": mask, "labels": torch.arange(rows) // 2 % 2}
+
+
+class Kept:
+    """A penalty that keeps what it is called with."""
+
+    def __call__(self, points: Tensor, labels: Tensor | None) -> Tensor:
+        self.points, self.labels = points, labels
+        return points.square().sum()
