@@ -117,7 +117,7 @@ def test_ties_go_by_rows(rows: list[list[int]], block: int | None, candidates: t
     assert as_set(spanning_tree(points, block=block, candidates=candidates)) == by_kruskal(points)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     st.integers(2, 60),
     st.integers(1, 9),
@@ -209,10 +209,10 @@ def test_one_pass_is_half_a_product_whatever_the_cloud() -> None:
 def test_gaps_between_clusters_hide_nothing_inside_them(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
         monkeypatch.setattr(light_edges, "kernels", lambda: None)
-    which = torch.arange(1500) % 2
-    points = 0.3 * randn(1500, 48) + randn(2, 48, seed=1)[which] + 50 * (torch.arange(1500) < 5)[:, None]  # and a few far out
+    which = torch.arange(1000) % 2
+    points = 0.3 * randn(1000, 48) + randn(2, 48, seed=1)[which] + 50 * (torch.arange(1000) < 5)[:, None]  # and a few far out
     grown = grow(points, block=128, candidates=torch.float32)
-    assert grown.measured < 60_000  # of 1,124,250 pairs; half of them lie in one cluster
+    assert grown.measured < 40_000  # of 499,500 pairs; half of them lie in one cluster
     np.testing.assert_allclose(lengths(points, grown.edges), by_scipy(points), rtol=1e-6)
 
 
