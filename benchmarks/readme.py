@@ -14,6 +14,13 @@ def kept(name: str) -> list[dict[str, str]]:
     return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
 
 
+def section(name: str, title: str) -> dict[str, dict[str, str]]:
+    """The table under the heading `title` of results/NAME.md: by row's name, each by heading."""
+    text = (HERE / "results" / f"{name}.md").read_text(encoding="utf-8").split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return {row[0]: dict(zip(cells[0], row, strict=True)) for row in cells[2:]}
+
+
 def _s(row: dict[str, str]) -> str:
     return f"{row['median s']} s"
 
@@ -122,6 +129,37 @@ def _repair_apply() -> str:
     return f"| whiten 1M x 384 from disk to disk | {_cost(ours)} | {rivals} | {ratio} | `bench_repair_apply.py` |"
 
 
+def _barcode() -> str:
+    one = section("barcode", "4096 x 768, 1 thread")
+    many = section("barcode", "256 groups of 16 x 768, 1 thread")
+    lines = list[str]()
+    for work, rows in (("H0 barcode and gradient, 4096 x 768, one thread", one), ("the same of 256 clouds of 16", many)):
+        ours, rival = rows["uncone"], rows["torch-topological"]
+        ratio = f"{_inverse(ours['x torch-topological'])} x faster" + (
+            f"; {ours['x floor']} x the floor of its product" if "x floor" in ours else ""
+        )
+        rivals = f"torch-topological: {_ms(rival)}"
+        lines.append(f"| {work} | {_ms(ours)} | {rivals} | {ratio} | `bench_barcode.py` |")
+    return "\n".join(lines)
+
+
+def _ms(row: dict[str, str]) -> str:
+    return f"{float(row['median ms']) / 1000:.3g} s"
+
+
+def _barcode_large() -> str:
+    lines = list[str]()
+    for n, threads in (("16384", "1"), ("100000", "2")):
+        rows = {row["row"]: row for row in kept("barcode_large") if row["n"] == n and row["threads"] == threads}
+        ours = rows["uncone"]
+        giotto = rows.get("giotto-ph")
+        rivals = f"giotto-ph, forward: {_cost(giotto)}" if giotto else ""
+        ratio = f"{ours['x floor (n)'].split(' ')[0]} x the floor of its product"
+        work = f"spanning tree of {int(n):,} x 768, {'one thread' if threads == '1' else 'two threads'}"
+        lines.append(f"| {work} | {_cost(ours)} | {rivals} | {ratio} | `bench_barcode_large.py` |")
+    return "\n".join(lines)
+
+
 LINES = (
     _partition,
     _moments,
@@ -132,6 +170,8 @@ LINES = (
     _word_vectors,
     _repair_fit,
     _repair_apply,
+    _barcode,
+    _barcode_large,
     _cross_entropy,
     _diagnose,
 )
