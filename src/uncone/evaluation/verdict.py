@@ -60,7 +60,11 @@ def _change(intervals: Mapping[str, Interval], measure: str) -> str:
     fell = [name for name, one in intervals.items() if one.high < 0]
     moved = [f"{way} on {', '.join(names)}" for way, names in (("up", rose), ("down", fell)) if names]
     beyond = f"; beyond chance {' and '.join(moved)}" if moved else ", on none beyond chance"
-    return f"{mean} on average over {len(intervals)} sets{beyond}"
+    low, high = (sum(limits) / len(limits) for limits in zip(*((one.low, one.high) for one in intervals.values()), strict=True))
+    # the deviation of a mean is at most the mean of the deviations, so this is wide enough whatever pairs the sets share
+    return (
+        f"{mean} on average over {len(intervals)} sets (95 %, at the widest: {low:+.{digits}f} to {high:+.{digits}f}){beyond}"
+    )
 
 
 def _mean(intervals: Mapping[str, Interval]) -> float:
