@@ -1,17 +1,16 @@
 """Two ranks against one: the same gates to the bit, and the same gradients, under DDP and FSDP2."""
 
-import os
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 import uncone
 from uncone import CrossEntropyOptions, RareTokenGate
 
 from .models import V, batch, build
+from .two_ranks import of_two_ranks
 
 Tensor = torch.Tensor
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -133,10 +132,7 @@ def _refusals(rank: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("ranks")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    mp.spawn(rank_main, (str(folder),), nprocs=2)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
+    return of_two_ranks(rank_main, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.slow

@@ -1,18 +1,17 @@
 """Two ranks against one process with the joined batch: the same penalty, and the same gradients, under DDP and FSDP2."""
 
-import os
 import warnings
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from uncone import PersistentEntropy
 from uncone.prevent import AnisotropyTrack, attach_states
 
 from .classifiers import batch, classifier
+from .two_ranks import of_two_ranks
 
 Tensor = torch.Tensor
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -90,10 +89,7 @@ def rank_main(rank: int, folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("ranks")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    mp.spawn(rank_main, (str(folder),), nprocs=2)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
+    return of_two_ranks(rank_main, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp", "asked"])
