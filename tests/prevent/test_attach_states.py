@@ -57,6 +57,25 @@ def test_a_sequence_without_tokens_is_no_number_that_is_none() -> None:
     assert torch.equal(pool(hidden, mask, "last"), hidden[[0, 1], [0, 1]])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_mean_over_many_tokens_loses_no_digits_in_half_precision(dtype: torch.dtype, masked: bool) -> None:
+    random = torch.Generator().manual_seed(0)
+    hidden = (300 + torch.randn(2, 301, 4, generator=random)).to(
+        dtype
+    )  # 301 tokens: bfloat16 counts 300 or 302, float16 overflows
+    mask = torch.ones(2, 301) if masked else None
+    found = pool(hidden, mask, "mean")
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), hidden.double().mean(1), rtol=1e-6, atol=0)
+
+
+def test_what_is_no_number_in_padding_counts_for_nothing() -> None:
+    hidden, mask = torch.ones(1, 3, 2), torch.tensor([[1, 1, 0]])
+    hidden[0, 2] = torch.nan
+    assert torch.equal(pool(hidden, mask, "mean"), torch.ones(1, 2))
+
+
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_loss_and_gradient_are_those_of_the_sum(kind: str) -> None:
     model, inputs = classifier(kind), batch(20)

@@ -15,15 +15,16 @@ POOLINGS = ("cls", "mean", "last")
 def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
     """(B, D) of hidden (B, T, D) and mask (B, T), where anything but 0 is a token; padding may lie on either side.
 
-    A sequence without tokens is its first position with "cls" and "last", and zeros with "mean".
+    A sequence without tokens is its first position with "cls" and "last", and zeros with "mean". A mean is in float32 at least: bfloat16
+    cannot count to 257, and a sum of float16 numbers may overflow.
     """
     b, t, _ = hidden.shape
+    wide = torch.promote_types(hidden.dtype, torch.float32)
     if mask is None:
-        return hidden.mean(1) if pooling == "mean" else hidden[:, 0 if pooling == "cls" else -1]
+        return hidden.mean(1, dtype=wide) if pooling == "mean" else hidden[:, 0 if pooling == "cls" else -1]
     keep = mask != 0
     if pooling == "mean":
-        weights = keep.to(hidden.dtype)[:, :, None]
-        return (hidden * weights).sum(1) / weights.sum(1).clamp_min(1)
+        return torch.where(keep[:, :, None], hidden, 0).sum(1, dtype=wide) / keep.sum(1, keepdim=True).clamp_min(1)
     order = torch.arange(1, t + 1, device=hidden.device)
     at = (keep * (order if pooling == "last" else order.flip(0))).argmax(1)
     return hidden[torch.arange(b, device=hidden.device), at]
