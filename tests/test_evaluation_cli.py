@@ -41,6 +41,11 @@ def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--task", "mt"], "Invalid value"),
         (["--task", "sts", "--data", ".", "--seed", "-1"], "expected a seed from 0 to 2,000,000,000, got -1"),
         (["--task", "retrieval", "--data", "nowhere"], "expected a directory in the layout of BEIR"),
+        (
+            ["--task", "wordsim", "--data", ".", "--cache", "c"],
+            "expected no cache with the task wordsim, got one (--cache, cache=)",
+        ),
+        (["--task", "ann", "--cache", "c"], "expected no cache with the task ann of stored vectors, got one (--cache, cache=)"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(

@@ -46,7 +46,7 @@ def evaluate(
         data: the directory of the sets; for "ann" of stored vectors a file of queries, or None to take some rows out.
         protocol: for "wordsim", the paper's (single tokens, Pearson) or the field's (mean of sub-tokens, Spearman).
         repairs: names out of `uncone.repair.REPAIRS`; all by default. The original is always there.
-        cache: a folder in which vectors of texts are kept, so that the next run need not encode them.
+        cache: a folder in which vectors of texts are kept, so that the next run need not encode them; for tasks that encode texts.
         seed: of the resampling, of what is drawn, and of product quantisation.
         resamples: how many for each interval; with 2,000 its ends move by about 3 % of its half-width from seed to seed.
         progress: called with (what is done, done, in all).
@@ -95,7 +95,13 @@ def _run(
     settings: Settings,
 ) -> Found:
     path, _ = split(spec)
-    if task == "ann" and path.is_file():
+    stored = task == "ann" and path.is_file()
+    if cache is not None and (stored or task == "wordsim"):
+        which = f"{task} of stored vectors" if stored else task
+        raise InputError(
+            f"expected no cache with the task {which}, got one (--cache, cache=): no text is encoded; leave it out"
+        )
+    if stored:
         return evaluate_ann_of_rows(spec, data, names, settings)
     if data is None:
         raise InputError(f"expected a directory of data for the task {task}, got none: name it with --data")
