@@ -43,6 +43,23 @@ def test_a_cone_that_closed_is_a_large_drift_with_its_size() -> None:
     assert found.largest_difference == pytest.approx(slow, abs=2e-3)
 
 
+def test_a_rate_that_fell_to_nothing_is_a_large_drift_too() -> None:
+    cone, round_ = uncone.calibrate(_rows(0, common=1.5)), uncone.calibrate(_rows(1, common=0.0))
+    found = drift(cone, round_)
+    one = min(found.thresholds, key=lambda each: abs(each.before.value - 0.01))
+    assert (one.now.value, one.ratio, one.low) == (0.0, 0.0, 0.0)
+    assert one.high == one.now.high / one.before.low < 0.1
+    assert found.level == "large"
+    back = drift(round_, cone)
+    assert back.level == "large"
+    never = replace(
+        cone.thresholds[0], false_match_rate=replace(cone.thresholds[0].false_match_rate, value=0.0, low=0.0, high=0.001)
+    )
+    (one,) = drift(replace(cone, thresholds=(never,)), cone).thresholds
+    assert (one.ratio, one.high) == (None, None)
+    assert one.low == one.now.low / 0.001 > 30
+
+
 def test_few_rows_tell_little() -> None:
     saved = uncone.calibrate(_rows(0))
     levels = [drift(saved, uncone.calibrate(_rows(seed, n=25))).level for seed in range(1, 7)]

@@ -51,7 +51,9 @@ def _threshold(score: float, before: Share, now: Calibration) -> DriftedThreshol
     share = Share(rate, low, high)
     errors = [_log_error(one) for one in (before, share)]
     if errors[0] is None or errors[1] is None or not before.value or not rate:
-        return DriftedThreshold(score, before, share, rate / before.value if before.value else None, None, None)
+        # the logarithm of 0 has no error: the ends of the two intervals, divided, hold the ratio all the same
+        bounds = (low / before.high if before.high else None, high / before.low if before.low else None)
+        return DriftedThreshold(score, before, share, rate / before.value if before.value else None, *bounds)
     half = _Z * math.hypot(errors[0], errors[1])
     ratio = rate / before.value
     return DriftedThreshold(score, before, share, ratio, ratio * math.exp(-half), ratio * math.exp(half))
@@ -63,13 +65,12 @@ def _log_error(share: Share) -> float | None:
 
 
 def _level(one: DriftedThreshold) -> Literal["none", "small", "large", "unclear"]:
-    if one.low is None or one.high is None:
-        return "unclear"
-    if one.low > LARGE or one.high < 1 / LARGE:
+    low, high = 0.0 if one.low is None else one.low, math.inf if one.high is None else one.high
+    if low > LARGE or high < 1 / LARGE:
         return "large"
-    if one.low > 1 or one.high < 1:
+    if low > 1 or high < 1:
         return "small"
-    return "none" if one.low >= 1 / WIDE and one.high <= WIDE else "unclear"
+    return "none" if low >= 1 / WIDE and high <= WIDE else "unclear"
 
 
 def _summary(one: DriftedThreshold) -> str:

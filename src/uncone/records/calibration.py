@@ -62,7 +62,7 @@ class LabelledPairs:
 class DriftedThreshold:
     """A saved threshold: its rate when it was saved, its rate now, and the ratio of the two with its 95 % interval.
 
-    An end of the interval is None where it has none: a rate whose own interval reaches 0.
+    Where a rate is 0, the ends are those of the two rates' intervals, divided; one is None where that is no number.
     """
 
     score: float
