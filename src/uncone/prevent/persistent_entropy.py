@@ -9,6 +9,7 @@ import torch
 from uncone.errors import InputError
 from uncone.prevent.labels import labelled
 from uncone.topology import Barcode, barcode, persistent_entropy, prominent_mask
+from uncone.topology.barcode import check_rows
 from uncone.topology.grouped import group_of_each
 from uncone.topology.prominent import Convention, check_convention
 
@@ -93,7 +94,11 @@ class PersistentEntropy:
             if len(used) == 0:
                 self.last = _nothing(used, left_out)
                 return used.float().sum()  # 0, and a gradient of zeros
-            found = barcode(used, groups)
+            try:
+                found = barcode(used, groups)
+            except InputError:
+                _check_rows(points, labels)
+                raise
             kept = self._kept(found, largest - 1)
             entropy = persistent_entropy(torch.where(kept, found.lengths, 0), found.bars)
             self.last = EntropyStatus(found.labels, entropy.detach(), _by_group(kept, found), found.bars, found.zero, left_out)
@@ -133,6 +138,15 @@ def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | No
         enough = (counts >= FEWEST)[inverse]
         x, groups = x[enough], groups[enough]
     return x, groups, _number(left_out, x), max(sizes, default=0)
+
+
+def _check_rows(points: Tensor, labels: Tensor | None) -> None:
+    """Refuses points that are used and not finite by their own rows; a barcode counts without those that are left out."""
+    turn = torch.arange(len(points), dtype=torch.float64, device=points.device)
+    rows = _large_enough(*labelled(turn[:, None], labels))[0][:, 0].long()
+    finite = torch.ones(len(points), dtype=torch.bool, device=points.device)
+    finite[rows] = torch.isfinite(points[rows]).all(1)
+    check_rows(finite)
 
 
 def _number(value: int, beside: Tensor) -> Tensor:

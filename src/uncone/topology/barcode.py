@@ -119,7 +119,11 @@ def _check(points: Tensor, groups: Tensor | None) -> None:
         return  # a graph cannot ask; NaN then gives NaN
     if bool(torch.isfinite(points.sum(dtype=torch.float64 if points.dtype == torch.float64 else torch.float32))):
         return
-    finite = torch.isfinite(points).all(-1).flatten()  # else the sum alone has overflowed
+    check_rows(torch.isfinite(points).all(-1).flatten())  # else the sum alone has overflowed
+
+
+def check_rows(finite: Tensor) -> None:
+    """Refuses points of which not all rows are `finite` (N,), by the first that is not."""
     if not bool(finite.all()):
         wrong = (~finite).nonzero().flatten()
         raise InputError(
