@@ -1,6 +1,7 @@
 """The tree of a large cloud against dense trees in float64, on every path through blocks, threads and precisions."""
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -310,6 +311,20 @@ def test_a_mode_that_rounds_factors_is_reckoned_with() -> None:
             np.testing.assert_allclose(lengths(points, spanning_tree(points, block=64)), by_scipy(points), rtol=1e-6)
     finally:
         torch.set_float32_matmul_precision(mode)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_mode_that_torch_does_not_tell_is_reckoned_with(precision: str) -> None:
+    matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    if not hasattr(matmul, "fp32_precision"):
+        pytest.skip("torch before 2.9 has one setting, which it tells")
+    points, before = clusters(0.1), matmul.fp32_precision
+    matmul.fp32_precision = precision  # after which torch refuses to give the older name of the mode
+    try:
+        tree = spanning_tree(points, block=64)
+    finally:
+        matmul.fp32_precision = before
+    np.testing.assert_allclose(lengths(points, tree), by_scipy(points), rtol=1e-6)
 
 
 @pytest.mark.slow
