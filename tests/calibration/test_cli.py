@@ -43,6 +43,7 @@ def test_from_vectors_to_an_answer_and_files(
     assert [one.wanted for one in found.thresholds] == [0.05, 0.01]
     assert found.pairs == 300 * 90 - 2
     assert re.search("interval +matches +non-matches +precision", out)
+    assert "1 pair is labelled as no match" in " ".join(out.split())
     assert found.function.strip() in out
     assert out.endswith(f"wrote {tmp_path / 'c.json'}\nwrote {tmp_path / 'c.html'}\n")
     assert html.escape(found.verdict) in (tmp_path / "c.html").read_text()
@@ -56,7 +57,8 @@ def test_from_vectors_to_an_answer_and_files(
     [
         (("no.npy",), "no.npy"),
         (("{x}", "--metric", "euclidean"), "euclidean"),
-        (("{x}", "--ids", "ids.txt"), "expected --pairs with --ids, --query-ids or --match-at, got none"),
+        (("{x}", "--ids", "ids.txt"), "expected --pairs with --ids, --query-ids, --match-at or --prior, got none"),
+        (("{x}", "--prior", "0.2"), "expected --pairs with --ids, --query-ids, --match-at or --prior, got none"),
         (("{x}", "--against", "{x}"), "expected JSON in UTF-8"),
         (("{x}", "--json", "{x}"), "expected another file to write than those to read"),
         (("{x}", "--json", "nowhere/c.json"), "there is no folder"),

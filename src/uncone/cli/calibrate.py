@@ -28,7 +28,10 @@ def calibrate(
     match_at: Annotated[
         float | None, Parameter(help="A pair with a label of at least this matches; by default above 0.", show_default=False)
     ] = None,
-    prior: Annotated[float, Parameter(help="The share of matches among pairs compared, for the precision.")] = 0.01,
+    prior: Annotated[
+        float | None,
+        Parameter(help="The share of matches among pairs compared, for the precision; by default 0.01.", show_default=False),
+    ] = None,
     score: Annotated[
         list[float] | None, Parameter(negative="", help="A score to explain; by default a cosine of 0.8. Can be given again.")
     ] = None,
@@ -62,16 +65,17 @@ def calibrate(
         path for path in (Path(vectors), queries and Path(queries), texts, query_texts, pairs, ids, query_ids, against) if path
     )
     check_targets(json, html, read=read)
-    if pairs is None and (ids is not None or query_ids is not None or match_at is not None):
+    if pairs is None and any(given is not None for given in (ids, query_ids, match_at, prior)):
         raise InputError(
-            "expected --pairs with --ids, --query-ids or --match-at, got none: give the table of labelled pairs too"
+            "expected --pairs with --ids, --query-ids, --match-at or --prior, got none: give the table of labelled pairs too"
         )
     if (query_texts is not None and texts is None) or (texts is not None and queries is not None):
         raise InputError(
             "expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both or neither"
         )
     saved = None if against is None else _load(against)
-    table = None if pairs is None else PairTable(pairs, ids=ids, query_ids=query_ids, match_at=match_at, prior=prior)
+    share = {} if prior is None else {"prior": prior}
+    table = None if pairs is None else PairTable(pairs, ids=ids, query_ids=query_ids, match_at=match_at, **share)
     with progress_bar() as progress:
         rows, others = (vectors, queries) if texts is None else encoded_texts(vectors, texts, query_texts, progress=progress)
         found = run(

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from uncone.records import Calibration, Drift, LabelledPairs, ScoreMeaning, ScoreThreshold, Share
+from uncone.records.wording import plural
 from uncone.report.text import count, number
 
 METRICS = {"cosine": "cosine", "inner_product": "inner product"}
@@ -107,15 +108,16 @@ def labelled_lines(labelled: LabelledPairs) -> tuple[str, ...]:
     """How well scores tell matches from other pairs."""
     area = [number(value, limits=(0, 1), digits=4) for value in (labelled.area.value, labelled.area.low, labelled.area.high)]
     lines = [
-        f"{_count(labelled.matches)} matches of {labelled.source} have mean score {number(labelled.mean_match)}. "
+        f"{_count(labelled.matches)} {plural(labelled.matches, 'match', 'matches')} of {labelled.source} "
+        f"{plural(labelled.matches, 'has', 'have')} mean score {number(labelled.mean_match)}. "
         f"A match scores above a random pair with probability {area[0]} (95 % interval {area[1]} to {area[2]}). "
         f"Precision is where {100 * labelled.prior:.6g} % of the pairs compared match."
     ]
     if labelled.area_non_matches is not None:
         other = number(labelled.area_non_matches.value, limits=(0, 1), digits=4)
         lines.append(
-            f"{_count(labelled.non_matches)} pairs are labelled as no match: a match scores above one of them "
-            f"with probability {other}."
+            f"{_count(labelled.non_matches)} {plural(labelled.non_matches, 'pair is', 'pairs are')} labelled as no match: a match scores above such a "
+            f"pair with probability {other}."
         )
     return tuple(lines)
 
