@@ -18,7 +18,7 @@ CONVENTIONS = ("official", "exclusive")
 
 
 def by_the_procedure(lengths: list[float], convention: str) -> int:
-    """Steps (a) to (d): neutral lengths from entropies, the ratios C_i, and Q from a search over all numbers of long bars."""
+    """Steps (a) to (d): neutral lengths from entropies, the ratios C_i, and Q as the paper gives it."""
     ordered = sorted((one for one in lengths if one > 0), reverse=True)
     if len(ordered) < 4:
         return len(ordered)
