@@ -65,3 +65,11 @@ def test_sets_that_are_not_there(planted: tuple[Path, np.ndarray, list, np.ndarr
     folder, *_ = planted
     with pytest.raises(InputError, match="got no file of them"):
         evaluate(folder / "w.vec", task="wordsim", data=folder)
+
+
+def test_a_set_of_which_no_pair_is_left_is_told(planted: tuple[Path, np.ndarray, list, np.ndarray]) -> None:
+    folder, *_ = planted
+    (folder / "rg" / "rw2034.tsv").write_text("word1\tword2\tscore\nzebra\tw1\t3\nw1\tw2\t3\nw3\tyak\t1\n")
+    found = evaluate(folder / "w.vec", task="wordsim", data=folder / "rg", repairs=["center"], resamples=300)
+    assert "rw: 1 of 3 pairs can be scored: too few for a correlation." in found.notes
+    assert not any(note.startswith("men:") for note in found.notes)

@@ -10,8 +10,12 @@ from uncone.evaluate.word_similarity import word_similarity
 from uncone.evaluate.word_vocabulary import vocabulary_of
 from uncone.evaluation.fitting import finite_rows, fit_repairs
 from uncone.evaluation.found import Found, Settings, correlation_differences
+from uncone.records import ORIGINAL
 from uncone.repair.fitted import digest
 from uncone.sources.spec import split
+
+_FEWEST = 2
+"""Pairs below which no correlation is defined."""
 
 
 def evaluate_wordsim(
@@ -38,5 +42,8 @@ def evaluate_wordsim(
         found.results[name] = {repair: pairs.numbers() for repair, pairs in per_repair.items()}
         found.differences[name] = correlation_differences(per_repair, settings)
         found.prices[name] = repairs.prices()
+        original = per_repair[ORIGINAL]
+        if len(original.gold) < _FEWEST:
+            found.note(f"{name}: {len(original.gold)} of {original.pairs} pairs can be scored: too few for a correlation.")
     found.note(f"Vocabulary: {scored.vocabulary}.", *repairs.notes)
     return found
