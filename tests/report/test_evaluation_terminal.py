@@ -1,6 +1,7 @@
 """An evaluation as it is printed: marks, widths, and text that no terminal should get."""
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -63,6 +64,19 @@ def test_many_sets_fit_into_80_columns() -> None:
     assert row == ["all_but_the_top_original_d100", *["71.5+"] * 6, "71.5"]
     assert ["whiten", *["67.0-"] * 6, "67.0"] in [line.split() for line in lines]
     assert ["n", *["1,234"] * 6] in [line.split() for line in lines]
+
+
+def test_the_papers_protocol_shows_pearson_of_both_products() -> None:
+    names = ("spearman_cosine", "pearson_cosine", "spearman_inner", "pearson_inner")
+    numbers = {name: 60.0 + at for at, name in enumerate(names)}
+    one = _evaluation("stsb")
+    for protocol, first in (("paper", "pearson_cosine"), ("field", "spearman_cosine")):
+        sets = {name: {"original": {**numbers, "n": 9}} for name in ("men", "rw")}
+        found = replace(one, task="wordsim", protocol=protocol, results={"wordsim": sets}, provenance={"measure": first})
+        titles = [line.strip() for line in _printed(found).splitlines() if " x 100 of the " in line]
+        kind, other = ("Pearson", "Spearman") if protocol == "paper" else ("Spearman", "Pearson")
+        assert titles[0] == f"{kind} x 100 of the cosine"
+        assert set(titles[1:]) == {f"{kind} x 100 of the inner product", f"{other} x 100 of the cosine"}
 
 
 def test_text_of_the_record_is_never_markup_nor_control() -> None:

@@ -32,6 +32,8 @@ _SHOWN = {
     "retrieval": ("ndcg10", "recall100", "ndcg10_inner", "ndcg10_inner_documents"),
     "ann": ("recall10", "recall10_own", "recall10_inner_documents"),
 }  # fmt: skip
+_SHOWN_OF_PAPER = ("pearson_cosine", "pearson_inner", "spearman_cosine", "spearman_inner")
+"""The tables of Bis et al. have Pearson's correlation of the cosine and of the inner product."""
 _SHORT = {
     "wordsim_sim": "ws sim", "wordsim_rel": "ws rel", "simlex999": "simlex", "int8_uniform": "int8_u", "binary_hamming": "hamming",
 }  # fmt: skip
@@ -69,7 +71,8 @@ def print_evaluation(evaluation: Evaluation, console: "Console | None" = None) -
 def _measures(evaluation: Evaluation, task: str, sets: Mapping[str, Any]) -> list[str]:
     """The one that the task is judged by first; no measure that says of every repair what another said."""
     first = str(evaluation.provenance.get("measure", ""))
-    known = sorted(_SHOWN.get(task, ()), key=lambda name: name != first)
+    shown = _SHOWN_OF_PAPER if task == "wordsim" and evaluation.protocol == "paper" else _SHOWN.get(task, ())
+    known = sorted(shown, key=lambda name: name != first)
     columns = dict[tuple[Any, ...], str]()
     for name in known:
         column = tuple(numbers.get(name) for repairs in sets.values() for numbers in repairs.values())
