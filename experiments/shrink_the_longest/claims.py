@@ -48,12 +48,13 @@ def claims(found: list[Group]) -> str:
     for claim in CLAIMS:
         lines += [
             f"| {claim.text} | {group.task} | {group.size} | {_said(result, claim)} | {result.seeds} | {verdict(result, claim.sign)} |"
-            for group, result in _results(claim, found)
+            for group, result in results(claim, found)
         ]
     return "\n".join(lines)
 
 
-def _results(claim: Claim, found: list[Group]) -> Iterator[tuple[Group, Difference | Paired]]:
+def results(claim: Claim, found: list[Group]) -> Iterator[tuple[Group, Difference | Paired]]:
+    """What each task and size says of a claim; those that lack an arm are left out."""
     for group in found:
         if group.size not in claim.sizes:
             continue

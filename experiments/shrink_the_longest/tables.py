@@ -6,6 +6,7 @@ from pathlib import Path
 import paper
 from claims import claims
 from curves import curves
+from intervals import intervals
 from kept import Kept
 from progress import progress
 from runs import Group, at, groups
@@ -21,6 +22,11 @@ def report(kept: Kept, data: Path) -> tuple[str, dict[str, str]]:
     if not found:
         return "# No runs yet\n\n" + progress(kept) + "\n", {}
     pictures = {f"a1_{group.task}_{group.size}.svg": curves(group) for group in found}
+    verdicts = {
+        f"claims_{name}.svg": picture
+        for name, metric in (("shape", False), ("metric", True))
+        if (picture := intervals(found, metric=metric)) is not None
+    }
     parts = [
         f"# {kept.folder.name}",
         "Written by `run.py report`. Runs done so far:",
@@ -28,6 +34,7 @@ def report(kept: Kept, data: Path) -> tuple[str, dict[str, str]]:
         _made_by(found),
         "## Which claims hold",
         _CLAIMS,
+        *(f"![{_PICTURED[name]}]({name})" for name in verdicts),
         claims(found),
         "## Task metrics",
         _METRICS,
@@ -43,9 +50,13 @@ def report(kept: Kept, data: Path) -> tuple[str, dict[str, str]]:
         _TABLE_3,
         *(_beside(group) for group in found if group.size == "all"),
     ]
-    return "\n\n".join(parts) + "\n", pictures
+    return "\n\n".join(parts) + "\n", pictures | verdicts
 
 
+_PICTURED = {
+    "claims_shape.svg": "Claims on A1 and on clusters, with their 95 % intervals",
+    "claims_metric.svg": "Claims on the task metric, with their 95 % intervals",
+}
 _CLAIMS = (
     "Each line is decided by its 95 % interval alone: it holds where the whole interval is on the claimed side of 0, is contradicted "
     "where the whole interval is on the other side, and is undecided else. One interval in twenty errs by chance, and there are many: a "

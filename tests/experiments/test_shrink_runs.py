@@ -88,6 +88,7 @@ def test_from_runs_to_a_report(
     assert "cola, 128 training examples, 90 items" in printed
     assert "| length | 1 |" in printed
     ElementTree.fromstring((tmp_path / "tiny/a1_cola_128.svg").read_text())
+    assert "](claims_metric.svg)" not in printed  # no claim is about 128 examples
 
 
 def test_a_kept_run_is_not_done_again_unless_asked_otherwise(shrink: Load, encoder: Path, data: Path, tmp_path: Path) -> None:
