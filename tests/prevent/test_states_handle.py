@@ -169,6 +169,12 @@ def test_a_track_is_of_whole_steps(every: Any) -> None:
         inspect.unwrap(AnisotropyTrack.__init__)(AnisotropyTrack.__new__(AnisotropyTrack), every)
 
 
+@pytest.mark.parametrize("k", [0, 1.5, True])
+def test_a_track_is_of_some_scores(k: Any) -> None:
+    with pytest.raises(InputError, match="expected k of at least 1, got"):  # when it is made, and not in the first step
+        inspect.unwrap(AnisotropyTrack.__init__)(AnisotropyTrack.__new__(AnisotropyTrack), k=k)
+
+
 def test_a_forward_patched_over_is_noticed() -> None:
     model = classifier()
     attached = attach_states(model, Kept())

@@ -51,8 +51,7 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
     Raises:
         InputError: another shape or dtype, no points, points that are not finite, or k below 1.
     """
-    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-        raise InputError(f"expected k of at least 1, got {k!r}: pass how many scores, for instance 3")
+    check_k(k)
     x, groups = labelled(points, labels)
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         n, d = x.shape
@@ -74,6 +73,12 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
             _floor(n, d, k), _floor(n - 1, d, k), None if groups is None else _floor(n - classes, d, k),
             n, d, classes,
         )  # fmt: skip
+
+
+def check_k(k: object) -> None:
+    """Refuses what is no number of scores."""
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise InputError(f"expected k of at least 1, got {k!r}: pass how many scores, for instance 3")
 
 
 def _scores(x: Tensor, k: int) -> Scores | None:

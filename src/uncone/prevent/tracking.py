@@ -10,7 +10,7 @@ import torch
 
 from uncone import atomic
 from uncone.errors import InputError
-from uncone.prevent.anisotropy import anisotropy_scores
+from uncone.prevent.anisotropy import anisotropy_scores, check_k
 
 Tensor = torch.Tensor
 
@@ -31,6 +31,7 @@ class AnisotropyTrack:
     def __init__(self, every: int = 50, path: str | os.PathLike[str] | None = None, *, k: int = 3) -> None:
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise InputError(f"expected every to be a whole number of steps from 1 up, got {every!r}")
+        check_k(k)
         self.every, self.k = every, k
         self.path = None if path is None else Path(path)
         self.records: list[dict[str, Any]] = []
