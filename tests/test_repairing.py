@@ -24,6 +24,7 @@ from uncone.repairing.verdict import gains
 
 from .matrices import gaussian
 from .planted import drifted, healthy, write_model
+from .planted_tokens import plant
 
 
 @pytest.fixture
@@ -351,8 +352,33 @@ def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
             edit_tokens(model, tmp_path / "out", given)
     with pytest.raises(InputError, match=r"cannot tell which tokens of .* are untrained: .*; give ids such as 3,17"):
         edit_tokens(model, tmp_path / "out", "auto")
+    with pytest.raises(InputError, match="expected counts with --tokens auto"):
+        edit_tokens(model, tmp_path / "out", "zero", counts=tmp_path / "ids.txt")
     with pytest.raises(InputError, match="expected a whole model to edit"):
         edit_tokens(f"{model}#input", tmp_path / "out", "1")
+
+
+@pytest.mark.parametrize("known_by", ["name", "count"])
+def test_all_untrained_tokens_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_by: str) -> None:
+    one, asked = plant(planted=300), list[list[int]]()
+    tokens = one.labels if known_by == "name" else [f"token{i}" for i in range(len(one.table))]
+    model = write_model(tmp_path / "m", one.table, tokens=tokens)
+
+    def stop(model: Path, out: Path, ids: list[int], **_: object) -> None:
+        asked.append(ids)
+        raise InputError("far enough")
+
+    monkeypatch.setattr("uncone.repairing.language_models.reinitialise_tokens", stop)
+    counts = np.ones(len(one.table), np.int64)
+    counts[one.unused] = 0
+    np.save(tmp_path / "counts.npy", counts)
+    flags = ("--counts", tmp_path / "counts.npy") if known_by == "count" else ()
+    with pytest.raises(SystemExit):
+        _run(model, tmp_path / "out", "--tokens", "auto", *flags)
+    (ids,) = asked
+    assert len(set(ids) & set(one.planted.tolist())) > 290
+    assert len(set(ids) - set(one.planted.tolist()) - set(one.unused.tolist())) < 10
+    assert (set(one.unused.tolist()) <= set(ids)) == (known_by == "count")
 
 
 def test_sentences_are_the_different_lines(tmp_path: Path) -> None:

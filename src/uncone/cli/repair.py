@@ -31,7 +31,10 @@ def repair(
     fit_on: Annotated[str | None, Parameter(help="Fit on these rows instead, such as the documents for queries.")] = None,
     load: Annotated[Path | None, Parameter(help="Apply a transformation that --save wrote instead of fitting one.")] = None,
     save: Annotated[Path | None, Parameter(help="Also write the fitted transformation to this file.")] = None,
-    counts: Annotated[Path | None, Parameter(help="How often each token occurs: rows weigh as much in the fit.")] = None,
+    counts: Annotated[
+        Path | None,
+        Parameter(help="How often each token occurs: rows weigh as much in the fit; with --tokens auto, count 0 is unused."),
+    ] = None,
     text: Annotated[Path | None, Parameter(help="For models: sentences to fit on, or text to prove an edit on.")] = None,
     head: Annotated[
         Literal["center"] | None, Parameter(help="Centre the output head of a language model: no probability changes.")
@@ -65,9 +68,11 @@ def repair(
     _check_files(spec, out, read=(fit_on, load, counts, text), written=(json, save))
     rows = {"counts": counts, "overwrite": overwrite, "skip_nonfinite": skip_nonfinite}
     if head is not None or tokens is not None:
-        unused = _given(fit_on=fit_on, load=load, save=save, counts=counts, data=data, cache=cache)
+        unused = _given(fit_on=fit_on, load=load, save=save, data=data, cache=cache)
         _refuse([*unused, *_set(force=force, skip_nonfinite=skip_nonfinite)], "--head and --tokens")
-        _edit(spec, out, head=head, untie=untie, tokens=tokens, method=method, text=text, overwrite=overwrite, json=json)
+        _edit(
+            spec, out, head=head, untie=untie, tokens=tokens, method=method, counts=counts, text=text, overwrite=overwrite, json=json
+        )  # fmt: skip
         return
     if untie:
         raise InputError("expected --untie with --head center, got it alone: it stores apart a head that is centred")
@@ -132,6 +137,7 @@ def _edit(
     untie: bool,
     tokens: str | None,
     method: str | None,
+    counts: Path | None,
     text: Path | None,
     overwrite: bool,
     json: Path | None,
@@ -139,7 +145,7 @@ def _edit(
     """An edit of a language model into a new directory."""
     from uncone.repairing import edit_head, edit_tokens
 
-    _refuse(_given(method=method if tokens is None else None), "--head")
+    _refuse(_given(method=method, counts=counts) if tokens is None else [], "--head")
     if head is not None and tokens is not None:
         raise InputError(
             "expected either --head or --tokens, got both: set the tokens first, then centre the head of the result"
@@ -150,7 +156,7 @@ def _edit(
         if head is not None:
             result = edit_head(spec, out, how=head, untie=untie, text=text, progress=progress)
         else:
-            result = edit_tokens(spec, out, tokens or AUTO, method=method, text=text, progress=progress)
+            result = edit_tokens(spec, out, tokens or AUTO, method=method, counts=counts, text=text, progress=progress)
     hand_over(result, json=json)
     tell(Path(out))
 

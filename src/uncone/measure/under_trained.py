@@ -37,6 +37,7 @@ def under_trained_tokens(
     prefer: Indicator = "cosine",
     counts: Tensor | None = None,
     rate: float = RATE,
+    most: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> UnderTrained:
     """The rows that look as if no text had trained them: candidates for glitch tokens (Land & Bartolo 2024).
@@ -66,10 +67,11 @@ def under_trained_tokens(
         prefer: "cosine" for a head or a tied table, "norm" for an input table of its own.
         counts: (N,) how often each token occurs, for evidence and as said above.
         rate: the false-discovery rate, between 0 and 1.
+        most: how many found tokens are listed; 200 by default.
         progress: called with the number of rows done.
 
     Returns:
-        `UnderTrained`, with at most 200 found tokens and 20 known-unused ones, those with the smallest p-values first.
+        `UnderTrained`, with at most `most` found tokens and 20 known-unused ones, those with the smallest p-values first.
 
     Raises:
         InputError: rate or counts that do not fit, moments of other rows, rows that are not finite.
@@ -84,12 +86,12 @@ def under_trained_tokens(
     axes = untrained_axes(rows, m, counts=counts)
     norms = torch.cat([row_norms(block) for block in rows.blocks()])
     products, squares = project_about(rows, axes.axes, axes.mean, progress)
-    return find_projected(axes, norms, products, squares, prefer=prefer, counts=counts, rate=rate)
+    return find_projected(axes, norms, products, squares, prefer=prefer, counts=counts, rate=rate, most=most)
 
 
 def find_projected(
     axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor, *, prefer: Indicator,
-    counts: Tensor | None = None, rate: float = RATE,
+    counts: Tensor | None = None, rate: float = RATE, most: int | None = None,
 ) -> UnderTrained:  # fmt: skip
     """As `under_trained_tokens`, from a pass that was made: the norms of all rows (N,), and of the rows less `axes.mean` the
     products with `axes.axes` (N, 3) and the squared lengths (N,)."""
@@ -108,14 +110,14 @@ def find_projected(
         )
     for indicator in orders[prefer] if evidence.to_unused is not None else (prefer,):
         try:
-            return _conclude(axes, evidence, indicator, counts, rate)
+            return _conclude(axes, evidence, indicator, counts, rate, MOST_LISTED if most is None else most)
         except UndefinedMeasure as error:
             reasons.append(f"{indicator}: {error}")
     raise UndefinedMeasure("; ".join(dict.fromkeys(reasons)))
 
 
 def _conclude(
-    axes: UntrainedAxes, evidence: Evidence, indicator: Indicator, counts: Tensor | None, rate: float
+    axes: UntrainedAxes, evidence: Evidence, indicator: Indicator, counts: Tensor | None, rate: float, most: int
 ) -> UnderTrained:
     """The finds by one indicator.
 
@@ -135,7 +137,7 @@ def _conclude(
     if evidence.to_unused is not None:
         _require_control(int((q[axes.reference] <= rate).sum()), int(axes.reference.sum()))
     finds, known = (q <= rate) & tested, (q <= rate) & expected
-    listed = [*_first(p, finds, MOST_LISTED), *_first(p, known, MOST_KNOWN_LISTED)]
+    listed = [*_first(p, finds, most), *_first(p, known, MOST_KNOWN_LISTED)]
     removed = " and the first principal component removed" if evidence.removed else ""
     return UnderTrained(
         found=int(finds.sum()), indicator=indicator, definition=DEFINITIONS[indicator].format(removed=removed), rate=rate,

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure import under_trained_tokens
 from uncone.model import open_language_model
+from uncone.model.counts import read_counts
 from uncone.records.head_edit import HeadEdit
 from uncone.records.token_edit import TokenEdit, Way
 from uncone.repair.head import center_head
@@ -45,6 +47,7 @@ def edit_tokens(
     tokens: str = "auto",
     *,
     method: str | None = None,
+    counts: Path_ | None = None,
     text: Path_ | None = None,
     progress: Progress | None = None,
 ) -> TokenEdit:
@@ -55,23 +58,24 @@ def edit_tokens(
         out: a new directory.
         tokens: ids separated by commas, a file with an id a line, "zero", "added", or "auto": those that `under_trained_tokens` finds.
         method: what new rows are made of, "sub_tokens" (the default), "mean" or "covariance".
+        counts: with "auto", how often each token occurs, as for `diagnose`: where few tokens are reserved by name, those of count 0 are known to be unused.
         text: on which the loss is measured before and after.
         progress: called with what is done, how much is, and of how much.
 
     Raises:
-        InputError: no such ids or method, or no token that looks untrained, and what `reinitialise_tokens` raises.
+        InputError: no such ids or method, counts of other rows or without "auto", or no token that looks untrained, and what `reinitialise_tokens` raises.
     """
     directory, way = _whole(model), _way(method)
-    ids: Sequence[int] | Literal["zero", "added"] = (
-        "zero"
-        if tokens == "zero"
-        else "added"
-        if tokens == "added"
-        else _found(directory)
-        if tokens == "auto"
-        else _ids(tokens)
-    )
-    return reinitialise_tokens(directory, out, ids, method=way, text=text, progress=progress)
+    if counts is not None and tokens != "auto":
+        raise InputError("expected counts with --tokens auto, got them with tokens that are named: leave them out")
+    notes, ids = tuple[str, ...](), list[int]()
+    if tokens == "auto":
+        ids, notes = _found(directory, counts)
+    elif tokens not in ("zero", "added"):
+        ids = _ids(tokens)
+    which: Sequence[int] | Literal["zero", "added"] = "zero" if tokens == "zero" else "added" if tokens == "added" else ids
+    edit = reinitialise_tokens(directory, out, which, method=way, text=text, progress=progress)
+    return replace(edit, notes=(*edit.notes, *notes)) if notes else edit
 
 
 def _way(method: str | None) -> Way:
@@ -90,22 +94,24 @@ def _whole(spec: Path_) -> Path:
     return path
 
 
-def _found(directory: Path) -> list[int]:
-    """The ids that look as if no text had trained them, and are not reserved by name."""
+def _found(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[str, ...]]:
+    """The ids that look as if no text had trained them, and are not reserved by name; and what is to be said of the counts."""
     model = open_language_model(directory)
     places = model.places()
     apart = places.head is None or not places.tied
     name = places.head if places.head is not None and not places.tied else places.input
     rows = model.rows(name, with_tokens=True)
+    seen = None if counts is None else read_counts(counts, rows.shape[0], rows.labels)
+    prefer: Literal["cosine", "norm"] = "norm" if apart and name == places.input else "cosine"
     try:
-        found = under_trained_tokens(rows, prefer="norm" if apart and name == places.input else "cosine")
+        found = under_trained_tokens(rows, prefer=prefer, counts=None if seen is None else seen.counts, most=rows.shape[0])
     except UndefinedMeasure as error:
         raise InputError(f"cannot tell which tokens of {directory} are untrained: {error}; {_HOW}") from error
     ids = [token.id for token in found.tokens if not token.expected]
     if not ids:
         why = found.reason or "none stands out at a false-discovery rate of 1 %"
         raise InputError(f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {_HOW}")
-    return ids
+    return ids, () if seen is None else seen.notes
 
 
 def _ids(text: str) -> list[int]:
