@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone.errors import InputError
-from uncone.topology import barcode, compiled, jit
+from uncone.topology import barcode, compiled, jit, persistent_entropy
 from uncone.topology.trees import Algorithm, forced
 
 ALGORITHMS = ["compiled", "torch", "one pass", "fixed rounds"]
@@ -136,6 +136,24 @@ def test_gradient_is_the_unit_vector_along_each_edge() -> None:
     x = torch.tensor([[0.0, 0], [3, 4], [3, 4]], requires_grad=True)
     barcode(x).lengths.sum().backward()
     torch.testing.assert_close(x.grad, torch.tensor([[-0.6, -0.8], [0.6, 0.8], [0, 0]]))
+
+
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**-65, 2.0**65, 2.0**100])
+def test_gradient_of_a_scaled_cloud_is_that_of_the_cloud(scale: float) -> None:
+    slopes = []
+    for by in (1.0, scale):
+        x = (points(30, 5) * by).requires_grad_()
+        persistent_entropy(barcode(x).lengths).backward()
+        assert x.grad is not None
+        slopes.append(x.grad * by)
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=1e-4, atol=1e-6)
+
+
+def test_points_closer_than_the_smallest_normal_float_pull_along_their_edge() -> None:
+    x = torch.tensor([[0.0, 0], [1e-39, 0], [0, 2]], requires_grad=True)
+    barcode(x).lengths.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, torch.tensor([[-1.0, -1], [1, 0], [0, 1]]))
 
 
 def test_the_same_numbers_come_out_each_time() -> None:

@@ -61,14 +61,19 @@ def _pulled(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Te
     if points.device.type != "cpu" or (loops := compiled.kernels()) is None:
         return _pulled_in_torch(points, edges, lengths, grads)
     scale = torch.where(lengths > 0, grads / lengths, 0)
+    size = torch.where((lengths > 0) & (grads != 0), scale.abs(), 1)
+    if not bool(
+        ((size >= torch.finfo(size.dtype).tiny) & (size < torch.inf)).all()
+    ):  # the quotient left the range of its floats
+        return _pulled_in_torch(points, edges, lengths, grads)
     out = memory.recycled(tuple(points.shape), points.dtype)
     loops.pull(points.contiguous().numpy(), edges.numpy(), scale.contiguous().numpy(), out.numpy())
     return out
 
 
 def _pulled_in_torch(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Tensor:
-    scale = torch.where(lengths > 0, grads / torch.where(lengths > 0, lengths, 1), 0)
-    pull = scale[:, None] * (points[edges[:, 0]] - points[edges[:, 1]])
+    along = (points[edges[:, 0]] - points[edges[:, 1]]) / torch.where(lengths > 0, lengths, 1)[:, None]
+    pull = torch.where(lengths > 0, grads, 0)[:, None] * along
     if not points.is_cuda:
         return torch.zeros_like(points).index_add(0, edges[:, 0], pull).index_add(0, edges[:, 1], -pull)
     ends = edges.T.flatten()  # index_add adds atomically there, in any order: each point sums its own edges instead
