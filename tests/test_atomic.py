@@ -1,6 +1,7 @@
 """A kill while writing leaves the old file or the new one."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -84,6 +85,20 @@ def test_an_error_while_writing_leaves_the_old_file_and_no_rest(tmp_path: Path) 
     with pytest.raises(ZeroDivisionError), atomic.new_directory(tmp_path / "out") as folder:
         (folder / str(1 // 0)).touch()
     assert [p.name for p in tmp_path.iterdir()] == ["d.json"]
+
+
+def test_a_full_disk_is_said_with_the_file_and_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(
+            InputError, match=r"cannot write .*x.json: File too large: nothing of it was written; free some space"
+        ):
+            atomic.write_text(tmp_path / "x.json", "x" * 20_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_what_is_written_is_there(tmp_path: Path) -> None:

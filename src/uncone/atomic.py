@@ -38,10 +38,34 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     _sync(target.parent)
 
 
+def write_bytes(path: str | os.PathLike[str], content: bytes | memoryview) -> None:
+    """Write `content`, atomically.
+
+    Raises:
+        InputError: what `replacing` raises, or a disk that takes no more.
+    """
+    try:
+        with replacing(path) as handle:
+            handle.write(content)
+    except OSError as error:
+        raise unwritten(path, error) from error
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` as UTF-8, atomically."""
-    with replacing(path) as handle:
-        handle.write(text.encode("utf-8"))
+    """Write `text` as UTF-8, atomically.
+
+    Raises:
+        InputError: as `write_bytes` does.
+    """
+    write_bytes(path, text.encode("utf-8"))
+
+
+def unwritten(path: str | os.PathLike[str], error: OSError) -> InputError:
+    """What to say of a file that could not be written in the middle."""
+    told = error.strerror or str(error)
+    return InputError(
+        f"cannot write {os.fspath(path)}: {told}: nothing of it was written; free some space, or give another folder"
+    )
 
 
 def writable(path: str | os.PathLike[str]) -> Path:

@@ -1,6 +1,7 @@
 """Encoders: means of words by hand, a transformers model against its own forward, Sentence Transformers against itself; the cache."""
 
 import json
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -89,6 +90,17 @@ def test_a_cache_that_cannot_be(tmp_path: Path) -> None:
         encode_texts(_Counting(), ["a"], cache=tmp_path / "file")
     with pytest.raises(InputError, match="expected texts to encode, got none"):
         encode_texts(_Counting(), [])
+
+
+def test_a_cache_on_a_full_disk_is_said(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(InputError, match=r"cannot write .*npy: File too large: nothing of it was written; free some space"):
+            encode_texts(_Counting(), ["a"] * 5000, cache=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_digest_is_of_contents(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from uncone.atomic import replacing
+from uncone.atomic import replacing, unwritten
 from uncone.errors import InputError
 from uncone.evaluate.sentences import Array, Encoder, Role, Tick
 
@@ -45,8 +45,13 @@ def encode_texts(
     if kept is not None:
         return kept
     vectors = encoder.encode(texts, role=role, tick=tick)
-    with replacing(file) as handle:
-        np.save(handle, vectors, allow_pickle=False)
+    try:
+        with replacing(file) as handle:
+            content = np.ascontiguousarray(vectors)
+            np.lib.format.write_array_header_1_0(handle, np.lib.format.header_data_from_array_1_0(content))
+            handle.write(content.data)  # numpy.save would not say why a disk takes no more
+    except OSError as error:
+        raise unwritten(file, error) from error
     return vectors
 
 

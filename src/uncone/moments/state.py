@@ -253,8 +253,7 @@ class Moments:
 
         tensors = {name: getattr(self, name).cpu() for name in _SHAPES if getattr(self, name) is not None}
         tensors["scalars"] = torch.tensor([float(getattr(self, name)) for name in _SCALARS], dtype=torch.float64)
-        with atomic.replacing(path) as handle:
-            handle.write(save({name: t.contiguous() for name, t in tensors.items()}, metadata={"format": _FORMAT}))
+        atomic.write_bytes(path, save({name: t.contiguous() for name, t in tensors.items()}, metadata={"format": _FORMAT}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Moments":

@@ -77,7 +77,7 @@ def repair_rows(
         with atomic.replacing(plan.path) as handle:
             stream(handle, map_, plan, found, digest, progress)
     except OSError as error:
-        raise _unwritable(plan.path, error) from error
+        raise atomic.unwritten(plan.path, error) from error
     notes = (*plan.notes, *_fitted_elsewhere(owner, rows, digest))
     return Applied(plan.path, plan.format, plan.part, plan.shape, plan.dtype, time.perf_counter() - began, notes)
 
@@ -119,8 +119,3 @@ def _fitted_elsewhere(owner: Fitted | None, rows: Rows, digest: Digest | None) -
         f"Fitted on other rows than these: on {owner.name} ({owner.n} x {owner.d}), applied to {shared_name(rows.name)} "
         f"({rows.shape[0]} x {rows.shape[1]}).",
     )
-
-
-def _unwritable(path: Path, error: OSError) -> InputError:
-    told = error.strerror or str(error)
-    return InputError(f"cannot write {path}: {told}: nothing was changed; free some space, or give another folder")

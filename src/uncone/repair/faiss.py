@@ -46,8 +46,7 @@ def to_faiss(transformation: Transformation | Affine, path: str | os.PathLike[st
     if path is not None:
         writer = faiss.VectorIOWriter()
         faiss.write_VectorTransform(found, writer)
-        with atomic.replacing(path) as handle:
-            handle.write(faiss.vector_to_array(writer.data).data)
+        atomic.write_bytes(path, faiss.vector_to_array(writer.data).data)
     return found
 
 

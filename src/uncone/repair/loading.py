@@ -59,9 +59,7 @@ def save(repair: Repair, path: str | os.PathLike[str]) -> None:
         header["options"] = json.dumps(repair.options())
         header["warnings"] = json.dumps(repair.warnings_)
         tensors |= {name: getattr(repair, name) for name in repair.tensors}
-    contents = to_bytes({name: t.contiguous().clone() for name, t in tensors.items()}, metadata=header)
-    with atomic.replacing(path) as handle:
-        handle.write(contents)
+    atomic.write_bytes(path, to_bytes({name: t.contiguous().clone() for name, t in tensors.items()}, metadata=header))
 
 
 def load(path: str | os.PathLike[str]) -> Repair:
