@@ -8,6 +8,7 @@ import scipy.stats
 
 from tests.evaluate.planted_texts import write_sts, write_word_vectors
 from uncone.cli import main
+from uncone.errors import InputError
 from uncone.evaluate.sts_sets import read_sts
 from uncone.records import Evaluation
 
@@ -60,6 +61,36 @@ def test_what_cannot_be_done_is_one_line(
     assert error.startswith("uncone: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_what_was_found_is_printed_though_its_file_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise InputError("cannot write e.json: No space left on device")
+
+    monkeypatch.setattr(Evaluation, "save", full)
+    words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=True), write_sts(tmp_path / "sts")
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "evaluate",
+                str(words),
+                "--task",
+                "sts",
+                "--data",
+                str(sts),
+                "--repair",
+                "center",
+                "--json",
+                str(tmp_path / "e.json"),
+            ]
+        )
+    assert ended.value.code == 1
+    out, error = capsys.readouterr()
+    assert "Spearman x 100 of the cosine" in out
+    assert "wrote" not in out
+    assert error == "uncone: cannot write e.json: No space left on device\n"
 
 
 @pytest.mark.slow

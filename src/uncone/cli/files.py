@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from uncone.errors import InputError
+from uncone.errors import InputError, UnconeError
 from uncone.records import Diagnosis, Record
 
 
@@ -30,17 +30,28 @@ def load_diagnosis(path: Path) -> Diagnosis:
 
 
 def hand_over(record: Record, *, json: Path | None = None, html: Path | None = None, shown: Record | None = None) -> None:
-    """Write the record to the files that were asked for, print it (or `shown`), and name them. What cannot be printed is raised here, not at exit."""
+    """Write the record to the files that were asked for, print it (or `shown`), and name them. What cannot be printed is raised here, not at exit.
+
+    What was found took minutes: a file that cannot be written is said only after it was printed, and what cannot be printed stands in the file.
+    """
     from uncone import report
 
-    if json is not None:
-        record.save(json)
-    if html is not None:
-        report.write_record_html(record, html)
+    failed, written = None, list[Path]()
+    try:
+        if json is not None:
+            record.save(json)
+            written.append(json)
+        if html is not None:
+            report.write_record_html(record, html)
+            written.append(html)
+    except (OSError, UnconeError) as error:
+        failed = error
     report.print_record(record if shown is None else shown)
-    tell(json, html)
+    tell(*written)
     if sys.stdout is not None:
         sys.stdout.flush()
+    if failed is not None:
+        raise failed
 
 
 def tell(*written: Path | None) -> None:
