@@ -1,7 +1,5 @@
 """Minimum spanning trees of clouds by Prim's algorithm in compiled loops, on squared distances by difference or from a product."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,6 +8,7 @@ import torch
 from uncone import memory
 from uncone.topology import jit
 from uncone.topology.clouds import Clouds
+from uncone.topology.precision import full_precision
 from uncone.topology.workers import workers
 
 Tensor = torch.Tensor
@@ -59,7 +58,7 @@ def _by_product(loops: Any, x: Any, rows: Any, edges: Tensor, lengths: Tensor) -
     centred, norms = memory.recycled((n, x.shape[1]), dtype), np.empty(n, x.dtype)
     loops.centred(x, rows, centred.numpy(), norms)
     product = memory.recycled((n, n + _PAD), dtype)
-    with _full_precision():
+    with full_precision():
         _multiply(loops, centred, product)
     table, integer = product.numpy(), _integer(x)
     ends, weights = np.empty((n - 1, 2), np.int64), np.empty(n - 1, x.dtype)
@@ -86,26 +85,6 @@ def _multiply(loops: Any, x: Tensor, product: Tensor) -> None:
 
     with workers(wanted=n >= _SHARED) as team:
         team.each(block, range(0, n, _ROWS))
-
-
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """Products of float32 numbers in float32, where a user lets torch round them to bfloat16 or TF32."""
-    matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
-    if not hasattr(matmul, "fp32_precision"):  # before torch 2.9
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
-        return
-    before = matmul.fp32_precision
-    matmul.fp32_precision = "ieee"
-    try:
-        yield
-    finally:
-        matmul.fp32_precision = before
 
 
 def _integer(x: Any) -> Any:
