@@ -37,7 +37,8 @@ _CLASSES: tuple[type[Transformation], ...] = (
 )  # fmt: skip
 _KINDS = {cls.__name__: cls for cls in _CLASSES}
 _AFFINE = ("shift", "weight", "offset")
-_HOW = "save() of a transformation of uncone.repair"
+_COMMAND = "uncone repair SPEC OUT --save F"
+_HOW = f"`{_COMMAND}`, or with save() of a transformation"
 Repair = Affine | Transformation
 
 
@@ -115,7 +116,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Tenso
 def _fitted(header: dict[str, str], path: str | os.PathLike[str]) -> Fitted | None:
     if "fitted" not in header:
         return None
-    return build_record(Fitted, parsed(header["fitted"], what="record of what was fitted", how=_HOW), "fitted")
+    return build_record(Fitted, parsed(header["fitted"], what="record of what was fitted", how=_COMMAND), "fitted")
 
 
 def _affine(tensors: dict[str, Tensor], fitted: Fitted | None, path: str | os.PathLike[str]) -> Affine:
@@ -125,7 +126,7 @@ def _affine(tensors: dict[str, Tensor], fitted: Fitted | None, path: str | os.Pa
 
 
 def _options(cls: type[Transformation], header: dict[str, str], path: str | os.PathLike[str]) -> Transformation:
-    options: Any = parsed(header.get("options", ""), what="record of options", how=_HOW)
+    options: Any = parsed(header.get("options", ""), what="record of options", how=_COMMAND)
     if not isinstance(options, dict) or set(options) != set(inspect.signature(cls).parameters):
         raise _lies(path, f"its options are not those of {cls.__name__}")
     hints = typing.get_type_hints(cls.__init__)
@@ -133,7 +134,7 @@ def _options(cls: type[Transformation], header: dict[str, str], path: str | os.P
         if not _is(value, hints[name]):
             raise _lies(path, f"its option {name} is of another type")
     found = cls(**options)
-    said: Any = parsed(header.get("warnings", "[]"), what="list of warnings", how=_HOW)
+    said: Any = parsed(header.get("warnings", "[]"), what="list of warnings", how=_COMMAND)
     if not isinstance(said, list) or not all(isinstance(text, str) for text in said):
         raise _lies(path, "its warnings are no list of sentences")
     found.warnings_ = tuple(said)
