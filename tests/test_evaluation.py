@@ -136,6 +136,23 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     assert binary["original"]["n"] == 22
     assert binary["center"]["recall10_own"] > binary["original"]["recall10_own"] + 0.1
     assert found.results["ann"]["int8"]["original"]["recall10"] > 0.9
+    hamming = found.results["ann"]["binary_hamming"]
+    assert "recall10_inner_documents" not in hamming["center"]
+    assert found.differences["ann"]["binary"]["center"].keys() == {
+        "recall10", "recall10_own", "recall10_inner", "recall10_inner_documents",
+    }  # fmt: skip
+    assert binary["original"]["recall10_inner"] == binary["original"]["recall10_inner_documents"]
+    turned = evaluate(tmp_path / "x.npy", task="ann", data=None, repairs=["whiten_pca", "center"], resamples=200).results["ann"]
+    assert turned["binary"]["center"] == binary["center"]
+    assert "recall10_inner" in turned["binary"]["whiten_pca"].keys() - {"recall10_inner_documents"}
+    order = np.sort(np.random.Generator(np.random.PCG64(0)).permutation(220)[:22])
+    asked, stored = x[order], np.delete(x, order, axis=0)
+    middle = stored.mean(0)
+    signs = np.where(stored - middle > 0, 1.0, -1.0)
+    ten = [set(np.argsort(-(stored @ one))[:10]) for one in asked]
+    found_ten = [set(np.argsort(-(signs @ (one - middle)), kind="stable")[:10]) for one in asked]
+    by_hand = np.mean([len(a & b) / 10 for a, b in zip(ten, found_ten, strict=True)])
+    assert binary["center"]["recall10_inner"] == pytest.approx(by_hand, abs=0.01)
     assert found.provenance["documents_sha256"] != found.provenance["queries_sha256"]
     np.save(tmp_path / "q.npy", x[:5])
     assert (
