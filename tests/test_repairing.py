@@ -163,6 +163,20 @@ def test_a_transformation_is_saved_over_nothing_that_is_read_or_written(cone: Pa
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_a_saved_transformation_is_replaced_only_if_it_may_go(cone: Path, tmp_path: Path) -> None:
+    kept, out = tmp_path / "t.safetensors", tmp_path / "y.npy"
+    repair_file(cone, out, method="center", save=kept)
+    before = kept.read_bytes()
+    with pytest.raises(
+        InputError, match=r"expected a new file for the transformation, got .*t.safetensors which exists: choose another"
+    ):
+        repair_file(cone, tmp_path / "z.npy", method="standardize", save=kept)
+    assert kept.read_bytes() == before
+    assert not (tmp_path / "z.npy").exists()
+    repair_file(cone, out, method="standardize", save=kept, overwrite=True)
+    assert kept.read_bytes() != before
+
+
 def test_few_rows_are_whitened_only_if_forced(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", gaussian(60, 16).numpy())
     with pytest.raises(InputError, match="expected at least 80 rows to whiten"):

@@ -48,7 +48,9 @@ def repair(
     data: Annotated[Path | None, Parameter(help="The directory of a task's data, by which --method auto chooses.")] = None,
     cache: Annotated[Path | None, Parameter(help="With --data: keep the model's vectors in this folder.")] = None,
     task: Annotated[Literal["retrieval", "sts"], Parameter(help="With --method auto: by what a repair is chosen.")] = RETRIEVAL,
-    overwrite: Annotated[bool, Parameter(negative="", help="Replace OUT if it is there; files only.")] = False,
+    overwrite: Annotated[
+        bool, Parameter(negative="", help="Replace OUT and the file of --save if they are there; files only.")
+    ] = False,
     force: Annotated[bool, Parameter(negative="", help="Whiten on fewer than 5 rows a column too.")] = False,
     skip_nonfinite: Annotated[
         bool, Parameter(negative="", help="Leave rows with NaN or inf out of what is written instead of refusing them.")

@@ -63,7 +63,7 @@ def repair_encoder(
             measured on the others, or else on all.
         fit_on: vectors to fit on, as the model gives them before its Normalize.
         load: a fitted transformation that was saved.
-        save: also write the fitted transformation to this file.
+        save: also write the fitted transformation to this new file.
         force: whiten on fewer than 5 D rows too.
         most_sentences: of a longer text so many different lines are drawn, each as likely as the others; the record then says so.
         progress: called with (what is done, sentences done, sentences in all).

@@ -57,7 +57,7 @@ def repair_file(
         counts: how often each token occurs, as for `diagnose`: a row that is fitted on weighs as much.
         save: also write the fitted transformation to this file, for `load`.
         force: whiten on fewer than 5 D rows too.
-        overwrite: replace `out` if it is there.
+        overwrite: replace `out`, and the file of `save`, if they are there.
         skip_nonfinite: leave rows with NaN or inf out of what is written, instead of refusing them; then no other columns are kept.
         progress: called with (what is done, rows done, rows in all).
 
@@ -75,7 +75,7 @@ def repair_file(
         )
     check_options(method=method, fit_on=fit_on, load=load, counts=counts)
     check_target(spec, out, overwrite=overwrite)  # before the pass that looks for rows to skip
-    check_save(save, spec, out, fit_on, counts)
+    check_save(save, spec, out, fit_on, counts, overwrite=overwrite)
     rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
     check_out(out, rows, overwrite=overwrite)
 
@@ -134,8 +134,10 @@ def check_options(*, method: str | None, fit_on: Path_ | None, load: Path_ | Non
         raise InputError(f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors")
 
 
-def check_save(save: Path_ | None, *others: Path_ | None) -> None:
-    """Raise InputError where the file of the transformation cannot be written, or is one of those that are read or written beside it."""
+def check_save(save: Path_ | None, *others: Path_ | None, overwrite: bool = False) -> None:
+    """Raise InputError where the file of the transformation cannot be written, is one of those that are read or written beside it, or is there already (unless
+    `overwrite`).
+    """
     if save is None:
         return
     target = atomic.writable(save)
@@ -145,6 +147,11 @@ def check_save(save: Path_ | None, *others: Path_ | None) -> None:
                 f"expected another file for the transformation than those that are read and written, got {save} twice: one would replace the other; "
                 "give another name"
             )
+    if target.exists() and not overwrite:
+        raise InputError(
+            f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another name, or remove it; of a file of vectors "
+            "--overwrite (overwrite=True) replaces both"
+        )
 
 
 def open_written(applied: Applied) -> Rows:
