@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.records_example import make_diagnosis
+from uncone.cli import main
 
 FULL = Path("/dev/full")
 
@@ -65,3 +66,16 @@ def test_debug_keeps_the_status(saved: str) -> None:
     assert status == 2
     assert "No space left on device" in error
     assert "Traceback" in error
+
+
+def test_a_command_that_is_stopped_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], saved: str
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("uncone.report.print_record", stop)
+    with pytest.raises(SystemExit) as ended:
+        main(["report", saved])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "uncone: stopped\n"

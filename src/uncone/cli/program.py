@@ -21,6 +21,7 @@ app = App(
     "Any command takes --debug, for a traceback instead of one line when something fails.",
     version=__version__,
 )
+app.suppress_keyboard_interrupt = False  # else it leaves without a word, and `end` is never asked
 app.command(calibrate)
 app.command(check)
 app.command(compare, usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
