@@ -10,7 +10,7 @@ from tests.evaluate.planted_texts import write_sts, write_word_vectors
 from uncone.cli import main
 from uncone.errors import InputError
 from uncone.evaluate.sts_sets import read_sts
-from uncone.records import Evaluation
+from uncone.records import Evaluation, Selection
 
 DATA = Path(__file__).parents[1] / "../shared/data"
 
@@ -27,6 +27,19 @@ def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert len(list((tmp_path / "cache").iterdir())) == 2
     main(["report", str(tmp_path / "e.json")])
     assert capsys.readouterr().out == printed.partition("wrote ")[0]
+
+
+@pytest.mark.parametrize(("spoiled", "chosen"), [(True, "all_but_the_top_2"), (False, "original")])
+def test_a_choice_without_a_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool, chosen: str) -> None:
+    words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=spoiled), write_sts(tmp_path / "sts")
+    given = ["--method", "auto", "--repair", "center", "all_but_the_top_2", "--json", str(tmp_path / "s.json")]
+    main(["evaluate", str(words), "--task", "sts", "--data", str(sts), *given])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert ("words.vec with all_but_the_top_2: on the test split" in printed) == spoiled
+    assert ("words.vec as it is" in printed) != spoiled
+    found = Selection.load(tmp_path / "s.json")
+    assert (found.chosen, list(found.development)) == (chosen, ["center", "all_but_the_top_2"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.json", "sts", "words.vec"]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +59,13 @@ def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
             ["--task", "wordsim", "--data", ".", "--cache", "c"],
             "expected no cache with the task wordsim, got one (--cache, cache=)",
         ),
+        (
+            ["--task", "wordsim", "--data", ".", "--method", "auto"],
+            "expected --method auto with the task sts or retrieval, got it with wordsim",
+        ),
+        (["--task", "sts", "--method", "auto"], "expected a directory of data for the task sts, got none"),
+        (["--task", "sts", "--data", ".", "--method", "auto", "--protocol", "paper"], "expected the protocol 'paper' with"),
+        (["--task", "sts", "--data", ".", "--method", "center"], "Invalid value"),
         (["--task", "ann", "--cache", "c"], "expected no cache with the task ann of stored vectors, got one (--cache, cache=)"),
     ],
 )

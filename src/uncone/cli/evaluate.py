@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from uncone.cli.files import check_targets, hand_over
 from uncone.cli.progress import progress_bar
+from uncone.errors import InputError
 
 
 def evaluate(
@@ -26,6 +27,10 @@ def evaluate(
         list[str] | None,
         Parameter(negative="", consume_multiple=True, help="Repairs by their names; SPEC stands before. All by default."),
     ] = None,
+    method: Annotated[
+        Literal["auto"] | None,
+        Parameter(help="auto chooses a repair on a development split and reports on the test split; for sts and retrieval."),
+    ] = None,
     cache: Annotated[Path | None, Parameter(help="A folder where vectors of texts are kept for the next run.")] = None,
     seed: Annotated[int, Parameter(help="Of the resampling and of what is drawn.")] = 0,
     json: Annotated[Path | None, Parameter(help="Write the whole evaluation to this file, for machines.")] = None,
@@ -43,8 +48,36 @@ def evaluate(
     from uncone.evaluation import evaluate as run
 
     check_targets(json)
+    if method is not None:
+        _choose(spec, task=task, data=data, protocol=protocol, repairs=repair, cache=cache, seed=seed, json=json)
+        return
     with progress_bar() as progress:
         evaluation = run(
             spec, task=task, data=data, protocol=protocol, repairs=repair, cache=cache, seed=seed, progress=progress
         )
     hand_over(evaluation, json=json)
+
+
+def _choose(
+    spec: str,
+    *,
+    task: Literal["wordsim", "sts", "retrieval", "ann"],
+    data: Path | None,
+    protocol: str,
+    repairs: list[str] | None,
+    cache: Path | None,
+    seed: int,
+    json: Path | None,
+) -> None:
+    """Which repair the task calls for, if any; nothing else is written."""
+    from uncone.select_repair import select_repair
+
+    if task == "wordsim" or task == "ann":
+        raise InputError(f"expected --method auto with the task sts or retrieval, got it with {task}: leave it out")
+    if protocol != "field":
+        raise InputError(f"expected the protocol 'paper' with the task wordsim, got it with {task}: leave it out")
+    if data is None:
+        raise InputError(f"expected a directory of data for the task {task}, got none: name it with --data")
+    with progress_bar() as progress:
+        selection = select_repair(spec, task=task, data=data, repairs=repairs, cache=cache, seed=seed, progress=progress)
+    hand_over(selection, json=json)
