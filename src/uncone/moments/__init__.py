@@ -1,7 +1,7 @@
 """The mergeable summary of rows that nearly every measure is computed from."""
 
+from uncone.moments.derived import Moments
 from uncone.moments.norms import NotFiniteError, row_norms
-from uncone.moments.state import Moments
 from uncone.moments.workers import share
 
 __all__ = ["Moments", "NotFiniteError", "row_norms", "share"]

@@ -1,0 +1,203 @@
+"""The mergeable summary of rows that nearly every measure is computed from.
+
+One pass over the rows gives float64 sums (`Sums`); every measure that needs no more than means, covariances and directions is then a small computation.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+
+from uncone.errors import UndefinedMeasure
+from uncone.moments import file
+from uncone.moments.eigen import consume_to_eigen, leading_eigenvectors
+from uncone.moments.norms import NotFiniteError
+from uncone.moments.rank_one import add_rank_one
+from uncone.moments.sums import Sums
+from uncone.moments.weights import weight_blocks
+from uncone.rows import as_rows, nonfinite_error
+
+Tensor = torch.Tensor
+_STRIP_ROWS = 64
+
+
+class Moments(Sums):
+    """Means, covariances, directions and spectra of weighted rows, from their sums.
+
+    `of` takes the sums in one pass; what they are is said by `Sums`, and each is an attribute here as well.
+    """
+
+    @classmethod
+    def of(
+        cls,
+        rows: Any,
+        weights: Any = None,
+        unit_second: bool = False,
+        *,
+        second: bool = True,
+        unit_first: bool = True,
+        shift: Tensor | None = None,
+        device: str = "cpu",
+        progress: Callable[[int], None] | None = None,
+    ) -> Self:
+        """The moments of `rows` (Rows, or a tensor or array of shape (N, D)).
+
+        Args:
+            rows: what to sum over; read once, block by block.
+            weights: (N,) non-negative, for instance token counts; all 1 by default.
+            unit_second: also sum u u' (for `uniformity`); costs as much again.
+            second: False leaves out the (D, D) sums: enough for `mean_cosine`, `mean_shift` and `rogue_dimensions`,
+                and an order of magnitude faster.
+            unit_first: False leaves out the sums over unit rows, which only mean cosines, `rogue_dimensions` and
+                `uniformity` read.
+            shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one and merge cell by cell.
+            device: where the sums are computed and kept.
+            progress: called with the number of rows done.
+
+        Raises:
+            InputError: a row is not finite; weights of another length, negative or all zero.
+        """
+        rows = as_rows(rows)
+        moments = cls(
+            rows.shape[1], shift=shift if second else None, second=second, unit_first=unit_first, unit_second=unit_second,
+            device=device,
+        )  # fmt: skip
+        parts = weight_blocks(weights, rows.shape[0])
+        for block in rows.blocks():
+            try:
+                moments.update(block, next(parts))
+            except NotFiniteError:
+                raise nonfinite_error(rows) from None
+            del block  # lets the reader use its buffer again
+            if progress is not None:
+                progress(moments.n)
+        return moments.finish()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sums to a safetensors file, atomically. Reading it back gives the same bytes."""
+        file.write(path, self)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: no such file, or not one that `save` wrote.
+        """
+        tensors, scalars = file.read(path)
+        kinds = ("second" in tensors, "unit_first" in tensors, "unit_second" in tensors)
+        moments = cls._of_kinds(len(tensors["first"]), kinds)
+        for name, value in {**tensors, **scalars}.items():
+            setattr(moments, name, value)
+        return moments
+
+    # What measures read. Each is computed once and kept until the next update.
+
+    @property
+    def effective_n(self) -> float:
+        """Kish's effective number of rows, (sum w)^2 / sum w^2; N when all weights are 1."""
+        self._require_rows(1)
+        return self.weight**2 / self.weight_square
+
+    def mean(self) -> Tensor:
+        """The weighted mean row, float64 (D,)."""
+        self._require_rows(1)
+        assert self.shift is not None
+        return self.shift + self.first / self.weight
+
+    def mean_norm(self) -> float:
+        """The weighted mean of |x|."""
+        self._require_rows(1)
+        return self.norm_sum / self.weight
+
+    def variances(self, *, centered: bool = True) -> Tensor:
+        """The diagonal of `covariance` when centred, else of `second_moment`, float64 (D,)."""
+        self._require_rows(2 if centered else 1)
+        m, n = self.first / self.weight, self.effective_n
+        diagonal = self._second().diagonal() / self.weight - m.square()
+        return diagonal * (n / (n - 1)) if centered else diagonal + self.mean().square()
+
+    def concentration(self) -> float:
+        """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1]; 0 where the rows are all equal. Free of scale."""
+        if "concentration" not in self._derived:
+            self._require_rows(2)
+            second, m = self._second(), self.first / self.weight
+            trace = float(second.diagonal().sum() - self.first @ m)  # C times a factor that falls out of the ratio
+            found = 0.0
+            if trace > 0:
+                for strip, first in zip(torch.split(second, _STRIP_ROWS), torch.split(self.first, _STRIP_ROWS), strict=True):
+                    found += float(torch.linalg.vector_norm(torch.addr(strip, first, m, alpha=-1.0).div_(trace))) ** 2
+            self._derived["concentration"] = found
+        return self._derived["concentration"]  # type: ignore[no-any-return]
+
+    def covariance(self) -> Tensor:
+        """The covariance, float64 (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
+        self._require_rows(2)
+        second = self._second()
+        m = self.first / self.weight
+        n = self.effective_n
+        return torch.addr(second, self.first, m, alpha=-1.0, out=self._matrix()).mul_(n / ((n - 1) * self.weight))
+
+    def second_moment(self) -> Tensor:
+        """The mean of x x' about the origin, float64 (D, D): the Gram matrix divided by N."""
+        self._require_rows(1)
+        second, mean = self._second(), self.mean()
+        m = self.first / self.weight
+        return torch.addr(second, self.first, m, alpha=-1.0, out=self._matrix()).div_(self.weight).addr_(mean, mean)
+
+    def spectrum(self, *, centered: bool) -> Tensor:
+        """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` when centred, else of `second_moment`.
+
+        Both come from one decomposition: the second moment is the covariance and a rank-one matrix, that of the mean.
+        """
+        self._require_rows(2 if centered else 1)
+        n = self.effective_n
+        return self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
+
+    def mean_along(self) -> Tensor:
+        """|mean . c| for the unit eigenvectors c of `second_moment`, in the order of its spectrum, float64 (D,)."""
+        return self._raw_eigen()[1]
+
+    def directions(self) -> Tensor:
+        """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D)."""
+        if "directions" not in self._derived:
+            self._derived["directions"] = consume_to_eigen(self.second_moment())[1]
+        return self._derived["directions"]  # type: ignore[no-any-return]
+
+    def leading_directions(self, k: int, *, centered: bool) -> Tensor:
+        """The first k unit eigenvectors as columns, float64 (D, k), without the memory of a whole decomposition.
+
+        Centred ones are found by subspace iteration, to a residual of 1e-9 of the largest eigenvalue; where that does not
+        get there soon (the spectrum is flat), by a decomposition after all.
+        """
+        k = min(k, self.d)
+        if not centered:
+            return self.directions()[:, :k]
+        if "leading" not in self._derived or self._derived["leading"].shape[1] < k:
+            covariance = self.covariance()
+            found = leading_eigenvectors(covariance, k)
+            self._derived["leading"] = consume_to_eigen(covariance)[1][:, :k].clone() if found is None else found
+        return self._derived["leading"][:, :k]  # type: ignore[no-any-return]
+
+    def _centered_eigen(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues of the mean of (x - mean)(x - mean)', largest first, and the mean in their eigenvectors, float64 (D,)."""
+        if "centered" not in self._derived:
+            self._require_rows(1)
+            m = self.first / self.weight
+            about_mean = torch.addr(self._second(), self.first, m, alpha=-1.0, out=self._matrix()).div_(self.weight)
+            values, vectors = consume_to_eigen(about_mean)
+            self._derived["centered"] = values.clamp_min_(0.0), self.mean() @ vectors
+        return self._derived["centered"]  # type: ignore[no-any-return]
+
+    def _raw_eigen(self) -> tuple[Tensor, Tensor]:
+        if "raw" not in self._derived:
+            self._derived["raw"] = add_rank_one(*self._centered_eigen())
+        return self._derived["raw"]  # type: ignore[no-any-return]
+
+    def _require_rows(self, least: int) -> None:
+        kish = self.weight**2 / self.weight_square if self.weight > 0 else 0.0
+        if self.n < least or kish == 0 or (least > 1 and kish <= 1 + 1e-12):
+            raise UndefinedMeasure(
+                f"expected at least {least} rows of positive weight, got {min(self.n, kish):.0f}: pass more rows"
+            )

@@ -1,0 +1,56 @@
+"""The file of `Moments`: safetensors of float64 sums."""
+
+import os
+
+import torch
+
+from uncone import atomic
+from uncone.errors import InputError
+from uncone.moments.sums import SCALARS, Sums
+
+Tensor = torch.Tensor
+_FORMAT = "uncone.moments/1"
+_SHAPES = {"shift": 1, "first": 1, "second": 2, "unit_first": 1, "unit_square": 1, "unit_second": 2}
+
+
+def write(path: str | os.PathLike[str], sums: Sums) -> None:
+    """Write the sums, atomically. Reading them back gives the same bytes."""
+    from safetensors.torch import save
+
+    tensors = {name: getattr(sums, name).cpu() for name in _SHAPES if getattr(sums, name) is not None}
+    tensors["scalars"] = torch.tensor([float(getattr(sums, name)) for name in SCALARS], dtype=torch.float64)
+    atomic.write_bytes(path, save({name: t.contiguous() for name, t in tensors.items()}, metadata={"format": _FORMAT}))
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The tensors and the scalars of a file by their names, checked against each other.
+
+    Raises:
+        InputError: no such file, or not one that `write` wrote.
+    """
+    tensors = _tensors(path)
+    d, scalars = len(tensors["first"]), tensors.pop("scalars").tolist()
+    for name, tensor in tensors.items():
+        shape = (d,) * _SHAPES[name]
+        if tensor.shape != shape:
+            raise InputError(f"expected {name} of shape {shape} in {path}, got {tuple(tensor.shape)}: write it anew")
+    whole = ("n", "zero_rows")
+    return tensors, {name: int(value) if name in whole else value for name, value in zip(SCALARS, scalars, strict=True)}
+
+
+def _tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(os.fspath(path), "pt") as file:
+            found = (file.metadata() or {}).get("format")
+            tensors = {name: file.get_tensor(name) for name in file.keys() if name in {"scalars", *_SHAPES}}  # noqa: SIM118 - no mapping
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"expected moments, got {path} which cannot be read ({error}): write it with Moments.save") from error
+    if found != _FORMAT or not {"scalars", "first"} <= set(tensors) or ("unit_first" in tensors) != ("unit_square" in tensors):
+        raise InputError(f"expected moments of format {_FORMAT!r}, got {path} of format {found!r}: write it with Moments.save")
+    if len(tensors["scalars"]) != len(SCALARS) or not float(tensors["scalars"][0]) >= 0 or tensors["first"].ndim != 1:
+        raise InputError(f"expected the sums of some rows, got {path} with others: write it with Moments.save")
+    if any(t.dtype != torch.float64 for t in tensors.values()) or ("shift" not in tensors and float(tensors["scalars"][0]) > 0):
+        raise InputError(f"expected float64 sums about a shift, got {path} with others: write it with Moments.save")
+    return tensors

@@ -1,0 +1,260 @@
+"""Sums over rows, taken block by block: what `Moments` is computed from.
+
+The sums are taken about a fixed `shift`, so that a large common direction does not cancel the digits of what is left. Products are float32
+for float32 rows (float64 for float64 rows), one partial sum for each cell of the grid; partial sums are added in float64, in grid order. Two
+runs over the same cells with the same shift add the same numbers in the same order, and give the same bytes.
+"""
+
+from typing import Any, Self
+
+import torch
+
+from uncone.errors import InputError
+from uncone.memory import uninitialised, zeros
+from uncone.moments.cell import PIECE, Cell
+from uncone.moments.workers import add_lower, alone, mirror
+from uncone.rows import GRID
+
+Tensor = torch.Tensor
+MOST_FEATURES = 32768
+"""Beyond, one (D, D) matrix of sums takes more than 8 GB."""
+SCALARS = (
+    "n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square",
+    "norm_sum", "norm_square_sum", "norm_min", "norm_max", "epsilon",
+)  # fmt: skip
+_BUFFER_BYTES = 8 * 2**20
+
+
+class Sums:
+    """Sums over weighted rows x_i (weights w_i, 1 by default), with y_i = x_i - shift and u_i = x_i / |x_i|.
+
+    Attributes (float64 tensors on `device`):
+        first: sum of w y, shape (D,).
+        second: sum of w y y', shape (D, D), or None when `second=False`.
+        unit_first: sum of w u over rows that are not zero, shape (D,), or None when `unit_first=False`.
+        unit_square: sum of w^2 u^2 by feature, shape (D,), or None with it.
+        unit_second: sum of w u u', shape (D, D), only with `unit_second=True`.
+        epsilon: the rounding of the products: the largest machine epsilon among the blocks' dtypes.
+        n, zero_rows: rows seen, and how many of them were all zero.
+        weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: the same without the zero rows.
+        norm_sum, norm_square_sum, norm_min, norm_max: of w |x| and w |x|^2; the extremes of |x|.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        *,
+        shift: Tensor | None = None,
+        second: bool = True,
+        unit_first: bool = True,
+        unit_second: bool = False,
+        device: str = "cpu",
+    ) -> None:
+        if unit_second and not unit_first:
+            raise InputError("expected unit_first=True with unit_second=True, got False: what reads the one wants the other")
+        if shift is not None and shift.shape != (d,):
+            raise InputError(f"expected a shift of shape ({d},), got {tuple(shift.shape)}: give one number a feature")
+        if second and d > MOST_FEATURES:
+            raise InputError(
+                f"expected rows of at most {MOST_FEATURES} features, got {d}: second-order sums would take {8e-9 * d * d:.0f} GB; "
+                "is the matrix transposed? With second=False any number will do"
+            )
+        self.d, self.device = d, torch.device(device)
+        self.shift = None if shift is None else shift.to(self.device, torch.float64)
+        self.first = self._zeros(d)
+        self._products: dict[str, Tensor] = {}
+        self._lower: set[str] = set()  # products of which only the lower half is up to date
+        self.second = self._zeros(d, d) if second else None
+        self.unit_first = self._zeros(d) if unit_first else None
+        self.unit_square = self._zeros(d) if unit_first else None
+        self.unit_second = self._zeros(d, d) if unit_second else None
+        self.n = self.zero_rows = 0
+        self.weight = self.weight_square = self.unit_weight = self.unit_weight_square = 0.0
+        self.norm_sum = self.norm_square_sum = self.norm_max = 0.0
+        self.norm_min = float("inf")
+        self.epsilon = 0.0
+        self._scratch: dict[str, Tensor] = {}
+        self._derived: dict[str, Any] = {}
+
+    @property
+    def second(self) -> Tensor | None:
+        return self._whole("second")
+
+    @second.setter
+    def second(self, value: Tensor | None) -> None:
+        self._set_product("second", value)
+
+    @property
+    def unit_second(self) -> Tensor | None:
+        return self._whole("unit_second")
+
+    @unit_second.setter
+    def unit_second(self, value: Tensor | None) -> None:
+        self._set_product("unit_second", value)
+
+    def _whole(self, name: str) -> Tensor | None:
+        if name in self._lower:
+            mirror(self._products[name])
+            self._lower.discard(name)
+        return self._products.get(name)
+
+    def _set_product(self, name: str, value: Tensor | None) -> None:
+        self._lower.discard(name)
+        self._products.pop(name, None)
+        if value is not None:
+            self._products[name] = value
+
+    def update(self, block: Tensor, weights: Tensor | None = None) -> None:
+        """Add the rows of `block` (n, D), with `weights` (n,). One call is one partial sum: call it once a grid cell.
+
+        Raises:
+            InputError: another number of features, or a row that is not finite.
+        """
+        if block.ndim != 2 or block.shape[1] != self.d:
+            raise InputError(
+                f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: pass rows of {self.d} features"
+            )
+        if len(block) == 0:
+            return
+        if weights is not None and weights.shape != (len(block),):
+            raise InputError(
+                f"expected weights of shape ({len(block)},) for the block, got {tuple(weights.shape)}: give one a row"
+            )
+        block = block.detach()
+        if self.device.type == "cpu" and self._products:
+            self._reserve(len(block), block.dtype)
+            alone(lambda: self._update(block, weights))
+        else:
+            self._update(block, weights)
+
+    def _update(self, block: Tensor, weights: Tensor | None) -> None:
+        x = block.to(self.device)
+        x = x if x.dtype in (torch.float32, torch.float64) else x.float()
+        w = None if weights is None else weights.to(self.device, torch.float64)
+        if self.shift is None:
+            self.shift = self._zeros(self.d) if "second" not in self._products else _shift(x)
+        products = list(self._products)
+        cell = Cell(
+            self.shift, self._buffer,
+            second="second" in products, unit=self.unit_first is not None, unit_second="unit_second" in products,
+        )  # fmt: skip
+        rows = self._chunk_rows(x.element_size())
+        for start in range(0, len(x), rows):
+            cut = slice(start, start + rows)
+            cell.add(x[cut], None if w is None else w[cut])
+        for name in products:
+            add_lower(self._products[name], cell.take_product(name))
+        self._lower.update(products)
+        self._derived.clear()
+        self.n += len(x)
+        for name, value in cell.sums.items():
+            if isinstance(value, Tensor):
+                getattr(self, name).add_(value)
+            else:
+                setattr(self, name, getattr(self, name) + value)
+        self.norm_min, self.norm_max = min(self.norm_min, cell.norm_min), max(self.norm_max, cell.norm_max)
+        self.epsilon = max(self.epsilon, torch.finfo(x.dtype).eps)
+
+    def finish(self) -> Self:
+        """Free the working memory that `update` keeps between calls; more updates may follow."""
+        self._scratch.clear()
+        return self
+
+    def work_with(self, other: Self) -> None:
+        """Use the working memory of `other`, for moments that are updated in turn and never at once."""
+        self._scratch = other._scratch
+
+    def merge(self, other: Self) -> Self:
+        """The moments of both sets of rows, as a new object about this one's shift. Exact algebra, rounded in float64.
+
+        Raises:
+            InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
+        """
+        if (self.d, self._kinds()) != (other.d, other._kinds()):
+            raise InputError(
+                f"expected moments of {self.d} features with the same sums, got {other.d} features: sum both the same way"
+            )
+        merged = self._of_kinds(self.d, self._kinds(), device=str(self.device))
+        merged.shift = self.shift if self.shift is not None else other.shift
+        for name in SCALARS:
+            setattr(merged, name, getattr(self, name) + getattr(other, name))
+        merged.norm_min, merged.norm_max = min(self.norm_min, other.norm_min), max(self.norm_max, other.norm_max)
+        merged.epsilon = max(self.epsilon, other.epsilon)
+        first, second = other._about(merged.shift)
+        merged.first = self.first + first
+        for name in ("unit_first", "unit_square", "unit_second"):
+            if getattr(self, name) is not None:
+                setattr(merged, name, getattr(self, name) + getattr(other, name))
+        if self.second is not None and second is not None:
+            merged.second = self.second + second
+        return merged
+
+    def unit_sums(self) -> tuple[Tensor, Tensor]:
+        """`unit_first` and `unit_square`.
+
+        Raises:
+            InputError: moments made with `unit_first=False`.
+        """
+        if self.unit_first is None or self.unit_square is None:
+            raise InputError("expected moments with sums over unit rows, got moments made with unit_first=False: sum again")
+        return self.unit_first, self.unit_square
+
+    def _kinds(self) -> tuple[bool, bool, bool]:
+        return self.second is not None, self.unit_first is not None, self.unit_second is not None
+
+    @classmethod
+    def _of_kinds(cls, d: int, kinds: tuple[bool, bool, bool], *, device: str = "cpu") -> Self:
+        second, unit_first, unit_second = kinds
+        return cls(d, second=second, unit_first=unit_first, unit_second=unit_second, device=device)
+
+    def _second(self) -> Tensor:
+        if self.second is None:
+            raise InputError(
+                "expected moments with second-order sums, got moments made with second=False: sum again without it"
+            )
+        return self.second
+
+    def _about(self, shift: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """`first` and `second` as they would be about another shift."""
+        if self.shift is None or shift is None or torch.equal(self.shift, shift):
+            return self.first, self.second
+        delta = self.shift - shift
+        first = self.first + self.weight * delta
+        if self.second is None:
+            return first, None
+        # sum w (y + delta)(y + delta)' = second + first delta' + delta first' + weight delta delta'
+        second = torch.addr(self.second, self.first, delta).addr_(delta, first)
+        return first, second
+
+    def _chunk_rows(self, itemsize: int) -> int:
+        """Rows worked on at once: few enough to bound the buffer, enough to keep a product busy."""
+        enough = max(256, _BUFFER_BYTES // (self.d * itemsize), min(GRID, self.d))
+        return 1 << (enough.bit_length() - 1)  # a power of two, so that pieces share out evenly
+
+    def _reserve(self, rows: int, dtype: torch.dtype) -> None:
+        """Take the working memory on the caller's thread: what a worker frees stays with that worker's allocator."""
+        dtype = torch.float64 if dtype == torch.float64 else torch.float32
+        chunk = min(rows, self._chunk_rows(dtype.itemsize))
+        self._buffer("rows", (chunk, self.d), dtype)
+        for name in self._products:
+            self._buffer(f"{name} product", (self.d, self.d), dtype)
+
+    def _buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        kept = self._scratch.get(name)
+        if kept is None or kept.dtype != dtype or kept.shape[1:] != shape[1:] or len(kept) < shape[0]:
+            kept = self._scratch[name] = uninitialised(shape, dtype, self.device)
+        return kept[: shape[0]]
+
+    def _matrix(self) -> Tensor:
+        return uninitialised((self.d, self.d), torch.float64, self.device)
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return zeros(shape, torch.float64, self.device)
+
+
+def _shift(x: Tensor) -> Tensor:
+    """The mean of the first rows, as numbers that the rows' own dtype can hold: near enough to the mean of all."""
+    mean = x[:PIECE].mean(dim=0)
+    if not bool(torch.isfinite(mean).all()):
+        mean = torch.zeros_like(mean)  # not finite or about to overflow: whoever measures the norms says so
+    return mean.double()
