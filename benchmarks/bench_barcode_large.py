@@ -31,6 +31,13 @@ def cloud(n: int) -> torch.Tensor:
     return x.add_(0.3 * torch.randn(D, generator=generator))
 
 
+def clusters(n: int, radius: float) -> torch.Tensor:
+    """20 round clusters, whose radius is this share of their centres' distance from the middle."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.nn.functional.normalize(torch.randn(20, D, generator=generator), dim=1)
+    return centres.repeat_interleave(-(-n // 20), 0)[:n] + radius * D**-0.5 * torch.randn(n, D, generator=generator)
+
+
 def floor(x: torch.Tensor, rows: int) -> None:
     """The product of `rows` points with all, a block at a time."""
     out = torch.empty(BLOCK * BLOCK)
@@ -67,6 +74,7 @@ class Case:
     """What was done is this part of what is meant."""
     repeats: int | None = None
     memory: bool = True
+    points: Callable[[int], torch.Tensor] = cloud
 
     @property
     def name(self) -> str:
@@ -77,7 +85,7 @@ class Case:
 
     def _prepare(self) -> Work:
         torch.set_num_threads(self.threads)
-        x = cloud(self.n)
+        x = self.points(self.n)
         if self.work is not giotto:
             self.work(x[:2200])  # compiles, and asks which product is faster
 
@@ -102,6 +110,15 @@ def cases(n: int) -> list[Case]:
             found.append(Case(n, "uncone, all distances kept, Prim", threads, dense))
     if n > SIZES[1]:
         return found[2:]  # two threads
+    for name, radius in (
+        ("20 clusters", 0.1),
+        ("20 clusters of a hundredth of their distance", 0.01),
+        ("the same, of a thousandth", 0.001),
+    ):
+        found += [
+            Case(n, f"{who}, {name}", 1, work, points=partial(clusters, radius=radius))
+            for who, work in ((OURS, ours), ("all distances kept", dense))
+        ]
     return [*found, Case(n, "giotto-ph", 1, giotto, repeats=1)]
 
 
