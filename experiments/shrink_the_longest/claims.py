@@ -24,13 +24,14 @@ class Claim:
     sizes: tuple[str, ...] = ("all",)
 
 
+_HEADS = {"holds": "Holds", "contradicted": "Contradicted", "undecided": "Undecided"}
 CLAIMS = (
     Claim("selected bars lower A1 of training batches, raw", "none", "selected", (*_BATCH, "raw", 0), -1),
     Claim("selected bars lower A1 of training batches, centred", "none", "selected", (*_BATCH, "centred", 0), -1),
     Claim("all bars lower A1 of training batches, centred", "none", "all", (*_BATCH, "centred", 0), -1),
     Claim("selected bars lower A1 more than all bars do, training batches, centred", "all", "selected", (*_BATCH, "centred", 0), -1),
-    Claim("it is so on held-out items: selected bars lower A1, centred", "none", "selected", (*_HELD_OUT, "centred", 0), -1),
-    Claim("and is not the class direction alone: within classes, held out", "none", "selected", (*_HELD_OUT, "within_class", 0), -1),
+    Claim("selected bars lower A1 of held-out items, centred", "none", "selected", (*_HELD_OUT, "centred", 0), -1),
+    Claim("selected bars lower A1 of held-out items within classes: not the class direction alone", "none", "selected", (*_HELD_OUT, "within_class", 0), -1),
     Claim("selected bars raise the task metric", "none", "selected", None, 1),
     Claim("all bars raise the task metric", "none", "all", None, 1),
     Claim("selected bars raise the task metric more than all bars", "all", "selected", None, 1),
@@ -51,6 +52,27 @@ def claims(found: list[Group]) -> str:
             for group, result in results(claim, found)
         ]
     return "\n".join(lines)
+
+
+def in_short(found: list[Group]) -> str:
+    """What holds, what is contradicted and what is left open, a line each; claims of one seed are not judged."""
+    said: dict[str, dict[str, list[str]]] = {"holds": {}, "contradicted": {}, "undecided": {}}
+    for claim in CLAIMS:
+        for group, result in results(claim, found):
+            where = group.task if group.size == "all" else f"{group.task} with {group.size}"
+            found_of = said.get(verdict(result, claim.sign))
+            if found_of is not None:
+                found_of.setdefault(claim.text, []).append(where)
+    count = {name: sum(map(len, texts.values())) for name, texts in said.items()}
+    if not sum(count.values()):
+        return "No claim can be judged yet: that takes two seeds of two arms."
+    first = f"Of {sum(count.values())} comparisons: claim holds {count['holds']}, contradicted {count['contradicted']}, undecided {count['undecided']}."
+    lines = [line for name, texts in said.items() if texts for line in (f"{_HEADS[name]}:", "", *_listed(texts), "")]
+    return "\n".join([first, "", *lines]).rstrip()
+
+
+def _listed(texts: dict[str, list[str]]) -> list[str]:
+    return [f"- {text} ({', '.join(where)})" for text, where in texts.items()]
 
 
 def results(claim: Claim, found: list[Group]) -> Iterator[tuple[Group, Difference | Paired]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import paper
-from claims import claims
+from claims import claims, in_short
 from curves import curves
 from intervals import intervals
 from kept import Kept
@@ -29,9 +29,8 @@ def report(kept: Kept, data: Path) -> tuple[str, dict[str, str]]:
     }
     parts = [
         f"# {kept.folder.name}",
-        "Written by `run.py report`. Runs done so far:",
-        progress(kept),
-        _made_by(found),
+        "Written by `run.py report`.",
+        in_short(found),
         "## Which claims hold",
         _CLAIMS,
         *(f"![{_PICTURED[name]}]({name})" for name in verdicts),
@@ -49,6 +48,9 @@ def report(kept: Kept, data: Path) -> tuple[str, dict[str, str]]:
         "## The paper's Table 3 beside these",
         _TABLE_3,
         *(_beside(group) for group in found if group.size == "all"),
+        "## Runs",
+        progress(kept),
+        _made_by(found),
     ]
     return "\n\n".join(parts) + "\n", pictures | verdicts
 

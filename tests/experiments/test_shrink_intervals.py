@@ -1,4 +1,4 @@
-"""The picture of the claims: which lines it holds, where they lie and how they are coloured."""
+"""The claims in words and as a picture: which lines it holds, where they lie and how they are coloured."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -45,6 +45,23 @@ def test_a_line_lies_where_the_numbers_below_it_say(shrink: Load, metric: bool, 
     ends = [float(number) for number in re.findall(r"M(\S+) \S+H(\S+)", span.get("d", ""))[0]]
     read = [low + (end - left) / (right - left) * (high - low) for end in ends]
     assert read == pytest.approx([-0.31 * scale, 0.17 * scale], abs=0.002 * scale)
+
+
+def test_in_short_each_claim_stands_where_its_verdict_is(shrink: Load) -> None:
+    claims = shrink("claims")
+    text = claims.in_short([_group(shrink, 0.1, 0.3)])
+    shown = [claim for claim in claims.CLAIMS if "all" in claim.sizes]
+    raised = sum(claim.sign > 0 for claim in shown)
+    assert text.startswith(
+        f"Of {len(shown)} comparisons: claim holds {raised}, contradicted {len(shown) - raised}, undecided 0."
+    )
+    held, _, contradicted = text.partition("Contradicted:")
+    assert all((f"- {claim.text} (mrpc)" in held) == (claim.sign > 0) for claim in shown)
+    assert all((f"- {claim.text} (mrpc)" in contradicted) == (claim.sign < 0) for claim in shown)
+
+
+def test_in_short_one_seed_says_nothing(shrink: Load) -> None:
+    assert shrink("claims").in_short([_group(shrink, None, None)]).startswith("No claim can be judged yet")
 
 
 def test_one_seed_is_not_drawn(shrink: Load) -> None:
