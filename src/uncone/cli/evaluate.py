@@ -70,14 +70,14 @@ def _choose(
     json: Path | None,
 ) -> None:
     """Which repair the task calls for, if any; nothing else is written."""
+    from uncone.evaluation import check_protocol, no_data
     from uncone.select_repair import select_repair
 
     if task == "wordsim" or task == "ann":
         raise InputError(f"expected --method auto with the task sts or retrieval, got it with {task}: leave it out")
-    if protocol != "field":
-        raise InputError(f"expected the protocol 'paper' with the task wordsim, got it with {task}: leave it out")
+    check_protocol(task, protocol)
     if data is None:
-        raise InputError(f"expected a directory of data for the task {task}, got none: name it with --data")
+        raise no_data(task)
     with progress_bar() as progress:
         selection = select_repair(spec, task=task, data=data, repairs=repairs, cache=cache, seed=seed, progress=progress)
     hand_over(selection, json=json)

@@ -62,8 +62,7 @@ def evaluate(
         raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}")
     if protocol not in PROTOCOLS:
         raise InputError(f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}")
-    if protocol != "field" and task != "wordsim":
-        raise InputError(f"expected the protocol {protocol!r} with the task wordsim, got it with {task}: leave it out")
+    check_protocol(task, protocol)
     names = repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
     found = _run(spec, task, data, names, protocol, None if cache is None else Path(cache), settings)
@@ -85,6 +84,17 @@ def evaluate(
     )
 
 
+def check_protocol(task: str, protocol: str) -> None:
+    """Refuses a protocol of word similarity where another task is asked."""
+    if protocol != "field" and task != "wordsim":
+        raise InputError(f"expected the protocol {protocol!r} with the task wordsim, got it with {task}: leave it out")
+
+
+def no_data(task: str) -> InputError:
+    """What is said where a task is asked without its data."""
+    return InputError(f"expected a directory of data for the task {task}, got none: name it with --data")
+
+
 def _run(
     spec: str | os.PathLike[str],
     task: str,
@@ -104,7 +114,7 @@ def _run(
     if stored:
         return evaluate_ann_of_rows(spec, data, names, settings)
     if data is None:
-        raise InputError(f"expected a directory of data for the task {task}, got none: name it with --data")
+        raise no_data(task)
     if task == "wordsim":
         return evaluate_wordsim(spec, data, names, settings, protocol=protocol)
     tasks: dict[str, Any] = {"sts": evaluate_sts, "retrieval": evaluate_retrieval, "ann": evaluate_ann}
