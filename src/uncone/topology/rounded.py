@@ -7,6 +7,7 @@ import torch
 
 Tensor = torch.Tensor
 _MEDIAN_OF = 256
+_STRIP = 256  # rows that stay in the cache; memory is needed for one strip only
 _LARGEST = 2.0**16
 _HIDDEN_BY_MODE = {
     "highest": 0.0,
@@ -59,20 +60,30 @@ class Rounding:
 
     def block(self, start: int, stop: int, dtype: torch.dtype) -> Rounded:
         """Positions `start` to `stop`, with values of `dtype`: float32 or bfloat16."""
-        centred = self._points[self._order[start:stop]].mul_(self.scale).sub_(self._centre).float()
-        d = centred.shape[1]
-        values = centred.to(dtype)
-        kept = values if dtype == torch.float32 else values.float()
+        d = self._points.shape[1]
+        values = torch.empty(stop - start, d, dtype=dtype, device=self._points.device)
+        squares, moved = (torch.empty(stop - start, device=values.device) for _ in range(2))
+        strip = _STRIP if values.device.type == "cpu" else stop - start  # a GPU would wait for the many calls
+        for at in range(0, stop - start, strip):
+            part = slice(at, at + strip)
+            squares[part], moved[part] = self._rounded(self._order[start:stop][part], values[part])
+        error = 0.0 if dtype == torch.float32 else 2.0**-7
+        return Rounded(start, values, squares, moved, error, d * 2.0**-120)
+
+    def _rounded(self, rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Writes the rounded `rows` to `values`; returns `squares` and `moved` of `Rounded`."""
+        centred = self._points[rows].mul_(self.scale).sub_(self._centre).float()
+        d, coarse = centred.shape[1], values.dtype != torch.float32
+        values.copy_(centred)
+        kept = values.float()
         norms = torch.linalg.vector_norm(kept, dim=1, dtype=torch.float64)
         moved = norms * 2.0**-23  # twice what one rounding to float32 moves
-        if dtype != torch.float32:
+        if coarse:
             moved += torch.linalg.vector_norm(centred.sub_(kept), dim=1) * (1 + d * 2.0**-23)
         # Each of d additions and products rounds by 2^-24 of |a||b| <= (s + t) / 2 at most, in whatever order: doubled for units
         # that do not round to nearest; sums of three terms add a few more.
-        share = (2 * d + 32) * 2.0**-24 + (_hidden_by_mode() if dtype == torch.float32 else 0.0)
-        squares = (norms.square_() * (1 - share)).float()
-        error = 0.0 if dtype == torch.float32 else 2.0**-7
-        return Rounded(start, values, squares, moved.float() * (1 + 2.0**-20), error, d * 2.0**-120)
+        share = (2 * d + 32) * 2.0**-24 + (0.0 if coarse else _hidden_by_mode())
+        return (norms.square_() * (1 - share)).float(), moved.float() * (1 + 2.0**-20)
 
 
 def _hidden_by_mode() -> float:
