@@ -11,6 +11,7 @@ again while its settings and data are the same.
 """
 
 import argparse
+import math
 import platform
 import subprocess
 import sys
@@ -96,22 +97,20 @@ def _run(chosen: argparse.Namespace) -> None:
 
 
 def _all(chosen: argparse.Namespace) -> None:
-    from kept import Kept
     from plan import cells
 
-    kept, tasks = Kept(chosen.out / _model(chosen)[0]), dict[str, Any]()
+    tasks = dict[str, Any]()
     for cell in cells():
-        if kept.cpu_seconds() >= chosen.cpu_hours * 3600:
-            _tell(
-                f"stopped before {cell.name}: the kept runs took {kept.cpu_seconds() / 3600:.2f} CPU hours, the limit is {chosen.cpu_hours}"
-            )
+        if not _one(cell, chosen, tasks, hours=chosen.cpu_hours):
             break
-        _one(cell, chosen, tasks)
     _report(chosen)
 
 
-def _one(cell: Any, chosen: argparse.Namespace, tasks: dict[str, Any]) -> None:
-    """Run a cell unless it is kept, and the states before training if no cell of its task has asked for them."""
+def _one(cell: Any, chosen: argparse.Namespace, tasks: dict[str, Any], hours: float = math.inf) -> bool:
+    """Run a cell unless it is kept, and the states before training if no cell of its task has asked for them.
+
+    False where something is missing and what is kept has taken that many CPU hours.
+    """
     from glue import load
     from kept import Kept
     from plan import settings
@@ -126,8 +125,6 @@ def _one(cell: Any, chosen: argparse.Namespace, tasks: dict[str, Any]) -> None:
         settings(cell, _schedule(chosen), steps=chosen.steps, precision=chosen.precision),
     )
     before = {"task": cell.task, "longest": how.longest, "precision": how.precision, "data": task.digest}
-    if kept.found(f"{cell.task}_before", before) is None:
-        kept.save(f"{cell.task}_before", before, start(task, directory, how) | {"made_by": _made_by()})
     asked = {
         "task": cell.task,
         "arm": cell.arm,
@@ -136,14 +133,22 @@ def _one(cell: Any, chosen: argparse.Namespace, tasks: dict[str, Any]) -> None:
         "settings": how.as_json(),
         "data": task.digest,
     }
-    if kept.found(cell.name, asked) is not None:
-        return
+    states, run = kept.found(f"{cell.task}_before", before), kept.found(cell.name, asked)
+    spent = kept.cpu_seconds() / 3600
+    if (states is None or run is None) and spent >= hours:
+        _tell(f"stopped before {cell.name}: the kept runs took {spent:.2f} CPU hours, the limit is {hours}")
+        return False
+    if states is None:
+        kept.save(f"{cell.task}_before", before, start(task, directory, how) | {"made_by": _made_by()})
+    if run is not None:
+        return True
     began = time.perf_counter()
     found = train(cell, how, task, directory, _tell)
     kept.save(cell.name, asked, found | {"made_by": _made_by()})
     _tell(
         f"{cell.name} done in {found['cpu_seconds']['whole']:.0f} CPU seconds, {time.perf_counter() - began:.0f} of the clock"
     )
+    return True
 
 
 def _pilot(chosen: argparse.Namespace) -> None:

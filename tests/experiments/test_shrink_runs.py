@@ -112,6 +112,22 @@ def test_all_stops_at_its_hours(
     assert [file.name for file in (tmp_path / "tiny").iterdir()] == ["results.md"]
 
 
+def test_hours_that_are_spent_stop_no_run_that_is_kept(
+    shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = shrink("plan")
+    planned = [plan.Cell("cola", "none", seed, 128) for seed in range(2)]
+    shrink("run").main(_arguments(encoder, data, tmp_path, "run", "--task", "cola", "--examples", "128"))
+    arguments = _arguments(encoder, data, tmp_path, "all", "--cpu-hours", "0")
+    for cells, told in ((planned, "stopped before cola_128_none_01: the kept"), (planned[:1], "")):
+        monkeypatch.setattr(plan, "cells", lambda cells=cells: iter(cells))
+        capsys.readouterr()
+        shrink("run").main(arguments)
+        said = capsys.readouterr().err
+        assert told in said
+        assert ("stopped" in said) == bool(told)
+
+
 def test_a_pilot_is_kept_apart(
     shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
