@@ -20,7 +20,7 @@ BELOW: dict[str, set[str]] = {
     "model": {"rows", "records", "atomic"},
     "measure": {"topology", "moments", "rows", "records"},
     "explain": {"model", "measure", "moments", "rows", "records"},
-    "sources": {"model", "rows"},
+    "sources": {"model", "rows", "atomic"},
     "repair": {"model", "moments", "rows", "records", "atomic"},
     "evaluate": {"model", "cross_entropy", "rows", "records", "atomic"},
     "prevent": {"cross_entropy", "topology", "model", "explain", "measure", "moments", "rows", "records", "atomic"},
@@ -33,6 +33,7 @@ BELOW: dict[str, set[str]] = {
     "repairing": {"select_repair", "repair", "sources", "measure", "model", "moments", "rows", "records", "atomic"},
     "calibration": {"report", "evaluate", "repair", "sources", "model", "moments", "rows", "records", "atomic"},
     "cli": {
+        "sources",
         "diagnosis",
         "comparison",
         "checking",

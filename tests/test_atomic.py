@@ -145,8 +145,8 @@ def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, monkeypa
     model.mkdir()
     (tmp_path / "link").symlink_to(model)
     for out, message in (
-        (model, "which exists"), (model / "o", "expected a new folder outside the model"), (tmp_path / "no" / "o", "there is no folder"),
-        (tmp_path / "link" / "o", "expected a new folder outside the model"),
+        (model, "which exists"), (model / "o", "expected a place outside the model"), (tmp_path / "no" / "o", "there is no folder"),
+        (tmp_path / "link" / "o", "expected a place outside the model"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
             atomic.creatable(out, outside=model)

@@ -233,7 +233,7 @@ def test_the_diagnosis_is_not_written_over(saved: str, capsys: pytest.CaptureFix
         with pytest.raises(SystemExit) as stopped:
             cli.main(list(arguments))
         assert stopped.value.code == 1
-        assert "expected another file to write than those to read" in capsys.readouterr().err
+        assert "expected another file to write than what is read" in capsys.readouterr().err
         assert Path(saved).read_bytes() == before
 
 

@@ -94,7 +94,7 @@ def test_a_defect_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     def broken(*_: object, **__: object) -> None:
         raise KeyError("oh")
 
-    monkeypatch.setattr(program, "app", broken)
+    monkeypatch.setattr(type(program.app), "parse_args", broken)
     assert "unexpected KeyError: 'oh': a defect in uncone; --debug shows where" in _fails(capsys, "diagnose", "x")
 
 

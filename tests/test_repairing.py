@@ -156,9 +156,7 @@ def test_a_transformation_is_saved_over_nothing_that_is_read_or_written(cone: Pa
     np.savez(documents, a=np.load(cone))
     before = {path: path.read_bytes() for path in (cone, documents)}
     for save, out in ((cone, "y.npy"), (documents, "y.npy"), (tmp_path / "y.npz", "y.npz#a"), (tmp_path / "y.npy", "y.npy")):
-        with pytest.raises(
-            InputError, match="expected another file for the transformation than those that are read and written"
-        ):
+        with pytest.raises(InputError, match=r"expected another file to write than what is read|expected two files to write"):
             repair_file(cone, tmp_path / out, method="center", fit_on=f"{documents}#a", save=save)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -241,7 +239,7 @@ class TestTheCommand:
                 (cone, y, "--fit-on", f"{model / 'model.safetensors'}#x", "--json", model / "model.safetensors"),
                 "it would be replaced",
             ),
-            ((cone, y, "--json", y), "different files to write"),
+            ((cone, y, "--json", y), "expected two files to write"),
             ((cone, y, "--method", "sorcery"), "expected one of center, scaled_center"),
             ((cone, y, "--method", "center", "--load", cone), "expected either --load or --method, got both"),
             ((cone, y, "--load", cone), "expected a safetensors"),
@@ -263,7 +261,10 @@ class TestTheCommand:
             ((cone, y, "--head", "center", "--force"), "expected no --force with --head and --tokens"),
             ((cone, y, "--tokens", "3", "--skip-nonfinite"), "expected no --skip-nonfinite with --head and --tokens"),
             ((cone, y, "--tokens", "3", "--cache", tmp_path), "expected no --cache with --head and --tokens"),
-            ((cone, f"{tmp_path / 'y.npz'}#a", "--method", "center", "--json", tmp_path / "y.npz"), "different files to write"),
+            (
+                (cone, f"{tmp_path / 'y.npz'}#a", "--method", "center", "--json", tmp_path / "y.npz"),
+                "expected two files to write",
+            ),
             ((cone, y, "--tokens", "3", "--untie"), "expected no --untie with --tokens"),
             ((model, y, "--tokens", "3", "--method", "center"), "expected --method sub_tokens, mean, covariance with --tokens"),
             ((model, y, "--method", "center"), "got the whole model"),
@@ -273,10 +274,10 @@ class TestTheCommand:
             ((cone, tmp_path / "no" / "y.npy", "--data", tmp_path / "m"), "there is no folder"),
             ((cone, cone, "--data", tmp_path / "m"), "another file to write than what is read"),
             ((cone, y, "--data", tmp_path, "--text", cone), "expected no --text with vectors"),
-            ((encoder, encoder / "o", "--data", tmp_path, "--text", cone), "expected a new folder outside the model"),
-            ((encoder, encoder / "o", "--method", "center", "--text", cone), "expected a new folder outside the model"),
-            ((model, model / "o", "--head", "center"), "expected a new folder outside the model"),
-            ((model, model / "o", "--tokens", "zero"), "expected a new folder outside the model"),
+            ((encoder, encoder / "o", "--data", tmp_path, "--text", cone), "expected a place outside the model"),
+            ((encoder, encoder / "o", "--method", "center", "--text", cone), "expected a place outside the model"),
+            ((model, model / "o", "--head", "center"), "expected a place outside the model"),
+            ((model, model / "o", "--tokens", "zero"), "expected a place outside the model"),
             ((tmp_path / "nothing.npy", y, "--method", "center"), "no file or folder"),
             (("", y, "--method", "center"), "no file or folder"),
         ):
@@ -308,10 +309,11 @@ class TestTheCommand:
     def test_a_task_chooses_or_leaves_it(
         self, cone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        step = Interval(0.1, 0.05, 0.15)
+        step, data = Interval(0.1, 0.05, 0.15), tmp_path / "sets"
+        data.mkdir()
 
         def choose(spec: str, **options: object) -> Selection:
-            assert (spec, options["task"], options["data"]) == (str(cone), "sts", tmp_path)
+            assert (spec, options["task"], options["data"]) == (str(cone), "sts", data)
             return Selection(
                 "Told.", "cone", "sts", "spearman_cosine", chosen, "whiten", 50.0, {"whiten": step}, 90, 51.0, step, 80
             )
@@ -323,7 +325,7 @@ class TestTheCommand:
             "--task",
             "sts",
             "--data",
-            tmp_path,
+            data,
             "--json",
             tmp_path / "r.json",
         )
@@ -457,9 +459,9 @@ def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Pat
         repair_encoder(tmp_path / "m", tmp_path / "out", method="zipf_center", text=tmp_path / "t")
     (tmp_path / "there").mkdir()
     for out, message in (
-        (tmp_path / "no" / "out", "there is no folder"), (tmp_path / "there", "which exists"), (tmp_path / "m", "which exists"),
-        (tmp_path / "m" / "out", "expected a new folder outside the model"),
-        (tmp_path / "m" / ".." / "m" / "out", "expected a new folder outside the model"),
+        (tmp_path / "no" / "out", "there is no folder"), (tmp_path / "there", "which exists"), (tmp_path / "m", "than what is read"),
+        (tmp_path / "m" / "out", "expected a place outside the model"),
+        (tmp_path / "m" / ".." / "m" / "out", "expected a place outside the model"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):  # said before anything is read, which is not there
             repair_encoder(tmp_path / "m", out, method="center", text=tmp_path / "t")

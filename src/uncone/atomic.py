@@ -1,14 +1,27 @@
-"""Files written whole or not at all: a kill leaves the old content or the new, never half of it."""
+"""Files written whole or not at all: a kill leaves the old content or the new, never half of it.
 
+A file or folder is filled under a temporary name beside its target and moved there. The name holds a digest of the target's name, and its
+writer keeps it locked: so the next writer of the same target finds what a killed one left, and removes it.
+"""
+
+import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from uncone.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # a system without locks of this kind: what a killed writer left stays
+    fcntl = None  # type: ignore[assignment]
+
+
+_RESULTS = (".json", ".html")
 
 
 @contextmanager
@@ -19,13 +32,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         InputError: the folder does not exist or cannot be written, or `path` is a folder.
     """
     target = writable(path)
-    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        handle = open(temporary, "xb")  # noqa: SIM115 - closed below, before the move
+        temporary, lock = _beside(target, lambda name: open(name, "xb").close())
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}: give a folder that exists and can be written") from error
     try:
-        with handle:
+        with open(temporary, "wb") as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
@@ -35,6 +47,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink()
         raise
+    finally:
+        _release(lock)
     _sync(target.parent)
 
 
@@ -72,9 +86,11 @@ def writable(path: str | os.PathLike[str]) -> Path:
     """The file that `path` names, links followed, so that the file they lead to is what is replaced.
 
     Raises:
-        InputError: a folder, a device or a pipe, or no folder to write into, or one that is read-only.
+        InputError: a folder, a device or a pipe, or no folder to write into, or one that is read-only; a link that leads to itself.
     """
-    target = Path(path).resolve()
+    target = _followed(path)
+    if target.is_symlink():
+        raise InputError(f"expected a file to write, got {path}, a link that leads to itself: give another name")
     if target.is_dir():
         raise InputError(f"expected a file to write, got the folder {path}: give a file name in it")
     if target.exists() and not target.is_file():
@@ -99,9 +115,9 @@ def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] |
         raise InputError(
             f"cannot create {target}: there is no folder {target.parent}: give a parent folder that can be written"
         )
-    if outside is not None and target.resolve().is_relative_to(Path(outside).resolve()):
+    if outside is not None and _lies_in(target, outside):
         raise InputError(
-            f"expected a new folder outside the model, got {target}, which lies in {outside}: choose another place"
+            f"expected a place outside the model to write to, got {target}, which lies in {outside}: choose another"
         )
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise InputError(
@@ -114,9 +130,8 @@ def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] |
 def new_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Fill a temporary folder beside `path`; on a clean exit it becomes `path`, which must not exist yet."""
     target = creatable(path)
-    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        temporary.mkdir()
+        temporary, lock = _beside(target, os.mkdir)
     except OSError as error:
         raise InputError(f"cannot create {target}: {error.strerror}: give a parent folder that can be written") from error
     try:
@@ -128,7 +143,137 @@ def new_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+    finally:
+        _release(lock)
     _sync(target.parent)
+
+
+def _beside(target: Path, make: Callable[[Path], object]) -> tuple[Path, int | None]:
+    """A new file or folder beside `target` that `make` makes, locked; what killed writers of the same target left is removed first.
+
+    Raises:
+        OSError: what `make` raises.
+    """
+    stem = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}"
+    for left in target.parent.glob(f"{stem}.*.tmp"):
+        _remove_unlocked(left)
+    while True:
+        temporary = target.with_name(f"{stem}.{secrets.token_hex(8)}.tmp")
+        make(temporary)
+        lock = _locked(temporary)
+        if temporary.exists():  # else another writer found it before it was locked
+            return temporary, lock
+        _release(lock)
+
+
+def _remove_unlocked(left: Path) -> None:
+    """Remove a temporary file or folder whose writer is gone."""
+    lock = _locked(left)
+    if lock is None:
+        return
+    if left.is_dir():
+        shutil.rmtree(left, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            left.unlink()
+    _release(lock)
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor that holds the lock of `path` until it is closed or its process ends; None where another holds it, or there are no locks."""
+    if fcntl is None:
+        return None
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # held, or a file system without locks
+            os.close(descriptor)
+            return None
+        return descriptor
+    return None
+
+
+def _release(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
+
+
+def check_apart(
+    targets: Iterable[str | os.PathLike[str]],
+    sources: Iterable[str | os.PathLike[str]],
+    models: Iterable[str | os.PathLike[str]] = (),
+) -> None:
+    """Refuse to write what is read: links, relative names and names in another case are followed to the file they lead to.
+
+    Args:
+        targets: files and folders to write; those that are not there yet too.
+        sources: files that are read, and folders of which files are read. What ends in `.json` or `.html` is none of them: it is what an earlier
+            run wrote there.
+        models: folders into which nothing is written at all.
+
+    Raises:
+        InputError: two targets are one file; a target is a source, lies among the files of one, or lies in the folder of a model.
+    """
+    named, folders = [Path(target) for target in targets], [Path(model) for model in models]
+    for i, target in enumerate(named):
+        if any(_is_same(target, other) or _in_any_case(target) == _in_any_case(other) for other in named[:i]):
+            raise InputError(f"expected two files to write, got {target.name} twice: the second would replace the first")
+    for target in named:
+        is_result = target.name.endswith(_RESULTS)
+        if any(
+            _is_same(target, source) or (not is_result and _is_part(target, source)) for source in map(Path, sources)
+        ) or any(_is_same(target, model) or _is_part(target, model) for model in folders):
+            raise InputError(
+                f"expected another file to write than what is read, got {target}: it would be replaced; give another name"
+            )
+        for model in folders:
+            if _lies_in(target, model):
+                raise InputError(
+                    f"expected a place outside the model to write to, got {target}, which lies in {model}: choose another"
+                )
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Both names lead to one file that is there."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def _is_part(target: Path, source: Path) -> bool:
+    """The target is a file of the folder `source`, also one that a link there leads to."""
+    return target.exists() and any(_is_same(target, part) for part in _files_in(source))
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """All files below a folder; links to folders are followed, each folder once."""
+    seen = set[str]()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        seen.add(os.path.realpath(place))
+        folders[:] = [name for name in folders if os.path.realpath(os.path.join(place, name)) not in seen]
+        yield from (Path(place, name) for name in files)
+
+
+def _lies_in(target: Path, folder: str | os.PathLike[str]) -> bool:
+    """The target is the folder, or would stand in it."""
+    place = _followed(target)
+    for parent in (place, *place.parents):
+        with suppress(OSError):
+            if parent.samefile(folder):
+                return True
+    return False
+
+
+def _in_any_case(path: Path) -> str:
+    """One text for all names that some file systems take for the same."""
+    return os.path.realpath(path).casefold()
+
+
+def _followed(path: str | os.PathLike[str]) -> Path:
+    """The path that links lead to; of a loop of links as far as they do."""
+    return Path(os.path.realpath(path))
 
 
 def _keep_mode(target: Path, temporary: Path) -> None:

@@ -60,7 +60,7 @@ def test_from_vectors_to_an_answer_and_files(
         (("{x}", "--ids", "ids.txt"), "expected --pairs with --ids, --query-ids, --match-at or --prior, got none"),
         (("{x}", "--prior", "0.2"), "expected --pairs with --ids, --query-ids, --match-at or --prior, got none"),
         (("{x}", "--against", "{x}"), "expected JSON in UTF-8"),
-        (("{x}", "--json", "{x}"), "expected another file to write than those to read"),
+        (("{x}", "--json", "{x}"), "expected another file to write than what is read"),
         (("{x}", "--json", "nowhere/c.json"), "there is no folder"),
         (("{x}", "--false-match-rate", "2"), "expected a false-match rate above 0 and below 1, got 2.0"),
     ],

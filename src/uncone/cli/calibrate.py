@@ -5,26 +5,30 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from uncone.cli.files import check_targets, hand_over
+from uncone.cli.files import Role, hand_over
 from uncone.cli.progress import progress_bar
 from uncone.errors import InputError
 from uncone.records import Calibration
 
 
 def calibrate(
-    vectors: str,
+    vectors: Annotated[str, Role.SPEC],
     /,
     *,
-    queries: Annotated[str | None, Parameter(help="Vectors of queries, if rows are not compared with each other.")] = None,
+    queries: Annotated[
+        str | None, Role.SPEC, Parameter(help="Vectors of queries, if rows are not compared with each other.")
+    ] = None,
     texts: Annotated[
-        Path | None, Parameter(help="Texts, one a line, to encode with VECTORS: an encoder or word vectors.")
+        Path | None, Role.READ, Parameter(help="Texts, one a line, to encode with VECTORS: an encoder or word vectors.")
     ] = None,
-    query_texts: Annotated[Path | None, Parameter(help="The same for queries.")] = None,
-    pairs: Annotated[Path | None, Parameter(help="Labelled pairs: id, id and label, separated by tabs.")] = None,
+    query_texts: Annotated[Path | None, Role.READ, Parameter(help="The same for queries.")] = None,
+    pairs: Annotated[Path | None, Role.READ, Parameter(help="Labelled pairs: id, id and label, separated by tabs.")] = None,
     ids: Annotated[
-        Path | None, Parameter(help="The ids of the rows that --pairs names, one a line; else the texts, or numbers from 0.")
+        Path | None,
+        Role.READ,
+        Parameter(help="The ids of the rows that --pairs names, one a line; else the texts, or numbers from 0."),
     ] = None,
-    query_ids: Annotated[Path | None, Parameter(help="The same for the queries.")] = None,
+    query_ids: Annotated[Path | None, Role.READ, Parameter(help="The same for the queries.")] = None,
     match_at: Annotated[
         float | None, Parameter(help="A pair with a label of at least this matches; by default above 0.", show_default=False)
     ] = None,
@@ -40,9 +44,11 @@ def calibrate(
         Parameter(negative="", help="The share of random pairs that may reach a threshold. Can be given again."),
     ] = None,
     metric: Annotated[Literal["cosine", "inner_product"], Parameter(help="How vectors are compared.")] = "cosine",
-    against: Annotated[Path | None, Parameter(help="A calibration saved with --json: does it still hold?")] = None,
-    json: Annotated[Path | None, Parameter(help="Write the calibration to this file, for machines.")] = None,
-    html: Annotated[Path | None, Parameter(help="Write a report with the distribution to this file, for people.")] = None,
+    against: Annotated[Path | None, Role.READ, Parameter(help="A calibration saved with --json: does it still hold?")] = None,
+    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write the calibration to this file, for machines.")] = None,
+    html: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Write a report with the distribution to this file, for people.")
+    ] = None,
     most_pairs: Annotated[
         int, Parameter(help="Pairs counted at most; of more, those of rows drawn at random.")
     ] = 1_000_000_000,
@@ -61,10 +67,6 @@ def calibrate(
     from uncone.calibration import RATES, PairTable, encoded_texts
     from uncone.calibration import calibrate as run
 
-    read = tuple(
-        path for path in (Path(vectors), queries and Path(queries), texts, query_texts, pairs, ids, query_ids, against) if path
-    )
-    check_targets(json, html, read=read)
     if pairs is None and any(given is not None for given in (ids, query_ids, match_at, prior)):
         raise InputError(
             "expected --pairs with --ids, --query-ids, --match-at or --prior, got none: give the table of labelled pairs too"

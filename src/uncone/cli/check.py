@@ -6,14 +6,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from uncone.cli.failures import UntoldError
-from uncone.cli.files import check_targets, hand_over, load_diagnosis
+from uncone.cli.files import Role, hand_over, load_diagnosis
 from uncone.errors import InputError, UnconeError
 
 BEYOND = 2
 
 
 def check(
-    diagnosis: Path,
+    diagnosis: Annotated[Path, Role.READ],
     /,
     *,
     max: Annotated[
@@ -24,7 +24,7 @@ def check(
         list[str] | None,
         Parameter(negative="", help="NAME=VALUE: the number NAME must not be below VALUE. Can be given again."),
     ] = None,
-    json: Annotated[Path | None, Parameter(help="Write the result to this file, for machines.")] = None,
+    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write the result to this file, for machines.")] = None,
 ) -> None:
     """Hold numbers of a saved diagnosis against bars: exit status 0 within all, 1 could not be measured, 2 beyond one.
 
@@ -36,7 +36,6 @@ def check(
     """
     from uncone.checking import check as run
 
-    check_targets(json, read=(diagnosis,))
     result = run(load_diagnosis(diagnosis), maxima=_bars(max, "--max"), minima=_bars(min, "--min"))
     try:
         hand_over(result, json=json)

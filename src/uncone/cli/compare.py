@@ -5,16 +5,18 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from uncone.cli.files import check_targets, hand_over, load_diagnosis
+from uncone.cli.files import Role, hand_over, load_diagnosis
 
 
 def compare(
-    *diagnoses: Path,
+    *diagnoses: Annotated[Path, Role.READ],
     names: Annotated[
         str | None, Parameter(help="What to call them, in their order and separated by commas; else their own names.")
     ] = None,
-    json: Annotated[Path | None, Parameter(help="Write the whole comparison to this file, for machines.")] = None,
-    html: Annotated[Path | None, Parameter(help="Write a report with overlaid drawings to this file, for people.")] = None,
+    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write the whole comparison to this file, for machines.")] = None,
+    html: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Write a report with overlaid drawings to this file, for people.")
+    ] = None,
 ) -> None:
     """Say what became better or worse between saved diagnoses, and draw them over each other.
 
@@ -25,6 +27,5 @@ def compare(
     """
     from uncone.comparison import compare as run
 
-    check_targets(json, html, read=diagnoses)
     comparison = run([load_diagnosis(path) for path in diagnoses], names=None if names is None else names.split(","))
     hand_over(comparison, json=json, html=html)

@@ -5,16 +5,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from uncone.cli.files import tell
+from uncone.cli.files import Role, tell
 
 
 def convert(
-    model: Path,
-    out: Path,
+    model: Annotated[Path, Role.SPEC],
+    out: Annotated[Path, Role.OUT],
     /,
     *,
     tokenizer: Annotated[
-        Path | None, Parameter(help="Its tokenizer, where that is not tokN.bin or tokenizer.bin beside the model.")
+        Path | None, Role.READ, Parameter(help="Its tokenizer, where that is not tokN.bin or tokenizer.bin beside the model.")
     ] = None,
 ) -> None:
     """Write a llama2.c model as a Llama directory that transformers opens: the same logits, the same tokens.

@@ -5,18 +5,18 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from uncone.cli.files import check_targets, hand_over
+from uncone.cli.files import Role, hand_over
 from uncone.cli.progress import progress_bar
 
 
 def diagnose(
-    spec: str,
+    spec: Annotated[str, Role.SPEC],
     /,
     *,
-    json: Annotated[Path | None, Parameter(help="Write the whole diagnosis to this file, for machines.")] = None,
-    html: Annotated[Path | None, Parameter(help="Write a report with pictures to this file, for people.")] = None,
+    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write the whole diagnosis to this file, for machines.")] = None,
+    html: Annotated[Path | None, Role.WRITE, Parameter(help="Write a report with pictures to this file, for people.")] = None,
     counts: Annotated[
-        Path | None, Parameter(help="How often each token occurs: a table of ids or tokens and counts, or .npy.")
+        Path | None, Role.READ, Parameter(help="How often each token occurs: a table of ids or tokens and counts, or .npy.")
     ] = None,
     neighbours: Annotated[
         bool,
@@ -37,7 +37,6 @@ def diagnose(
     """
     from uncone.diagnosis import diagnose as run
 
-    check_targets(json, html)
     with progress_bar() as progress:
         diagnosis = run(
             spec, counts=counts, neighbours=neighbours, skip_nonfinite=skip_nonfinite, device=device, progress=progress

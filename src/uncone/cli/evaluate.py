@@ -5,18 +5,19 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from uncone.cli.files import check_targets, hand_over
+from uncone.cli.files import Role, hand_over
 from uncone.cli.progress import progress_bar
 from uncone.errors import InputError
 
 
 def evaluate(
-    spec: str,
+    spec: Annotated[str, Role.SPEC],
     /,
     *,
     task: Annotated[Literal["wordsim", "sts", "retrieval", "ann"], Parameter(help="What is asked of the vectors.")],
     data: Annotated[
         Path | None,
+        Role.READ,
         Parameter(help="The directory of the sets. For ann of stored vectors: a file of queries, or none to take rows out."),
     ] = None,
     protocol: Annotated[
@@ -31,9 +32,11 @@ def evaluate(
         Literal["auto"] | None,
         Parameter(help="auto chooses a repair on a development split and reports on the test split; for sts and retrieval."),
     ] = None,
-    cache: Annotated[Path | None, Parameter(help="A folder where vectors of texts are kept for the next run.")] = None,
+    cache: Annotated[
+        Path | None, Role.KEEP, Parameter(help="A folder where vectors of texts are kept for the next run.")
+    ] = None,
     seed: Annotated[int, Parameter(help="Of the resampling and of what is drawn.")] = 0,
-    json: Annotated[Path | None, Parameter(help="Write the whole evaluation to this file, for machines.")] = None,
+    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write the whole evaluation to this file, for machines.")] = None,
 ) -> None:
     """Say what each repair does to a task: word similarity, sentence similarity, retrieval or quantised search.
 
@@ -47,7 +50,6 @@ def evaluate(
     """
     from uncone.evaluation import evaluate as run
 
-    check_targets(json)
     if method is not None:
         _choose(spec, task=task, data=data, protocol=protocol, repairs=repair, cache=cache, seed=seed, json=json)
         return

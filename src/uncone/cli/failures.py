@@ -1,13 +1,19 @@
 """How a command ends that could not be done: one line that says why, an exit status, and streams that fail no second time."""
 
 import os
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from uncone.errors import UnconeError
 
 STOPPED = 130
+_ENDING = ("SIGTERM", "SIGHUP")
+"""Signals by which others end a command: it then leaves nothing half written. SIGKILL leaves it no time."""
 _OUT_OF_MEMORY = "out of memory: close other programs, or use a machine with more"
 
 
@@ -19,9 +25,48 @@ class UntoldError(Exception):
         self.status = status
 
 
+class SignalError(BaseException):
+    """A signal asked the command to end. Not an Exception, so that nothing takes it for a failure to go on from."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.status = 128 + number
+
+
+@contextmanager
+def ending_cleanly() -> Iterator[None]:
+    """Signals that end the command raise `SignalError`, so that what it was writing is removed; a handler that ignores one is kept."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: object) -> None:
+        raise SignalError(number)
+
+    numbers = [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in before.items():
+        if handler == signal.SIG_DFL:
+            signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def open_closed_streams() -> None:
+    """Give standard streams that were closed to the program the null device: else the next file it opens takes their number, and with it their text."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+
+
 def end(error: BaseException, *, debug: bool) -> SystemExit:
     """Say on standard error why a command could not be done; what to raise then, with its exit status."""
-    status = STOPPED if isinstance(error, KeyboardInterrupt) else error.status if isinstance(error, UntoldError) else 1
+    status = STOPPED if isinstance(error, KeyboardInterrupt) else getattr(error, "status", 1)
     message = _message(error.__cause__ if isinstance(error, UntoldError) and error.__cause__ else error)
     try:
         if debug:
@@ -61,7 +106,7 @@ def _message(error: BaseException) -> str:
 
     if isinstance(error, CycloptsError):
         return f"{error} See `uncone --help`."
-    if isinstance(error, UnconeError):
+    if isinstance(error, UnconeError | SignalError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "stopped"

@@ -1,24 +1,62 @@
 """The files of a command: what it may write, the saved records it reads, and what it hands over."""
 
 import sys
+from enum import Enum
+from inspect import BoundArguments, Parameter
 from pathlib import Path
+from typing import Any
 
+from uncone.atomic import check_apart, writable
 from uncone.errors import InputError, UnconeError
 from uncone.records import Diagnosis, Record
 
 
-def check_targets(*paths: Path | None, read: tuple[Path, ...] = ()) -> None:
-    """Targets that cannot be written, or would replace a file that is to be `read`, are said before the work, not after it."""
-    from uncone.atomic import writable
+class Role(Enum):
+    """What a command does with what an option names; it stands in the option's annotation."""
 
-    targets = [writable(path) for path in paths if path is not None]
-    if len(set(targets)) < len(targets):
-        raise InputError(f"expected two files to write, got {targets[0].name} twice: the second would replace the first")
-    for source in read:
-        if source.resolve() in targets:
-            raise InputError(
-                f"expected another file to write than those to read, got {source}: it would be replaced; give another name"
-            )
+    SPEC = "reads rows or a model"
+    READ = "reads a file or a folder"
+    WRITE = "writes a file"
+    OUT = "writes a file, or a part of one, or a new folder"
+    KEEP = "reads and writes files in a folder"
+
+
+def check_files(bound: BoundArguments) -> None:
+    """Refuse a command that would write over what it reads, or could not write its files. It knows from the roles in the annotations.
+
+    Raises:
+        InputError: see `atomic.check_apart` and `atomic.writable`.
+    """
+    files = [Path(name) for name in _given(bound, Role.WRITE)]
+    out = [Path(name) for name in _given(bound, Role.OUT)]
+    targets = [*files, *(_whole(name) for name in out), *(Path(name) for name in _given(bound, Role.KEEP))]
+    if not targets:
+        return
+    specs, sources = _given(bound, Role.SPEC), [_whole(Path(name)) for name in _given(bound, Role.READ)]
+    if specs:
+        from uncone.sources.reads import check_targets_apart
+
+        check_targets_apart(targets, specs, sources)
+    else:
+        check_apart(targets, sources)
+    for file in files:
+        writable(file)
+
+
+def role_of(parameter: Parameter) -> Role | None:
+    """The role of a command's parameter."""
+    return next((mark for mark in getattr(parameter.annotation, "__metadata__", ()) if isinstance(mark, Role)), None)
+
+
+def _given(bound: BoundArguments, role: Role) -> list[Any]:
+    """What the arguments of this role name."""
+    values = [value for name, value in bound.arguments.items() if role_of(bound.signature.parameters[name]) is role]
+    return [one for value in values for one in (value if isinstance(value, tuple | list) else [value]) if one is not None]
+
+
+def _whole(out: Path) -> Path:
+    """The file of FILE#PART."""
+    return out if out.exists() else out.with_name(out.name.partition("#")[0] or out.name)
 
 
 def load_diagnosis(path: Path) -> Diagnosis:

@@ -11,7 +11,8 @@ from uncone.cli.compare import compare
 from uncone.cli.convert import convert
 from uncone.cli.diagnose import diagnose
 from uncone.cli.evaluate import evaluate
-from uncone.cli.failures import end, release
+from uncone.cli.failures import SignalError, end, ending_cleanly, open_closed_streams, release
+from uncone.cli.files import check_files
 from uncone.cli.repair import repair
 from uncone.cli.report import report
 
@@ -36,13 +37,15 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line.
 
     Exit status 0: done; 1: could not be done, with one line on standard error saying why; 2: `check` found a number beyond
-    its bar, whether or not that could be printed; 130: stopped.
+    its bar, whether or not that could be printed; 130: stopped; 128 and the number of the signal that ended it.
     """
+    open_closed_streams()
     tokens = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in tokens
     try:
-        _run([token for token in tokens if token != "--debug"])
-    except (Exception, KeyboardInterrupt) as error:
+        with ending_cleanly():
+            _run([token for token in tokens if token != "--debug"])
+    except (Exception, KeyboardInterrupt, SignalError) as error:
         raise end(error, debug=debug) from None
     finally:
         release("stdout")
@@ -50,7 +53,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(tokens: list[str]) -> None:
     try:
-        app(tokens, exit_on_error=False, print_error=False)
+        command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+        check_files(bound)
+        command(*bound.args, **bound.kwargs)
     except SystemExit as done:  # cyclopts leaves the program after a command that is done, too
         if done.code:
             raise

@@ -12,7 +12,7 @@ PROGRESS_AFTER_S = 2.0
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None] | None]:
     """A progress bar on standard error, shown once the work has taken two seconds; None where nobody would see it."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from uncone.cli.files import check_targets, hand_over, tell
+from uncone.cli.files import Role, hand_over, tell
 from uncone.cli.progress import progress_bar
 from uncone.errors import InputError
 from uncone.records import Record, Selection
@@ -16,8 +16,8 @@ RETRIEVAL: Literal["retrieval"] = "retrieval"
 
 
 def repair(
-    spec: str,
-    out: str,
+    spec: Annotated[str, Role.SPEC],
+    out: Annotated[str, Role.OUT],
     /,
     *,
     method: Annotated[
@@ -28,14 +28,21 @@ def repair(
             show_default=False,
         ),
     ] = None,
-    fit_on: Annotated[str | None, Parameter(help="Fit on these rows instead, such as the documents for queries.")] = None,
-    load: Annotated[Path | None, Parameter(help="Apply a transformation that --save wrote instead of fitting one.")] = None,
-    save: Annotated[Path | None, Parameter(help="Also write the fitted transformation to this file.")] = None,
+    fit_on: Annotated[
+        str | None, Role.SPEC, Parameter(help="Fit on these rows instead, such as the documents for queries.")
+    ] = None,
+    load: Annotated[
+        Path | None, Role.READ, Parameter(help="Apply a transformation that --save wrote instead of fitting one.")
+    ] = None,
+    save: Annotated[Path | None, Role.WRITE, Parameter(help="Also write the fitted transformation to this file.")] = None,
     counts: Annotated[
         Path | None,
+        Role.READ,
         Parameter(help="How often each token occurs: rows weigh as much in the fit; with --tokens auto, count 0 is unused."),
     ] = None,
-    text: Annotated[Path | None, Parameter(help="For models: sentences to fit on, or text to prove an edit on.")] = None,
+    text: Annotated[
+        Path | None, Role.READ, Parameter(help="For models: sentences to fit on, or text to prove an edit on.")
+    ] = None,
     head: Annotated[
         Literal["center"] | None, Parameter(help="Centre the output head of a language model: no probability changes.")
     ] = None,
@@ -43,10 +50,12 @@ def repair(
         bool, Parameter(negative="", help="With --head: store a head apart that shares the token table's rows.")
     ] = False,
     tokens: Annotated[
-        str | None, Parameter(help="Set rows of tokens anew: ids with commas, a file of ids, zero, added or auto.")
+        str | None, Role.READ, Parameter(help="Set rows of tokens anew: ids with commas, a file of ids, zero, added or auto.")
     ] = None,
-    data: Annotated[Path | None, Parameter(help="The directory of a task's data, by which --method auto chooses.")] = None,
-    cache: Annotated[Path | None, Parameter(help="With --data: keep the model's vectors in this folder.")] = None,
+    data: Annotated[
+        Path | None, Role.READ, Parameter(help="The directory of a task's data, by which --method auto chooses.")
+    ] = None,
+    cache: Annotated[Path | None, Role.KEEP, Parameter(help="With --data: keep the model's vectors in this folder.")] = None,
     task: Annotated[Literal["retrieval", "sts"], Parameter(help="With --method auto: by what a repair is chosen.")] = RETRIEVAL,
     overwrite: Annotated[
         bool, Parameter(negative="", help="Replace OUT and the file of --save if they are there; files only.")
@@ -55,7 +64,7 @@ def repair(
     skip_nonfinite: Annotated[
         bool, Parameter(negative="", help="Leave rows with NaN or inf out of what is written instead of refusing them.")
     ] = False,
-    json: Annotated[Path | None, Parameter(help="Write what was done to this file, for machines.")] = None,
+    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write what was done to this file, for machines.")] = None,
 ) -> None:
     """Write a repaired copy of vectors or of a model, and say what that changed and what it cost.
 
@@ -67,7 +76,6 @@ def repair(
     out
         A file, whose ending says its format; for a model a new directory.
     """
-    _check_files(spec, out, read=(fit_on, load, counts, text), written=(json, save))
     rows = {"counts": counts, "overwrite": overwrite, "skip_nonfinite": skip_nonfinite}
     if head is not None or tokens is not None:
         unused = _given(fit_on=fit_on, load=load, save=save, data=data, cache=cache)
@@ -92,15 +100,6 @@ def repair(
     fit = {"method": method, "fit_on": fit_on, "load": load, "save": save, "force": force}
     why = () if selection is None else (_why(task, data),)
     _repair(spec, out, fit, rows, text, json, selection, why)
-
-
-def _check_files(spec: str, out: str, *, read: tuple[str | Path | None, ...], written: tuple[Path | None, ...]) -> None:
-    """Files beside OUT that cannot be written, or would replace another one of the command's."""
-    sources = [path for given in (spec, *read) if given is not None for path in _files(given)]
-    check_targets(*written, read=tuple(sources))
-    targets = [path.resolve() for path in written if path is not None]
-    if any(path.resolve() in targets for path in _files(out)):
-        raise InputError(f"expected different files to write, got {out} twice: the second would replace the first")
 
 
 def _repair(
@@ -200,11 +199,6 @@ def _check_before_a_task(
     else:
         _refuse(_given(text=text), "vectors")
     check_target(spec, out, overwrite=rows["overwrite"])
-
-
-def _files(spec: str | Path) -> list[Path]:
-    """What a spec may name: a file, or a part of the file before its '#'."""
-    return [Path(spec), Path(str(spec).partition("#")[0])]
 
 
 def _method(method: str | None) -> str:

@@ -5,16 +5,18 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from uncone.cli.files import check_targets, hand_over, tell
+from uncone.cli.files import Role, hand_over, tell
 from uncone.records import load_record
 
 
 def report(
-    record: Path,
+    record: Annotated[Path, Role.READ],
     /,
     *,
     html: Annotated[
-        Path | None, Parameter(help="Write a page to this file, of a diagnosis, a comparison or a calibration; else print.")
+        Path | None,
+        Role.WRITE,
+        Parameter(help="Write a page to this file, of a diagnosis, a comparison or a calibration; else print."),
     ] = None,
 ) -> None:
     """Print any saved record again, or draw its page, without the model.
@@ -26,7 +28,6 @@ def report(
     """
     from uncone import report as reports
 
-    check_targets(html, read=(record,))
     loaded = load_record(record)
     if html is None:
         hand_over(loaded)

@@ -23,6 +23,7 @@ from uncone.repairing.targets import check_target
 from uncone.repairing.verdict import TASK, gains, give_verdict
 from uncone.rows import as_rows
 from uncone.sources import open_rows
+from uncone.sources.reads import check_targets_apart
 from uncone.sources.spec import name_of, split
 
 Tensor = torch.Tensor
@@ -82,8 +83,9 @@ def repair_encoder(
         )
     _refuse_early(method)
     directory = split(spec)[0]
+    check_targets_apart((out, save), (spec, fit_on), (load, text))
     check_target(spec, out)
-    check_save(save, out, text, fit_on)
+    check_save(save)
     side = _Side(directory, Sentences() if text is None else read_sentences(text, most=most_sentences), progress)
     found, measured = side.fit(method, fit_on=fit_on, load=load, force=force, text=text)
     probes = list(measured[:_MOST_PROBES]) or list(_PROBES)

@@ -26,6 +26,7 @@ from uncone.rows.safetensors import read_header, tensor_rows
 from uncone.rows.word_vectors import WordVectorRows
 from uncone.rows.word_vectors_binary import open_word2vec_binary
 from uncone.sources import open_rows
+from uncone.sources.reads import check_targets_apart
 
 Progress = Callable[[str, int, int], None]
 Path_ = str | os.PathLike[str]
@@ -74,8 +75,9 @@ def repair_file(
             "repair_encoder takes a directory of Sentence Transformers, and --head or --tokens (repair.head, repair.tokens) edit a language model"
         )
     check_options(method=method, fit_on=fit_on, load=load, counts=counts)
+    check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, counts))
     check_target(spec, out, overwrite=overwrite)  # before the pass that looks for rows to skip
-    check_save(save, spec, out, fit_on, counts, overwrite=overwrite)
+    check_save(save, overwrite=overwrite)
     rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
     check_out(out, rows, overwrite=overwrite)
 
@@ -134,20 +136,9 @@ def check_options(*, method: str | None, fit_on: Path_ | None, load: Path_ | Non
         raise InputError(f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors")
 
 
-def check_save(save: Path_ | None, *others: Path_ | None, overwrite: bool = False) -> None:
-    """Raise InputError where the file of the transformation cannot be written, is one of those that are read or written beside it, or is there already (unless
-    `overwrite`).
-    """
-    if save is None:
-        return
-    target = atomic.writable(save)
-    for other in others:
-        if other is not None and split_part(os.fspath(other))[0].resolve() == target:
-            raise InputError(
-                f"expected another file for the transformation than those that are read and written, got {save} twice: one would replace the other; "
-                "give another name"
-            )
-    if target.exists() and not overwrite:
+def check_save(save: Path_ | None, *, overwrite: bool = False) -> None:
+    """Raise InputError where the file of the transformation cannot be written, or is there already (unless `overwrite`)."""
+    if save is not None and atomic.writable(save).exists() and not overwrite:
         raise InputError(
             f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another name, or remove it; of a file of vectors "
             "--overwrite (overwrite=True) replaces both"

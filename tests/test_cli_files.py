@@ -1,0 +1,240 @@
+"""No command writes over what it reads: every option of every command, under every name of a file, and into every model."""
+
+import hashlib
+import inspect
+import os
+import shutil
+import types
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.command import run_command
+from tests.model.llama2c_files import planted
+from uncone.cli.files import Role, role_of
+from uncone.cli.program import app
+
+VERBS = sorted(name for name in app if not name.startswith("-"))
+READING, WRITING = (Role.SPEC, Role.READ), (Role.WRITE, Role.OUT, Role.KEEP)
+NAMES_NO_FILE = {"names", "device", "method", "max", "min", "repair"}
+"""Options of text that name no file."""
+
+
+def _parameters(verb: str) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(app[verb].default_command, eval_str=True).parameters)
+
+
+def _roles(verb: str, wanted: tuple[Role, ...]) -> list[str]:
+    return [name for name, parameter in _parameters(verb).items() if role_of(parameter) in wanted]
+
+
+PAIRS = [(verb, read, write) for verb in VERBS for read in _roles(verb, READING) for write in _roles(verb, WRITING)]
+
+
+def _arguments(verb: str, given: dict[str, Path | str]) -> list[str]:
+    """A command line on which `given` stands and every other argument that is required names a new file."""
+    positional, options = list[str](), list[str]()
+    for name, parameter in _parameters(verb).items():
+        value = given.get(name)
+        if parameter.kind in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.VAR_POSITIONAL,
+        ):
+            positional.append(str(value or given.get("source") or "other"))
+        elif value is not None:
+            options += [f"--{name.replace('_', '-')}", str(value)]
+        elif parameter.default is inspect.Parameter.empty:
+            options += [f"--{name.replace('_', '-')}", {"task": "ann"}[name]]
+    return [*positional, *options]
+
+
+def _types(annotation: Any) -> set[type]:
+    """The plain types in an annotation."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _types(parts[0])
+    if origin in (typing.Union, types.UnionType, list, tuple):
+        return set().union(*map(_types, parts))
+    return {type(parts[0])} if origin is typing.Literal else {annotation}
+
+
+def _is_closed(annotation: Any) -> bool:
+    """Only words of a list are taken."""
+    parts = [part for part in typing.get_args(annotation) if part is not type(None)]
+    return typing.get_origin(annotation) is typing.Literal or any(map(_is_closed, parts[:1]))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_that_may_name_a_file_says_what_is_done_with_it(verb: str) -> None:
+    for name, parameter in _parameters(verb).items():
+        if {str, Path} & _types(parameter.annotation) and not _is_closed(parameter.annotation) and name not in NAMES_NO_FILE:
+            assert role_of(parameter) is not None, f"{verb} {name}: give it a Role"
+        if Path in _types(parameter.annotation):
+            assert role_of(parameter) is not None, f"{verb} {name}: give it a Role"
+
+
+def test_every_command_is_walked() -> None:
+    assert {verb for verb, _, _ in PAIRS} == set(VERBS)
+    assert len(PAIRS) > 40
+
+
+def _link(source: Path) -> Path:
+    link = source.with_name("link" + source.suffix)
+    link.symlink_to(source)
+    return link
+
+
+def _hard_link(source: Path) -> Path:
+    """The same file under another name, as one name in another case is on some systems."""
+    link = source.with_name(source.name.upper())
+    os.link(source, link)
+    return link
+
+
+def _roundabout(source: Path) -> Path:
+    return source.parent / ".." / source.parent.name / "." / source.name
+
+
+def _relative(source: Path) -> str:
+    return os.path.relpath(source)
+
+
+SPELLINGS: tuple[Callable[[Path], Path | str], ...] = (lambda source: source, _link, _hard_link, _roundabout, _relative)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where commands run: their files are named relative to it, too."""
+    monkeypatch.chdir(tmp_path)
+    np.save(tmp_path / "source.npy", np.random.default_rng(0).standard_normal((40, 4), dtype=np.float32))
+    np.save(tmp_path / "other.npy", np.ones((40, 4), dtype=np.float32))
+    shutil.copyfile("other.npy", "other")
+    return tmp_path
+
+
+def _content(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+@pytest.mark.parametrize(("verb", "read", "write"), PAIRS)
+def test_no_command_writes_over_a_file_that_it_reads(
+    verb: str, read: str, write: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i, spelling in enumerate(SPELLINGS):
+        source = folder / f"s{i}.npy"
+        shutil.copyfile("source.npy", source)
+        target = spelling(source)
+        arguments = _arguments(verb, {read: source, write: target})
+        if "overwrite" in _parameters(verb):
+            arguments.append("--overwrite")
+        before = _content(folder)
+        status, _, error = run_command(verb, capsys, *arguments)
+        assert (status, _content(folder)) == (1, before), (arguments, error)
+        assert "expected another file to write than what is read" in error, (arguments, error)
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if Role.SPEC in map(role_of, _parameters(verb).values())])
+def test_a_part_of_a_source_is_the_source(verb: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez("parts.npz", a=np.ones((9, 3)), b=np.ones((9, 3)))
+    spec = _roles(verb, (Role.SPEC,))[0]
+    for write in _roles(verb, WRITING):
+        before = _content(folder)
+        target = "parts.npz#b" if role_of(_parameters(verb)[write]) is Role.OUT else "parts.npz"
+        status, _, error = run_command(verb, capsys, *_arguments(verb, {spec: "parts.npz#a", write: target}))
+        assert (status, _content(folder)) == (1, before), error
+        assert "than what is read" in error or verb == "convert"
+
+
+@pytest.fixture
+def models(folder: Path) -> Path:
+    """A folder of models: transformers in shards of which one lies elsewhere, a llama2.c model, GGUF parts, a folder of Parquet files, and task data."""
+    model = folder / "model"
+    (model / "sub").mkdir(parents=True)
+    (folder / "blobs").mkdir()
+    (folder / "blobs" / "0123").write_bytes(b"weights")
+    (model / "model-00001-of-00001.safetensors").symlink_to(folder / "blobs" / "0123")
+    for name in ("config.json", "tokenizer.json", "model.safetensors.index.json", "sub/notes.txt"):
+        (model / name).write_text("{}")
+    return folder
+
+
+SPEC_VERBS = [(verb, spec) for verb in VERBS for spec in _roles(verb, (Role.SPEC,))]
+IN_A_MODEL = (
+    "model/config.json", "model/tokenizer.json", "model/model-00001-of-00001.safetensors", "blobs/0123", "model/sub/notes.txt",
+    "model/new.html", "model/sub/new.json", "linked/new.html", "MODEL/../model/new.html",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("verb", "spec"), SPEC_VERBS)
+@pytest.mark.parametrize("source", ["model", "linked", "model/model-00001-of-00001.safetensors"])
+def test_nothing_is_written_into_a_model(
+    verb: str, spec: str, source: str, models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (models / "linked").symlink_to(models / "model")
+    (models / "MODEL").mkdir()
+    for write in _roles(verb, WRITING):
+        for target in IN_A_MODEL if source != "linked" else IN_A_MODEL[:1] + IN_A_MODEL[-3:]:
+            before = _content(models)
+            status, _, error = run_command(verb, capsys, *_arguments(verb, {spec: source, write: target}))
+            assert (status, _content(models)) == (1, before), (write, target, error)
+            assert "than what is read" in error or "outside the model" in error, (write, target, error)
+
+
+def test_a_model_in_one_file_keeps_its_parts_and_its_tokenizer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = planted(folder)
+    (folder / "part-00001-of-00002.gguf").write_bytes(b"GGUF")
+    (folder / "part-00002-of-00002.gguf").write_bytes(b"GGUF")
+    for spec, target in ((model.name, "tokenizer.bin"), ("part-00001-of-00002.gguf", "part-00002-of-00002.gguf")):
+        before = _content(folder)
+        status, _, error = run_command("diagnose", capsys, spec, "--html", target)
+        assert (status, _content(folder)) == (1, before)
+        assert "than what is read" in error
+
+
+def test_a_file_of_a_folder_is_kept_and_a_result_in_it_may_be_written_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (folder / "rows").mkdir()
+    values = pa.array(np.random.default_rng(0).standard_normal((50, 4)).tolist(), pa.list_(pa.float32()))
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"vector": values}), folder / "rows" / f"{name}.parquet")
+    before = _content(folder)
+    status, _, error = run_command("diagnose", capsys, "rows", "--json", "rows/b.parquet")
+    assert (status, _content(folder)) == (1, before)
+    assert "than what is read" in error
+    for _ in range(2):
+        assert run_command("diagnose", capsys, "rows", "--json", "rows/d.json")[0] == 0
+
+
+def test_data_of_a_task_are_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "data" / "qrels").mkdir(parents=True)
+    for name in ("corpus.jsonl", "qrels/test.tsv"):
+        (folder / "data" / name).write_text("judgements")
+    for target in ("data/corpus.jsonl", "data/qrels/test.tsv"):
+        before = _content(folder)
+        arguments = ("source.npy", "--task", "retrieval", "--data", "data", "--json", target)
+        status, _, error = run_command("evaluate", capsys, *arguments)
+        assert (status, _content(folder)) == (1, before)
+        assert "than what is read" in error
+
+
+def test_two_results_are_two_files_in_any_case(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for first, second in (("r.json", "r.json"), ("r.json", "R.JSON"), ("r.json", "./r.json")):
+        status, _, error = run_command("diagnose", capsys, "source.npy", "--json", first, "--html", second)
+        assert status == 1
+        assert "expected two files to write" in error
+
+
+def test_results_beside_their_source_are_written_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert run_command("diagnose", capsys, "source.npy", "--json", "d.json", "--html", "d.html")[0] == 0
