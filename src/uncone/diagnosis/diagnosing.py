@@ -56,7 +56,7 @@ def diagnose(
 
 def _check_device(device: str) -> None:
     try:
-        torch.zeros(1, dtype=torch.float64, device=device)
+        torch.zeros(1, dtype=torch.float64, device=device).item()
     except (RuntimeError, TypeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(

@@ -16,9 +16,7 @@ _DRIFTS = {"none": "bold green", "small": "bold yellow", "large": "bold red", "u
 
 def print_calibration(calibration: Calibration, console: "Console | None" = None) -> None:
     """Print the calibration to `console`, by default the standard output."""
-    from rich.console import Console
-
-    out = Printer(console or Console(highlight=False))
+    out = Printer(console)
     out.line(calibration.verdict, "bold")
     for fact in words.facts(calibration):
         out.line(fact, "dim")

@@ -15,9 +15,7 @@ _STYLES = {"ok": "green", "BEYOND": "bold red"}
 
 def print_check(check: Check, console: "Console | None" = None) -> None:
     """Print the check to `console`, by default the standard output; no number is rounded onto a bar it did not reach."""
-    from rich.console import Console
-
-    out = Printer(console or Console(highlight=False))
+    out = Printer(console)
     out.line(summary(check), "bold")
     out.table(("", "number", "value", "bar"), ("value",), [_row(bar) for bar in check.bars], _STYLES)
 

@@ -39,9 +39,7 @@ _LONGEST_NAME = 40
 
 def print_comparison(comparison: Comparison, console: "Console | None" = None) -> None:
     """Print the comparison to `console`, by default the standard output; text from the record is never markup."""
-    from rich.console import Console
-
-    out = Printer(console or Console(highlight=False))
+    out = Printer(console)
     out.line(comparison.verdict, "bold")
     out.gap()
     for order, (letter, diagnosis) in enumerate(zip(LETTERS, comparison.diagnoses, strict=False)):

@@ -27,9 +27,7 @@ _SHOWN = 10
 
 def print_head_edit(edit: HeadEdit, console: "Console | None" = None) -> None:
     """Print the edit to `console`, by default the standard output."""
-    from rich.console import Console
-
-    out = Printer(console or Console(highlight=False))
+    out = Printer(console)
     p = edit.proof
     out.line(f"The head of {edit.name} is centred: {_agreement(edit)}.", "bold")
     out.line(f"{edit.head}: {count(edit.n)} x {count(edit.d)}, {edit.dtype}. {_way(edit)}", "dim")
@@ -58,9 +56,7 @@ def print_head_edit(edit: HeadEdit, console: "Console | None" = None) -> None:
 
 def print_token_edit(edit: TokenEdit, console: "Console | None" = None) -> None:
     """Print the edit to `console`, by default the standard output."""
-    from rich.console import Console
-
-    out = Printer(console or Console(highlight=False))
+    out = Printer(console)
     out.line(f"{counted(edit.edited, 'token')} of {edit.name} set anew; every other row is the same to the bit.", "bold")
     out.line(f"{counted(edit.unchanged, 'other tensor')} compared, all the same to the bit.", "dim")
     out.gap()

@@ -46,9 +46,7 @@ _MARKS = "+ higher than the original, - lower, beyond chance (the interval leave
 
 def print_evaluation(evaluation: Evaluation, console: "Console | None" = None) -> None:
     """Print the evaluation to `console`, by default the standard output; text from the record is never markup."""
-    from rich.console import Console
-
-    out = Printer(console or Console(highlight=False))
+    out = Printer(console)
     out.line(evaluation.verdict, "bold")
     for task, sets in evaluation.results.items():
         measures = _measures(evaluation, task, sets)

@@ -1,6 +1,7 @@
 """The one way to the terminal: text is made visible, encodable and free of markup before it gets there."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,16 @@ if TYPE_CHECKING:
 
 _BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 _WIDEST_LINE = 40
+_LEAST_WIDTH, _WIDTH, _MOST_WIDTH = 20, 80, 1000
 
 
 class Printer:
-    """The one way to the console: text is made visible, encodable and free of markup before it gets there."""
+    """The one way to the console, by default the standard output: text is made visible, encodable and free of markup before it gets there."""
 
-    def __init__(self, console: "Console") -> None:
-        self.console = console
+    def __init__(self, console: "Console | None" = None) -> None:
+        from rich.console import Console
+
+        self.console = console = console or Console(highlight=False, width=_width())
         self.is_unicode = console.encoding.lower().startswith("utf")
         self.bars = _BARS if self.is_unicode else _ASCII_BARS
 
@@ -77,6 +81,14 @@ class Printer:
             cells = zip(columns, row, strict=True)
             table.add_row(*(self.text(cell, given.get(cell, given.get(column, ""))) for column, cell in cells))
         self.console.print(table)
+
+
+def _width() -> int | None:
+    """The width that COLUMNS asks for, within what lines fit into; None where it asks for none, and the terminal says it."""
+    asked = os.environ.get("COLUMNS", "")
+    if not asked.isdigit():
+        return None
+    return min(max((asked.isdecimal() and int(asked[:9])) or _WIDTH, _LEAST_WIDTH), _MOST_WIDTH)
 
 
 def whole(value: int) -> str:

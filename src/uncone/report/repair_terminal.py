@@ -17,12 +17,9 @@ _GAINS = {True: ("BETTER", "bold green"), False: ("LEAVE IT", "bold yellow"), No
 
 def print_repaired(repaired: Repaired, console: "Console | None" = None) -> None:
     """Print the repair to `console`, by default the standard output; first what chose it, where a task did."""
-    from rich.console import Console
-
-    console = console or Console(highlight=False)
     out = Printer(console)
     if repaired.selection is not None:
-        print_selection(repaired.selection, console)
+        print_selection(repaired.selection, out.console)
         out.gap()
     label, style = _GAINS[repaired.gains]
     out.heading(label, style, repaired.verdict, "bold")

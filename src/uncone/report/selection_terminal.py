@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 def print_selection(selection: Selection, console: "Console | None" = None) -> None:
     """Print the selection to `console`, by default the standard output."""
-    from rich.console import Console
-
-    out = Printer(console or Console(highlight=False))
+    out = Printer(console)
     s = selection
     label, style = ("LEAVE IT", "bold yellow") if s.leaves_it else ("REPAIR IT", "bold green")
     out.heading(label, style, s.verdict, "bold")

@@ -26,9 +26,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: "Console | None" = None) -> N
 
     Everything from the record is printed as plain text: markup such as `[unused1]` or `[red]` shows as it is written.
     """
-    from rich.console import Console
-
-    out = Printer(console or Console(highlight=False))
+    out = Printer(console)
     out.line(diagnosis.verdict, "bold")
     out.line(diagnosis.name, "dim")
     for subject in diagnosis.subjects:
