@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,48 @@ def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, monkeypa
         atomic.creatable(tmp_path / "o")
     with pytest.raises(InputError, match=r"cannot write .*o: the folder .* is read-only: give a folder"):
         atomic.writable(tmp_path / "o")
+
+
+def test_the_next_writer_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    target, folder = tmp_path / "d.json", tmp_path / "out"
+    _kill_in_the_middle(WRITER, target)
+    _kill_in_the_middle(FOLDER_WRITER, folder)
+    assert len(list(tmp_path.iterdir())) == 2
+    atomic.write_text(target, "new")
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".tmp"]  # the folder's is not this target's
+    with atomic.new_directory(folder):
+        pass
+    assert sorted(tmp_path.iterdir()) == [target, folder]
+
+
+def test_what_another_writer_of_the_same_target_is_writing_stays(tmp_path: Path) -> None:
+    target = tmp_path / "d.json"
+    with atomic.replacing(target) as slow:
+        slow.write(b"slow")
+        atomic.write_text(target, "quick")
+        assert target.read_text() == "quick"
+    assert target.read_text() == "slow"
+    with atomic.new_directory(tmp_path / "out") as folder:
+        (folder / "a").touch()
+        atomic.write_text(tmp_path / "o", "other")
+        with pytest.raises(ZeroDivisionError), atomic.new_directory(tmp_path / "out"):
+            raise ZeroDivisionError
+        assert (folder / "a").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.json", "o", "out"]
+
+
+def test_without_locks_files_are_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "fcntl", None)
+    _kill_in_the_middle(WRITER, tmp_path / "d.json")
+    atomic.write_text(tmp_path / "d.json", "new")
+    assert (tmp_path / "d.json").read_text() == "new"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_many_writers_of_one_target_get_in_nobodys_way(tmp_path: Path) -> None:
+    """Threads that write the same file at once: each ends, and the file is one of theirs."""
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(atomic.write_text, tmp_path / "x", str(i) * 1000) for i in range(200)]:
+            done.result()
+    assert len(set((tmp_path / "x").read_text())) <= 3
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]

@@ -1,14 +1,18 @@
 """Exit statuses where standard output takes nothing: a closed pipe, a full disk. A verdict that is known stands."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.report.records_example import make_diagnosis
+from uncone import Diagnosis
 from uncone.cli import main
+from uncone.records import Repaired, load_record
 
 FULL = Path("/dev/full")
 
@@ -79,3 +83,80 @@ def test_a_command_that_is_stopped_says_so(
         main(["report", saved])
     assert ended.value.code == 130
     assert capsys.readouterr().err == "uncone: stopped\n"
+
+
+def _shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", command, "sh", sys.executable], capture_output=True, text=True, env=os.environ | environment, timeout=120, check=False
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>&- >/dev/null", "<&- 2>&-", "<&- >/dev/null 2>&-"])
+def test_closed_standard_streams_stop_no_command(tmp_path: Path, closed: str) -> None:
+    """As a job scheduler runs it. A file that took the number of a closed stream would hold what libraries print there."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((200, 8), dtype=np.float32))
+    for command in ("diagnose x.npy --json d.json", "repair x.npy y.npy --method center --json r.json"):
+        done = _shell(f"cd {tmp_path} && PYTHONFAULTHANDLER=1 $1 -m uncone {command} {closed}")
+        assert done.returncode == 0
+    assert isinstance(load_record(tmp_path / "d.json"), Diagnosis)
+    assert isinstance(load_record(tmp_path / "r.json"), Repaired)
+    assert np.load(tmp_path / "y.npy").shape == (200, 8)
+
+
+@pytest.mark.parametrize("verb", ["diagnose", "repair"])
+def test_a_closed_standard_output_is_said_and_what_was_asked_for_is_written(tmp_path: Path, verb: str) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((200, 8), dtype=np.float32))
+    command = {"diagnose": "diagnose x.npy", "repair": "repair x.npy y.npy --method center"}[verb]
+    done = _shell(f"cd {tmp_path} && $1 -m uncone {command} --json r.json >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+    load_record(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize("columns", ["0", "00", "1", "-1", "²", "٠", "abc", "", "99999999999999999999"])
+def test_any_width_prints_the_record(saved: str, columns: str) -> None:
+    done = _shell(f"$1 -m uncone report {saved} && $1 -m uncone report --help", COLUMNS=columns)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "looks healthy as a whole, but its tail" in " ".join(done.stdout.split())
+    assert "Usage: uncone report" in done.stdout
+
+
+WAITING = """
+import os, signal, sys, threading, time
+from uncone import atomic
+from uncone.cli import program
+
+def write(*arguments, **options):
+    with atomic.new_directory("folder") as folder, atomic.replacing("file") as handle:
+        (folder / "half").write_text("half")
+        handle.write(b"half")
+        handle.flush()
+        print("half", flush=True)
+        time.sleep(60)
+
+program.app.command(write, name="wait")
+program.main(["wait"])
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_signal_leaves_nothing_half_written(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    (tmp_path / "file").write_text("old")
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITING], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "half\n"
+    process.send_signal(number)
+    error = process.communicate(timeout=60)[1]
+    assert process.returncode == status
+    assert error == ("uncone: stopped\n" if number is signal.SIGINT else f"uncone: ended by {number.name}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "old"
+
+
+def test_a_signal_that_is_ignored_stays_ignored(saved: str) -> None:
+    done = _shell(
+        "trap '' HUP; $1 -c \"import os, signal; from uncone.cli.failures import ending_cleanly\n"
+        'with ending_cleanly(): os.kill(os.getpid(), signal.SIGHUP)\nprint(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)"'
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n")

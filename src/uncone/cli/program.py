@@ -1,5 +1,6 @@
 """The program: its commands, and one way out of each failure."""
 
+import os
 import sys
 
 from cyclopts import App
@@ -40,6 +41,11 @@ def main(arguments: list[str] | None = None) -> None:
     its bar, whether or not that could be printed; 130: stopped; 128 and the number of the signal that ended it.
     """
     open_closed_streams()
+    if "COLUMNS" in os.environ:
+        from uncone.report.printer import environment
+
+        if "COLUMNS" not in environment():
+            del os.environ["COLUMNS"]
     tokens = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in tokens
     try:

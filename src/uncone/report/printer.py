@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 _WIDEST_LINE = 40
-_LEAST_WIDTH, _WIDTH, _MOST_WIDTH = 20, 80, 1000
+_LEAST_WIDTH, _MOST_WIDTH = 20, 10_000
 
 
 class Printer:
@@ -22,7 +22,7 @@ class Printer:
     def __init__(self, console: "Console | None" = None) -> None:
         from rich.console import Console
 
-        self.console = console = console or Console(highlight=False, width=_width())
+        self.console = console = console or Console(highlight=False, _environ=environment())
         self.is_unicode = console.encoding.lower().startswith("utf")
         self.bars = _BARS if self.is_unicode else _ASCII_BARS
 
@@ -83,12 +83,16 @@ class Printer:
         self.console.print(table)
 
 
-def _width() -> int | None:
-    """The width that COLUMNS asks for, within what lines fit into; None where it asks for none, and the terminal says it."""
-    asked = os.environ.get("COLUMNS", "")
-    if not asked.isdigit():
-        return None
-    return min(max((asked.isdecimal() and int(asked[:9])) or _WIDTH, _LEAST_WIDTH), _MOST_WIDTH)
+def environment() -> dict[str, str]:
+    """The environment variables, without a COLUMNS that is no width for lines."""
+    kept = dict(os.environ)
+    try:
+        is_usable = _LEAST_WIDTH <= int(kept.get("COLUMNS", _LEAST_WIDTH)) <= _MOST_WIDTH
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        del kept["COLUMNS"]
+    return kept
 
 
 def whole(value: int) -> str:
