@@ -1,10 +1,23 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from uncone.memory import _MOST_MAPPINGS, RECYCLED_BYTES, _freed, clear_recycled, recycled, uninitialised, zeros
+from tests.command import run_command
+from uncone import InputError, Moments
+from uncone.memory import (
+    _MOST_MAPPINGS,
+    RECYCLED_BYTES,
+    _freed,
+    check_memory,
+    clear_recycled,
+    free_bytes,
+    recycled,
+    uninitialised,
+    zeros,
+)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 7), (3, 1000, 1000)])
@@ -82,3 +95,64 @@ def test_memory_is_recycled_from_many_threads() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(1, 9)))
+
+
+class TestWhatWorkMayTake:
+    """20,000 columns ask for 16 GB: said beforehand, and refused where they are not free."""
+
+    def test_more_than_is_free_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("uncone.memory.free_bytes", lambda: 8 * 10**9)
+        with pytest.raises(
+            InputError, match=r"the products of 20,000 columns .* 16.0 GB of the 8.0 GB that are free: .*UNCONE_MEMORY_GB=16$"
+        ):
+            Moments(20_000)
+        Moments(20_000, second=False)
+        Moments(4000)
+
+    def test_who_says_so_may_take_more_or_less(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("uncone.memory.free_bytes", lambda: 8 * 10**9)
+        monkeypatch.setenv("UNCONE_MEMORY_GB", "16")
+        check_memory(16 * 10**9, "work", "make it smaller")
+        monkeypatch.setenv("UNCONE_MEMORY_GB", "0.6")
+        with pytest.raises(
+            InputError,
+            match=r"which take 0.7 GB of the 0.6 GB that are allowed: make it smaller. To allow more, set UNCONE_MEMORY_GB=1$",
+        ):
+            check_memory(7 * 10**8, "work", "make it smaller")
+        for told in ("lots", "nan", "inf"):
+            monkeypatch.setenv("UNCONE_MEMORY_GB", told)
+            with pytest.raises(InputError, match=rf"expected a number of GB in UNCONE_MEMORY_GB, got '{told}'"):
+                check_memory(7 * 10**8, "work", "make it smaller")
+
+    def test_a_system_that_says_nothing_refuses_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("uncone.memory.free_bytes", lambda: None)
+        check_memory(10**18, "work", "make it smaller")
+
+    @pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="reads the memory of Linux")
+    def test_what_is_free_is_read_within_the_limits_of_a_control_group(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = free_bytes()
+        assert found is not None
+        assert 10**7 < found < 10**14
+        for name, content in (("max", "5000"), ("now", "3000"), ("memory.stat", "anon 1\ninactive_file 500\n")):
+            (tmp_path / name).write_text(content)
+        monkeypatch.setattr("uncone.memory._CGROUPS", ((tmp_path, "max", "now"),))
+        assert free_bytes() == 2500
+        (tmp_path / "max").write_text("max")
+        assert free_bytes() > 10**6
+
+    def test_a_command_says_it_before_it_reads_the_rows(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr("uncone.memory.free_bytes", lambda: 10**9)
+        np.save(tmp_path / "wide.npy", np.ones((3, 20_000), dtype=np.float32))
+        status, _, error = run_command("diagnose", capsys, tmp_path / "wide.npy")
+        assert status == 1
+        assert "16.0 GB of the 1.0 GB that are free" in error
+        status, _, error = run_command(
+            "repair", capsys, tmp_path / "wide.npy", tmp_path / "y.npy", "--method", "whiten", "--force"
+        )
+        assert status == 1
+        assert "16.0 GB of the 1.0 GB that are free" in error
+        assert not (tmp_path / "y.npy").exists()

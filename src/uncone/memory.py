@@ -2,13 +2,17 @@
 
 import math
 import mmap
+import os
 import weakref
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from uncone.errors import InputError
 
 Bytes = npt.NDArray[np.uint8]
 _CACHE_LINE = 64
@@ -17,6 +21,54 @@ _LARGE = 2 * _LARGE_PAGE
 _MOST_MAPPINGS = 8
 _SMALL = 8 * 2**20
 RECYCLED_BYTES = 512 * 2**20
+MEMORY_GB = "UNCONE_MEMORY_GB"
+"""An environment variable: so many GB may be taken at once, whatever is free."""
+_UNASKED_BYTES = 512 * 2**20
+_CGROUPS = (
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+
+
+def check_memory(size: int, what: str, way_out: str) -> None:
+    """Refuse work that takes more memory than is free, before it begins; up to 512 MiB nothing is asked.
+
+    Raises:
+        InputError: `size` bytes are more than the environment variable UNCONE_MEMORY_GB allows, or, where it is not set, more than are free.
+    """
+    if size <= _UNASKED_BYTES:
+        return
+    told = os.environ.get(MEMORY_GB, "")
+    allowed = free_bytes() if not told else _told_bytes(told)
+    if allowed is not None and size > allowed:
+        raise InputError(
+            f"expected work that fits into memory, got {what}, which take {_gb(size)} of the {_gb(allowed)} that {'are allowed' if told else 'are free'}: "
+            f"{way_out}. To allow more, set {MEMORY_GB}={math.ceil(size / 1e9)}"
+        )
+
+
+def free_bytes() -> int | None:
+    """Memory that can be taken without swapping, within the limits of the process's control group; None where the system does not say."""
+    found = list[int]()
+    with suppress(OSError, StopIteration, ValueError, IndexError):
+        line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+        found.append(int(line.split()[1]) * 1024)
+    for folder, limit, used in _CGROUPS:
+        with suppress(OSError, ValueError, KeyError):  # "max" is no limit
+            cached = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())["inactive_file"]
+            found.append(max(0, int((folder / limit).read_text()) - int((folder / used).read_text()) + int(cached)))
+    return min(found, default=None)
+
+
+def _told_bytes(told: str) -> int:
+    try:
+        return int(float(told) * 1e9)
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set it to one such as 16") from error
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"
 
 
 def uninitialised(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:

@@ -13,9 +13,11 @@ from uncone.diagnosis.sums import Sums, sum_rows
 from uncone.explain import TokenReadings
 from uncone.measure import PairSums
 from uncone.moments import Moments
+from uncone.moments.sums import products_bytes
 from uncone.records import Measurement, Picture, Spectrum, Subject
 from uncone.rows import CenteredRows, Rows
 
+_WORTH_SAYING = 10**9
 Progress = Callable[[str, int, int], None]
 
 
@@ -113,7 +115,13 @@ class Examination:
         )  # fmt: skip
 
     def _sum(self, rows: Rows) -> Sums:
-        return sum_rows(rows, self._reserved, device=self._device, update=self._tokens.update, progress=self._tick("summing"))
+        size = products_bytes(rows.shape[1])
+        what = (
+            "summing"
+            if size < _WORTH_SAYING
+            else f"summing, with {size / 1e9:.0f} GB for the products of {rows.shape[1]:,} columns"
+        )
+        return sum_rows(rows, self._reserved, device=self._device, update=self._tokens.update, progress=self._tick(what))
 
     def _partition(self, rows: Rows, moments: Moments) -> Measurement:
         moments.directions()

@@ -10,19 +10,25 @@ from typing import Any, Self
 import torch
 
 from uncone.errors import InputError
-from uncone.memory import uninitialised, zeros
+from uncone.memory import check_memory, uninitialised, zeros
 from uncone.moments.cell import PIECE, Cell
 from uncone.moments.workers import add_lower, alone, mirror
 from uncone.rows import GRID
 
 Tensor = torch.Tensor
-MOST_FEATURES = 32768
-"""Beyond, one (D, D) matrix of sums takes more than 8 GB."""
+_MATRICES = 5
+"""As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums."""
 SCALARS = (
     "n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square",
     "norm_sum", "norm_square_sum", "norm_min", "norm_max", "epsilon",
 )  # fmt: skip
 _BUFFER_BYTES = 8 * 2**20
+_TRANSPOSED = "is the matrix transposed? Moments with second=False need none of it"
+
+
+def products_bytes(d: int) -> int:
+    """Memory that the products of `d` columns with each other take, and the spectrum of them."""
+    return _MATRICES * 8 * d * d
 
 
 class Sums:
@@ -50,16 +56,13 @@ class Sums:
         unit_second: bool = False,
         device: str = "cpu",
     ) -> None:
+        self.d, self.device = d, torch.device(device)
         if unit_second and not unit_first:
             raise InputError("expected unit_first=True with unit_second=True, got False: what reads the one wants the other")
         if shift is not None and shift.shape != (d,):
             raise InputError(f"expected a shift of shape ({d},), got {tuple(shift.shape)}: give one number a feature")
-        if second and d > MOST_FEATURES:
-            raise InputError(
-                f"expected rows of at most {MOST_FEATURES} features, got {d}: second-order sums would take {8e-9 * d * d:.0f} GB; "
-                "is the matrix transposed? With second=False any number will do"
-            )
-        self.d, self.device = d, torch.device(device)
+        if second and self.device.type == "cpu":
+            check_memory(products_bytes(d), f"the products of {d:,} columns with each other", _TRANSPOSED)
         self.shift = None if shift is None else shift.to(self.device, torch.float64)
         self.first = self._zeros(d)
         self._products: dict[str, Tensor] = {}
