@@ -176,7 +176,7 @@ def kill(write: Writer, folder: Path, name: str, references: list[bytes], wait: 
         return "half written"
     left = list(folder.rglob(".*.tmp"))
     for target in targets if whole else [folder / name]:
-        status = os.waitpid(_child(lambda target=target: _rewrite(write, target)), 0)[1]  # type: ignore[misc]
+        status = os.waitpid(_child(lambda target=target: _rewrite(write, target, whole)), 0)[1]  # type: ignore[misc]
         if status or content(target) not in references:
             return "the next writer failed"
     after = list(folder.rglob(".*.tmp"))
@@ -185,8 +185,8 @@ def kill(write: Writer, folder: Path, name: str, references: list[bytes], wait: 
     return f"{'old or new' if targets else 'absent'}{', a temporary file removed' if left and not after else ''}"
 
 
-def _rewrite(write: Writer, target: Path) -> None:
-    if target.is_dir() and not any(target.glob("*.npy")):
+def _rewrite(write: Writer, target: Path, whole: bool) -> None:
+    if whole:
         target.rename(target.with_name("moved-" + target.name))
     write(target, 0)
 
