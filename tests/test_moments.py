@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncone import InputError, Moments, UndefinedMeasure, measure
+from uncone import InputError, Moments, UndefinedMeasure, diagnose, measure
 from uncone.moments.eigen import consume_to_eigen
 from uncone.moments.workers import mirror, share, symmetric_product
 from uncone.rows import GRID
@@ -428,3 +428,20 @@ def _assert_same(a: Moments, b: Moments, tolerance: float) -> None:
     for name in SCALARS:
         assert getattr(a, name) == pytest.approx(getattr(b, name), rel=tolerance)
     assert (a.norm_min, a.norm_max) == (b.norm_min, b.norm_max)
+
+
+@pytest.mark.parametrize("device", ["meta", "fpga", "bogus", "cuda:77", ""])
+def test_a_device_that_cannot_compute_is_refused(device: str) -> None:
+    x = gaussian(20, 4)
+    for use in (
+        lambda: Moments.of(x, device=device),
+        lambda: measure.partition_isotropy(x, device=device),
+        lambda: diagnose(x, device=device),
+    ):
+        with pytest.raises(InputError, match=rf"expected a device that torch can compute on in float64, got '{device}'"):
+            use()
+
+
+def test_rows_without_numbers_are_refused() -> None:
+    with pytest.raises(InputError, match=r"expected rows of numbers, got tensor on the device meta"):
+        Moments.of(gaussian(20, 4).to("meta"))

@@ -30,6 +30,24 @@ _CGROUPS = (
 )
 
 
+def usable(device: str | torch.device) -> torch.device:
+    """The device, if sums can be taken there in float64.
+
+    Raises:
+        InputError: torch does not know it, the machine has none, or it holds no numbers (meta).
+    """
+    try:
+        found = torch.device(device)
+        if found.type != "cpu":
+            torch.zeros(1, dtype=torch.float64, device=found).item()
+    except (RuntimeError, TypeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"expected a device that torch can compute on in float64, got {str(device)!r} ({reason}): use cpu or cuda"
+        ) from error
+    return found
+
+
 def check_memory(size: int, what: str, way_out: str) -> None:
     """Refuse work that takes more memory than is free, before it begins; up to 512 MiB nothing is asked.
 

@@ -7,7 +7,7 @@ import torch
 import uncone
 from uncone import explain
 from uncone.diagnosis.examination import Examination, Progress
-from uncone.errors import InputError
+from uncone.memory import usable
 from uncone.records import Diagnosis
 from uncone.sources import open_subjects
 
@@ -40,7 +40,7 @@ def diagnose(
         InputError: the source cannot be opened or holds rows that are not finite, or counts do not fit it.
         UnsupportedModel: the table or the head cannot be found in the model's files.
     """
-    _check_device(device)
+    usable(device)
     if progress is not None:
         progress("opening", 0, 0)
     found = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
@@ -52,13 +52,3 @@ def diagnose(
         name=found.name, verdict=explain.give_verdict(subjects), subjects=subjects, notes=found.notes,
         versions={"uncone": uncone.__version__, "torch": str(torch.__version__)},
     )  # fmt: skip
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.zeros(1, dtype=torch.float64, device=device).item()
-    except (RuntimeError, TypeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"expected a device that torch can compute on in float64, got {device!r} ({reason}): use cpu or cuda"
-        ) from error

@@ -11,7 +11,7 @@ import torch
 from uncone.errors import InputError
 from uncone.measure.isotropic import marchenko_pastur
 from uncone.measure.reading import reading
-from uncone.memory import uninitialised
+from uncone.memory import uninitialised, usable
 from uncone.moments import Moments, share
 from uncone.records import Measurement
 from uncone.records.wording import counted
@@ -49,6 +49,7 @@ def partition_isotropy(
     Raises:
         InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
     """
+    usable(device)
     rows = as_rows(rows)
     m = Moments.of(rows, unit_first=False, device=device) if moments is None else moments
     if m.n != rows.shape[0] or m.weight != m.n:

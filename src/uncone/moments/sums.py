@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 
 from uncone.errors import InputError
-from uncone.memory import check_memory, uninitialised, zeros
+from uncone.memory import check_memory, uninitialised, usable, zeros
 from uncone.moments.cell import PIECE, Cell
 from uncone.moments.workers import add_lower, alone, mirror
 from uncone.rows import GRID
@@ -56,7 +56,7 @@ class Sums:
         unit_second: bool = False,
         device: str = "cpu",
     ) -> None:
-        self.d, self.device = d, torch.device(device)
+        self.d, self.device = d, usable(device)
         if unit_second and not unit_first:
             raise InputError("expected unit_first=True with unit_second=True, got False: what reads the one wants the other")
         if shift is not None and shift.shape != (d,):

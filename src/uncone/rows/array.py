@@ -23,6 +23,10 @@ class ArrayRows(Rows):
                 f"expected rows of {FLOATING}, got {dtype} from {name}: convert them, for instance x.astype('float32')"
             )
         check_shape(tuple(x.shape), name)
+        if x.is_meta:
+            raise InputError(
+                f"expected rows of numbers, got {name} on the device meta, which holds none: load the model's weights"
+            )
         self._x = x.detach()
         self.shape, self.dtype, self.name = (x.shape[0], x.shape[1]), dtype, name
 
