@@ -296,3 +296,14 @@ def test_items_divide_in_whatever_form(backend: str, items: Any) -> None:
     total = linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(reduction="sum"))
     found = linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(num_items=items, backend=backend))
     torch.testing.assert_close(found, total / 8)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e19, 1e30, 1e37])
+def test_large_logits_have_a_loss_as_long_as_there_are_any(scale: float) -> None:
+    hidden, weight, _, labels = problem(dtype=torch.float32)
+    found, known = (
+        gradients(lambda h, w: linear_cross_entropy(h, w, labels), (hidden * scale).to(dtype), weight.to(dtype))
+        for dtype in (torch.float32, torch.float64)
+    )
+    torch.testing.assert_close(found[0].double(), known[0])
+    assert float((found[1][1].double() - known[1][1]).norm()) <= 1e-5 * float(known[1][1].norm())
