@@ -371,7 +371,7 @@ class TestMessages:
         with pytest.raises(InputError, match="expected numbers below 1e\\+140, got 1e\\+200: scale the rows"):
             Moments.of(torch.full((3, 2), 1e200, dtype=torch.float64))
 
-    @pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 0.0], [float("nan"), 1.0]])
+    @pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 0.0], [float("nan"), 1.0], [1e308, 1e308]])
     def test_bad_weights(self, weights: list[float]) -> None:
         with pytest.raises(InputError, match="expected finite weights from 0 up with a positive sum"):
             Moments.of(gaussian(2, 3), weights)

@@ -52,6 +52,24 @@ def test_torch_with_narrow_inputs(dtype: torch.dtype) -> None:
     compare(TORCH, gate_of("some rare"), a_problem(dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("options", [{}, {"reduction": "sum"}, {"num_items": 70_000.0}], ids=str)
+@pytest.mark.parametrize("backend", ["chunk", "wrap:torch"])
+def test_the_sum_of_many_narrow_losses(backend: str, options: dict[str, Any], dtype: torch.dtype) -> None:
+    """More targets and a larger sum than float16 has numbers."""
+    hidden, weight, _, labels = (
+        t.to(dtype) if t.is_floating_point() else t for t in problem(n=66_000, d=4, v=9, dtype=torch.float32)
+    )
+    pairs = ((CrossEntropyOptions(backend=backend, **options), dtype), (CrossEntropyOptions(**options), torch.float64))
+    found, known = (
+        gradients(lambda h, w, o=o: linear_cross_entropy(h, w, labels, options=o), hidden.to(wide), weight.to(wide))
+        for o, wide in pairs
+    )
+    assert found[0].dtype == torch.float32
+    for mine, exact in zip([found[0], *found[1]], [known[0], *known[1]], strict=True):
+        assert float((mine.double() - exact).norm()) <= 4 * torch.finfo(dtype).eps * float(exact.norm())
+
+
 @pytest.fixture
 def _uncompiled() -> Iterator[None]:
     """What cut-cross-entropy runs on the CPU, without waiting for its compilation."""

@@ -192,12 +192,25 @@ class TestRefused:
 
     def test_options(self) -> None:
         wrong: list[dict[str, Any]] = [
-            {"reduction": "max"}, {"label_smoothing": 1.0}, {"z_loss": -1.0}, {"softcap": 0.0}, {"logit_scale": 0.0},
+            {"reduction": "max"}, {"label_smoothing": 1.1}, {"z_loss": -1.0}, {"softcap": 0.0}, {"logit_scale": 0.0},
             {"chunk": 0}, {"reduction": "sum", "num_items": 3}, {"num_items": -1}, {"num_items": float("nan")},
+            {"num_items": torch.tensor([3, 3])}, {"num_items": torch.tensor(3j)}, {"softcap": float("nan")},
         ]  # fmt: skip
+        wrong += [
+            {"num_items": torch.tensor(number, dtype=dtype)}
+            for number in (-1.0, float("nan"), float("inf"))
+            for dtype in (torch.float64, torch.float32, torch.bfloat16)
+        ]
         for options in wrong:
             with pytest.raises(InputError, match=f"expected.*{next(iter(options))[:5]}"):
                 CrossEntropyOptions(**options)
+
+    def test_a_label_outside_where_none_is_ignored(self) -> None:
+        hidden, weight, _, labels = problem()
+        labels[:] = 1
+        labels[3] = -100
+        with pytest.raises(InputError, match=r"expected labels from 0 to 39, got -100 at position 3"):
+            linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(ignore_index=None))
 
     def test_a_gate_for_another_vocabulary(self) -> None:
         hidden, weight, _, labels = problem()
@@ -274,3 +287,23 @@ def test_the_default_chunk_fits_its_buffer() -> None:
     )
     sweep.run()
     assert 130 * 2**20 <= sweep._chunk * 30_000 * 4 <= 144 * 2**20
+
+
+@pytest.mark.parametrize("items", [8, 8.0, torch.tensor(8), torch.tensor([8]), torch.tensor(8.0).bfloat16()], ids=repr)
+@pytest.mark.parametrize("backend", ["chunk", "wrap:torch"])
+def test_items_divide_in_whatever_form(backend: str, items: Any) -> None:
+    hidden, weight, _, labels = problem()
+    total = linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(reduction="sum"))
+    found = linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(num_items=items, backend=backend))
+    torch.testing.assert_close(found, total / 8)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e19, 1e30, 1e37])
+def test_large_logits_have_a_loss_as_long_as_there_are_any(scale: float) -> None:
+    hidden, weight, _, labels = problem(dtype=torch.float32)
+    found, known = (
+        gradients(lambda h, w: linear_cross_entropy(h, w, labels), (hidden * scale).to(dtype), weight.to(dtype))
+        for dtype in (torch.float32, torch.float64)
+    )
+    torch.testing.assert_close(found[0].double(), known[0])
+    assert float((found[1][1].double() - known[1][1]).norm()) <= 1e-5 * float(known[1][1].norm())

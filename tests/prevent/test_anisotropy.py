@@ -107,3 +107,10 @@ def test_the_unit_of_the_points_changes_nothing(scale: float) -> None:
     found, wanted = (anisotropy_scores(factor * x, torch.arange(12) % 2) for factor in (scale, 1.0))
     for kind in ("raw", "centred", "within_class"):
         assert getattr(found, kind) == pytest.approx(getattr(wanted, kind), rel=1e-9)
+
+
+def test_classes_that_are_small_beside_the_gap_between_them_have_scores() -> None:
+    x, far = torch.randn(20, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64), torch.ones(1, 4).double()
+    alone = anisotropy_scores(x, torch.zeros(20, dtype=torch.int64)).within_class
+    found = anisotropy_scores(torch.cat([x * 1e-180, far]), torch.arange(21) // 20).within_class
+    assert found == pytest.approx(alone)

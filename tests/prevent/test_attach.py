@@ -256,6 +256,8 @@ def test_a_step_without_targets_is_nothing_but_its_penalty() -> None:
     inputs["labels"][:] = -100
     with uncone.attach(model, penalties=[lambda w: w.square().mean()]):
         assert float(model(**inputs, num_items_in_batch=0).loss) == 0
+        with pytest.raises(InputError, match="expected num_items of at least 0, got nan"):
+            model(**inputs, num_items_in_batch=torch.tensor(torch.nan))
         assert float(model(**inputs).loss) > 0
     with pytest.raises(InputError, match="expected a reduction to one loss with penalties, got 'none'"):
         uncone.attach(model, penalties=[torch.sum], options=CrossEntropyOptions(reduction="none"))
@@ -448,6 +450,7 @@ def test_a_second_hand_on_the_model_is_refused() -> None:
         ({"gate": RareTokenGate(V, ignore_index=3)}, "expected one ignore_index, got 3 of the gate and -100 of the options"),
         ({"options": CrossEntropyOptions(softcap=3.0)}, "expected options without softcap and logit_scale, got 3.0"),
         ({"options": CrossEntropyOptions(num_items=3)}, "expected options without num_items"),
+        ({"options": CrossEntropyOptions(ignore_index=None)}, "expected options with an ignore_index, got None"),
     ],
 )
 def test_arguments_that_contradict_the_model_are_refused(arguments: dict[str, Any], message: str) -> None:

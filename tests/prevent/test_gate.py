@@ -137,6 +137,8 @@ def test_padding_rows_are_no_tokens() -> None:
     gate.observe(torch.tensor([29]))
     with pytest.raises(InputError, match=r"expected labels from 0 to 29 or -100 .ignored., got 30"):
         gate.observe(torch.tensor([30]))
+    with pytest.raises(InputError, match=r"expected labels from 0 to 29, got -100"):
+        RareTokenGate(V, n_tokens=30, rare_share=0.5, ignore_index=None).observe(torch.tensor([29, -100]))
 
 
 @pytest.mark.parametrize("mode", ["relative", "paper", "official", "hard"])

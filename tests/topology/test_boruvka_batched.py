@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from uncone.topology import barcode, boruvka_batched, persistent_entropy, prominent_mask, trees
-from uncone.topology.boruvka_batched import shortest_first, spanning_trees, squared_distances
+from uncone.topology.boruvka_batched import distances, shortest_first, spanning_trees
 from uncone.topology.clouds import Clouds
 from uncone.topology.lengths import differentiable, measured
 
@@ -94,7 +94,7 @@ def test_from_points_it_is_scipy_s_tree(offset: float, dtype: torch.dtype) -> No
     points = (torch.randn(3, 90, 48, generator=seeded(1)) + offset).to(dtype)
     points[:, 60:75] = points[:, :15] + torch.randn(3, 15, 48, generator=seeded(2)).to(dtype) * 1e-3
     before = points.clone()
-    found = spanning_trees(squared_distances(points))
+    found = spanning_trees(distances(points)[0])
     assert torch.equal(points, before)
     for cloud, tree in zip(points.double(), found, strict=True):
         ours = measured(cloud, tree).sort().values
@@ -106,11 +106,10 @@ def test_from_points_it_is_scipy_s_tree(offset: float, dtype: torch.dtype) -> No
 def test_padding_moves_no_distance() -> None:
     points = torch.randn(2, 20, 5, generator=seeded(3), dtype=torch.float64)
     inside = torch.arange(20) < torch.tensor([[20], [13]])
-    squared = squared_distances(points, inside)
-    alone = squared_distances(points[1:, :13])
-    torch.testing.assert_close(squared[1:, :13, :13] / squared[1, 0, 1], alone / alone[0, 0, 1])
+    found = distances(points, inside)[0]
+    torch.testing.assert_close(found[1:, :13, :13], distances(points[1:, :13])[0])
     points[1, 13:] = torch.nan
-    torch.testing.assert_close(squared_distances(points, inside)[1, :13, :13], squared[1, :13, :13])
+    torch.testing.assert_close(distances(points, inside)[0][1, :13, :13], found[1, :13, :13])
 
 
 @given(st.integers(0, 2**32), st.integers(0, 8), st.integers(0, 4))
@@ -150,13 +149,13 @@ def test_clouds_that_do_not_fit_at_once_come_out_alike(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("shape", [(0, 5, 3), (2, 0, 3), (2, 1, 3), (2, 4, 0), (1, 2, 2)])
 def test_empty_and_small(shape: tuple[int, int, int]) -> None:
-    found = spanning_trees(squared_distances(torch.ones(shape)))
+    found = spanning_trees(distances(torch.ones(shape))[0])
     assert found.shape == (shape[0], max(shape[1] - 1, 0), 2)
     assert found.dtype == torch.int64
 
 
 def test_the_same_twice_and_the_input_as_it_was() -> None:
-    squared = squared_distances(torch.randn(4, 33, 3, generator=seeded(4)))
+    squared = distances(torch.randn(4, 33, 3, generator=seeded(4)))[0]
     before = squared.clone()
     assert torch.equal(spanning_trees(squared), spanning_trees(squared))
     assert torch.equal(squared, before)
@@ -181,7 +180,7 @@ def test_nothing_waits_for_the_device() -> None:
         bars = clouds.bar_counts()
         mask = prominent_mask(lengths, bars, width=31)
         persistent_entropy(torch.where(mask, lengths, 0), bars).sum().backward()
-        spanning_trees(squared_distances(points.detach()), torch.ones(3, 32, dtype=torch.bool, device="meta"))
+        spanning_trees(distances(points.detach())[0], torch.ones(3, 32, dtype=torch.bool, device="meta"))
     assert points.grad is not None
     for asks in (lambda t: t.sum().item(), lambda t: t.nonzero(), lambda t: t[t > 0], torch.unique, lambda t: t.tolist()):
         with pytest.raises((RuntimeError, NotImplementedError)):  # the guard does guard
@@ -210,3 +209,14 @@ def test_on_a_gpu_under_graph_replay() -> None:
     torch.testing.assert_close(
         slope.cpu(), torch.autograd.grad(persistent_entropy(expected.lengths), here)[0], rtol=1e-4, atol=1e-9
     )
+
+
+@pytest.mark.parametrize(("far", "dtype"), [(1e20, torch.float32), (1e37, torch.float32), (1e200, torch.float64)])
+def test_points_far_out_hide_no_distance(far: float, dtype: torch.dtype) -> None:
+    points = torch.randn(60, 24, generator=seeded(9), dtype=torch.float64).to(dtype)
+    lengths = shortest_first(points, Clouds([60], None, points.device))[1]
+    with_one = torch.cat([torch.full((1, 24), far, dtype=dtype), points])
+    found = shortest_first(with_one, Clouds([61], None, points.device))[1]
+    torch.testing.assert_close(found[:-1], lengths)
+    scaled = shortest_first(points / far, Clouds([60], None, points.device))[1]
+    torch.testing.assert_close(scaled * far, lengths, rtol=1e-6, atol=0)

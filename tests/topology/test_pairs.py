@@ -142,7 +142,7 @@ def test_what_is_refused() -> None:
         pairs_of_intervals(SQUARE, [[0.5, 1.0]])
     with pytest.raises(InputError, match=r"got 2\.5, which none has"):
         pairs_of_intervals(SQUARE, [[1.0, 2.5]])
-    with pytest.raises(InputError, match=r"got 1, which none has"):
+    with pytest.raises(InputError, match=r"got NaN or infinity in row 0"):
         pairs_of_intervals(SQUARE * torch.nan, [[1.0, 2.5]])
     with pytest.raises(InputError, match=r"expected intervals \(m, 2\), got \(2,\)"):
         pairs_of_intervals(SQUARE, [1.0, 2.0])
@@ -154,3 +154,24 @@ def test_what_is_refused() -> None:
         pairs_of_generators((GENERATORS[0], [GENERATORS[0][:2]], [], []))
     with pytest.raises(InputError, match="expected at least two points, got 1"):
         pairs_of_intervals(SQUARE[:1], [[1.0, 2.0]])
+
+
+@pytest.mark.parametrize("power", [-1000, -550, 550, 1000])
+def test_scaled_points_have_the_pairs_of_the_points(power: int) -> None:
+    x = ring(3)
+    edges = sorted(np.ndindex(6, 6), key=lambda edge: float((x[edge[0]] - x[edge[1]]).norm()))
+    pairs = np.array([[*edges[10], *edges[30]]])
+    births, deaths = pair_ends(x, pairs)
+    scaled = torch.from_numpy(np.ldexp(x.numpy(), power))
+    assert torch.equal(pair_lengths(scaled, pairs), torch.ldexp(deaths - births, torch.tensor(power, dtype=torch.float64)))
+    intervals = torch.stack([births, deaths], 1).numpy()
+    assert np.array_equal(pairs_of_intervals(scaled, np.ldexp(intervals, power)), pairs_of_intervals(x, intervals))
+
+
+def test_points_that_have_no_distances_are_refused() -> None:
+    pairs, x = pairs_of_generators(GENERATORS), SQUARE.clone()
+    x[2, 1] = torch.nan
+    with pytest.raises(InputError, match="NaN or infinity in row 2"):
+        pair_lengths(x, pairs)
+    with pytest.raises(InputError, match="got rows 3 and 2 further apart"):
+        pair_lengths((SQUARE * 2 - 1).float() * 3e38, pairs)

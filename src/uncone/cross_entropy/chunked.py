@@ -70,7 +70,7 @@ def share(problem: Problem, device: torch.device) -> Tensor:
     if problem.options.reduction == "sum":
         return torch.ones((), dtype=torch.float64, device=device)
     items = problem.valid.sum() if problem.options.num_items is None else problem.options.num_items
-    items = torch.as_tensor(items, dtype=torch.float64).to(device)
+    items = torch.as_tensor(items, dtype=torch.float64).to(device).reshape(())
     return torch.where(items > 0, 1 / items, 0.0)
 
 

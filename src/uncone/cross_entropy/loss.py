@@ -33,7 +33,7 @@ def linear_cross_entropy(
     Args:
         hidden: (..., D) final hidden states.
         weight: (V, D) output rows.
-        labels: (...) int64 targets in [0, V) or `ignore_index`, aligned with `hidden`: nothing is shifted.
+        labels: (...) int64 targets in [0, V) or the options' `ignore_index`, aligned with `hidden`: nothing is shifted.
         bias: (V,).
         options: see `CrossEntropyOptions`.
 
@@ -73,7 +73,7 @@ def gated_linear_cross_entropy(
     options = options or CrossEntropyOptions()
     _check(hidden, weight, labels, bias)
     flat = labels.reshape(-1).long()
-    valid = flat != options.ignore_index
+    valid = torch.ones_like(flat, dtype=torch.bool) if options.ignore_index is None else flat != options.ignore_index
     dtype = _computed_in(hidden, weight)
     shard = shard_of(weight, options.group)
     _check_range(flat, valid, shard.total, options.ignore_index)
@@ -112,12 +112,12 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
         raise InputError(f"expected everything on one device, got {' and '.join(sorted(devices))}: move it there")
 
 
-def _check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int) -> None:
+def _check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | None) -> None:
     wrong = valid & ((labels < 0) | (labels >= vocabulary))
     if bool(wrong.any()):
         at = int(wrong.nonzero()[0])
         raise InputError(
-            f"expected labels from 0 to {vocabulary - 1} or {ignored} (ignored), got {int(labels[at])} at position {at} "
+            f"expected labels from 0 to {vocabulary - 1}{'' if ignored is None else f' or {ignored} (ignored)'}, got {int(labels[at])} at position {at} "
             f"({int(wrong.sum())} in all): does the tokenizer fit the model?"
         )
 

@@ -20,10 +20,10 @@ class CrossEntropyOptions:
         InputError: a value out of its range.
     """
 
-    ignore_index: int = -100
-    """Targets with this label count for nothing: no loss, no gradient, no share in the mean."""
+    ignore_index: int | None = -100
+    """Targets with this label count for nothing: no loss, no gradient, no share in the mean. None ignores none."""
     label_smoothing: float = 0.0
-    """E in [0, 1): the target distribution is (1 - E) one-hot + E / V."""
+    """E in [0, 1]: the target distribution is (1 - E) one-hot + E / V."""
     z_loss: float = 0.0
     """L >= 0: adds L lse(z)^2 to each target's loss (PaLM; Liger calls it lse_square_scale)."""
     softcap: float | None = None
@@ -31,7 +31,8 @@ class CrossEntropyOptions:
     reduction: str = "mean"
     """"mean", "sum" or "none"."""
     num_items: float | Tensor | None = None
-    """What "mean" divides by, if not the targets of this call: the targets of all micro-batches, or of all ranks."""
+    """What "mean" divides by, if not the targets of this call: the targets of all micro-batches, or of all ranks. A tensor of one number is looked
+    at here, which on a GPU waits for it, as the loss does for its labels; 0 gives a loss of 0."""
     chunk: int | None = None
     """Targets whose logits are held at once; by default what fits a bounded buffer."""
     backend: str = "chunk"
@@ -46,8 +47,8 @@ class CrossEntropyOptions:
             raise InputError(f"expected a backend among {', '.join(BACKENDS)}, got {self.backend!r}: use one of them")
         if self.group is not None and self.backend != "chunk":
             raise InputError(f"expected the backend 'chunk' with a group, got {self.backend!r}: the others need the whole head")
-        if not 0 <= self.label_smoothing < 1:
-            raise InputError(f"expected label_smoothing in [0, 1), got {self.label_smoothing}: 0 is none, 0.1 is customary")
+        if not 0 <= self.label_smoothing <= 1:
+            raise InputError(f"expected label_smoothing in [0, 1], got {self.label_smoothing}: 0 is none, 0.1 is customary")
         if not 0 <= self.z_loss < math.inf:
             raise InputError(f"expected z_loss of at least 0, got {self.z_loss}: 0 is none, 1e-4 is customary")
         if self.softcap is not None and not 0 < self.softcap < math.inf:
@@ -56,7 +57,11 @@ class CrossEntropyOptions:
             raise InputError(f"expected a logit_scale that is not 0, got {self.logit_scale}: 1 leaves logits as they are")
         if self.chunk is not None and self.chunk < 1:
             raise InputError(f"expected a chunk of at least one target, got {self.chunk}: None chooses one")
-        if isinstance(self.num_items, int | float) and not 0 <= self.num_items < math.inf:
-            raise InputError(f"expected num_items of at least 0, got {self.num_items}: it counts targets")
+        if isinstance(self.num_items, Tensor) and (self.num_items.numel() != 1 or self.num_items.is_complex()):
+            raise InputError(
+                f"expected num_items as one number, got {tuple(self.num_items.shape)} of {self.num_items.dtype}: pass the sum over all parts"
+            )
+        if self.num_items is not None and not 0 <= float(self.num_items) < math.inf:
+            raise InputError(f"expected num_items of at least 0, got {float(self.num_items):g}: it counts targets")
         if self.num_items is not None and self.reduction != "mean":
             raise InputError(f"expected num_items with the reduction 'mean', got it with {self.reduction!r}: leave it out")

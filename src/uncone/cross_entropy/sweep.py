@@ -175,7 +175,9 @@ class Sweep:
         z = self._logits_of(h)
         loss = self._linear_part(z, at, own)
         log_sum = self._normalise(z)
-        found.losses[rows] = (loss + log_sum + options.z_loss * log_sum.square())[:, 0]
+        found.losses[rows] = (loss + log_sum + options.z_loss * log_sum * log_sum)[
+            :, 0
+        ]  # 0 times a square that overflows is NaN
         if any(self._needs) or self._gated is not None:
             factors = None if self._factors is None else self._factors[rows][:, None]
             self._differentiate(z, at, own, log_sum, factors, rare=gate is not None)

@@ -82,6 +82,7 @@ def check_k(k: object) -> None:
 
 
 def _scores(x: Tensor, k: int) -> Scores | None:
+    x = x / x.abs().max().clamp_min(torch.finfo(x.dtype).tiny)  # what is left without a mean may be small beside it
     product = x @ x.T if len(x) < x.shape[1] else x.T @ x
     total = float(product.trace())
     if not total > 0:

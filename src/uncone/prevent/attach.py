@@ -154,11 +154,15 @@ def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...])
             f"expected options without softcap and logit_scale, got {options.softcap} and {options.logit_scale}: both are measured "
             "on the model"
         )
+    if options.ignore_index is None:
+        raise InputError(
+            "expected options with an ignore_index, got None: the last position of a sequence has no target; -100 marks it"
+        )
     if options.num_items is not None:
         raise InputError("expected options without num_items, got one: pass num_items_in_batch to the model, as Trainer does")
 
 
-def check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int) -> None:
+def check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int | None) -> None:
     """Raises InputError or UnsupportedModel where the gate does not fit the head; the model's special ids are protected."""
     if gate is None:
         return

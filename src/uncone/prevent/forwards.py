@@ -49,6 +49,12 @@ class Step:
     active: bool = True
     """False once detached: something else may still call these forwards."""
 
+    @property
+    def ignored(self) -> int:
+        """The label of what is no target; attaching refuses options without one."""
+        assert self.options.ignore_index is not None
+        return self.options.ignore_index
+
 
 class Forward:
     """In the place of a module's forward, with its signature: Trainer drops the columns that a forward does not take."""
@@ -122,7 +128,7 @@ class HeadForward(Forward):
         """The part of the step that these targets are, so that a penalty counts once over all micro-batches."""
         if self._step.items is None:
             return 1.0
-        here = (labels != self._step.options.ignore_index).sum()
+        here = (labels != self._step.ignored).sum()
         items = torch.as_tensor(self._step.items, device=here.device)
         return torch.where(items > 0, here / items, 0.0)
 
@@ -180,7 +186,7 @@ class ModelForward(Forward):
 
     def _aligned(self, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
         shifted = inputs.pop("shift_labels", None)
-        return shifted if shifted is not None else self._step.found.align(labels, self._step.options.ignore_index)
+        return shifted if shifted is not None else self._step.found.align(labels, self._step.ignored)
 
     def _run(self, aligned: Tensor, labels: Tensor, inputs: dict[str, Any]) -> Any:
         step, parameters = self._step, self.__signature__.parameters

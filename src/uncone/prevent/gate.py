@@ -71,7 +71,7 @@ class RareTokenGate:
         protected_ids: never rare: padding, end of text, unknown.
         n_tokens: rows from here on are padding of the matrix, no tokens: never rare, counted nowhere.
         start_step: steps to be counted before the gate acts.
-        ignore_index: labels that are no targets.
+        ignore_index: labels that are no targets; None where all are.
         group: the ranks to sum counts over; all ranks by default where torch.distributed is initialised.
         on_batch_change: after a resume with another number of targets a step, "refuse", or "rescale" with a warning: counts a step
             are then read at the former batch size.
@@ -95,7 +95,7 @@ class RareTokenGate:
         protected_ids: Iterable[int] = (),
         n_tokens: int | None = None,
         start_step: int = 1,
-        ignore_index: int = -100,
+        ignore_index: int | None = -100,
         group: Any = None,
         on_batch_change: str = "refuse",
     ) -> None:
@@ -143,11 +143,12 @@ class RareTokenGate:
         labels = labels.detach().reshape(-1)
         if labels.dtype.is_floating_point or labels.dtype == torch.bool:
             raise InputError(f"expected labels as integer ids, got {labels.dtype}: convert them")
-        labels = labels[labels != self.ignore_index].long()
+        labels = (labels if self.ignore_index is None else labels[labels != self.ignore_index]).long()
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self._n_tokens:
             wrong = labels[(labels < 0) | (labels >= self._n_tokens)]
             raise InputError(
-                f"expected labels from 0 to {self._n_tokens - 1} or {self.ignore_index} (ignored), got {int(wrong[0])}: "
+                f"expected labels from 0 to {self._n_tokens - 1}{'' if self.ignore_index is None else f' or {self.ignore_index} (ignored)'}, "
+                f"got {int(wrong[0])}: "
                 "is the gate made for this vocabulary?"
             )
         counts = torch.bincount(labels, minlength=self.vocab_size)

@@ -188,7 +188,9 @@ class LossForward(Forward):
             return None
         counted = labels[..., 1:] if labels.ndim > 1 and labels.shape[-1] > 1 else labels  # a first token is never predicted
         here = (counted != -100).sum()
-        return torch.where(torch.as_tensor(items, device=here.device) > 0, here.float() / items, 0.0)
+        return torch.where(
+            torch.as_tensor(items, device=here.device) != 0, here.float() / items, 0.0
+        )  # NaN stays, as in the loss
 
     def _does_divide(self, inputs: dict[str, Any], items: Any) -> bool:
         """Whether the model's own loss halves with twice the items: some take the number and ignore it."""

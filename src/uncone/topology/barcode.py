@@ -60,9 +60,13 @@ def barcode(points: Tensor, groups: Tensor | None = None, *, progress: Progress 
             tree 1 of 3" where several are. Clouds of a batch's size are over before there is anything to tell.
 
     Raises:
-        InputError: another shape or dtype, points that are not finite, by the first such row, or points too far apart for their
-            dtype. A CUDA graph cannot ask, and neither of the last two is looked for while one is captured; distances on a GPU
-            are not looked at ever.
+        InputError: another shape or dtype, points that are not finite, by the first such row, points too far apart for their
+            dtype, or, in a cloud of more than 8,192 points in float64, distances whose quotient is above 1e300. A CUDA graph cannot
+            ask, and points that are not finite are not looked for while one is captured; distances on a GPU are not looked at ever.
+
+    Reads badly when: on a GPU, two points of a cloud of up to 8,192 are 1e7 times nearer to each other than to most others. Distances
+    come from a product in float64 there, with no second look at those that it cannot tell apart: such points may be joined to
+    others by longer edges.
     """
     _check(points, groups)
     with torch.autocast(points.device.type, enabled=False):
@@ -72,7 +76,7 @@ def barcode(points: Tensor, groups: Tensor | None = None, *, progress: Progress 
         with torch.no_grad():
             edges, lengths = shortest_first(x.detach(), clouds, progress)
             if x.device.type == "cpu" and not bool(torch.isfinite(lengths.sum())):
-                _check_lengths(lengths)
+                check_distances(lengths, edges)
         return Barcode(differentiable(x, edges, lengths), edges, clouds.bar_counts(), labels)
 
 
@@ -85,11 +89,14 @@ def _clouds(points: Tensor, groups: Tensor | None) -> tuple[Clouds, Tensor]:
     return Clouds([size] * count, None, points.device), torch.arange(count, device=points.device)
 
 
-def _check_lengths(lengths: Tensor) -> None:
-    if not bool(torch.isfinite(lengths).all()):  # else the sum alone has overflowed
+def check_distances(lengths: Tensor, edges: Tensor) -> None:
+    """Refuses `lengths` (M,) of edges (M, 2) that are infinite."""
+    far = ~torch.isfinite(lengths)
+    if bool(far.any()):  # else the sum alone has overflowed
+        a, b = edges[far][0].tolist()
         raise InputError(
             f"expected points with distances up to {torch.finfo(lengths.dtype).max:.2g}, the largest {lengths.dtype}, "
-            "got some further apart: scale them down"
+            f"got rows {a} and {b} further apart: scale the points down"
         )
 
 

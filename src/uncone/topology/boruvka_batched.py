@@ -1,7 +1,7 @@
 """Minimum spanning trees of many clouds by Boruvka's algorithm in plain torch operations, made for a GPU.
 
 The number of rounds and the shape of every tensor are fixed by the shape of the input. So nothing waits for the device, and the whole can be captured in a
-CUDA graph. An edge is one whole number, its squared distance above its two rows: a minimum finds both, and the same input gives the same tree each time.
+CUDA graph. An edge is one whole number, its distance above its two rows: a minimum finds both, and the same input gives the same tree each time.
 """
 
 import torch
@@ -14,8 +14,9 @@ Tensor = torch.Tensor
 
 
 LARGEST = 8192
-"""Points of a cloud: beyond, n x n squared distances take more than a gigabyte."""
+"""Points of a cloud: beyond, n x n distances take more than a gigabyte."""
 _NUMBERS_AT_ONCE = 2**26
+_MEDIAN_OF = 9
 
 
 def suits(points: Tensor, clouds: Clouds) -> bool:
@@ -66,57 +67,68 @@ def _trees(points: Tensor, rows: Tensor, inside: Tensor | None) -> Tensor:
     for begin in range(0, len(rows), at_once):
         part = slice(begin, begin + at_once)
         within = None if inside is None else inside[part]
-        squared = squared_distances(points[rows[part]], within)
-        # rounded like the points, which moves no length by more than 3e-8 of itself, so that the distances need no sort
-        trees.append(spanning_trees(squared.float() if points.dtype == torch.float32 else squared, within))
+        # rounded like the points, which moves no length by more than 6e-8 of itself, so that those of float32 need no sort
+        trees.append(spanning_trees(distances(points[rows[part]], within)[0].to(points.dtype), within))
     return torch.cat(trees)
 
 
-def squared_distances(points: Tensor, inside: Tensor | None = None) -> Tensor:
-    """The squared distances (B, n, n) in float64 of clouds (B, n, D), of which only the points `inside` (B, n) count; up to one factor a cloud.
+def distances(points: Tensor, inside: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The distances (B, n, n) in float64 of clouds (B, n, D), of which only the points `inside` (B, n) count; and of each point to the centre (B, n).
 
-    From the product of the centred points, in units near their largest coordinate. Taken in float64 since near-duplicates cannot be told from the rest
-    without waiting: a distance is then right to about 1e-8 of the radius of its cloud, which is below the rounding of float32 points.
+    From the product of the points less their centre, a median of a few of them, which a point far out does not move. Taken in float64 since
+    near-duplicates cannot be told from the rest without waiting: a distance is right to about 1e-8 of how far its ends are from the
+    centre, which is below the rounding of float32 points. Distances of float64 points to the centre of less than 1e-300 of the largest coordinate are lost.
     """
-    x = points.double()
-    if inside is None:
-        x = x - x.mean(1, keepdim=True)
-    else:
-        x = torch.where(inside[..., None], x, 0)
-        x = torch.where(inside[..., None], x - x.sum(1, keepdim=True) / inside.sum(1)[:, None, None].clamp(min=1), 0)
+    x = points.double() if inside is None else points.double().masked_fill(~inside[..., None], 0)
+    factor = _factor(x) if points.dtype == torch.float64 else torch.ones(1, 1, 1, dtype=x.dtype, device=x.device)
+    x = x * factor
+    x -= _centre(x, inside)
+    norms = x.square().sum(2)
+    squared = torch.baddbmm(norms[:, :, None] + norms[:, None], x, x.mT, alpha=-2)
+    return squared.clamp_(min=0).sqrt_().div_(factor), norms.sqrt() / factor[:, 0]
+
+
+def _factor(x: Tensor) -> Tensor:
+    """(B, 1, 1) a power of two that takes the largest coordinates of clouds of float64 points to about 2^500: no square overflows, few vanish."""
     largest = x.abs().amax((1, 2), keepdim=True) if x.shape[1] and x.shape[2] else x.sum((1, 2), keepdim=True)
     largest = torch.where(largest > 0, largest, 1)
-    x = x / (
-        largest / (2 * largest.frexp().mantissa)
-    )  # a power of two: no square overflows or vanishes, and equal distances stay equal
-    norms = x.square().sum(2)
-    return torch.baddbmm(norms[:, :, None] + norms[:, None], x, x.transpose(1, 2), alpha=-2)
+    return 2.0**499 / (largest / (2 * largest.frexp().mantissa)).clamp(min=2.0**-501)
 
 
-def spanning_trees(squared: Tensor, inside: Tensor | None = None) -> Tensor:
+def _centre(x: Tensor, inside: Tensor | None) -> Tensor:
+    """(B, 1, D) the median by coordinates of a few points of each cloud."""
+    clouds, n, d = x.shape
+    if n == 0:
+        return x.sum(1, keepdim=True)
+    sizes = torch.full((clouds,), n, device=x.device) if inside is None else inside.sum(1).clamp(min=1)
+    some = torch.arange(_MEDIAN_OF, device=x.device) * sizes[:, None] // _MEDIAN_OF
+    return x.gather(1, some[:, :, None].expand(-1, -1, d)).sort(1).values[:, _MEDIAN_OF // 2, None]
+
+
+def spanning_trees(distances: Tensor, inside: Tensor | None = None) -> Tensor:
     """Edges (B, n - 1, 2) of the minimum spanning trees of clouds of n points, smaller row first.
 
-    Edges are in the total order (squared distance, smaller row, larger row), in which the tree is unique: it is the one that Prim's algorithm finds on the
+    Edges are in the total order (distance, smaller row, larger row), in which the tree is unique: it is the one that Prim's algorithm finds on the
     same numbers. In each of ceil(log2 n) rounds every component takes its first edge outward, and components that these join become one. Each component
     that is joined to another notes the edge at the vertex that stands for it, and only the last one notes none.
 
     Args:
-        squared: (B, n, n), float32 or float64, the squared distances, for n to 65,536. Where (i, j) and (j, i) differ in their last digits the smaller
+        distances: (B, n, n), float32 or float64, or their squares, for n to 65,536. Where (i, j) and (j, i) differ in their last digits the smaller
             counts, and what is below 0 counts as 0. NaN is not looked for.
         inside: (B, n) bool, the points that count. None is all of them.
 
     Returns:
         int64; for a cloud of m points inside its m - 1 edges come first, and rows of zeros follow. Takes up to 25 B n^2 bytes beside a float32 input.
     """
-    clouds, n, _ = squared.shape
+    clouds, n, _ = distances.shape
     if n < 2 or clouds == 0:
-        return torch.zeros(clouds, max(n - 1, 0), 2, dtype=torch.int64, device=squared.device)
-    keys = _keys(squared)
+        return torch.zeros(clouds, max(n - 1, 0), 2, dtype=torch.int64, device=distances.device)
+    keys = _keys(distances)
     if inside is not None:
         keys.masked_fill_(~(inside[:, :, None] & inside[:, None]), _NO_EDGE)
-    vertex = torch.arange(n, device=squared.device).expand(clouds, n)
-    component, noted = vertex, torch.full((clouds, n), _NO_EDGE, device=squared.device)
-    shifts = torch.arange(16, -1, -16, device=squared.device)
+    vertex = torch.arange(n, device=distances.device).expand(clouds, n)
+    component, noted = vertex, torch.full((clouds, n), _NO_EDGE, device=distances.device)
+    shifts = torch.arange(16, -1, -16, device=distances.device)
     for turn in range((n - 1).bit_length()):
         keys.masked_fill_(component[:, :, None] == component[:, None], _NO_EDGE)
         first = torch.full_like(noted, _NO_EDGE).scatter_reduce(1, component, keys.amin(2), "amin")
@@ -139,22 +151,24 @@ _NO_EDGE = 0x7FFFFFFF << 32
 """After every key; its ends are the row 0, so that they can be looked up."""
 
 
-def _keys(squared: Tensor) -> Tensor:
-    """(B, n, n) int64 in the total order of the edges: 31 bits for the squared distance, then 16 for the smaller and 16 for the larger row."""
-    n = squared.shape[1]
-    squared = torch.minimum(squared, squared.mT)
-    squared = torch.where(squared > 0, squared, 0)
-    keys = (_ranks(squared) if squared.dtype == torch.float64 else squared.view(torch.int32).long()).bitwise_left_shift_(32)
-    row = torch.arange(n, device=squared.device)
+def _keys(distances: Tensor) -> Tensor:
+    """(B, n, n) int64 in the total order of the edges: 31 bits for the distance, then 16 for the smaller and 16 for the larger row."""
+    n = distances.shape[1]
+    distances = torch.minimum(distances, distances.mT)
+    distances = torch.where(distances > 0, distances, 0)
+    keys = (_ranks(distances) if distances.dtype == torch.float64 else distances.view(torch.int32).long()).bitwise_left_shift_(
+        32
+    )
+    row = torch.arange(n, device=distances.device)
     return keys.bitwise_or_(torch.minimum(row, row[:, None]) << 16 | torch.maximum(row, row[:, None]))
 
 
-def _ranks(squared: Tensor) -> Tensor:
+def _ranks(distances: Tensor) -> Tensor:
     """(B, n, n) int64 in the order of the numbers of each cloud, equal ones alike."""
-    flat, order = squared.flatten(1).sort(1)
+    flat, order = distances.flatten(1).sort(1)
     steps = torch.zeros_like(order)
     steps[:, 1:] = flat[:, 1:] > flat[:, :-1]
-    return torch.empty_like(order).scatter_(1, order, steps.cumsum(1)).view_as(squared)
+    return torch.empty_like(order).scatter_(1, order, steps.cumsum(1)).view_as(distances)
 
 
 def _ends(keys: Tensor, shifts: Tensor) -> Tensor:

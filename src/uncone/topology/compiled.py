@@ -57,6 +57,8 @@ def _by_product(loops: Any, x: Any, rows: Any, edges: Tensor, lengths: Tensor) -
     n, dtype = len(rows), lengths.dtype
     centred, norms = memory.recycled((n, x.shape[1]), dtype), np.empty(n, x.dtype)
     loops.centred(x, rows, centred.numpy(), norms)
+    if not norms.max() < np.finfo(x.dtype).max / 16:  # products and sums of them may overflow
+        return False
     product = memory.recycled((n, n + _PAD), dtype)
     with full_precision():
         _multiply(loops, centred, product)

@@ -36,7 +36,7 @@ class Forest:
     parent: Indices
     """(m,) the root is its own."""
     reach: npt.NDArray[np.float32]
-    """(m,) no less than the longest edge between a point and the root: the longest on a path is at most the greater of its ends' two."""
+    """(m,) no less than the longest edge between a point and the root, times a scale: the longest on a path is at most the greater of its ends' two."""
     part: Indices
     """(m,) the point that stands for the part of the tree it is in, once the `_CUT` longest edges are taken away: tight clusters are parts."""
     within: npt.NDArray[np.float32]
@@ -53,7 +53,7 @@ class Forest:
         return there
 
 
-def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> Forest:
+def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale: float = 1.0) -> Forest:
     """The minimum spanning tree of edges that connect all of `ids` (m,); equal lengths go by (smaller id, larger id)."""
     m = len(ids)
     order = _ascending(ends, squared, ids)
@@ -64,8 +64,9 @@ def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> For
     count = _fastest_kruskal()(ends, root, size, rank, parent, chosen)
     assert count == m - 1, "the edges do not connect the points"
     ends, squared = ends[chosen], squared[chosen]
-    reach = _top(squared, rank, parent, m)[1]
-    return Forest(ends, squared, rank, parent, reach, *_top(squared, rank, parent, m - 1 - _CUT))
+    lengths = np.sqrt(squared) * scale
+    reach = _top(lengths, rank, parent, m)[1]
+    return Forest(ends, squared, rank, parent, reach, *_top(lengths, rank, parent, m - 1 - _CUT))
 
 
 def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
@@ -107,13 +108,13 @@ def kruskal(ends: Indices, root: Indices, size: Indices, rank: Indices, parent: 
     return count
 
 
-def _top(squared: Squares, rank: Indices, parent: Indices, cut: int) -> tuple[Indices, npt.NDArray[np.float32]]:
+def _top(lengths: Squares, rank: Indices, parent: Indices, cut: int) -> tuple[Indices, npt.NDArray[np.float32]]:
     """How far up each point comes by edges of ranks below `cut` (m,), and no less than the longest edge on the way (m,)."""
     top, last = np.arange(len(parent), dtype=np.int32), np.full(len(parent), -1, np.int32)
     while (upward := rank[top] < cut).any():  # log2 m steps at most
         last, top = np.where(upward, rank[top], last), np.where(upward, parent[top], top)
-    length = np.sqrt(np.append(squared, 0.0)[last])  # the last is 0, for those that stay
-    reach = length * (1 + 2.0**-20)  # a little up, as it is added to and squared in float32
+    reach = np.append(lengths, 0.0)[last]  # the last is 0, for those that stay
+    reach *= 1 + 2.0**-20  # a little up, as it is added to and squared in float32
     return top, reach.astype(np.float32)
 
 

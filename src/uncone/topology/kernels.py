@@ -137,10 +137,15 @@ def prim(product, norms, integer, ends, weights):
 
 @loop(fastmath=_SUM)
 def _length(a, b):
-    total = 0.0
+    """The distance of two points; where all squares vanish their largest difference, so that it is 0 for equal points alone."""
+    total, largest = 0.0, 0.0
     for k in range(a.shape[0]):
         t = np.float64(a[k] - b[k])
         total += t * t
+    if total == 0:
+        for k in range(a.shape[0]):
+            largest = max(largest, abs(np.float64(a[k] - b[k])))
+        return largest
     return np.sqrt(total)
 
 

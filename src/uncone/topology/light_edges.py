@@ -45,7 +45,7 @@ def light_edges(
     """
     loops = kernels() if product.device.type == "cpu" else None
     if loops is None:
-        return _by_torch(product, rows, columns, points, order, scale, forest)
+        return _by_torch(product, rows, columns, points, order, forest)
     ends, squared = (
         np.empty((product.numel(), 2), np.int32),
         np.empty(product.numel()),
@@ -71,9 +71,7 @@ def kernels() -> Any | None:
     return jit.loops("light_kernels")
 
 
-def _by_torch(
-    product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, scale: float, forest: Forest
-) -> Light:
+def _by_torch(product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, forest: Forest) -> Light:
     device = product.device
     tree_ends, tree_squared, rank, parent, reach, part, within = forest.on(device)
     r, c = product.shape
@@ -89,7 +87,7 @@ def _by_torch(
     near = excess.sub_(longest.square_()) <= rows.absolute_error
     i, j = near.triu_(rows.first + 1 - columns.first).nonzero(as_tuple=True)
     i, j = i + rows.first, j + columns.first
-    squared = squared_distances(points, order[i], order[j]) * scale**2
+    squared = squared_distances(points, order[i], order[j])
     last = _longest_on_path(i, j, rank, parent)
     edge, bound = tree_ends[last], tree_squared[last]
     pair, other = (torch.sort(order[both], 1).values for both in (torch.stack([i, j], 1), edge))

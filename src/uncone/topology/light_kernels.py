@@ -23,7 +23,7 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
     """Writes pairs (k, 2) and their squared lengths (k,) to `ends` and `squared`; returns k and how many pairs were measured.
 
     `rows` and `columns` are (first position, squares, moved), `errors` those of the product and absolute, `bounds` and
-    `tree` the fields of a `Forest`, in which lengths are those of the points times `scale`.
+    `tree` the fields of a `Forest`; `bounds` are on lengths times `scale`.
     """
     count, measured, excess = 0, 0, np.empty(_CHUNK, np.float32)
     first, squares, moved = rows
@@ -31,7 +31,7 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
     across = slice(first_column, first_column + product.shape[1])
     reach, part, within = bounds
     reaches, parts, withins = reach[across], part[across], within[across]
-    unit, factor = scale * scale, points.dtype.type(scale)
+    factor = points.dtype.type(scale)
     share = 1 - (2 * points.shape[1] + 32) * 2.0**-24  # of a coarse distance, less what rounding may add: as in `Rounding`
     least = points.shape[1] * 2.0**-100  # what underflow may add
     for r in range(product.shape[0]):
@@ -51,7 +51,7 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
                     coarse = np.float64(_coarse_distance(points[order[i]], points[order[j]], factor))
                     if coarse * share - least > np.float64(longest) * longest:
                         continue
-                    length = _squared_distance(points[order[i]], points[order[j]]) * unit
+                    length = _squared_distance(points[order[i]], points[order[j]])
                     if _is_light(length, i, j, order, tree):
                         ends[count, 0], ends[count, 1], squared[count] = i, j, length
                         count += 1

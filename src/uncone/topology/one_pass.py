@@ -44,6 +44,7 @@ _GROWTH = 4
 _KEPT = 1  # edges a point that are collected before they are merged into the tree
 _WASTE = 1 / 64  # of the pairs may be measured for nothing before a coarse product no longer pays
 _WORTH_ASKING = 2**33  # multiplications, before it is asked which product is faster
+_VANISHING = 2.0**-1000  # squared lengths of float64 points that have lost digits
 _PAYS = 0.75  # of the time of a float32 product
 
 
@@ -93,9 +94,13 @@ def grow(
     with workers(wanted=points.device.type == "cpu") as team:
         points = team.one(_as_measured, points.detach())
         kept, repeats = team.one(without_repeats, points)
-        sweep = _Sweep(points, kept, block or (_BLOCK if points.device.type == "cpu" else _BLOCK_ON_GPU), candidates, team)
-        if len(kept) > 1:
+        block = block or (_BLOCK if points.device.type == "cpu" else _BLOCK_ON_GPU)
+        sweep = _Sweep(points, kept, block, candidates, team)
+        sweep.run(progress)
+        if len(sweep.vanishing()):
+            sweep = _Sweep(team.one(_stretched, points, _largest(points)), kept, block, candidates, team)
             sweep.run(progress)
+            _check_range(points, sweep)
     edges = torch.cat([sweep.edges(), repeats]).sort(1).values
     share = len(points) ** 2 or 1
     return Growth(edges, sweep.pairs / share, sweep.measured, sweep.light, sweep.merges, sweep.coarse / (sweep.pairs or 1))
@@ -118,13 +123,31 @@ def _as_measured(points: Tensor) -> Tensor:
     """float32 or float64 rows that lie together and can be scaled and squared: the points themselves wherever they are so."""
     points = points if points.dtype in (torch.float32, torch.float64) else points.float()
     points = points if points.stride()[1:] == (1,) else points.contiguous()
-    largest = max(abs(float(end)) for end in torch.aminmax(points)) if points.numel() else 0.0
+    largest = _largest(points)
     low, high = (1e-30, 1e30) if points.dtype == torch.float32 else (1e-100, 1e100)
-    if largest == 0 or low < largest < high:
-        return points
+    return points if largest == 0 or low < largest < high else _stretched(points, largest)
+
+
+def _largest(points: Tensor) -> float:
+    return max(abs(float(end)) for end in torch.aminmax(points)) if points.numel() else 0.0
+
+
+def _stretched(points: Tensor, largest: float) -> Tensor:
+    """Float64 rows whose `largest` coordinate is near 2^500: of what can be squared, as much as there is."""
     # By a power of two, so that equal distances stay equal; by its root twice, as it may be out of range itself.
-    half = math.frexp(largest)[1] // 2
-    return points.double() * 2.0**-half * 2.0**-half
+    half = (500 - math.frexp(largest)[1]) // 2
+    return points.double() * 2.0**half * 2.0**half
+
+
+def _check_range(points: Tensor, sweep: "_Sweep") -> None:
+    """Refuses points some of which are nearer to each other than squares can tell beside the others."""
+    near = sweep.vanishing().tolist()
+    if near:
+        far = int(points.abs().amax(1).argmax())
+        raise InputError(
+            f"expected points with distances within a factor of 1e300, got rows {near[0][0]} and {near[0][1]} too near to each other for the "
+            f"largest coordinate, which is in row {far}: leave that row out"
+        )
 
 
 class _Sweep:
@@ -148,9 +171,18 @@ class _Sweep:
             return torch.empty(0, 2, dtype=torch.int64, device=self._points.device)
         return self._order[torch.from_numpy(self._forest.ends).to(self._order.device).long()]
 
+    def vanishing(self) -> Tensor:
+        """The tree's edges (k, 2) between unequal points whose squared lengths have lost digits."""
+        edges = self.edges()
+        if self._forest is not None:
+            edges = edges[: int(np.searchsorted(self._forest.squared, _VANISHING))]
+        return edges[(self._points[edges[:, 0]] != self._points[edges[:, 1]]).any(1)]
+
     def run(self, progress: Progress | None) -> None:
         """Go over all pairs."""
         m = len(self._order)
+        if m < 2:
+            return
         self._rounding: Rounding = self._team.one(Rounding, self._points, self._order)
         self._team.one(self._begin)
         for start, stop in _panels(m, self._block):
@@ -165,9 +197,9 @@ class _Sweep:
     def _begin(self) -> None:
         """The first point's edge to every other is the first tree."""
         first = torch.zeros(len(self._order) - 1, dtype=torch.int64, device=self._order.device)
-        squared = squared_distances(self._points, self._order[first], self._order[1:]) * self._rounding.scale**2
+        squared = squared_distances(self._points, self._order[first], self._order[1:])
         ends = np.stack([np.zeros(len(first), np.int32), np.arange(1, len(first) + 1, dtype=np.int32)], 1)
-        self._forest = spanning(ends, squared.cpu().numpy(), self._ids)
+        self._forest = spanning(ends, squared.cpu().numpy(), self._ids, self._rounding.scale)
         self.measured += len(first)
 
     def _panel(self, start: int, stop: int) -> None:
@@ -223,7 +255,7 @@ class _Sweep:
         ends = np.concatenate([self._forest.ends, *(one.ends for one in self._found)])
         squared = np.concatenate([self._forest.squared, *(one.squared for one in self._found)])
         self._found.clear()
-        self._forest = spanning(ends, squared, self._ids)
+        self._forest = spanning(ends, squared, self._ids, self._rounding.scale)
         self.merges += 1
 
 

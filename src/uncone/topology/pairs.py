@@ -5,6 +5,7 @@ packages, without a gradient. The lengths of the two edges carry it: d(death - b
 edges are of one length.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
+from uncone.topology.barcode import check_distances, check_rows
 from uncone.topology.lengths import edge_lengths
 
 Tensor = torch.Tensor
@@ -32,7 +34,8 @@ def pair_lengths(points: Tensor, pairs: Any) -> Tensor:
         gradient 0. An edge of length 0 has gradient 0.
 
     Raises:
-        InputError: another shape or dtype, rows that are not of the points, or a death before its birth: such pairs are of other points.
+        InputError: another shape or dtype, points that are not finite or too far apart for their dtype, rows that are not of the points, or a
+            death before its birth: such pairs are of other points.
     """
     births, deaths = pair_ends(points, pairs)
     early = (deaths < births * (1 - _FOREIGN)).detach()
@@ -51,11 +54,10 @@ def pair_ends(points: Tensor, pairs: Any) -> tuple[Tensor, Tensor]:
     rows = _rows(pairs, len(points)).to(points.device)
     with torch.autocast(points.device.type, enabled=False):
         x = points if points.dtype == torch.float64 else points.float()
-        if rows.shape[1] == 3:
-            deaths = edge_lengths(x, rows[:, 1:])
-            return torch.zeros_like(deaths), deaths
-        ends = edge_lengths(x, rows.reshape(-1, 2)).view(-1, 2)
-        return ends[:, 0], ends[:, 1]
+        edges = rows[:, 1:] if rows.shape[1] == 3 else rows.reshape(-1, 2)
+        lengths = edge_lengths(x, edges)
+        check_distances(lengths.detach(), edges)
+        return (torch.zeros_like(lengths), lengths) if rows.shape[1] == 3 else (lengths[::2], lengths[1::2])
 
 
 def pairs_of_generators(generators: Sequence[Any], dimension: int = 1) -> np.ndarray:
@@ -105,7 +107,7 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
         (m, 4) int64 for `pair_lengths`, in the order of the intervals that end.
 
     Raises:
-        InputError: another shape, or an end that is no distance between two points to 0.01 %.
+        InputError: another shape, points that are not finite, or an end that is no distance between two points to 0.01 %.
     """
     _check(points)
     ends = _array(intervals)
@@ -117,17 +119,20 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
     if len(points) < 2:
         raise InputError(f"expected at least two points, got {len(points)}: pass those that the intervals are of")
     x = points.detach().double().cpu()
-    length = torch.nn.functional.pdist(x).numpy()
+    # By a power of two that keeps squares in range and equal distances equal.
+    power = 500 - math.frexp(float(x.abs().amax()) if x.numel() else 0.0)[1]
+    length = torch.nn.functional.pdist(torch.from_numpy(np.ldexp(x.numpy(), power))).numpy()
     order = np.argsort(length, kind="stable")
     ranked = length[order]
-    wanted = ends.ravel()
+    with np.errstate(over="ignore"):
+        wanted = np.ldexp(ends.ravel(), power)
     above = np.searchsorted(ranked, wanted).clip(0, len(ranked) - 1)
     above, below = (np.searchsorted(ranked, ranked[i]) for i in (above, (above - 1).clip(0)))  # the first of equal ones
     place = np.where(np.abs(ranked[below] - wanted) <= np.abs(ranked[above] - wanted), below, above)
     off = ~(np.abs(ranked[place] - wanted) <= _FOREIGN * np.abs(wanted))  # NaN is off too
     if off.any():
         raise InputError(
-            f"expected intervals that begin and end at distances between the points, got {wanted[off][0]:g}, which none has: "
+            f"expected intervals that begin and end at distances between the points, got {ends.ravel()[off][0]:g}, which none has: "
             "pass the points and Euclidean distances that the intervals were made of"
         )
     first, second = np.triu_indices(len(points), 1)
@@ -141,6 +146,7 @@ def _check(points: object) -> None:
         raise InputError(
             f"expected points of shape (N, D) with floating point numbers, got {found}: pass a tensor with one row per point"
         )
+    check_rows(torch.isfinite(points).all(1))
 
 
 def _array(numbers: Any) -> np.ndarray:

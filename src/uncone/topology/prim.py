@@ -6,10 +6,12 @@ import torch
 
 from uncone.topology import boruvka_batched
 from uncone.topology.clouds import Clouds
+from uncone.topology.lengths import measured
 
 Tensor = torch.Tensor
 _NUMBERS_AT_ONCE = 2**24
-_NEAR = 1e-6  # of the squared norms: below it, a squared distance from a product has lost too many digits
+_NEAR = 1e-3  # of how far its ends are from the centre: below it, a distance from a product has lost too many digits
+_VANISHING = 2.0**-850  # of that of the point furthest from it
 _END = 2**16  # more points than a cloud may have here
 _NEVER = 2**63 - 1
 
@@ -19,8 +21,8 @@ def spanning_trees(
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
     """The clouds `which`, in batches and in any order, with the edges of their Euclidean minimum spanning trees.
 
-    Squared distances are taken in float64 from the product of the centred cloud, near-duplicates by direct difference; they are
-    compared as float32 numbers, or as they are for points in float64. Clouds of like size take their steps together; of two
+    Distances are taken in float64 from the product of the centred cloud, near-duplicates by direct difference; they are
+    compared in the dtype of the points. Clouds of like size take their steps together; of two
     equal distances the one whose smaller row, then larger row comes first is the shorter. Without `steps` the trees come from
     the same distances in a few rounds, as suits a GPU.
 
@@ -29,22 +31,20 @@ def spanning_trees(
     """
     for batch in _batches(clouds.sizes, which):
         rows, inside = clouds.padded(batch, max(clouds.sizes[c] for c in batch))
-        x = points[rows]
-        squared = squared_distances(x, inside)
-        squared = squared.float() if points.dtype == torch.float32 else squared
-        tree = prim(squared, inside) if steps else boruvka_batched.spanning_trees(squared, inside)
+        found = distances(points, rows, inside)
+        tree = prim(found, inside) if steps else boruvka_batched.spanning_trees(found, inside)
         yield batch, rows.gather(1, tree.flatten(1)).view(tree.shape), inside[:, 1:]
 
 
-def prim(squared: Tensor, inside: Tensor) -> Tensor:
-    """Edges (B, n - 1, 2), the smaller point first, of minimum spanning trees by squared distances (B, n, n).
+def prim(distances: Tensor, inside: Tensor) -> Tensor:
+    """Edges (B, n - 1, 2), the smaller point first, of minimum spanning trees by distances (B, n, n).
 
     Only the points `inside` (B, n) count, which come first; so do the edges between them. Distance and ends are one whole
     number, whose order is the total order of the edges.
     """
     clouds, n = inside.shape
-    batch, every = torch.arange(clouds, device=squared.device), torch.arange(n, device=squared.device)
-    keys = (squared if squared.dtype == torch.float32 else _ranks(squared)).view(torch.int32).long() << 32
+    batch, every = torch.arange(clouds, device=distances.device), torch.arange(n, device=distances.device)
+    keys = (distances if distances.dtype == torch.float32 else _ranks(distances)).view(torch.int32).long() << 32
     keys |= torch.minimum(every[:, None], every) * _END + torch.maximum(every[:, None], every)
     left = torch.where(inside, 0, _NEVER)  # or-ed to a key, it puts points away that do not count, or are in the tree
     left[:, 0] = _NEVER
@@ -58,38 +58,27 @@ def prim(squared: Tensor, inside: Tensor) -> Tensor:
     return torch.stack([ends // _END % _END, ends % _END], dim=2)
 
 
-def squared_distances(points: Tensor, inside: Tensor) -> Tensor:
-    """The squared distances (B, n, n) in float64 of clouds (B, n, D), of which only the points `inside` (B, n) count; each cloud in a unit of its own."""
-    x, count = points.double(), inside.sum(1)[:, None, None].clamp(min=1)
-    outside = ~inside[..., None]
-    x = x.masked_fill(outside, 0) if bool(outside.any()) else x
-    x = (x - x.sum(1, keepdim=True) / count).masked_fill_(outside, 0)
-    largest = torch.linalg.vector_norm(x, torch.inf, dim=(1, 2), keepdim=True) if x.shape[2] else x.sum((1, 2), keepdim=True)
-    x *= torch.ldexp(
-        torch.ones_like(largest), -torch.frexp(largest).exponent
-    )  # no square overflows or vanishes; equal ones stay equal
-    squared = torch.bmm(x, x.mT)
-    norms = squared.diagonal(dim1=1, dim2=2).clone()
-    sums = norms[:, :, None] + norms[:, None]
-    squared = squared.mul_(-2).add_(sums).clamp_(min=0)
-    squared = torch.minimum(squared, squared.mT)  # a product need not be symmetric to the last digit
-    near = (squared <= sums.mul_(_NEAR)) & inside[:, None] & inside[:, :, None]
+def distances(points: Tensor, rows: Tensor, inside: Tensor) -> Tensor:
+    """The distances (B, n, n) of clouds points[rows], (B, n) each, of which only the points `inside` (B, n) count; of the dtype of the points."""
+    found, to_centre = boruvka_batched.distances(points[rows], inside)
+    found = torch.minimum(found, found.mT)  # a product need not be symmetric to the last digit
+    # what a product cannot tell, or whose squares may have left the range of the floats
+    bound = to_centre.mul_(_NEAR).clamp_(min=to_centre.amax(1, keepdim=True) * _VANISHING)
+    near = (found <= torch.maximum(bound[:, :, None], bound[:, None])) & inside[:, None] & inside[:, :, None]
+    found = found.to(points.dtype)
     cloud, a, b = near.triu_(1).nonzero(as_tuple=True)
-    step = max(1, _NUMBERS_AT_ONCE // max(1, x.shape[2]))
-    for begin in range(0, len(a), step):
-        k, i, j = (index[begin : begin + step] for index in (cloud, a, b))
-        exact = (x[k, i] - x[k, j]).square().sum(1)
-        squared[k, i, j] = exact
-        squared[k, j, i] = exact
-    return squared
+    exact = measured(points, torch.stack([rows[cloud, a], rows[cloud, b]], 1))
+    found[cloud, a, b] = exact
+    found[cloud, b, a] = exact
+    return found
 
 
-def _ranks(squared: Tensor) -> Tensor:
+def _ranks(distances: Tensor) -> Tensor:
     """int32 numbers in the order of float64 ones (B, n, n), equal where they are."""
-    values, order = squared.flatten(1).sort(dim=1)
+    values, order = distances.flatten(1).sort(dim=1)
     steps = torch.zeros_like(order, dtype=torch.int32)
     steps[:, 1:] = values[:, 1:] > values[:, :-1]
-    return torch.empty_like(steps).scatter_(1, order, steps.cumsum(1, dtype=torch.int32)).view(squared.shape)
+    return torch.empty_like(steps).scatter_(1, order, steps.cumsum(1, dtype=torch.int32)).view(distances.shape)
 
 
 def _batches(sizes: list[int], which: list[int]) -> list[list[int]]:
