@@ -1,5 +1,8 @@
 """Moments against float64 sums, and what merging, cutting and saving must keep."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -178,6 +181,31 @@ def test_threads_and_alignment_change_no_byte(d: int, weighted: bool, second: bo
     for again in found[1:]:
         assert all(torch.equal(getattr(again, name), getattr(found[0], name)) for name in (SUMS if second else FIRST))
         assert all(getattr(again, name) == getattr(found[0], name) for name in SCALARS)
+
+
+def test_threads_change_no_bit_of_what_is_read_from_the_sums() -> None:
+    x = gaussian(2000, 300) * torch.linspace(2, 0.5, 300) + 0.3
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        try:
+            m = Moments.of(x, unit_second=True)
+            read = [m.spectrum(centered=True), m.spectrum(centered=False), m.directions(), m.mean_along()]
+            read += [m.leading_directions(3, centered=centered) for centered in (False, True)]
+            read += [torch.tensor([m.concentration(), *astuple(measure.PairSums.of(m))], dtype=torch.float64)]
+            found.append([*read, torch.tensor(float(measure.uniformity(m)), dtype=torch.float64)])
+        finally:
+            torch.set_num_threads(before)
+    for again in found[1:]:
+        assert [bool(torch.equal(a, b)) for a, b in zip(again, found[0], strict=True)] == [True] * 8
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_workers_take_over_the_modes_of_autograd(mode: Callable[[], AbstractContextManager[object]]) -> None:
+    x = gaussian(2000, 30, dtype=torch.float64).requires_grad_()
+    with mode():
+        assert share([torch.is_grad_enabled, torch.is_grad_enabled]) == [False, False]
+        assert torch.allclose(Moments.of(x).mean(), x.mean(0))
 
 
 def test_without_unit_rows_everything_else_is_the_same() -> None:

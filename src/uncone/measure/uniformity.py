@@ -13,7 +13,7 @@ from uncone.measure.neighbours import Points, check_moments, sampled_rows
 from uncone.measure.neighbours.pairs import sum_by_query, sum_over_pairs
 from uncone.measure.reading import cosine_warnings, reading
 from uncone.moments import Moments
-from uncone.moments.workers import alone
+from uncone.moments.workers import alone, on_one_thread
 from uncone.records import Measurement
 from uncone.records.wording import counted
 from uncone.rows import as_rows
@@ -25,6 +25,7 @@ _FLOAT32_T = 20.0
 _Z = 1.959963984540054
 
 
+@on_one_thread
 def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
     """Uniformity ln E exp(-t |u - v|^2) over pairs of unit rows (Wang & Isola 2020, eq. 3), to second order in the cosine.
 
@@ -97,7 +98,7 @@ def uniformity_exact(
         raise UndefinedMeasure(f"expected at least two rows with a direction, got {n} of {m.n}: pass more rows")
     queries = sampled_rows(n, sample, seed)
     means = alone(lambda: _means(Points(rows, m, metric="cosine"), t, queries, rows.shape[0], progress))
-    value = float(means.mean())
+    value, deviation = alone(lambda: (float(means.mean()), float(means.std()) if len(means) > 1 else 0.0))
     sampled = (f"sampled: {counted(len(queries), 'row was', 'rows were')} paired with all {n:,}",) if len(queries) < n else ()
     found = reading(
         "uniformity_exact", min(0.0, math.log(value)), m,
@@ -108,7 +109,7 @@ def uniformity_exact(
     )  # fmt: skip
     if len(queries) == n or len(queries) < 2:
         return found
-    error = _Z * float(means.std()) * math.sqrt((1 - len(queries) / n) / len(queries))
+    error = _Z * deviation * math.sqrt((1 - len(queries) / n) / len(queries))
     if error >= value:
         return found
     return replace(found, interval=(math.log(value - error), min(0.0, math.log(value + error))))
