@@ -102,6 +102,12 @@ def test_leading_directions_are_those_of_the_decomposition(decay: float) -> None
     assert m.leading_directions(2, centered=True).shape == (100, 2)
 
 
+@pytest.mark.parametrize("k", [-120, -60, -49, -42, -36, 40, 55, 100])
+def test_a_quiet_feature_of_float32_rows_of_any_length_keeps_its_variance(k: int) -> None:
+    x = (gaussian(600, 3) * torch.tensor([0.1, 1e-3, 2e-7]) + torch.tensor([1.0, 0, 0])) * 2.0**k
+    torch.testing.assert_close(Moments.of(x).variances(), x.double().var(0), rtol=1e-5, atol=0)
+
+
 def test_weights_of_whole_numbers_repeat_rows() -> None:
     x, counts = gaussian(40, 5, dtype=torch.float64), torch.randint(1, 5, (40,))
     weighted, repeated = Moments.of(x, counts), Moments.of(x.repeat_interleave(counts, 0))

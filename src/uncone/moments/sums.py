@@ -12,6 +12,7 @@ import torch
 from uncone.errors import InputError
 from uncone.memory import uninitialised, zeros
 from uncone.moments.cell import PIECE, Cell
+from uncone.moments.norms import SHORTEST
 from uncone.moments.workers import add_lower, alone, mirror
 from uncone.rows import GRID
 
@@ -212,6 +213,8 @@ class Sums:
             raise InputError(
                 "expected moments with second-order sums, got moments made with second=False: sum again without it"
             )
+        if 0 < self.norm_max < SHORTEST:
+            raise InputError(f"expected a row longer than {SHORTEST:.0e}, got {self.norm_max:.3g} at most: scale the rows")
         return self.second
 
     def _about(self, shift: Tensor | None) -> tuple[Tensor, Tensor | None]:
