@@ -157,8 +157,9 @@ def test_any_cut_agrees(dtype: torch.dtype) -> None:
         _assert_same(parts, whole, 1e-6 if dtype == torch.float32 else 1e-12)
 
 
-def test_shards_cut_on_the_grid_give_the_same_bytes() -> None:
-    x = gaussian(5 * GRID + 100, 9) + 2
+@pytest.mark.parametrize("drift", [0.0, 300.0])
+def test_shards_cut_on_the_grid_give_the_same_bytes(drift: float) -> None:
+    x = gaussian(5 * GRID + 100, 9) + torch.linspace(2, 2 + drift, 5 * GRID + 100)[:, None]
     whole = Moments.of(x, unit_second=True)
     shift = whole.shift
     cells = [Moments.of(cell, unit_second=True, shift=shift) for cell in x.split(GRID)]
@@ -173,9 +174,12 @@ def test_shards_cut_on_the_grid_give_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("d", [7, 130, 384, 700])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("second", [False, True])
-def test_threads_and_alignment_change_no_byte(d: int, weighted: bool, second: bool) -> None:
-    x, w = gaussian(GRID + 500, d) + 2, torch.rand(GRID + 500) if weighted else None
+@pytest.mark.parametrize(("second", "drift"), [(False, 0.0), (True, 0.0), (True, 100.0)])
+def test_threads_and_alignment_change_no_byte(d: int, weighted: bool, second: bool, drift: float) -> None:
+    x, w = (
+        gaussian(GRID + 500, d) + torch.linspace(2, 2 + drift, GRID + 500)[:, None],
+        torch.rand(GRID + 500) if weighted else None,
+    )
     shifted = torch.empty(x.numel() + 3)[3:].view(x.shape).copy_(x)  # 12 bytes off a cache line
     before, found = torch.get_num_threads(), []
     for threads in (1, 2, 3):

@@ -1,8 +1,9 @@
 """Sums over rows, taken block by block: what `Moments` is computed from.
 
 The sums are taken about a fixed `shift`, so that a large common direction does not cancel the digits of what is left. Products are float32
-for float32 rows (float64 for float64 rows), one partial sum for each cell of the grid; partial sums are added in float64, in grid order. Two
-runs over the same cells with the same shift add the same numbers in the same order, and give the same bytes.
+for float32 rows (float64 for float64 rows, and where a few rows or one direction outweigh the others), one partial sum for each cell of the
+grid; partial sums are added in float64, in grid order. Two runs over the same cells with the same shift add the same numbers in the same
+order, and give the same bytes.
 """
 
 from typing import Any, Self

@@ -138,6 +138,19 @@ def _strip(y: Tensor, out: Tensor, start: int, add: bool) -> None:
     out[start:stop, :stop].addmm_(y[:, start:stop].T, y[:, :stop], beta=float(add))
 
 
+def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left' right of (k, D) matrices whose product is symmetric, below and on the diagonal, in place."""
+    if total.device.type != "cpu":
+        total.addmm_(left.T, right)
+        return
+
+    def strip(start: int) -> None:
+        stop = min(start + STRIP, len(total))
+        total[start:stop, :stop].addmm_(left[:, start:stop].T, right[:, :stop])
+
+    share(partial(strip, start) for start in reversed(range(0, len(total), STRIP)))
+
+
 def mirror(product: Tensor) -> Tensor:
     """Copy what lies below the diagonal of `product` (D, D) above it: symmetric to the bit, which no BLAS promises."""
 
