@@ -109,7 +109,7 @@ class Cell:
     ) -> tuple[Tensor, Tensor]:
         cuts = _cuts(len(x), x.device)
         sums = torch.empty((len(cuts), len(self._names), x.shape[1]), dtype=x.dtype, device=x.device)
-        centers = self._shift.to(x.dtype).repeat(len(cuts), 1) if self._second else None
+        centers = _centers(self._shift, x, cuts) if self._second else None
         weight, scale = None if w is None else _column(w, x), None if scale is None else _column(scale, x)
         pieces = (
             _Piece(
@@ -171,7 +171,7 @@ class _Piece:
     """A few rows x with weights: their norms, and their sums into `sums` (3, D), or (1, D) without unit rows; `scale` stands for 1 / norm if given.
 
     `y` is working memory of the shape of x, as fresh memory would cost more than the sums; with a `center` it ends as
-    sqrt(weight) (x - center), and `lengths` as |x - center|. `center` comes as the shift, and is moved where that is far from x.
+    sqrt(weight) (x - center), and `lengths` as |x - center|.
     """
 
     def __init__(
@@ -197,8 +197,6 @@ class _Piece:
             torch.sum(torch.mul(x, scale if weight is None else scale * weight, out=y), 0, out=unit[0])
             torch.sum(y.square_(), 0, out=unit[1])
         if self._center is not None:
-            if x.dtype == torch.float32:
-                _move_near(self._center, x)
             x = torch.sub(x, self._center, out=y)
             torch.linalg.vector_norm(x, dim=1, out=self._lengths)
         if weight is None:
@@ -210,12 +208,22 @@ class _Piece:
             torch.sum(y.mul_(root) * root, 0, out=first)
 
 
-def _move_near(center: Tensor, x: Tensor) -> None:
-    """Move `center` to the mean of a few rows of x, in place, where it lies more than two deviations of any feature from it."""
-    sample = x[:: -(-len(x) // _SAMPLED)]
-    deviation, mean = torch.std_mean(sample, dim=0, correction=0)
-    if bool(((mean - center).abs() > 2 * deviation + _ROUNDING * center.abs()).any()):
-        center.copy_(mean)
+def _centers(shift: Tensor, x: Tensor, cuts: list[slice]) -> Tensor:
+    """What the rows of each piece are multiplied about (pieces, D): the shift, or for float32 rows the mean of a few rows of the piece
+    where any feature's lies more than two deviations from the shift.
+    """
+    centers = shift.to(x.dtype).repeat(len(cuts), 1)
+    size, whole = cuts[0].stop, len(x) // cuts[0].stop  # all pieces at once but for a shorter last one
+    for rows, into in (
+        (x[: whole * size].reshape(whole, size, x.shape[1]), centers[:whole]),
+        (x[None, whole * size :], centers[whole:]),
+    ):
+        if x.dtype == torch.float32 and len(into):
+            sample = rows[:, :: -(-rows.shape[1] // _SAMPLED)]
+            deviation, mean = torch.std_mean(sample, dim=1, correction=0)
+            far = ((mean - into).abs() > 2 * deviation + _ROUNDING * into.abs()).any(1)
+            into.copy_(torch.where(far[:, None], mean, into))
+    return centers
 
 
 def _column(factor: Tensor, x: Tensor) -> Tensor:
