@@ -1,5 +1,8 @@
 """Moments against float64 sums, and what merging, cutting and saving must keep."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +102,12 @@ def test_leading_directions_are_those_of_the_decomposition(decay: float) -> None
     assert m.leading_directions(2, centered=True).shape == (100, 2)
 
 
+@pytest.mark.parametrize("k", [-120, -60, -49, -42, -36, 40, 55, 100])
+def test_a_quiet_feature_of_float32_rows_of_any_length_keeps_its_variance(k: int) -> None:
+    x = (gaussian(600, 3) * torch.tensor([0.1, 1e-3, 2e-7]) + torch.tensor([1.0, 0, 0])) * 2.0**k
+    torch.testing.assert_close(Moments.of(x).variances(), x.double().var(0), rtol=1e-5, atol=0)
+
+
 def test_weights_of_whole_numbers_repeat_rows() -> None:
     x, counts = gaussian(40, 5, dtype=torch.float64), torch.randint(1, 5, (40,))
     weighted, repeated = Moments.of(x, counts), Moments.of(x.repeat_interleave(counts, 0))
@@ -148,8 +157,9 @@ def test_any_cut_agrees(dtype: torch.dtype) -> None:
         _assert_same(parts, whole, 1e-6 if dtype == torch.float32 else 1e-12)
 
 
-def test_shards_cut_on_the_grid_give_the_same_bytes() -> None:
-    x = gaussian(5 * GRID + 100, 9) + 2
+@pytest.mark.parametrize("drift", [0.0, 300.0])
+def test_shards_cut_on_the_grid_give_the_same_bytes(drift: float) -> None:
+    x = gaussian(5 * GRID + 100, 9) + torch.linspace(2, 2 + drift, 5 * GRID + 100)[:, None]
     whole = Moments.of(x, unit_second=True)
     shift = whole.shift
     cells = [Moments.of(cell, unit_second=True, shift=shift) for cell in x.split(GRID)]
@@ -164,9 +174,12 @@ def test_shards_cut_on_the_grid_give_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("d", [7, 130, 384, 700])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("second", [False, True])
-def test_threads_and_alignment_change_no_byte(d: int, weighted: bool, second: bool) -> None:
-    x, w = gaussian(GRID + 500, d) + 2, torch.rand(GRID + 500) if weighted else None
+@pytest.mark.parametrize(("second", "drift"), [(False, 0.0), (True, 0.0), (True, 100.0)])
+def test_threads_and_alignment_change_no_byte(d: int, weighted: bool, second: bool, drift: float) -> None:
+    x, w = (
+        gaussian(GRID + 500, d) + torch.linspace(2, 2 + drift, GRID + 500)[:, None],
+        torch.rand(GRID + 500) if weighted else None,
+    )
     shifted = torch.empty(x.numel() + 3)[3:].view(x.shape).copy_(x)  # 12 bytes off a cache line
     before, found = torch.get_num_threads(), []
     for threads in (1, 2, 3):
@@ -178,6 +191,31 @@ def test_threads_and_alignment_change_no_byte(d: int, weighted: bool, second: bo
     for again in found[1:]:
         assert all(torch.equal(getattr(again, name), getattr(found[0], name)) for name in (SUMS if second else FIRST))
         assert all(getattr(again, name) == getattr(found[0], name) for name in SCALARS)
+
+
+def test_threads_change_no_bit_of_what_is_read_from_the_sums() -> None:
+    x = gaussian(2000, 300) * torch.linspace(2, 0.5, 300) + 0.3
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        try:
+            m = Moments.of(x, unit_second=True)
+            read = [m.spectrum(centered=True), m.spectrum(centered=False), m.directions(), m.mean_along()]
+            read += [m.leading_directions(3, centered=centered) for centered in (False, True)]
+            read += [torch.tensor([m.concentration(), *astuple(measure.PairSums.of(m))], dtype=torch.float64)]
+            found.append([*read, torch.tensor(float(measure.uniformity(m)), dtype=torch.float64)])
+        finally:
+            torch.set_num_threads(before)
+    for again in found[1:]:
+        assert [bool(torch.equal(a, b)) for a, b in zip(again, found[0], strict=True)] == [True] * 8
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_workers_take_over_the_modes_of_autograd(mode: Callable[[], AbstractContextManager[object]]) -> None:
+    x = gaussian(2000, 30, dtype=torch.float64).requires_grad_()
+    with mode():
+        assert share([torch.is_grad_enabled, torch.is_grad_enabled]) == [False, False]
+        assert torch.allclose(Moments.of(x).mean(), x.mean(0))
 
 
 def test_without_unit_rows_everything_else_is_the_same() -> None:

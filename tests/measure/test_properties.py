@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncone import Measurement, Moments, UndefinedMeasure, measure
+from uncone import InputError, Measurement, Moments, UndefinedMeasure, measure
 
 from ..matrices import gaussian, rotation
 
@@ -63,6 +63,41 @@ def test_invariances(name: str, change: str, seed: int) -> None:
         assert after == pytest.approx(before, rel=1e-8)
     else:
         assert after != pytest.approx(before, rel=1e-8)
+
+
+SCALE_FREE = {name: function for name, (function, kept) in KEPT.items() if "scale" in kept}
+
+
+@given(k=st.integers(-450, 450), seed=st.integers(0, 10**6))
+def test_scale_free_measures_are_so_over_the_range_of_float64(k: int, seed: int) -> None:
+    x = _cloud(seed)
+    _assert_alike(x, x * 2.0**k, 1e-12)
+
+
+@given(k=st.integers(-100, 120), seed=st.integers(0, 10**6))
+def test_scale_free_measures_are_so_over_the_range_of_float32(k: int, seed: int) -> None:
+    x = _cloud(seed).float()
+    _assert_alike(x, x * 2.0**k, 1e-5)
+
+
+def _assert_alike(x: torch.Tensor, y: torch.Tensor, tolerance: float) -> None:
+    m, scaled = Moments.of(x, unit_second=True), Moments.of(y, unit_second=True)
+    for name, function in SCALE_FREE.items():
+        assert float(function(scaled)) == pytest.approx(float(function(m)), rel=tolerance, abs=tolerance), name
+
+
+@pytest.mark.parametrize("k", [-1000, -560, -500])
+def test_rows_too_short_for_float64_squares_are_refused_by_name(k: int) -> None:
+    x = _cloud(0)
+    y = x * 2.0**k
+    m = Moments.of(y, unit_second=True)
+    for name in ("isoscore", "effective_rank", "stable_rank", "rankme", "dominant_dimension", "condition_number"):
+        with pytest.raises(InputError, match=r"expected a row longer than 1e-140, got \S+e-\d+ at most: scale the rows"):
+            SCALE_FREE[name](m)
+    for name in ("mean_cosine", "mean_shift", "rogue_dimensions", "uniformity"):  # of first-order sums, and of unit rows
+        assert float(SCALE_FREE[name](m)) == pytest.approx(
+            float(SCALE_FREE[name](Moments.of(x, unit_second=True))), rel=1e-12
+        ), name
 
 
 @pytest.mark.parametrize("change", ["rotation", "permutation", "scale", "translation"])

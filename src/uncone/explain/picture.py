@@ -9,6 +9,7 @@ import torch
 from uncone.errors import InputError
 from uncone.measure.groups import Reserved
 from uncone.moments import Moments, row_norms
+from uncone.moments.workers import share_rows
 from uncone.records import Picture
 from uncone.records.wording import counted
 from uncone.rows import GRID, Rows
@@ -98,7 +99,7 @@ def _coordinates(rows: Rows, indices: Tensor, axes: Tensor, progress: Callable[[
         chosen = torch.index_select(block, 0, taken - cell * GRID, out=buffer[: len(taken)])
         del block  # lets the reader use its buffer again
         if len(taken):
-            into.copy_(chosen @ axes.to(chosen.dtype))
+            share_rows(lambda x, y: y.copy_(x @ axes.to(x.dtype)), chosen, into)
             lengths.copy_(row_norms(chosen))
         if progress is not None:
             progress(min((cell + 1) * GRID, rows.shape[0]))

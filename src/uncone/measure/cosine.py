@@ -4,7 +4,7 @@ import math
 
 from uncone.errors import UndefinedMeasure
 from uncone.measure.reading import cosine_warnings, reading
-from uncone.moments import Moments
+from uncone.moments import Moments, row_norms
 from uncone.records import Measurement
 
 
@@ -53,7 +53,7 @@ def mean_shift(m: Moments) -> Measurement:
     """
     if m.mean_norm() == 0:
         raise UndefinedMeasure("expected a row that is not zero, got none: there is no length to compare with")
-    length = float(m.mean().norm())
+    length = float(row_norms(m.mean()[None]))
     return reading(
         "mean_shift", length / m.mean_norm(), m,
         range=(0.0, 1.0), better="lower", reference=1 / math.sqrt(m.effective_n), centered=False,

@@ -10,6 +10,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.projections import UnitSums, project
 from uncone.moments import Moments
 from uncone.moments.norms import inverse
+from uncone.moments.workers import on_one_thread
 from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups
 from uncone.records.wording import counted
 from uncone.rows import as_rows
@@ -117,6 +118,7 @@ def group_axes(unit: UnitSums) -> Tensor:
     return torch.cat([unit.sums, total[None] / (length or 1.0)]).T
 
 
+@on_one_thread
 def compare_projected(
     unit: UnitSums, products: Tensor, membership: Membership, *, counts: Tensor | None = None,
     pairs: "PairSums | None" = None, confidence: float = CONFIDENCE,
@@ -147,6 +149,7 @@ class PairSums:
     row_squares: float
 
     @classmethod
+    @on_one_thread
     def of(cls, m: Moments) -> "PairSums":
         """From unweighted moments with `unit_second=True`; no pair is formed."""
         first, _ = m.unit_sums()

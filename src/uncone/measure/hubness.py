@@ -11,6 +11,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Metric, Neighbours, check_searched, nearest_neighbours
 from uncone.measure.reading import reading
 from uncone.moments import Moments
+from uncone.moments.workers import on_one_thread
 from uncone.records import Measurement
 from uncone.rows import Rows, as_rows
 
@@ -78,6 +79,7 @@ def hubness(
     return _hubness(rows, m, k, metric, neighbours, seed)
 
 
+@on_one_thread
 def _hubness(rows: Rows, m: Moments, k: int, metric: Metric, neighbours: Neighbours, seed: int) -> Measurement:
     """The measurement, from a search that fits it."""
     lists = neighbours.indices[:, :k]

@@ -11,6 +11,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Neighbours, check_searched, nearest_neighbours
 from uncone.measure.reading import reading
 from uncone.moments import Moments
+from uncone.moments.workers import on_one_thread
 from uncone.records import Measurement
 from uncone.rows import as_rows
 
@@ -70,6 +71,11 @@ def two_nn(
     if neighbours is None:
         neighbours = nearest_neighbours(rows, 2, m, distinct=True, sample=sample, seed=seed, progress=progress)
     check_searched(neighbours, rows, metric="euclidean", distinct=True)
+    return _two_nn(m, neighbours)
+
+
+@on_one_thread
+def _two_nn(m: Moments, neighbours: Neighbours) -> Measurement:
     if neighbours.k < 2:
         raise UndefinedMeasure(f"expected at least three different rows, got {neighbours.searched} of {m.n}: pass more rows")
     ratios = (neighbours.distances[:, 1] / neighbours.distances[:, 0]).log().sort().values
@@ -131,6 +137,11 @@ def levina_bickel(
     if neighbours is None:
         neighbours = nearest_neighbours(rows, k, m, distinct=True, sample=sample, seed=seed, progress=progress)
     check_searched(neighbours, rows, metric="euclidean", distinct=True)
+    return _levina_bickel(m, k, neighbours)
+
+
+@on_one_thread
+def _levina_bickel(m: Moments, k: int, neighbours: Neighbours) -> Measurement:
     inverse = _inverse_dimensions(neighbours, k)
     mean, n = float(inverse.mean()), len(inverse)
     if mean <= 0:

@@ -13,6 +13,7 @@ from uncone.measure.isotropic import marchenko_pastur
 from uncone.measure.reading import reading
 from uncone.memory import uninitialised, usable
 from uncone.moments import Moments, share
+from uncone.moments.workers import alone
 from uncone.records import Measurement
 from uncone.records.wording import counted
 from uncone.rows import GRID, Rows, as_rows
@@ -60,7 +61,7 @@ def partition_isotropy(
     directions = m.directions()
     plus, minus = log_partition(rows, directions, longest=m.norm_max, device=device, progress=progress)
     low, high = sign_interval(plus, minus)
-    toward = (m.mean() @ directions >= 0).cpu()
+    toward = alone(lambda: (m.mean() @ directions >= 0).cpu())
     one = torch.where(toward, plus, minus)
     logarithm = float(torch.minimum(plus, minus).min() - torch.maximum(plus, minus).max())
     value = math.exp(logarithm)

@@ -16,6 +16,10 @@ DOMINANT_SHARE = 0.2
 TINY_NORM = 1e-4
 """Rows this much shorter than the mean have a direction, but it says little: it counts in a cosine as much as any."""
 
+_FLOAT64 = 2.0**-52
+ROUNDED = 1e-5
+"""A relative error from which on a reading says how many of its digits are left."""
+
 
 def reading(
     name: str,
@@ -68,6 +72,16 @@ def cosine_warnings(m: Moments) -> tuple[str, ...]:
             f"tiny norms: the shortest row is {m.norm_min:.2g} long against a mean of {m.mean_norm():.2g}; its direction counts as much as any"
         )
     return tuple(found)
+
+
+def rounding_warnings(value: float, m: Moments, roundings: float) -> tuple[str, ...]:
+    """How many digits of `value` are right where it may be off by so many roundings of the dtype of the rows; nothing from five digits on."""
+    error = roundings * m.epsilon
+    if error <= ROUNDED * abs(value):
+        return ()
+    digits = max(0, math.floor(-math.log10(error / abs(value)))) if value else 0
+    left = "no digit is" if digits == 0 else "about 1 digit is" if digits == 1 else f"about {digits} digits are"
+    return (f"{left} left after rounding" + (": pass float64 rows for more" if m.epsilon > _FLOAT64 else ""),)
 
 
 def largest_share(m: Moments, *, centered: bool) -> tuple[float, int]:

@@ -11,6 +11,7 @@ from uncone.measure.groups import FEWEST_RESERVED
 from uncone.measure.projections import project_about
 from uncone.measure.unused_rows import Evidence, UntrainedAxes, untrained_axes
 from uncone.moments import Moments, row_norms
+from uncone.moments.workers import on_one_thread
 from uncone.records import UnderTrained, UnderTrainedToken
 from uncone.rows import Rows, as_rows
 
@@ -89,6 +90,7 @@ def under_trained_tokens(
     return find_projected(axes, norms, products, squares, prefer=prefer, counts=counts, rate=rate, most=most)
 
 
+@on_one_thread
 def find_projected(
     axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor, *, prefer: Indicator,
     counts: Tensor | None = None, rate: float = RATE, most: int | None = None,

@@ -11,9 +11,9 @@ import torch
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Points, check_moments, sampled_rows
 from uncone.measure.neighbours.pairs import sum_by_query, sum_over_pairs
-from uncone.measure.reading import cosine_warnings, reading
+from uncone.measure.reading import cosine_warnings, reading, rounding_warnings
 from uncone.moments import Moments
-from uncone.moments.workers import alone
+from uncone.moments.workers import alone, on_one_thread
 from uncone.records import Measurement
 from uncone.records.wording import counted
 from uncone.rows import as_rows
@@ -22,9 +22,12 @@ Tensor = torch.Tensor
 MOST_T = 150.0
 """exp(-4 t) has to stay inside float64."""
 _FLOAT32_T = 20.0
+_ROUNDINGS = 8  # by which a mean cosine and the mean square of cosines may be off
+_NEAR = 0.5
 _Z = 1.959963984540054
 
 
+@on_one_thread
 def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
     """Uniformity ln E exp(-t |u - v|^2) over pairs of unit rows (Wang & Isola 2020, eq. 3), to second order in the cosine.
 
@@ -50,10 +53,12 @@ def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
     mean = (float(m.unit_sums()[0] @ m.unit_sums()[0]) - m.unit_weight_square) / pairs
     square = (float(torch.linalg.vector_norm(m.unit_second)) ** 2 - m.unit_weight_square) / pairs
     variance = max(0.0, square - mean**2)
+    value = -2 * t + 2 * t * mean + 2 * t**2 * variance
     return reading(
-        "uniformity", -2 * t + 2 * t * mean + 2 * t**2 * variance, m,
+        "uniformity", value, m,
         range=(-2 * t, None), better="lower", reference=-2 * t + 2 * t**2 / m.d, centered=False,
-        details={"t": t, "cosine_mean": mean, "cosine_variance": variance}, warnings=cosine_warnings(m),
+        details={"t": t, "cosine_mean": mean, "cosine_variance": variance},
+        warnings=cosine_warnings(m) + rounding_warnings(value, m, _ROUNDINGS * t * (1 + t)),
         definition=f"ln E exp(-{t:g} |u - v|^2) over pairs of unit rows (Wang & Isola 2020), to second order in the cosine",
     )  # fmt: skip
 
@@ -96,11 +101,16 @@ def uniformity_exact(
     if n < 2:
         raise UndefinedMeasure(f"expected at least two rows with a direction, got {n} of {m.n}: pass more rows")
     queries = sampled_rows(n, sample, seed)
-    means = alone(lambda: _means(Points(rows, m, metric="cosine"), t, queries, rows.shape[0], progress))
-    value = float(means.mean())
+    first = m.unit_sums()[0] / m.unit_weight
+    near = (
+        2 * t * (1 - float(first @ first)) < _NEAR
+    )  # exponents are so small that exp - 1 keeps the digits that exp would round off
+    log = math.log1p if near else math.log
+    means = alone(lambda: _means(Points(rows, m, metric="cosine"), t, near, queries, rows.shape[0], progress))
+    value, deviation = alone(lambda: (float(means.mean()), float(means.std()) if len(means) > 1 else 0.0))
     sampled = (f"sampled: {counted(len(queries), 'row was', 'rows were')} paired with all {n:,}",) if len(queries) < n else ()
     found = reading(
-        "uniformity_exact", min(0.0, math.log(value)), m,
+        "uniformity_exact", min(0.0, log(value)), m,
         range=(-4 * t, 0.0), better="lower", reference=-2 * t + 2 * t**2 / m.d, centered=False,
         details={"t": t, "queries": len(queries), "searched": n},
         warnings=(*cosine_warnings(m), *sampled),
@@ -108,26 +118,27 @@ def uniformity_exact(
     )  # fmt: skip
     if len(queries) == n or len(queries) < 2:
         return found
-    error = _Z * float(means.std()) * math.sqrt((1 - len(queries) / n) / len(queries))
-    if error >= value:
+    error = _Z * deviation * math.sqrt((1 - len(queries) / n) / len(queries))
+    if error >= value + near:
         return found
-    return replace(found, interval=(math.log(value - error), min(0.0, math.log(value + error))))
+    return replace(found, interval=(log(value - error), min(0.0, log(value + error))))
 
 
-def _means(points: Points, t: float, queries: Tensor, n: int, progress: Callable[[int], None] | None) -> Tensor:
-    """The mean of exp(-t |u - v|^2) over all pairs, (1,), or over the pairs of each query, (Q,), in float64."""
+def _means(points: Points, t: float, near: bool, queries: Tensor, n: int, progress: Callable[[int], None] | None) -> Tensor:
+    """The mean of exp(-t |u - v|^2), less 1 where all are `near`, over all pairs, (1,), or the pairs of each query, (Q,), in float64."""
     tick = (lambda share: None) if progress is None else (lambda share: progress(int(n * share)))
-    kernel = partial(_kernel, t=t)
+    kernel = partial(_kernel, t=t, near=near)
     if len(queries) < points.n:
         return sum_by_query(points, queries, kernel, tick) / (points.n - 1)
     mean = sum_over_pairs(points, kernel, tick) * 2 / (points.n * (points.n - 1))
     return torch.tensor([mean], dtype=torch.float64)
 
 
-def _kernel(scores: Tensor, *, t: float) -> Tensor:
-    """exp(-t |u - v|^2) from -|u - v|^2 / 2, which rounding may have left above 0; in place where float32 holds it."""
+def _kernel(scores: Tensor, *, t: float, near: bool) -> Tensor:
+    """exp(-t |u - v|^2), less 1 if `near`, from -|u - v|^2 / 2, which rounding may have left above 0; in place where float32 holds it."""
     scores = scores.clamp_max_(0.0)
-    return (scores if t <= _FLOAT32_T else scores.double()).mul_(2 * t).exp_()
+    exponents = (scores if t <= _FLOAT32_T else scores.double()).mul_(2 * t)
+    return exponents.expm1_() if near else exponents.exp_()
 
 
 def _check_t(t: float, most: float) -> None:

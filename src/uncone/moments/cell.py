@@ -7,32 +7,49 @@ from typing import Any
 import torch
 
 from uncone.moments.norms import are_safe, inverse, measured_norms
-from uncone.moments.workers import share, symmetric_product
+from uncone.moments.workers import add_lower_product, share, symmetric_product
 
 Tensor = torch.Tensor
 _SUMS = ("first", "unit_first", "unit_square")
 Buffer = Callable[[str, tuple[int, ...], torch.dtype], Tensor]
 PIECE = 512
 """Rows summed at once in the dtype of the rows: few, so that rounding stays small and a core's cache holds them."""
+_SAMPLED = 32
+"""Rows that say where a piece lies."""
+_ROUNDING = 2.0**-19  # of a mean, in float32
+_FAR = 8.0
+"""A row this many times as far out as the median row takes its block to float64: its products would cost the others' digits."""
+_ALONG_ONE = 1.1
+"""So does a participation ratio this near to 1: nearly all variance along one direction."""
+_COMPARED = 64
 
 
 class Cell:
     """The partial sums of one block: products in the dtype of the rows, everything else in float64.
 
-    Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows.
+    Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows. Float32 rows are
+    multiplied about the shift, or about a centre of their piece's own where the shift is far from it: what lies between the
+    two is added in float64.
     """
 
     def __init__(self, shift: Tensor, buffer: Buffer, *, second: bool, unit: bool, unit_second: bool) -> None:
         self._shift, self._buffer, self._second, self._unit_second = shift, buffer, second, unit_second
         self._names = _SUMS if unit else _SUMS[:1]
         self._products: dict[str, Tensor] = {}
+        self._between: list[tuple[Tensor, Tensor]] = []
         self.sums: dict[str, Any] = {}
         self.norm_min, self.norm_max = float("inf"), 0.0
 
     def add(self, x: Tensor, w: Tensor | None) -> None:
         """Add the rows of `x` (n, D) with weights `w` (n,); where float32 will not do, as float64."""
-        x, norms, sums = self._measured(x, w)
-        for name, value in zip(self._names, sums.double().sum(0), strict=True):
+        x, norms, sums, offsets = self._measured(x, w)
+        parts = sums.double()
+        if self._second and bool(offsets.any()):
+            counts = torch.ones(len(x), dtype=torch.float64, device=x.device) if w is None else w
+            shares = torch.stack([counts[cut].sum() for cut in _cuts(len(x), x.device)])[:, None] * offsets
+            self._between.append((parts[:, 0] + shares / 2, offsets))
+            parts[:, 0] += shares
+        for name, value in zip(self._names, parts.sum(0), strict=True):
             self._add(name, value)
         self._add_scalars(norms, w)
         if self._second:
@@ -42,7 +59,15 @@ class Cell:
 
     def take_product(self, name: str) -> Tensor:
         """The (D, D) product "second" or "unit_second" of all that was added; only its lower half has a meaning."""
-        return self._products.pop(name)
+        product = self._products.pop(name)
+        if name == "second" and self._between:
+            product = product.double()
+            for (
+                half,
+                offset,
+            ) in self._between:  # sum w (z + a)(z + a)' = sum w z z' + half a' + a half', half = sum w z + sum w a / 2
+                add_lower_product(product, torch.cat([half, offset]), torch.cat([offset, half]))
+        return product
 
     def _add_unit_product(self, x: Tensor, norms: Tensor, w: Tensor | None) -> None:
         """Add sum w u u' over unit rows to its product, while the rows are still in a cache."""
@@ -51,30 +76,51 @@ class Cell:
         share(partial(torch.mul, x[cut], root[cut], out=y[cut]) for cut in _cuts(len(x), x.device))
         self._add_product("unit_second", y)
 
-    def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows, their norms, and the sums of pieces of them (pieces, names, D); the buffer "rows" holds the shifted rows.
+    def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The rows, their norms, the sums of pieces of them (pieces, names, D) about the pieces' centres, and the centres' offsets
+        from the shift (pieces, D); the buffer "rows" holds the centred rows.
 
         Norms are taken for granted first, and looked at when all are there. Where a row is zero, or too long or too
         short for float32 squares, everything is computed again with care.
         """
-        norms = torch.empty(len(x), dtype=x.dtype, device=x.device)
-        sums = self._sum_pieces(x, w, norms, None)
-        if are_safe(norms):
-            return x, norms.double(), sums
+        norms, lengths = torch.empty((2, len(x)), dtype=x.dtype, device=x.device)
+        sums, offsets = self._sum_pieces(x, w, norms, lengths, None)
+        uneven = self._second and x.dtype == torch.float32 and self._is_uneven(lengths)
+        if are_safe(norms) and not uneven:
+            return x, norms.double(), sums, offsets
         careful = measured_norms(x)
-        if careful is None:
+        if careful is None or uneven:
             x = x.double()
             careful = measured_norms(x)
         assert careful is not None
-        return x, careful, self._sum_pieces(x, w, norms.to(x.dtype), inverse(careful))
+        return x, careful, *self._sum_pieces(x, w, norms.to(x.dtype), lengths.to(x.dtype), inverse(careful))
 
-    def _sum_pieces(self, x: Tensor, w: Tensor | None, norms: Tensor, scale: Tensor | None) -> Tensor:
+    def _is_uneven(self, lengths: Tensor) -> bool:
+        """Whether a few centred rows, or one direction, outweigh the others so that float32 sums of products would lose these."""
+        if not bool(lengths.max() <= _FAR * lengths.median()):  # as where a row is not finite
+            return True
+        rows = self._buffer("rows", (len(lengths), len(self._shift)), lengths.dtype)
+        sample = rows[:: -(-len(rows) // _COMPARED)]
+        gram = sample @ sample.T
+        return len(self._shift) > 1 and bool(gram.diagonal().sum().square() < _ALONG_ONE * gram.square().sum())
+
+    def _sum_pieces(
+        self, x: Tensor, w: Tensor | None, norms: Tensor, lengths: Tensor, scale: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         cuts = _cuts(len(x), x.device)
         sums = torch.empty((len(cuts), len(self._names), x.shape[1]), dtype=x.dtype, device=x.device)
-        shift = self._shift.to(x.dtype) if self._second else None
+        centers = _centers(self._shift, x, cuts) if self._second else None
         weight, scale = None if w is None else _column(w, x), None if scale is None else _column(scale, x)
         pieces = (
-            _Piece(x[cut], y, norms[cut], sums[i], shift, *(None if f is None else f[cut] for f in (weight, scale)))
+            _Piece(
+                x[cut],
+                y,
+                norms[cut],
+                sums[i],
+                lengths[cut],
+                None if centers is None else centers[i],
+                *(None if f is None else f[cut] for f in (weight, scale)),
+            )
             for i, (cut, y) in enumerate(zip(cuts, self._working(x, cuts), strict=True))
         )
         if self._second:
@@ -84,7 +130,7 @@ class Cell:
                 piece
             ) in pieces:  # torch shares out each operation: sums of columns and norms of rows round alike on any threads
                 piece()
-        return sums
+        return sums, sums if centers is None else centers.double() - self._shift
 
     def _working(self, x: Tensor, cuts: list[slice]) -> list[Tensor]:
         """Memory of the shape of each piece: its own part of "rows" where the product wants it, else the same for all."""
@@ -124,8 +170,8 @@ class Cell:
 class _Piece:
     """A few rows x with weights: their norms, and their sums into `sums` (3, D), or (1, D) without unit rows; `scale` stands for 1 / norm if given.
 
-    `y` is working memory of the shape of x, as fresh memory would cost more than the sums; with a `shift` it ends as
-    sqrt(weight) (x - shift).
+    `y` is working memory of the shape of x, as fresh memory would cost more than the sums; with a `center` it ends as
+    sqrt(weight) (x - center), and `lengths` as |x - center|.
     """
 
     def __init__(
@@ -134,12 +180,13 @@ class _Piece:
         y: Tensor,
         norms: Tensor,
         sums: Tensor,
-        shift: Tensor | None,
+        lengths: Tensor,
+        center: Tensor | None,
         weight: Tensor | None,
         scale: Tensor | None,
     ) -> None:
         self._x, self._y, self._norms, self._sums = x, y, norms, sums
-        self._shift, self._weight, self._scale = shift, weight, scale
+        self._lengths, self._center, self._weight, self._scale = lengths, center, weight, scale
 
     def __call__(self) -> None:
         x, y, weight, scale = self._x, self._y, self._weight, self._scale
@@ -149,15 +196,34 @@ class _Piece:
         if unit:
             torch.sum(torch.mul(x, scale if weight is None else scale * weight, out=y), 0, out=unit[0])
             torch.sum(y.square_(), 0, out=unit[1])
-        if self._shift is not None:
-            x = torch.sub(x, self._shift, out=y)
+        if self._center is not None:
+            x = torch.sub(x, self._center, out=y)
+            torch.linalg.vector_norm(x, dim=1, out=self._lengths)
         if weight is None:
             torch.sum(x, 0, out=first)
-        elif self._shift is None:
+        elif self._center is None:
             torch.sum(torch.mul(x, weight, out=y), 0, out=first)
         else:
             root = weight.sqrt()
             torch.sum(y.mul_(root) * root, 0, out=first)
+
+
+def _centers(shift: Tensor, x: Tensor, cuts: list[slice]) -> Tensor:
+    """What the rows of each piece are multiplied about (pieces, D): the shift, or for float32 rows the mean of a few rows of the piece
+    where any feature's lies more than two deviations from the shift.
+    """
+    centers = shift.to(x.dtype).repeat(len(cuts), 1)
+    size, whole = cuts[0].stop, len(x) // cuts[0].stop  # all pieces at once but for a shorter last one
+    for rows, into in (
+        (x[: whole * size].reshape(whole, size, x.shape[1]), centers[:whole]),
+        (x[None, whole * size :], centers[whole:]),
+    ):
+        if x.dtype == torch.float32 and len(into):
+            sample = rows[:, :: -(-rows.shape[1] // _SAMPLED)]
+            deviation, mean = torch.std_mean(sample, dim=1, correction=0)
+            far = ((mean - into).abs() > 2 * deviation + _ROUNDING * into.abs()).any(1)
+            into.copy_(torch.where(far[:, None], mean, into))
+    return centers
 
 
 def _column(factor: Tensor, x: Tensor) -> Tensor:

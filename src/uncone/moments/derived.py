@@ -16,6 +16,7 @@ from uncone.moments.norms import NotFiniteError
 from uncone.moments.rank_one import add_rank_one
 from uncone.moments.sums import Sums
 from uncone.moments.weights import weight_blocks
+from uncone.moments.workers import on_one_thread
 from uncone.rows import as_rows, nonfinite_error
 
 Tensor = torch.Tensor
@@ -118,6 +119,7 @@ class Moments(Sums):
         diagonal = self._second().diagonal() / self.weight - m.square()
         return diagonal * (n / (n - 1)) if centered else diagonal + self.mean().square()
 
+    @on_one_thread
     def concentration(self) -> float:
         """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1]; 0 where the rows are all equal. Free of scale."""
         if "concentration" not in self._derived:
@@ -180,6 +182,7 @@ class Moments(Sums):
             self._derived["leading"] = consume_to_eigen(covariance)[1][:, :k].clone() if found is None else found
         return self._derived["leading"][:, :k]  # type: ignore[no-any-return]
 
+    @on_one_thread
     def _centered_eigen(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues of the mean of (x - mean)(x - mean)', largest first, and the mean in their eigenvectors, float64 (D,)."""
         if "centered" not in self._derived:

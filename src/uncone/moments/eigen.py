@@ -2,6 +2,8 @@
 
 import torch
 
+from uncone.moments.workers import on_one_thread
+
 Tensor = torch.Tensor
 _EXTRA = 13
 _TURNS = 200
@@ -9,6 +11,7 @@ _RESIDUAL = 1e-9
 _TURNED = 64
 
 
+@on_one_thread
 def leading_eigenvectors(matrix: Tensor, k: int) -> Tensor | None:
     """The first k unit eigenvectors of a positive semi-definite `matrix` (D, D) as columns, by subspace iteration.
 
@@ -34,6 +37,7 @@ def leading_eigenvectors(matrix: Tensor, k: int) -> Tensor | None:
     return None
 
 
+@on_one_thread
 def consume_to_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues (D,), largest first, and unit eigenvectors as columns (D, D) of a symmetric float64 `matrix` (D, D).
 

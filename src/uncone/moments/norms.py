@@ -5,7 +5,9 @@ import torch
 from uncone.errors import InputError
 
 Tensor = torch.Tensor
-_SAFE_NORM = {torch.float32: (1e-15, 1e15), torch.float64: (1e-140, 1e140)}  # squares neither underflow nor overflow
+_SAFE_NORM = {torch.float32: (1e-11, 1e15), torch.float64: (1e-140, 1e140)}  # no square under- or overflows
+SHORTEST = _SAFE_NORM[torch.float64][0]
+"""Where no row is longer, second-order sums have no digits."""
 
 
 class NotFiniteError(InputError):

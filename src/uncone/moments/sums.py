@@ -1,8 +1,9 @@
 """Sums over rows, taken block by block: what `Moments` is computed from.
 
 The sums are taken about a fixed `shift`, so that a large common direction does not cancel the digits of what is left. Products are float32
-for float32 rows (float64 for float64 rows), one partial sum for each cell of the grid; partial sums are added in float64, in grid order. Two
-runs over the same cells with the same shift add the same numbers in the same order, and give the same bytes.
+for float32 rows (float64 for float64 rows, and where a few rows or one direction outweigh the others), one partial sum for each cell of the
+grid; partial sums are added in float64, in grid order. Two runs over the same cells with the same shift add the same numbers in the same
+order, and give the same bytes.
 """
 
 from typing import Any, Self
@@ -12,6 +13,7 @@ import torch
 from uncone.errors import InputError
 from uncone.memory import check_memory, uninitialised, usable, zeros
 from uncone.moments.cell import PIECE, Cell
+from uncone.moments.norms import SHORTEST
 from uncone.moments.workers import add_lower, alone, mirror
 from uncone.rows import GRID
 
@@ -215,6 +217,8 @@ class Sums:
             raise InputError(
                 "expected moments with second-order sums, got moments made with second=False: sum again without it"
             )
+        if 0 < self.norm_max < SHORTEST:
+            raise InputError(f"expected a row longer than {SHORTEST:.0e}, got {self.norm_max:.3g} at most: scale the rows")
         return self.second
 
     def _about(self, shift: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -10,15 +10,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Tensor = torch.Tensor
 STRIP = 96
 """Columns of a product computed at once: wide enough to keep one core busy, narrow enough to skip most of the mirrored half."""
+PIECE = 1024
+"""Rows that one thread maps or multiplies at once."""
 _ADDED = 2**16
 """Numbers added at once: what a core's cache holds."""
 
@@ -34,7 +37,7 @@ def alone(function: Callable[[], T]) -> T:
     if _threads() or threads == 1:
         return function()
 
-    box = [function]
+    box = [_in_this_mode(function)]
 
     def run() -> T:
         work, _mine.threads = box.pop(), threads
@@ -47,6 +50,22 @@ def alone(function: Callable[[], T]) -> T:
             _mine.threads = 0
 
     return _pool(threads).submit(run).result()
+
+
+def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
+    """`function`, always run by `alone`: for linear algebra and sums of whole matrices, which round in another way on each number of threads."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return alone(lambda: function(*args, **kwargs))
+
+    return run
+
+
+def share_rows(work: Callable[..., object], *tensors: Tensor) -> None:
+    """`work` on the rows of `tensors`, of one length, in pieces: each piece on one thread, as a product of rows wants it."""
+    pieces = zip(*(torch.split(t, PIECE) for t in tensors), strict=True)
+    share([partial(work, *piece) for piece in pieces])
 
 
 def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
@@ -73,7 +92,7 @@ def _share(tasks: list[Callable[[], T]]) -> list[T]:
 
     # One job a worker, which takes task after task: a future for each task would wake this thread for each.
     helpers = min(_threads(), len(tasks)) - 1
-    jobs = [_pool(_threads()).submit(work) for _ in range(helpers)]
+    jobs = [_pool(_threads()).submit(_in_this_mode(work)) for _ in range(helpers)]
     try:
         work()
     finally:
@@ -83,6 +102,17 @@ def _share(tasks: list[Callable[[], T]]) -> list[T]:
     if failed:
         raise failed[0]
     return results
+
+
+def _in_this_mode(function: Callable[[], T]) -> Callable[[], T]:
+    """`function` with this thread's modes of autograd, which another thread would not have."""
+    inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+
+    def run() -> T:
+        with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
+            return function()
+
+    return run
 
 
 def _threads() -> int:
@@ -106,6 +136,19 @@ def symmetric_product(y: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
 def _strip(y: Tensor, out: Tensor, start: int, add: bool) -> None:
     stop = min(start + STRIP, y.shape[1])
     out[start:stop, :stop].addmm_(y[:, start:stop].T, y[:, :stop], beta=float(add))
+
+
+def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left' right of (k, D) matrices whose product is symmetric, below and on the diagonal, in place."""
+    if total.device.type != "cpu":
+        total.addmm_(left.T, right)
+        return
+
+    def strip(start: int) -> None:
+        stop = min(start + STRIP, len(total))
+        total[start:stop, :stop].addmm_(left[:, start:stop].T, right[:, :stop])
+
+    share(partial(strip, start) for start in reversed(range(0, len(total), STRIP)))
 
 
 def mirror(product: Tensor) -> Tensor:

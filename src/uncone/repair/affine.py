@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
+from uncone.moments.workers import on_one_thread
 from uncone.repair.fitted import Fitted
 from uncone.repair.transformed import X, apply
 
@@ -96,6 +97,7 @@ class Affine:
 
         return apply(x, move, d=self.d, k=self.k)
 
+    @on_one_thread
     def compose(self, after: "Affine") -> "Affine":
         """One transformation that does this one first, then `after`. It keeps what this one was fitted on.
 
@@ -115,6 +117,7 @@ class Affine:
         offset = offset if after.offset is None else offset + after.offset
         return replace(self, weight=self.weight @ after.weight, offset=offset)
 
+    @on_one_thread
     def inverse(self) -> "Affine":
         """The transformation that undoes this one.
 
@@ -142,6 +145,7 @@ class Affine:
         """
         return self.inverse().transform(y)
 
+    @on_one_thread
     def as_linear(self) -> tuple[Tensor, Tensor]:
         """(matrix (D, K), bias (K,)) in float64, so that y = x @ matrix + bias, as a linear layer or an index wants it."""
         matrix = torch.eye(self.d, dtype=torch.float64) if self.weight is None else self.weight

@@ -15,6 +15,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.memory import uninitialised
+from uncone.moments.workers import share_rows
 from uncone.repair.affine import Affine
 from uncone.repair.fitting import Transformation
 from uncone.repair.writers import open_writer
@@ -85,8 +86,13 @@ class BlockMap:
         y = slot.y[: len(x)]
         if weight is None or self.scratch is None:
             return torch.sub(x, shift, out=y)
-        moved = torch.sub(x, shift, out=self.scratch[: len(x)])
-        return torch.mm(moved, weight, out=y) if offset is None else torch.addmm(offset, moved, weight, out=y)
+
+        def work(x: Tensor, moved: Tensor, y: Tensor) -> None:
+            torch.sub(x, shift, out=moved)
+            torch.mm(moved, weight, out=y) if offset is None else torch.addmm(offset, moved, weight, out=y)
+
+        share_rows(work, x, self.scratch[: len(x)], y)
+        return y
 
 
 def stream(

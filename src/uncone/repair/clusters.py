@@ -9,6 +9,7 @@ import torch
 from uncone.errors import InputError
 from uncone.moments import Moments, NotFiniteError
 from uncone.moments.weights import weight_blocks
+from uncone.moments.workers import share_rows
 from uncone.repair.components import are_equal
 from uncone.repair.fitted import DigestedRows, fitted_on
 from uncone.repair.fitting import Progress, Transformation, check_whole
@@ -125,6 +126,7 @@ def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor
     try:
         from sklearn.cluster import KMeans
         from sklearn.exceptions import ConvergenceWarning
+        from threadpoolctl import threadpool_limits
     except ImportError as error:
         raise InputError(
             "expected scikit-learn for ClusterCenter, got none: install it with pip install 'uncone[cluster]'"
@@ -137,7 +139,7 @@ def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor
         raise nonfinite_error(rows)
     mean = sample.mean(0, dtype=torch.float64)
     sample.sub_(mean.to(sample))  # distances of rows far from the origin lose their digits
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), threadpool_limits(1):  # threads add up a centre's rows in whichever order they end
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters: some stay empty
         found = KMeans(n_clusters, n_init=1, random_state=seed % 2**32, copy_x=False).fit(
             sample.numpy(), sample_weight=None if w is None else w[chosen].numpy()
@@ -148,7 +150,10 @@ def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor
 def _nearest(x: Tensor, centers: Tensor) -> Tensor:
     middle = centers.mean(0)
     own = (centers - middle).to(x)
-    return torch.argmin(own.square().sum(1) - 2 * ((x - middle.to(x)) @ own.T), dim=1)
+    found = torch.empty(len(x), dtype=torch.int64, device=x.device)
+    half = own.square().sum(1) / 2
+    share_rows(lambda rows, out: out.copy_((half - (rows - middle.to(x)) @ own.T).argmin(1)), x, found)
+    return found
 
 
 def _sums(rows: Rows, w: Tensor | None, centers: Tensor, clusters: range, progress: Progress | None) -> list[Moments]:

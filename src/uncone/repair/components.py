@@ -8,6 +8,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.moments import Moments
+from uncone.moments.workers import on_one_thread
 from uncone.repair.affine import Affine
 from uncone.repair.fitting import Summary, Transformation, check_whole, require_rows
 from uncone.repair.principal import principal_directions
@@ -50,6 +51,7 @@ class AllButTheTop(Transformation):
         self.n_components = None if n_components is None else check_whole(n_components, "n_components", 1)
         self.centered = bool(centered)
 
+    @on_one_thread
     def _solve(self, summary: Summary) -> Affine:
         m = summary.moments
         k = math.ceil(m.d / 100) if self.n_components is None else self.n_components

@@ -8,13 +8,15 @@ import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
+from uncone.memory import uninitialised
+from uncone.moments.workers import share_rows
 from uncone.rows import GRID, Rows, nonfinite_error
 from uncone.rows.array import FLOATING
 
 Tensor = torch.Tensor
 X = TypeVar("X", Tensor, npt.NDArray[Any], Rows)
 Map = Callable[[Tensor], Tensor]
-"""(n, D) of float32 or float64 to (n, K) of the same dtype, on the same device. It does not write to its argument."""
+"""(n, D) of float32 or float64 to (n, K) of the same dtype, on the same device, row by row. It does not write to its argument."""
 _COMPUTED = {
     torch.float64: torch.float64, torch.float32: torch.float32, torch.float16: torch.float32, torch.bfloat16: torch.float32,
 }  # fmt: skip
@@ -68,7 +70,8 @@ class TransformedRows(Rows):
             del found
 
     def _of(self, block: Tensor) -> Tensor:
-        found = self._function(block)
+        found = uninitialised((len(block), self.shape[1]), block.dtype)
+        share_rows(lambda x, y: y.copy_(self._function(x)), block, found)
         if not _is_finite(found):
             raise nonfinite_error(self._rows) if not _is_finite(block) else _overflow(found.dtype, self.name)
         return found
@@ -92,10 +95,9 @@ def _of_tensor(x: Tensor, function: Map, *, d: int, k: int) -> Tensor:
         raise InputError(f"expected a tensor of {FLOATING}, got {x.dtype}: convert it, for instance x.float()")
     _check_width(tuple(x.shape), d, "the tensor")
     flat = x.reshape(-1, d)
-    if x.device.type == "cpu" and len(flat) > GRID and not (torch.is_grad_enabled() and x.requires_grad):
+    if x.device.type == "cpu" and not (torch.is_grad_enabled() and x.requires_grad):
         found = torch.empty((len(flat), k), dtype=x.dtype)
-        for start in range(0, len(flat), GRID):  # so that what is between costs little memory
-            found[start : start + GRID] = function(flat[start : start + GRID].to(_COMPUTED[x.dtype]))
+        share_rows(lambda rows, out: out.copy_(function(rows.to(_COMPUTED[x.dtype]))), flat, found)
     else:
         found = function(flat.to(_COMPUTED[x.dtype])).to(x.dtype)
     if not _is_finite(found):

@@ -8,6 +8,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.moments.eigen import consume_to_eigen
+from uncone.moments.workers import alone
 from uncone.repair.affine import Affine
 from uncone.repair.components import refuse_equal_rows
 from uncone.repair.fitting import Summary, Transformation, check_share, check_whole, require_rows
@@ -84,7 +85,7 @@ class Whiten(Transformation):
         self.components_ = with_signs(vectors[:, :k].T.cpu())
         scale = self.variances_.clamp_min(self.floor * float(values[0])).pow(-self.power / 2)
         weight = self.components_.T * scale
-        return Affine(self.mean_, weight if self.kind == "pca" else weight @ self.components_)
+        return Affine(self.mean_, weight if self.kind == "pca" else alone(lambda: weight @ self.components_))
 
     def _look_at_rows(self, summary: Summary) -> None:
         require_rows(summary, 2, "a covariance")

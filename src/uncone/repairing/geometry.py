@@ -9,6 +9,7 @@ import torch
 from uncone import measure
 from uncone.errors import UndefinedMeasure
 from uncone.moments import Moments
+from uncone.moments.workers import on_one_thread
 from uncone.records import Measurement
 from uncone.repair import Affine, Transformation
 from uncone.rows import Rows, as_rows
@@ -39,11 +40,17 @@ def compare(before: Rows | Tensor, after: Rows | Tensor) -> Geometry:
     x, y = (rows.take(chosen) for rows in sides)
     change = None
     if x.shape == y.shape:
-        moved, whole = float(torch.linalg.vector_norm((y - x).double())), float(torch.linalg.vector_norm(x.double()))
-        change = moved / whole if whole > 0 else None
+        change = _relative_change(x, y)
     return Geometry(count, _measures(x), _measures(y), change)
 
 
+@on_one_thread
+def _relative_change(x: Tensor, y: Tensor) -> float | None:
+    moved, whole = float(torch.linalg.vector_norm((y - x).double())), float(torch.linalg.vector_norm(x.double()))
+    return moved / whole if whole > 0 else None
+
+
+@on_one_thread
 def rank_lost(transformation: Transformation | Affine) -> int | None:
     """How many directions of the rows nothing is left of; None where the transformation is not affine."""
     affine = transformation if isinstance(transformation, Affine) else getattr(transformation, "affine_", None)

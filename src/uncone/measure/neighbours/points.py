@@ -16,6 +16,7 @@ KEPT_BYTES = 192 * 2**20
 """Rows of up to this size are kept in memory for a search; larger matrices are read again, stripe by stripe."""
 STRIPE_BYTES = 64 * 2**20
 _ORDINARY = (1e-6, 1e6)  # between these, squares and products of float32 are nowhere near the ends of its range
+_CONE = 0.75  # the mean cosine from which on unit rows are centred in float64: what they differ by is less than they are
 _PAIRS = 128  # rows a thread subtracts at once: float64 copies of them fit into a core's cache
 _ROUNDING = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 
@@ -44,8 +45,9 @@ class Points:
         self.n, self.d = self._rows.shape
         self.unit, self._divisor, center = self._scaling(norms)
         self._center = center.to(rows.widened)
-        # Multiplied in float64, unless float32 will do: for unit rows of ordinary length, and where nothing is multiplied.
-        self._wide = rows.widened == torch.float64 or (self._divisor is not None and (norms is None or not _ordinary(norms)))
+        # Multiplied in float64, unless float32 will do: for unit rows of ordinary length in no narrow cone, and where nothing is multiplied.
+        plain = self._divisor is None or (norms is not None and _ordinary(norms) and float(center.square().sum()) < _CONE)
+        self._wide = rows.widened == torch.float64 or not plain
         itemsize = rows.widened.itemsize
         self.fits = self.n * self.d * itemsize <= KEPT_BYTES
         self._kept = self._read(0, self.n).contiguous() if self.fits else None
@@ -103,7 +105,7 @@ class Points:
 
     def rounding(self, dtype: torch.dtype) -> float:
         """How far a centred point may lie from its place for what was rounded before the centre was subtracted."""
-        return 4 * _ROUNDING[dtype] if self.metric == "cosine" else 0.0
+        return 4 * _ROUNDING[torch.float64 if self._wide else dtype] if self.metric == "cosine" else 0.0
 
     def product_error(self, length: Tensor, other: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Bounds |computed - true| for -|z - z'|^2 / 2 from products of centred points of at most these lengths.

@@ -1,0 +1,114 @@
+"""Float32 rows against the same rows in float64, where rounding has much to lose: cones, drifts, steps, outliers, heavy tails."""
+
+import math
+
+import pytest
+import torch
+
+from uncone import Measurement, Moments, UndefinedMeasure, measure
+from uncone.diagnosis import MEASURES
+from uncone.measure.reading import ROUNDED, rounding_warnings
+
+from ..matrices import gaussian
+
+Tensor = torch.Tensor
+CLOUDS = (
+    "offset 100", "offset 1e4", "drift 50", "drift 500", "drift of one feature", "step", "outlier first", "outlier in the middle",
+    "outlier last", "heavy tails",
+)  # fmt: skip
+
+
+def _cloud(kind: str, n: int, d: int) -> Tensor:
+    x = gaussian(n, d, dtype=torch.float64) * torch.linspace(2, 0.5, d, dtype=torch.float64)
+    ramp = torch.linspace(0, 1, n, dtype=torch.float64)[:, None]
+    word, _, number = kind.partition(" ")
+    if word == "offset":
+        x += float(number)
+    elif kind == "drift of one feature":
+        x[:, :1] += 50 * ramp
+    elif word == "drift":
+        x += float(number) * ramp
+    elif word == "step":
+        x += 1000 * (ramp > 0.4)
+    elif word == "outlier":
+        x[{"first": 0, "last": n - 1}.get(number, n // 2)] += 1e6
+    else:
+        x *= torch.exp(2 * gaussian(n, 1, seed=1, dtype=torch.float64))
+    return x.float()
+
+
+@pytest.mark.parametrize(("n", "d"), [(600, 4), (9000, 8), (9000, 48)])
+@pytest.mark.parametrize("kind", CLOUDS)
+def test_five_digits_of_every_measure_are_right_or_it_says_how_many(kind: str, n: int, d: int) -> None:
+    x = _cloud(kind, n, d)
+    m, exact = Moments.of(x, unit_second=True), Moments.of(x.double(), unit_second=True)
+    for name, function in MEASURES:
+        if name == "gaussian_isotropy":  # the exponential of a large number: its logarithm has the digits
+            continue
+        found = _read(function, m)
+        if found is None or any("digit" in text or "rounding" in text for text in found.warnings):
+            continue
+        assert float(found) == pytest.approx(float(function(exact)), rel=1e-5, abs=1e-9), name
+
+
+def _read(function: object, m: Moments) -> Measurement | None:
+    try:
+        return function(m)  # type: ignore[no-any-return, operator]
+    except UndefinedMeasure:
+        return None
+
+
+@pytest.mark.parametrize("kind", CLOUDS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_covariance_of_float32_rows_is_that_of_float64(kind: str, weighted: bool) -> None:
+    x = _cloud(kind, 9000, 8)
+    w = 0.5 + torch.rand(len(x), dtype=torch.float64) if weighted else torch.ones(len(x), dtype=torch.float64)
+    m = Moments.of(x, w)
+    y = x.double() - (w[:, None] * x.double()).sum(0) / w.sum()
+    expected = (y * w[:, None]).T @ y / w.sum()
+    found = m.covariance() * (1 - 1 / m.effective_n)
+    scale = expected.diagonal().sqrt()
+    assert float(((found - expected) / torch.outer(scale, scale)).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 10.0, 1e3, 1e5])
+@pytest.mark.parametrize("t", [0.5, 2.0, 30.0])
+def test_uniformity_over_pairs_keeps_its_digits_in_a_narrow_cone(offset: float, t: float) -> None:
+    x = gaussian(500, 6) + offset
+    u = torch.nn.functional.normalize(x.double(), dim=1)
+    u = u - u.mean(0)
+    i, j = torch.triu_indices(500, 500, 1)
+    exponents = -t * (u[i] - u[j]).square().sum(1)
+    expected = math.log1p(float(torch.expm1(exponents).mean())) if offset else math.log(float(exponents.exp().mean()))
+    assert float(measure.uniformity_exact(x, t=t)) == pytest.approx(expected, rel=1e-6)
+    sampled = measure.uniformity_exact(x, t=t, sample=400)
+    assert sampled.interval is not None
+    assert sampled.interval[0] < sampled.interval[1] < 0
+    assert float(sampled) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("offset", [0.3, 1.0, 3.0, 10.0, 100.0, 1e3, 1e4])
+def test_uniformity_from_moments_says_how_many_digits_are_left(offset: float) -> None:
+    x = gaussian(3000, 16) + offset
+    found = measure.uniformity(Moments.of(x, unit_second=True))
+    exact = float(measure.uniformity(Moments.of(x.double(), unit_second=True)))
+    off = abs(float(found) / exact - 1)
+    said = [text for text in found.warnings if "left after rounding: pass float64 rows for more" in text]
+    assert len(said) == (offset >= 3)
+    if not said:
+        assert off <= ROUNDED
+    elif (digits := said[0].split()[0]) != "no":
+        assert off <= 10.0 ** -int(said[0].split()[1]), digits
+
+
+def test_how_many_digits_are_left() -> None:
+    m = Moments.of(gaussian(10, 2))
+    assert m.epsilon == 2.0**-23
+    assert rounding_warnings(1.0, m, 8) == ()
+    assert rounding_warnings(-0.01, m, 8) == ("about 4 digits are left after rounding: pass float64 rows for more",)
+    assert rounding_warnings(2e-5, m, 8) == ("about 1 digit is left after rounding: pass float64 rows for more",)
+    assert rounding_warnings(1e-9, m, 8) == rounding_warnings(0.0, m, 8)
+    assert rounding_warnings(0.0, m, 8) == ("no digit is left after rounding: pass float64 rows for more",)
+    exact = Moments.of(gaussian(10, 2, dtype=torch.float64))
+    assert rounding_warnings(1e-5, exact, 8) == ()
+    assert rounding_warnings(1e-13, exact, 8) == ("about 1 digit is left after rounding",)
