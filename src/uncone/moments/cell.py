@@ -62,10 +62,8 @@ class Cell:
         product = self._products.pop(name)
         if name == "second" and self._between:
             product = product.double()
-            for (
-                half,
-                offset,
-            ) in self._between:  # sum w (z + a)(z + a)' = sum w z z' + half a' + a half', half = sum w z + sum w a / 2
+            # sum w (z + a)(z + a)' = sum w z z' + half a' + a half', with half = sum w z + sum w a / 2
+            for half, offset in self._between:
                 add_lower_product(product, torch.cat([half, offset]), torch.cat([offset, half]))
         return product
 
@@ -83,9 +81,9 @@ class Cell:
         Norms are taken for granted first, and looked at when all are there. Where a row is zero, or too long or too
         short for float32 squares, everything is computed again with care.
         """
-        norms, lengths = torch.empty((2, len(x)), dtype=x.dtype, device=x.device)
-        sums, offsets = self._sum_pieces(x, w, norms, lengths, None)
-        uneven = self._second and x.dtype == torch.float32 and self._is_uneven(lengths)
+        norms = torch.empty(len(x), dtype=x.dtype, device=x.device)
+        sums, offsets = self._sum_pieces(x, w, norms, None)
+        uneven = self._second and x.dtype == torch.float32 and self._is_uneven(x, norms, offsets)
         if are_safe(norms) and not uneven:
             return x, norms.double(), sums, offsets
         careful = measured_norms(x)
@@ -93,20 +91,23 @@ class Cell:
             x = x.double()
             careful = measured_norms(x)
         assert careful is not None
-        return x, careful, *self._sum_pieces(x, w, norms.to(x.dtype), lengths.to(x.dtype), inverse(careful))
+        return x, careful, *self._sum_pieces(x, w, norms.to(x.dtype), inverse(careful))
 
-    def _is_uneven(self, lengths: Tensor) -> bool:
+    def _is_uneven(self, x: Tensor, norms: Tensor, offsets: Tensor) -> bool:
         """Whether a few centred rows, or one direction, outweigh the others so that float32 sums of products would lose these."""
-        if not bool(lengths.max() <= _FAR * lengths.median()):  # as where a row is not finite
-            return True
-        rows = self._buffer("rows", (len(lengths), len(self._shift)), lengths.dtype)
+        centers = self._shift + offsets
+        longest = torch.linalg.vector_norm(centers, dim=1).max()
+        if not bool(norms.max() + longest <= _FAR * (norms.median() - longest)):  # else the centred rows are no further apart
+            pieces = zip(_cuts(len(x), x.device), centers.to(x.dtype), strict=True)
+            lengths = torch.cat([torch.linalg.vector_norm(x[cut] - center, dim=1) for cut, center in pieces])
+            if not bool(lengths.max() <= _FAR * lengths.median()):  # as where a row is not finite
+                return True
+        rows = self._buffer("rows", tuple(x.shape), x.dtype)
         sample = rows[:: -(-len(rows) // _COMPARED)]
         gram = sample @ sample.T
         return len(self._shift) > 1 and bool(gram.diagonal().sum().square() < _ALONG_ONE * gram.square().sum())
 
-    def _sum_pieces(
-        self, x: Tensor, w: Tensor | None, norms: Tensor, lengths: Tensor, scale: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def _sum_pieces(self, x: Tensor, w: Tensor | None, norms: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
         cuts = _cuts(len(x), x.device)
         sums = torch.empty((len(cuts), len(self._names), x.shape[1]), dtype=x.dtype, device=x.device)
         centers = _centers(self._shift, x, cuts) if self._second else None
@@ -117,7 +118,6 @@ class Cell:
                 y,
                 norms[cut],
                 sums[i],
-                lengths[cut],
                 None if centers is None else centers[i],
                 *(None if f is None else f[cut] for f in (weight, scale)),
             )
@@ -126,9 +126,7 @@ class Cell:
         if self._second:
             share(pieces)
         else:
-            for (
-                piece
-            ) in pieces:  # torch shares out each operation: sums of columns and norms of rows round alike on any threads
+            for piece in pieces:  # torch shares out each operation, and rounds sums of columns and norms of rows alike
                 piece()
         return sums, sums if centers is None else centers.double() - self._shift
 
@@ -171,7 +169,7 @@ class _Piece:
     """A few rows x with weights: their norms, and their sums into `sums` (3, D), or (1, D) without unit rows; `scale` stands for 1 / norm if given.
 
     `y` is working memory of the shape of x, as fresh memory would cost more than the sums; with a `center` it ends as
-    sqrt(weight) (x - center), and `lengths` as |x - center|.
+    sqrt(weight) (x - center).
     """
 
     def __init__(
@@ -180,13 +178,12 @@ class _Piece:
         y: Tensor,
         norms: Tensor,
         sums: Tensor,
-        lengths: Tensor,
         center: Tensor | None,
         weight: Tensor | None,
         scale: Tensor | None,
     ) -> None:
         self._x, self._y, self._norms, self._sums = x, y, norms, sums
-        self._lengths, self._center, self._weight, self._scale = lengths, center, weight, scale
+        self._center, self._weight, self._scale = center, weight, scale
 
     def __call__(self) -> None:
         x, y, weight, scale = self._x, self._y, self._weight, self._scale
@@ -198,7 +195,6 @@ class _Piece:
             torch.sum(y.square_(), 0, out=unit[1])
         if self._center is not None:
             x = torch.sub(x, self._center, out=y)
-            torch.linalg.vector_norm(x, dim=1, out=self._lengths)
         if weight is None:
             torch.sum(x, 0, out=first)
         elif self._center is None:
