@@ -2,10 +2,13 @@
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+import uncone
 from uncone import InputError
 from uncone.regular import open_regular
 
@@ -45,3 +48,45 @@ def test_a_refused_file_leaves_no_descriptor(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         open_regular(tmp_path)
     assert os.listdir("/proc/self/fd") == before
+
+
+def _readers() -> dict[str, Callable[[Path], object]]:
+    """Who reads a file that a user names, by the name of a file that it would take."""
+    from uncone.calibration.labels import places_of, read_labels
+    from uncone.evaluate.text_files import lines_of
+    from uncone.model.counts import read_counts
+    from uncone.prevent.tracking import AnisotropyTrack
+    from uncone.repair.loading import load
+    from uncone.repair.proof_text import read_text
+    from uncone.repairing.sentences import read_sentences
+
+    rows = uncone.open_rows(torch.ones(3, 2))
+    suffixes = ("npy", "npz", "safetensors", "pt", "pth", "ckpt", "bin", "parquet", "vec", "txt", "glove", "vec.gz", "gguf")
+    return {f"x.{suffix}": uncone.open_rows for suffix in suffixes} | {
+        "counts.tsv": lambda path: read_counts(path, 3),
+        "counts.npy": lambda path: read_counts(path, 3),
+        "pairs.tsv": lambda path: read_labels(path, {}, None, match_at=None),
+        "ids.txt": lambda path: places_of(rows, path),
+        "texts.txt": lambda path: list(lines_of(path)),
+        "texts.txt.gz": lambda path: list(lines_of(path)),
+        "texts.txt.xz": read_text,
+        "text.txt": read_text,
+        "sentences.gz": read_sentences,
+        "sentences.txt": read_sentences,
+        "moments.safetensors": uncone.Moments.load,
+        "gate.safetensors": uncone.RareTokenGate(3).load,
+        "repair.safetensors": load,
+        "track.jsonl": lambda path: AnisotropyTrack(path=path).resume(1),
+    }
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink(path, path)]
+)
+def test_every_reader_refuses_what_is_no_file_and_waits_for_nothing(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    for name, read in _readers().items():
+        make(tmp_path / name)
+        if name == "track.jsonl" and not (tmp_path / name).exists():  # nothing to go on with
+            continue
+        with pytest.raises(InputError):
+            read(tmp_path / name)

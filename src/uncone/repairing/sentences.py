@@ -1,16 +1,16 @@
 """Sentences to fit an encoder's repair on: one a line, plain or compressed."""
 
-import gzip
 import lzma
 import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from io import BufferedIOBase
 from pathlib import Path
 from random import Random
+from typing import BinaryIO
 
 from uncone.errors import InputError
+from uncone.regular import open_unpacked
 
 LEAST = 20
 MOST = 100_000
@@ -76,7 +76,7 @@ def _drawn(lines: Iterable[str], most: int) -> Sentences:
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        with _opened(path) as file:
+        with open_unpacked(path, how="give a text file, one sentence a line") as file:
             yield from _decoded(file, path)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise InputError(
@@ -84,13 +84,7 @@ def _lines(path: Path) -> Iterator[str]:
         ) from error
 
 
-def _opened(path: Path) -> BufferedIOBase:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rb")
-    return lzma.open(path, "rb") if path.suffix == ".xz" else open(path, "rb")
-
-
-def _decoded(file: BufferedIOBase, path: Path) -> Iterator[str]:
+def _decoded(file: BinaryIO, path: Path) -> Iterator[str]:
     number = 0
     while line := file.readline(LONGEST_LINE + 1):
         number += 1

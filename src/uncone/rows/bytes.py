@@ -32,6 +32,12 @@ class LocalFile:
         self._descriptor = file.fileno()
         self.size = os.fstat(self._descriptor).st_size
 
+    def head(self, most: int) -> bytes:
+        """The first `most` bytes, or all where there are fewer."""
+        content = bytearray(min(self.size, most))
+        self.read_into(0, memoryview(content))
+        return bytes(content)
+
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill `buffer` with the bytes from `offset` on; InputError where there are fewer."""
         view = buffer.cast("B")
