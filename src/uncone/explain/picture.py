@@ -10,7 +10,7 @@ from uncone.errors import InputError
 from uncone.measure.groups import Reserved
 from uncone.moments import Moments, row_norms
 from uncone.records import Picture
-from uncone.records.wording import counted
+from uncone.records.wording import counted, cut_label
 from uncone.rows import GRID, Rows
 
 Tensor = torch.Tensor
@@ -59,7 +59,7 @@ def draw_picture(
     return Picture(
         total=n,
         ids=tuple(listed if rows.ids is None else rows.ids[indices].tolist()),
-        labels=tuple(None if labels is None else labels[i] for i in listed),
+        labels=tuple(None if labels is None else cut_label(labels[i]) for i in listed),
         groups=tuple(groups.tolist()),
         group_names=names,
         raw=raw,
