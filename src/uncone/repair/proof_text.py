@@ -6,7 +6,7 @@ import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import torch
 
@@ -107,7 +107,10 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """
     how = "give a text file in UTF-8, or one packed as .gz or .xz"
     try:
-        with open_unpacked(path, how=how) as packed, io.TextIOWrapper(packed, encoding="utf-8", errors="replace") as text:
+        with (
+            open_unpacked(path, how=how) as packed,
+            io.TextIOWrapper(cast(BinaryIO, packed), encoding="utf-8", errors="replace") as text,
+        ):
             return text.read(MOST_TEXT)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)

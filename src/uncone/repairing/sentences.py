@@ -5,9 +5,9 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
 from random import Random
-from typing import BinaryIO
 
 from uncone.errors import InputError
 from uncone.regular import open_unpacked
@@ -84,7 +84,7 @@ def _lines(path: Path) -> Iterator[str]:
         ) from error
 
 
-def _decoded(file: BinaryIO, path: Path) -> Iterator[str]:
+def _decoded(file: BufferedIOBase, path: Path) -> Iterator[str]:
     number = 0
     while line := file.readline(LONGEST_LINE + 1):
         number += 1
