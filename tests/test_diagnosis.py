@@ -373,3 +373,36 @@ def _integers_in(data: object, place: tuple[str | int, ...]) -> Iterator[tuple[s
     items = items if isinstance(data, dict) or len(items) < 3 else [items[0], items[-1]]
     for key, value in items:
         yield from _integers_in(value, (*place, key))
+
+
+@pytest.mark.parametrize("suffix", ["txt", "parquet"])
+def test_labels_of_a_megabyte_are_cut_in_the_record(tmp_path: Path, suffix: str) -> None:
+    """16 rows with labels of 1 MB each made a JSON of 16 MB. Words are still looked up by all they are."""
+    x, path = gaussian(40, 4), tmp_path / f"x.{suffix}"
+    x[20:] *= 1e-3  # found to be untrained, as the reserved rows are
+    words = [f"[unused{'0' * (10**6 if i > 30 else 0)}{i}]" if i > 25 else f"{'w' * 10**6}{i}" for i in range(40)]
+    if suffix == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(
+            pa.table(
+                {"v": x.tolist(), "word": words}, schema=pa.schema([("v", pa.list_(pa.float32())), ("word", pa.string())])
+            ),
+            path,
+        )
+    else:
+        path.write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, x.tolist(), strict=True)))
+    rows = uncone.open_rows(path)
+    d = uncone.diagnose(rows, counts=torch.arange(40), neighbours=True)
+    assert len(d.to_json()) < 200_000
+    assert {len(label or "") for label in d.subjects[0].picture.labels} <= ({200, 10} if suffix == "txt" else {80, 10})
+    assert suffix == "parquet" or rows.labels == words
+
+
+def test_tokens_of_a_megabyte_are_cut_among_the_untrained() -> None:
+    x = gaussian(300, 64)
+    x[:20] *= 1e-3
+    rows = uncone.open_rows(x)
+    labels: list[str | None] = [None if i < 10 else f"{'w' * 10**6}{i}" if i < 20 else str(i) for i in range(300)]
+    rows.load_labels = lambda: labels
+    found = measure.under_trained_tokens(rows, prefer="norm")
+    assert {len(token.token or "") for token in found.tokens} == {0, 200}

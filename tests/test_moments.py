@@ -450,7 +450,9 @@ class TestMessages:
         (tmp_path / "a").write_bytes(b"nonsense")
         save_file({"first": torch.ones(2)}, tmp_path / "b")
         for name in ("a", "b", "c"):
-            with pytest.raises(InputError, match=r"expected moments.*write it with Moments\.save"):
+            with pytest.raises(
+                InputError, match=r"(expected moments.*write it with|cannot read .*give a file that) Moments\.save"
+            ):
                 Moments.load(tmp_path / name)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import uncone
 from tests.report.records_example import make_diagnosis, make_picture
 from uncone.errors import InputError
-from uncone.explain.picture import MOST_POINTS, draw_picture
+from uncone.explain.picture import MOST_POINTS, _evenly, _sample, draw_picture
 from uncone.measure import Reserved
 from uncone.moments import Moments
 from uncone.records import Diagnosis, Picture
@@ -96,6 +96,25 @@ def test_with_more_reserved_rows_than_half_the_room_they_are_sampled_too() -> No
     assert sum(picture.groups[k] == 3 for k in range(MOST_POINTS)) == MOST_POINTS // 2
     assert picture.ids[0] == 0
     assert picture.ids[-1] == n - 1
+
+
+@given(st.integers(MOST_POINTS + 1, 80_000), st.floats(0, 1), st.integers(0, 100))
+@settings(max_examples=25)
+def test_a_sample_is_that_of_listed_rows(n: int, share: float, seed: int) -> None:
+    reserved = torch.from_numpy(np.flatnonzero(np.random.default_rng(seed).random(n) < share**4))
+    others = torch.from_numpy(np.setdiff1d(np.arange(n), reserved))
+    kept = reserved[_evenly(len(reserved), MOST_POINTS // 2)]
+    listed = torch.cat([kept, others[_evenly(len(others), MOST_POINTS - len(kept))]])
+    assert torch.equal(_sample(n, Reserved(reserved, "", True)), listed.sort().values)
+
+
+def test_a_sample_of_very_many_rows_lists_no_other() -> None:
+    """Of 10^12 rows: the rows were listed, in 10 bytes each."""
+    n = 10**12
+    found = _sample(n, Reserved(torch.arange(n - 1000, n), "the last ids", False))
+    assert len(found) == MOST_POINTS
+    assert found[0] == 0
+    assert torch.equal(found[-1000:], torch.arange(n - 1000, n))
 
 
 def test_a_block_without_a_sampled_row_is_passed_over() -> None:

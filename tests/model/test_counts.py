@@ -87,7 +87,7 @@ class TestTables:
 
     def test_no_file(self, tmp_path: Path) -> None:
         for name in ("none.tsv", "none.npy"):
-            with pytest.raises(InputError, match=f"cannot read {name}"):
+            with pytest.raises(InputError, match=rf"cannot read .*{name}: No such file.*: give a file"):
                 read_counts(tmp_path / name, 3)
         with pytest.raises(InputError, match="cannot read"):
             read_counts(tmp_path, 3)
@@ -147,8 +147,10 @@ class TestArrays:
         np.save(tmp_path / "l.npy", np.ones(10**5))
         whole = (tmp_path / "l.npy").read_bytes()
         (tmp_path / "l.npy").write_bytes(whole[:200])
+        with pytest.raises(InputError, match="the file was cut"):
+            read_counts(tmp_path / "l.npy", 10**5)
         for name in ("p", "n", "l"):
-            with pytest.raises(InputError, match="expected an array of counts"):
+            with pytest.raises(InputError, match=r"expected (3 counts, one a row|a \.npy file), got"):
                 read_counts(tmp_path / f"{name}.npy", 3)
 
     def test_nothing_of_the_kind(self) -> None:

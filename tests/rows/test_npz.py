@@ -2,6 +2,8 @@
 
 import io
 import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -204,3 +206,35 @@ def test_random_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, data
         path.write_bytes(content)
         with pytest.raises(uncone.UnconeError):
             uncone.open_rows(path)
+
+
+_PEAK = """
+import sys, threading, uncone
+def held(): return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024
+def peak(path):
+    most, done = 0, threading.Event()
+    def watch():
+        nonlocal most
+        while not done.wait(0.01):
+            most = max(most, held())
+    thread = threading.Thread(target=watch)
+    thread.start()
+    rows = uncone.open_rows(path)
+    uncone.diagnose(rows) if sys.argv[1] == "diagnose" else uncone.Moments.of(rows)
+    done.set()
+    thread.join()
+    return most
+peak(sys.argv[2])
+before = peak(sys.argv[2])
+print(peak(sys.argv[3]) - before)
+"""
+
+
+@pytest.mark.parametrize(("what", "n"), [("moments", 2_000_000), pytest.param("diagnose", 10_000_000, marks=pytest.mark.slow)])
+def test_memory_does_not_grow_with_the_rows_of_a_deflated_matrix(tmp_path: Path, what: str, n: int) -> None:
+    """Their numbers, marks and a list of those to draw took 17 bytes a row."""
+    for name, rows in (("small", 200_000), ("large", n)):
+        x = np.resize(np.random.default_rng(0).integers(-99, 99, 50_000).astype(np.float32), (rows, 1))
+        np.savez_compressed(tmp_path / name, x=x)
+    run = [sys.executable, "-c", _PEAK, what, *(str(tmp_path / f"{name}.npz") for name in ("small", "large"))]
+    assert float(subprocess.run(run, capture_output=True, text=True, check=True).stdout) < 40

@@ -122,6 +122,45 @@ def test_moments_are_those_of_the_rows_in_memory(tmp_path: Path) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("uncone-ahead")]
 
 
+OPTIONS: dict[str, dict[str, object]] = {
+    "no dictionary": {"use_dictionary": False}, "second pages": {"data_page_version": "2.0"}, "names": {"use_compliant_nested_type": False},
+    "split bytes": {"use_dictionary": False, "column_encoding": {"v.list.element": "BYTE_STREAM_SPLIT"}},
+    "small pages": {"data_page_size": 100}, "gzip": {"compression": "gzip"}, "none": {"compression": "none"},
+    "an index": {"write_page_index": True, "write_page_checksum": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_way_to_write_reads_the_same(tmp_path: Path, name: str) -> None:
+    x = gaussian(70, 3)
+    path = _write(
+        tmp_path / "x.parquet", {"id": range(70), "v": _listed(x), "w": ["a"] * 70}, row_group_size=30, **OPTIONS[name]
+    )
+    assert torch.equal(_all(uncone.open_rows(f"{path}#v")), x)
+
+
+@pytest.mark.parametrize("options", [{}, {"use_dictionary": False}, {"use_dictionary": False, "data_page_version": "2.0"}])
+def test_pages_of_other_counts_than_the_footer_says(tmp_path: Path, options: dict[str, object]) -> None:
+    """40 rows came with 25 labels: each place where a number of 40 stands is made 25 in turn."""
+    path = _write(
+        tmp_path / "x.parquet",
+        {"v": _fixed(gaussian(40, 3)), "word": [f"w{i}" for i in range(40)]},
+        compression="none",
+        **options,
+    )
+    content, refused = path.read_bytes(), []
+    for at in range(len(content) - 9):
+        if content[at] in (0x15, 0x16) and content[at + 1] == 2 * 40:  # an i32 or i64 in Thrift's compact protocol
+            path.write_bytes(content[: at + 1] + bytes([2 * 25]) + content[at + 2 :])
+            try:
+                rows = uncone.open_rows(f"{path}#v")
+                assert len(_all(rows)) == len(rows.labels or ()) == 40
+            except InputError as error:
+                refused.append(str(error))
+    assert any("lies: 40 labels, got 25; copy or write the file again" in message for message in refused)
+    assert any("25 rows in row groups of 40" in message for message in refused)
+
+
 BAD_ROWS = {
     "a null": ([[1.0, 2.0], None, [3.0, 4.0]], r"expected a list of 2 numbers in row 1 of .*x\.parquet#v, got a null: fill it"),
     "a null in a list": ([[1.0, 2.0], [3.0, 4.0], [5.0, None]], "expected a list of 2 numbers in row 2 of .*, got a null in the list"),
@@ -309,6 +348,23 @@ def test_random_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, data
     path.write_bytes(b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1")
     with pytest.raises(uncone.UnconeError):
         uncone.open_rows(path)
+
+
+@pytest.mark.slow
+def test_a_long_label_that_stands_in_many_rows_is_decoded_once(tmp_path: Path) -> None:
+    code = """
+import resource, sys, uncone
+rows = uncone.open_rows(sys.argv[1])
+list(rows.blocks())
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert rows.labels[0] == "a" * 80 and len(rows.labels) == 6000
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+    text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(6000, np.int32)), pa.array(["a" * 200_000]))
+    table = pa.table({"v": _listed(torch.zeros(6000, 2)), "word": text})
+    pq.write_table(table, tmp_path / "x.parquet", compression="zstd", store_schema=False, dictionary_pagesize_limit=2**30)
+    done = subprocess.run([sys.executable, "-c", code, f"{tmp_path}/x.parquet#v"], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 200  # 1.2 GB, if each row had its own
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from safetensors.torch import save_file
 
 import uncone
 from uncone import InputError
+from uncone.model.counts import read_counts
 from uncone.rows import GRID, CenteredRows
 
 from ..matrices import gaussian
@@ -291,3 +293,18 @@ class TestMessages:
         folder.mkdir()
         save_file({"w": torch.ones(2, 2), "v": torch.ones(3, 2)}, folder / "f.safetensors")
         assert uncone.open_rows(f"{folder}/f.safetensors#v").shape == (3, 2)
+
+
+@pytest.mark.parametrize("size", ["True", "-3", "3.0", "None", "'3'", "9223372036854775808", "9" * 400, "9" * 4299, "9" * 5000])
+@pytest.mark.parametrize("shape", ["({}, 2)", "(3, {})", "({0}, {0})"])
+def test_a_size_of_an_array_that_is_no_size(tmp_path: Path, size: str, shape: str) -> None:
+    shape = shape.format(size)
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    content = b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header + bytes(24)
+    (tmp_path / "x.npy").write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as file:
+        file.writestr("x.npy", content)
+    for read in (uncone.open_rows, lambda path: uncone.open_rows(path.with_suffix(".npz")), lambda path: read_counts(path, 3)):
+        with pytest.raises(InputError) as error:
+            read(tmp_path / "x.npy")
+        assert len(str(error.value)) < 1000

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
+from uncone.regular import open_regular
 from uncone.rows import Rows
 
 _FORM = "columns separated by tabs: id of the query or first row, id of the row, and a label (all match without one)"
@@ -136,11 +137,11 @@ def _is_header(fields: list[str]) -> bool:
 
 def _text(path: str | os.PathLike[str]) -> str:
     try:
-        if Path(path).stat().st_size > _LARGEST:
+        with open_regular(path, how=f"give a table of {_FORM}") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
             raise InputError(f"expected a table of at most {_LARGEST >> 20} MiB, got {path} which is larger: take fewer pairs")
-        return Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}: give a table of {_FORM}") from error
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise InputError(f"expected text in UTF-8, got {path} which is not: give a table of {_FORM}") from error
 

@@ -43,37 +43,46 @@ def sum_rows(
         InputError: rows that are not finite.
     """
     n, d = rows.shape
-    ids = torch.arange(n) if rows.ids is None else rows.ids
-    bin_size = bin_size_for(int(ids[-1]) + 1)
-    is_reserved = torch.zeros(n, dtype=torch.bool)
-    is_reserved[reserved.indices] = True
+    all_ids = rows.ids
+    stop = n if all_ids is None else int(all_ids[-1]) + 1
+    bin_size = bin_size_for(stop)
     moments, profile = Moments(d, unit_second=True, device=device), NormProfile()
-    bins = GroupMoments(int(ids[-1]) // bin_size + 1, d, device=device)
+    bins = GroupMoments((stop - 1) // bin_size + 1, d, device=device)
     special = GroupMoments(1, d, device=device)
     bins.work_with(moments)
     special.work_with(moments)
-    in_bin, directed = torch.zeros((2, int(ids[-1]) // bin_size + 1), dtype=torch.int64)
+    in_bin, directed = torch.zeros((2, (stop - 1) // bin_size + 1), dtype=torch.int64)
     done = 0
     for block in rows.blocks():
-        part = slice(done, done + len(block))
+        # Numbers and marks of a block's rows alone: of all rows they would take 9 bytes a row.
+        ids = torch.arange(done, done + len(block)) if all_ids is None else all_ids[done : done + len(block)]
+        is_reserved = _marked(reserved.indices, done, len(block))
         try:
             moments.update(block)
         except NotFiniteError:
             raise nonfinite_error(rows) from None
         norms = row_norms(block)
-        profile.update(norms, ids[part])
+        profile.update(norms, ids)
         update(block, norms)
-        in_bin += torch.bincount(ids[part][is_reserved[part]] // bin_size, minlength=len(in_bin))
-        directed += torch.bincount(ids[part][is_reserved[part] & (norms > 0)] // bin_size, minlength=len(in_bin))
-        bins.update(block, ids[part] // bin_size)
-        special.update(block, is_reserved[part].long() - 1)
+        in_bin += torch.bincount(ids[is_reserved] // bin_size, minlength=len(in_bin))
+        directed += torch.bincount(ids[is_reserved & (norms > 0)] // bin_size, minlength=len(in_bin))
+        bins.update(block, ids // bin_size)
+        special.update(block, is_reserved.long() - 1)
         done += len(block)
         del block
         progress(done)
     return Sums(
         moments.finish(), profile, bin_size, bins.finish(), reserved, special.finish()[0],
-        list(zip(in_bin.tolist(), directed.tolist(), strict=True)), int(ids[-1]) + 1,
+        list(zip(in_bin.tolist(), directed.tolist(), strict=True)), stop,
     )  # fmt: skip
+
+
+def _marked(indices: Tensor, first: int, count: int) -> Tensor:
+    """Which of the rows from `first` on are at `indices` (ascending), bool (count,)."""
+    start, stop = torch.searchsorted(indices, torch.tensor([first, first + count])).tolist()
+    marked = torch.zeros(count, dtype=torch.bool)
+    marked[indices[start:stop] - first] = True
+    return marked
 
 
 def bin_size_for(n: int) -> int:

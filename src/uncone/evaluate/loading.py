@@ -1,6 +1,5 @@
 """Models for encoding, loaded from their directories: no network, no code of theirs, no messages on the way."""
 
-import json
 import logging
 import os
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, UnsupportedModel
+from uncone.model.files import read_json
 
 _OWN = "sentence_transformers."
 _LONGEST = 512
@@ -52,7 +52,7 @@ def load_transformer(directory: Path) -> tuple[Any, Any, int]:
 def _check_modules(directory: Path) -> None:
     """Sentence Transformers imports the classes that modules.json names: none but its own are let in."""
     try:
-        modules = json.loads((directory / "modules.json").read_text(encoding="utf-8"))
+        modules = read_json(directory / "modules.json", list)
         kinds = [str(module["type"]) for module in modules]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(

@@ -11,6 +11,7 @@ import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.evaluate.loading import load_sentence_transformer, load_transformer
+from uncone.regular import open_regular
 from uncone.rows import Rows
 
 Array = npt.NDArray[np.float32]
@@ -154,7 +155,7 @@ def files_digest(path: Path) -> str:
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _counts(file.relative_to(path), file))
     for file in files:
         digest.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
-        with open(file, "rb") as handle:
+        with open_regular(file) as handle:
             while chunk := handle.read(_HASHED):
                 digest.update(chunk)
     return digest.hexdigest()

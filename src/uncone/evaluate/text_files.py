@@ -1,6 +1,5 @@
 """Text files of data sets, plain or compressed, read line by line."""
 
-import gzip
 import lzma
 import os
 import zlib
@@ -9,11 +8,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from uncone.errors import InputError
+from uncone.regular import open_unpacked
 
 Found = TypeVar("Found")
 SUFFIXES = ("", ".xz", ".gz")
 _LONGEST_LINE = 1 << 26
-_OPENERS = {".xz": lzma.open, ".gz": gzip.open}
 
 
 def find_file(directory: Path, *names: str) -> Path | None:
@@ -66,7 +65,7 @@ def lines_of(file: Path) -> Iterator[tuple[int, str]]:
         InputError: unreadable, damaged, not UTF-8, or a line of more than 64 MiB.
     """
     try:
-        with _OPENERS.get(file.suffix, open)(file, "rb") as handle:  # type: ignore[operator]
+        with open_unpacked(file, how="give a text file in UTF-8, plain or packed as .gz or .xz") as handle:
             number = 0
             while line := handle.readline(_LONGEST_LINE):
                 number += 1

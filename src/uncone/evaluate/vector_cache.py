@@ -11,6 +11,7 @@ import numpy as np
 from uncone.atomic import replacing, unwritten
 from uncone.errors import InputError
 from uncone.evaluate.sentences import Array, Encoder, Role, Tick
+from uncone.regular import open_regular
 
 _FORM = "uncone.vectors/1"
 """Goes into the names, so that vectors made in another way are made anew."""
@@ -74,7 +75,7 @@ def _make(cache: Path) -> None:
 def _read(file: Path, n: int) -> Array | None:
     """What was kept; None where there is nothing, or a file that is damaged: it is made anew."""
     try:
-        with open(file, "rb") as handle:
+        with open_regular(file) as handle:
             if np.lib.format.read_magic(handle) != (1, 0):
                 return None
             shape, by_columns, dtype = np.lib.format.read_array_header_1_0(handle)

@@ -1,6 +1,5 @@
 """From a word to rows of a table: by a tokenizer, or by the words that a file of word vectors names."""
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError
+from uncone.model.files import read_json
 from uncone.model.reasons import first_line
 from uncone.model.tokens import LARGEST_TOKENIZER
 
@@ -161,13 +161,10 @@ def _unknown_tokens(directory: Path) -> set[str]:
     found = set()
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         file = directory / name
-        if not file.is_file() or file.stat().st_size > LARGEST_TOKENIZER:
-            continue
         try:
-            settings = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            token = read_json(file, dict).get("unk_token")
+        except InputError:
             continue
-        token = settings.get("unk_token") if isinstance(settings, dict) else None
         token = token.get("content") if isinstance(token, dict) else token
         found |= {token} if isinstance(token, str) else set()
     return found

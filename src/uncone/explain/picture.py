@@ -11,7 +11,7 @@ from uncone.measure.groups import Reserved
 from uncone.moments import Moments, row_norms
 from uncone.moments.workers import share_rows
 from uncone.records import Picture
-from uncone.records.wording import counted
+from uncone.records.wording import counted, cut_label
 from uncone.rows import GRID, Rows
 
 Tensor = torch.Tensor
@@ -60,7 +60,7 @@ def draw_picture(
     return Picture(
         total=n,
         ids=tuple(listed if rows.ids is None else rows.ids[indices].tolist()),
-        labels=tuple(None if labels is None else labels[i] for i in listed),
+        labels=tuple(None if labels is None else cut_label(labels[i]) for i in listed),
         groups=tuple(groups.tolist()),
         group_names=names,
         raw=raw,
@@ -109,13 +109,13 @@ def _coordinates(rows: Rows, indices: Tensor, axes: Tensor, progress: Callable[[
 def _sample(n: int, reserved: Reserved | None) -> Tensor:
     if n <= MOST_POINTS:
         return torch.arange(n)
-    is_reserved, is_sampled = torch.zeros((2, n), dtype=torch.bool)
-    if reserved is not None:
-        is_reserved[reserved.indices] = True
-        is_sampled[reserved.indices[_evenly(len(reserved.indices), MOST_POINTS // 2)]] = True
-    others = torch.nonzero(~is_reserved).flatten()
-    is_sampled[others[_evenly(len(others), MOST_POINTS - int(is_sampled.sum()))]] = True
-    return torch.nonzero(is_sampled).flatten()
+    apart = torch.empty(0, dtype=torch.int64) if reserved is None else reserved.indices
+    kept = apart[_evenly(len(apart), MOST_POINTS // 2)]
+    others = _evenly(
+        n - len(apart), MOST_POINTS - len(kept)
+    )  # places among the other rows, which are not listed: they may be 100 million
+    before = apart - torch.arange(len(apart))  # how many other rows stand before each reserved one
+    return torch.cat([kept, others + torch.searchsorted(before, others, right=True)]).sort().values
 
 
 def _evenly(n: int, most: int) -> Tensor:

@@ -11,7 +11,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import cosine_warnings, reading
 from uncone.moments import Moments, NotFiniteError
 from uncone.records import Measurement
-from uncone.records.wording import plural
+from uncone.records.wording import cut_label, plural
 from uncone.rows import GRID, Rows, SelectedRows, as_rows, nonfinite_error
 
 Tensor = torch.Tensor
@@ -46,7 +46,7 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
     if labels is not None:
         named = named_reserved(labels)
         if len(named) >= FEWEST_RESERVED:
-            first, last = labels[named[0]], labels[named[-1]]
+            first, last = cut_label(labels[named[0]]), cut_label(labels[named[-1]])
             return Reserved(
                 torch.tensor(named), f"{len(named)} reserved tokens found in the tokenizer ({first} to {last})", True
             )

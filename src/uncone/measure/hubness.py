@@ -13,6 +13,7 @@ from uncone.measure.reading import reading
 from uncone.moments import Moments
 from uncone.moments.workers import on_one_thread
 from uncone.records import Measurement
+from uncone.records.wording import cut_label
 from uncone.rows import Rows, as_rows
 
 Tensor = torch.Tensor
@@ -178,7 +179,7 @@ def _top(counts: Tensor, rows: Rows, scale: float) -> dict[str, list[Any]]:
         "hubs": ids.tolist(),
         "hub_counts": [round(count * scale, 1) if scale != 1 else count for count in counts[order].tolist()],
     }
-    return found if labels is None else {**found, "hub_labels": [labels[i] for i in order.tolist()]}
+    return found if labels is None else {**found, "hub_labels": [cut_label(labels[i]) for i in order.tolist()]}
 
 
 def _warnings(neighbours: Neighbours, k: int) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from uncone.measure.unused_rows import Evidence, UntrainedAxes, untrained_axes
 from uncone.moments import Moments, row_norms
 from uncone.moments.workers import on_one_thread
 from uncone.records import UnderTrained, UnderTrainedToken
+from uncone.records.wording import cut_label
 from uncone.rows import Rows, as_rows
 
 Tensor = torch.Tensor
@@ -184,7 +185,7 @@ def _token(
         return None if values is None else float(values[i])
 
     return UnderTrainedToken(
-        id=i if rows.ids is None else int(rows.ids[i]), token=None if rows.labels is None else rows.labels[i],
+        id=i if rows.ids is None else int(rows.ids[i]), token=None if rows.labels is None else cut_label(rows.labels[i]),
         indicator=float(values[i]), p=float(p[i]), q=float(q[i]), norm=float(evidence.norms[i]),
         cosine_to_unused=at(evidence.to_unused), cosine_to_mean=at(evidence.to_mean),
         count=None if counts is None else int(counts[i]), expected=expected,

@@ -4,6 +4,9 @@ import os
 import re
 from pathlib import Path
 
+from uncone.errors import InputError
+from uncone.regular import open_regular
+
 _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?"
 _NAME = re.compile(rf"(?:{_PART}/)?{_PART}", re.ASCII)
 _REVISION = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
@@ -41,9 +44,9 @@ def _commit(folder: Path, revision: str) -> str | None:
     if _COMMIT.fullmatch(revision):
         return revision
     try:
-        with open(folder / "refs" / revision, "rb") as handle:
+        with open_regular(folder / "refs" / revision) as handle:
             commit = handle.read(100).decode("ascii", "replace").strip()
-    except OSError:
+    except (InputError, OSError):
         return None
     return commit if _COMMIT.fullmatch(commit) else None
 

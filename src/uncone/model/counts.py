@@ -11,6 +11,9 @@ import torch
 
 from uncone.errors import InputError
 from uncone.records.wording import counted, plural
+from uncone.regular import open_regular
+from uncone.rows.bytes import LocalFile
+from uncone.rows.npy import LONGEST_HEADER, array_header
 
 Tensor = torch.Tensor
 LARGEST_TABLE = 512 * 2**20
@@ -74,24 +77,21 @@ def _checked(counts: Tensor, name: str) -> Tensor:
 
 
 def _from_npy(path: Path, n: int) -> Tensor:
-    try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: a header that lies allocates nothing
-    except OSError as error:
-        raise InputError(f"cannot read {path.name}: {error.strerror or error}: give a file of counts") from error
-    except Exception as error:
-        raise InputError(
-            f"expected an array of counts, got {path.name} which does not load ({error}): save it with numpy.save"
-        ) from error
-    if not isinstance(found, np.ndarray):
-        raise InputError(f"expected one array of counts, got {path.name} with several: save one with numpy.save")
+    source = LocalFile(path)
+    header = array_header(source.head(LONGEST_HEADER), path.name)
+    _check_vector(header.shape, header.dtype, n, path.name)
+    found = np.empty(n, header.dtype)
+    source.read_into(header.offset, found.view(np.uint8).data)
     return _whole(found, n, path.name)
 
 
+def _check_vector(shape: tuple[int, ...], dtype: np.dtype[Any], n: int, name: str) -> None:
+    if shape != (n,) or dtype.kind not in "iuf":
+        raise InputError(f"expected {n} counts, one a row, got {dtype} of shape {shape} in {name}: count the tokens by id")
+
+
 def _whole(found: Any, n: int, name: str) -> Tensor:
-    if found.shape != (n,) or found.dtype.kind not in "iuf":
-        raise InputError(
-            f"expected {n} counts, one a row, got {found.dtype} of shape {found.shape} in {name}: count the tokens by id"
-        )
+    _check_vector(found.shape, found.dtype, n, name)
     values = np.array(found, dtype=np.float64)
     wrong = ~((values >= 0) & (values <= LARGEST_COUNT) & (values == np.floor(values)))
     if wrong.any():
@@ -102,10 +102,12 @@ def _whole(found: Any, n: int, name: str) -> Tensor:
 
 def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> tuple[Tensor, tuple[str, ...]]:
     try:
-        size = path.stat().st_size
-        if size > LARGEST_TABLE:
-            raise InputError(f"expected at most {LARGEST_TABLE} bytes, got {size} in {path.name}: a table has one line a token")
-        with open(path, "rb") as lines:
+        with open_regular(path, how="give a file of counts") as lines:
+            size = os.fstat(lines.fileno()).st_size
+            if size > LARGEST_TABLE:
+                raise InputError(
+                    f"expected at most {LARGEST_TABLE} bytes, got {size} in {path.name}: a table has one line a token"
+                )
             return _parse(enumerate(lines, start=1), path.name, n, labels)
     except OSError as error:
         raise InputError(f"cannot read {path.name}: {error.strerror or error}: give a file of counts") from error

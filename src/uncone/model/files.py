@@ -13,6 +13,7 @@ from typing import Any
 
 from uncone.errors import InputError
 from uncone.model.tokens import token_labels
+from uncone.regular import open_regular
 from uncone.rows import Rows
 from uncone.rows.bytes import ByteSource, LocalFile
 from uncone.rows.checkpoint import StoredTensor, checkpoint_rows, read_checkpoint
@@ -126,11 +127,8 @@ def read_json(path: Path, kind: type) -> Any:
     Raises:
         InputError: it cannot be read, is larger, does not parse, or holds something else.
     """
-    try:
-        with open(path, "rb") as handle:
-            text = handle.read(LARGEST_JSON + 1)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}: give a directory whose files can be read") from error
+    with open_regular(path, how="give a directory whose files can be read") as handle:
+        text = handle.read(LARGEST_JSON + 1)
     if len(text) > LARGEST_JSON:
         raise InputError(f"expected at most {LARGEST_JSON} bytes in {path}, got more: this is no {path.name} of a model")
     try:

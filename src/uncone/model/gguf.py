@@ -21,11 +21,9 @@ def is_gguf(path: Path) -> bool:
     if path.name.endswith(".gguf"):
         return True
     try:
-        source, head = LocalFile(path), bytearray(4)
-        source.read_into(0, memoryview(head))
+        return LocalFile(path).head(4) == MAGIC
     except InputError:
         return False
-    return head == MAGIC
 
 
 def gguf_places(model: GgufModel) -> Places:

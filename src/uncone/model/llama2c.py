@@ -55,7 +55,7 @@ class Llama2c:
 def is_llama2c(path: Path) -> bool:
     """The file begins with a header of llama2.c: seven numbers that can be a model's, or the magic number of later versions."""
     try:
-        head = _head(LocalFile(path))
+        head = LocalFile(path).head(_HEADER)
     except InputError:
         return False
     return (len(head) >= 4 and struct.unpack_from("<I", head)[0] == _MAGIC) or _legacy(head) is not None
@@ -63,7 +63,7 @@ def is_llama2c(path: Path) -> bool:
 
 def kind_of(path: Path) -> str:
     """What a file that is no llama2.c model seems to be, from its first bytes, for a message."""
-    head = _head(LocalFile(path))
+    head = LocalFile(path).head(_HEADER)
     for magic, kind in _OTHERS.items():
         if head.startswith(magic):
             return kind
@@ -96,7 +96,7 @@ def open_llama2c(path: Path) -> Llama2c:
         InputError: no such model, quantised (version 2), or a file that is not as long as its header asks for.
     """
     source = LocalFile(path)
-    head = _head(source)
+    head = source.head(_HEADER)
     if len(head) >= 8 and struct.unpack_from("<I", head)[0] == _MAGIC:
         version = struct.unpack_from("<i", head, 4)[0]
         if version != 1:
@@ -149,12 +149,6 @@ def _labels(model: Llama2c) -> list[str | None] | None:
         return None if file is None else list(read_tokenizer(file, model.vocab_size).pieces)
     except InputError:
         return None
-
-
-def _head(source: LocalFile) -> bytes:
-    head = bytearray(min(_HEADER, source.size))
-    source.read_into(0, memoryview(head))
-    return bytes(head)
 
 
 def _legacy(head: bytes) -> dict[str, int] | None:

@@ -41,8 +41,7 @@ def read_tokenizer(path: Path, n: int) -> Pieces:
     source = LocalFile(path)
     if source.size > LARGEST_TOKENIZER or source.size < 4 + 8 * n:
         raise _not(source, n, f"{source.size} bytes")
-    content = bytearray(source.size)
-    source.read_into(0, memoryview(content))
+    content = source.head(source.size)
     pieces, scores, no_text, at = list[str](), list[float](), list[int](), 4
     for index in range(n):
         if at + 8 > len(content):

@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 
 from uncone.model.reasons import first_line
+from uncone.regular import open_regular
 
 LARGEST_TOKENIZER = 512 * 2**20
 
@@ -65,7 +67,9 @@ def _from_tokenizer(file: Path) -> dict[str, int]:
 
 
 def _from_lines(file: Path) -> dict[str, int]:
-    with open(file, encoding="utf-8") as lines:  # as BERT's own reader: universal newlines, nothing else is stripped
+    with TextIOWrapper(
+        open_regular(file), encoding="utf-8"
+    ) as lines:  # as BERT's own reader: universal newlines, nothing else is stripped
         return {line.rstrip("\n"): index for index, line in enumerate(lines)}
 
 
@@ -77,7 +81,8 @@ def _from_json(file: Path) -> dict[str, int]:
 
 def _json_object(file: Path) -> dict[str, int]:
     _check_size(file)
-    value = json.loads(file.read_text(encoding="utf-8"))
+    with open_regular(file) as content:
+        value = json.load(content)
     if not isinstance(value, dict):
         raise ValueError(f"expected a JSON object from tokens to ids, got {type(value).__name__}")
     return value

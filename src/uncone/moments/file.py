@@ -7,6 +7,7 @@ import torch
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.moments.sums import SCALARS, Sums
+from uncone.regular import open_regular
 
 Tensor = torch.Tensor
 _FORMAT = "uncone.moments/1"
@@ -41,6 +42,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, flo
 def _tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     from safetensors import SafetensorError, safe_open
 
+    open_regular(path, how="give a file that Moments.save wrote").close()
     try:
         with safe_open(os.fspath(path), "pt") as file:
             found = (file.metadata() or {}).get("format")

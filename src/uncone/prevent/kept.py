@@ -11,6 +11,7 @@ import torch
 
 from uncone import atomic
 from uncone.errors import InputError
+from uncone.regular import open_regular
 
 _FORMAT = "uncone.gate/1"
 LOOKED_AT = 4
@@ -150,6 +151,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what `save` wrote."""
     from safetensors import SafetensorError, safe_open
 
+    open_regular(path, how="give a file that save wrote").close()
     try:
         with safe_open(os.fspath(path), "pt") as file:
             metadata = file.metadata() or {}

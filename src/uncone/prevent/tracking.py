@@ -11,6 +11,7 @@ import torch
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.prevent.anisotropy import anisotropy_scores, check_k
+from uncone.regular import open_regular
 
 Tensor = torch.Tensor
 
@@ -68,7 +69,8 @@ class AnisotropyTrack:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    *lines, _torn = path.read_text(encoding="utf-8").split("\n")  # a kill may leave half a line at the end
+    with open_regular(path) as file:
+        *lines, _torn = file.read().decode("utf-8", "replace").split("\n")  # a kill may leave half a line at the end
     found = []
     for number, line in enumerate(lines, 1):
         try:

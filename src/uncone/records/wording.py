@@ -3,6 +3,16 @@
 from collections.abc import Sequence
 
 _MOST_DIGITS = 3
+_LONGEST_LABEL = 200
+
+
+def cut_label(label: str | None) -> str | None:
+    """A token or word as a record holds it: at most 200 characters, the last of which is an ellipsis where it was cut.
+
+    >>> cut_label("word"), len(cut_label("a" * 1_000_000)), cut_label(None)
+    ('word', 200, None)
+    """
+    return label if label is None or len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
 
 
 def plural(n: int, one: str, many: str = "") -> str:

@@ -1,12 +1,12 @@
 """What a proof runs on: real text as the model's own tokenizer cuts it, and random ids, which reach rows that no text does."""
 
-import gzip
+import io
 import lzma
 import os
-from collections.abc import Callable
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import torch
 
@@ -14,12 +14,12 @@ from uncone.errors import InputError
 from uncone.model import ModelFiles
 from uncone.model.reasons import first_line
 from uncone.model.tokens import LARGEST_TOKENIZER
+from uncone.regular import open_unpacked
 
 Tensor = torch.Tensor
 MOST_TEXT = 2**20
 """Characters that are read of a text."""
 _LONGEST, _BATCH = 128, 4
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 SAMPLE = """A language model learns a table with one row for each token. Rows of tokens that no text holds are only ever pushed away,
 and they all end in the same place. "Is that so?" asked the old woman. She had lived near the harbour for 71 years, and in the spring of
@@ -105,14 +105,16 @@ def read_text(path: str | os.PathLike[str]) -> str:
     Raises:
         InputError: it cannot be read, or is damaged.
     """
+    how = "give a text file in UTF-8, or one packed as .gz or .xz"
     try:
-        with _OPENERS.get(Path(path).suffix, open)(path, "rt", encoding="utf-8", errors="replace") as handle:
-            return str(handle.read(MOST_TEXT))
-    except (OSError, EOFError, lzma.LZMAError) as error:
+        with (
+            open_unpacked(path, how=how) as packed,
+            io.TextIOWrapper(cast(BinaryIO, packed), encoding="utf-8", errors="replace") as text,
+        ):
+            return text.read(MOST_TEXT)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
-        raise InputError(
-            f"cannot read the text {path}: {reason}: give a text file in UTF-8, or one packed as .gz or .xz"
-        ) from error
+        raise InputError(f"cannot read {path}: {reason}: {how}") from error
 
 
 def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]:

@@ -17,6 +17,7 @@ from uncone.errors import InputError
 from uncone.model import ModelFiles, find_places, rows_of, token_labels
 from uncone.model.places import Places, same_rows, vocabulary_matrices
 from uncone.records.token_edit import MOST_LISTED, EditedTensor, EditedToken, TokenEdit, Way
+from uncone.records.wording import cut_label
 from uncone.repair.model_files import Copy, compare_untouched, edited_copy, open_directory
 from uncone.repair.model_shards import NewTensor, rounded_once, stored_blocks
 from uncone.repair.tokens_choice import Labels, chosen_ids, kept_ids, tokenizer_of
@@ -203,7 +204,9 @@ def _listed(ids: Sequence[int], labels: Labels, parts: Mapping[int, tuple[int, .
     def way(i: int) -> Way:
         return ("sub_tokens" if parts.get(i) else "mean") if method == "sub_tokens" else method
 
-    return tuple(EditedToken(i, None if labels is None else labels[i], way(i), parts.get(i, ())) for i in ids[:MOST_LISTED])
+    return tuple(
+        EditedToken(i, None if labels is None else cut_label(labels[i]), way(i), parts.get(i, ())) for i in ids[:MOST_LISTED]
+    )
 
 
 def _notes(ids: Sequence[int], parts: Mapping[int, tuple[int, ...]], method: Way, labels: Labels) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """The loss of a model on a text, before and after its rows were set anew."""
 
-import json
 import math
 import os
 from collections.abc import Callable, Collection
@@ -11,6 +10,7 @@ import torch
 
 from uncone.errors import InputError, UnconeError
 from uncone.model import ModelFiles
+from uncone.model.files import read_json
 from uncone.model.head_map import is_seq2seq, run_model
 from uncone.model.running import load_model
 from uncone.records.token_edit import TextLoss
@@ -111,8 +111,8 @@ def _mask_id(files: ModelFiles) -> int | None:
     names = ["[MASK]", "<mask>"]
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
         try:
-            token = json.loads((files.path / file).read_text(encoding="utf-8")).get("mask_token")
-        except (OSError, ValueError, AttributeError, RecursionError):
+            token = read_json(files.path / file, dict).get("mask_token")
+        except InputError:
             continue
         token = token.get("content") if isinstance(token, dict) else token
         names = [token, *names] if isinstance(token, str) else names

@@ -12,6 +12,7 @@ from uncone.model import open_language_model
 from uncone.model.counts import read_counts
 from uncone.records.head_edit import HeadEdit
 from uncone.records.token_edit import TokenEdit, Way
+from uncone.regular import open_regular
 from uncone.repair.head import center_head
 from uncone.repair.tokens import WAYS, reinitialise_tokens
 from uncone.sources.spec import split
@@ -118,7 +119,7 @@ def _ids(text: str) -> list[int]:
     path = Path(text)
     fields = text.split(",")
     if not all(_is_id(field) for field in fields) and _is_file(path):
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             fields = file.read(20 * MOST_IDS).decode("ascii", "replace").split()
     wrong = next((field for field in fields if not _is_id(field)), None)
     if wrong is not None or not fields or len(fields) > MOST_IDS:

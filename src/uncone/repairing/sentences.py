@@ -1,6 +1,5 @@
 """Sentences to fit an encoder's repair on: one a line, plain or compressed."""
 
-import gzip
 import lzma
 import os
 import zlib
@@ -11,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 from uncone.errors import InputError
+from uncone.regular import open_unpacked
 
 LEAST = 20
 MOST = 100_000
@@ -76,18 +76,12 @@ def _drawn(lines: Iterable[str], most: int) -> Sentences:
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        with _opened(path) as file:
+        with open_unpacked(path, how="give a text file, one sentence a line") as file:
             yield from _decoded(file, path)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise InputError(
             f"cannot read {path}: {getattr(error, 'strerror', None) or error}: give a text file, one sentence a line"
         ) from error
-
-
-def _opened(path: Path) -> BufferedIOBase:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rb")
-    return lzma.open(path, "rb") if path.suffix == ".xz" else open(path, "rb")
 
 
 def _decoded(file: BufferedIOBase, path: Path) -> Iterator[str]:

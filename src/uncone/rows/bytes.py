@@ -1,12 +1,12 @@
 """Where bytes come from: a local file today, ranges of a remote one later. Readers know only this interface."""
 
 import os
-import stat
 import weakref
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from uncone.errors import InputError
+from uncone.regular import open_regular
 
 
 @runtime_checkable
@@ -27,15 +27,16 @@ class LocalFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.name = str(path)
-        try:
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe must not hang
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}: give a file that exists and can be read") from error
-        weakref.finalize(self, os.close, self._descriptor)
-        status = os.fstat(self._descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"expected a file, got {path} which is a folder or a device: give a file")
-        self.size = status.st_size
+        file = open_regular(path)
+        weakref.finalize(self, file.close)
+        self._descriptor = file.fileno()
+        self.size = os.fstat(self._descriptor).st_size
+
+    def head(self, most: int) -> bytes:
+        """The first `most` bytes, or all where there are fewer."""
+        content = bytearray(min(self.size, most))
+        self.read_into(0, memoryview(content))
+        return bytes(content)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill `buffer` with the bytes from `offset` on; InputError where there are fewer."""

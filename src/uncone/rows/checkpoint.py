@@ -1,13 +1,16 @@
 """Rows of a tensor in a PyTorch checkpoint. torch reads the layout alone, with `weights_only`; the numbers are read from the file.
 
 Loading onto the device "meta" makes tensors without content, so a checkpoint of any size opens at once, and a lying size allocates
-nothing. Where each storage begins in the file is then checked against the file, and blocks are read as those of any other format.
+nothing. torch says where each storage begins in the file, and blocks are read there as those of any other format: a mapped file that is
+cut while it is open would end the process.
 The format from before PyTorch 1.6 does not say where its storages begin: such a file is loaded whole, with `weights_only` too.
 """
 
+import os
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,15 +21,16 @@ from uncone.errors import InputError
 from uncone.rows.array import ArrayRows, check_shape
 from uncone.rows.base import Rows
 from uncone.rows.bytes import LocalFile
-from uncone.rows.checkpoint_archive import CONVERT, storages
-from uncone.rows.checkpoint_instructions import check_instructions
 from uncone.rows.safetensors import FLOATS, Entry, tensor_rows
 from uncone.rows.strided import StridedRows
 
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # torch's magic number, as pickle writes it
-_LEGACY_PICKLES = 5  # magic number, version, byte order, the content, the order of the storages
 _CODES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+_CONVERT = (
+    "where you trust the file, load it with PyTorch and save its state_dict with safetensors.torch.save_file; "
+    "uncone runs no code of a file"
+)
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
 _LONGEST_NAME = 4096
 """Characters of a name once it is joined: containers in containers would otherwise make far more text than the file holds."""
@@ -46,7 +50,7 @@ class StoredTensor(Entry):
 
 def is_checkpoint(source: LocalFile) -> bool:
     """The file begins as those that `torch.save` writes, now or before PyTorch 1.6."""
-    return _first(source, 4) == _ZIP or _first(source, 1) == _PICKLE
+    return source.head(4) == _ZIP or source.head(1) == _PICKLE
 
 
 def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
@@ -56,14 +60,11 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
         InputError: not such a file, cut, TorchScript, with objects that only unpickling could bring back, compressed, with sizes
             that do not fit the file, or with two tensors whose names are the same once they are joined.
     """
-    if _first(source, 64)[2:14] == _LEGACY:
-        with open(source.path, "rb") as content:
-            for _ in range(_LEGACY_PICKLES):
-                check_instructions(content, source.name)
+    if source.head(14)[2:] == _LEGACY:
         return _by_name([(name, _loaded(tensor)) for name, tensor in _tensors(_load(source, "cpu"), source)], source)
-    if _first(source, 4) != _ZIP:
+    if source.head(4) != _ZIP:
         raise _no_zip(source)
-    places = storages(source)
+    places = _records(source)
     tensors = _tensors(_load(source, "meta"), source)
     return _by_name([(name, _entry(name, tensor, places, source)) for name, tensor in tensors], source)
 
@@ -100,15 +101,9 @@ def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     return {name: entries[name] for name in seen.values()}
 
 
-def _first(source: LocalFile, count: int) -> bytes:
-    head = bytearray(min(count, source.size))
-    source.read_into(0, memoryview(head))
-    return bytes(head)
-
-
 def _no_zip(source: LocalFile) -> InputError:
-    if _first(source, 1) == _PICKLE:
-        return InputError(f"expected a PyTorch checkpoint, got {source.name}, a bare pickle, which can run code: {CONVERT}")
+    if source.head(1) == _PICKLE:
+        return InputError(f"expected a PyTorch checkpoint, got {source.name}, a bare pickle, which can run code: {_CONVERT}")
     return InputError(
         f"expected a PyTorch checkpoint, as torch.save writes it, got {source.name} of another kind: copy it again"
     )
@@ -124,7 +119,7 @@ def _load(source: LocalFile, device: str) -> Any:
             if found:
                 raise InputError(
                     f"expected only tensors and plain values in {source.name}, got an object of {found[1]}, which only unpickling could "
-                    f"bring back, and that can run code: {CONVERT}"
+                    f"bring back, and that can run code: {_CONVERT}"
                 ) from None
             raise _broken(source, str(error).rpartition("WeightsUnpickler error: ")[2]) from error
         except NotImplementedError as error:
@@ -147,8 +142,33 @@ def _load(source: LocalFile, device: str) -> Any:
 def _broken(source: LocalFile, reason: str) -> InputError:
     lines = reason.strip().splitlines() or ["no reason given"]
     return InputError(
-        f"expected a PyTorch checkpoint, got {source.name}, which torch cannot read ({lines[0][:200]}): copy it again"
+        f"expected a PyTorch checkpoint, got {source.name}, which torch cannot read ({lines[0][:200]}): it was cut or damaged, or is of "
+        "another kind; copy it again"
     )
+
+
+def _records(source: LocalFile) -> dict[int, int]:
+    """Where each record of the file begins and how many bytes it has, as torch reads the zip file."""
+    try:
+        with zipfile.ZipFile(source.path) as archive:
+            stored = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
+        reader: Any = torch._C.PyTorchFileReader(os.fspath(source.path))
+        is_program = reader.has_record("constants.pkl")
+        order = reader.get_record("byteorder") if reader.has_record("byteorder") else b"little"
+        found = {reader.get_record_offset(name): reader.get_record_size(name) for name in reader.get_all_records()}
+    except Exception as error:  # whatever a damaged file makes them raise
+        raise _broken(source, str(error)) from error
+    if is_program:
+        raise InputError(f"expected a PyTorch checkpoint of tensors, got {source.name}, a TorchScript program: {_CONVERT}")
+    if not stored:  # torch says where a record begins, and takes it as it lies there
+        raise InputError(
+            f"expected a PyTorch checkpoint that is stored uncompressed, got {source.name} with a compressed member: {_CONVERT}"
+        )
+    if order != b"little":  # torch ends the process over tensors without content that it should swap
+        raise InputError(
+            f"expected a checkpoint of a little-endian machine, got {source.name} of another: load and save it here"
+        )
+    return found
 
 
 def _tensors(content: Any, source: LocalFile) -> list[tuple[str, torch.Tensor]]:
@@ -207,7 +227,7 @@ def _entry(name: str, tensor: torch.Tensor, places: Mapping[int, int], source: L
     last = sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
     start = base + tensor.storage_offset() * size
     stop = start + (last + 1) * size
-    if base not in places or stop > base + places[base]:
+    if base not in places or stop > min(base + places[base], source.size):
         raise InputError(
             f"{source.name} lies about tensor {name[:80]!r}: shape {list(shape)} of {_code(tensor)} does not lie within its bytes; "
             "copy the file again"

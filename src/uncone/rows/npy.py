@@ -15,6 +15,17 @@ from uncone.rows.flat import FlatRows
 from uncone.rows.strided import StridedRows
 
 LONGEST_HEADER = 65536
+_MOST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class ArrayHeader:
+    """What the header of a `.npy` file says of any array. `offset` is the first byte of the numbers, from where the header begins."""
+
+    shape: tuple[int, ...]
+    column_major: bool
+    dtype: np.dtype[Any]
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -46,9 +57,7 @@ def open_npy(path: str | os.PathLike[str]) -> Rows:
         InputError: no such file, not `.npy`, truncated, pickled objects, another dtype or another rank.
     """
     source = LocalFile(path)
-    head = bytearray(min(source.size, LONGEST_HEADER))
-    source.read_into(0, memoryview(head))
-    return rows_at(source, 0, matrix_header(bytes(head), source.name, source.size), source.name)
+    return rows_at(source, 0, matrix_header(source.head(LONGEST_HEADER), source.name, source.size), source.name)
 
 
 def matrix_header(head: bytes, name: str, size: int) -> MatrixHeader:
@@ -57,7 +66,8 @@ def matrix_header(head: bytes, name: str, size: int) -> MatrixHeader:
     Raises:
         InputError: no header, or one of pickled objects, of another dtype or rank, or of more than `size` bytes.
     """
-    shape, fortran, dtype, offset = _header(head, name)
+    header = array_header(head, name)
+    shape, dtype = header.shape, header.dtype
     if dtype.hasobject:
         raise InputError(
             f"expected an array of {FLOATING}, got pickled objects in {name}: they are never loaded, save floats instead"
@@ -67,7 +77,7 @@ def matrix_header(head: bytes, name: str, size: int) -> MatrixHeader:
             f"expected an array of {FLOATING}, got dtype {dtype} in {name}: convert it, for instance x.astype('float32')"
         )
     check_shape(shape, name)
-    found = MatrixHeader((shape[0], shape[1]), dtype, fortran, offset)
+    found = MatrixHeader((shape[0], shape[1]), dtype, header.column_major, header.offset)
     if size < found.end:
         raise InputError(
             f"expected {found.end} bytes for shape {shape} of {dtype} in {name}, got {size}: the file was cut, copy it again"
@@ -86,7 +96,12 @@ def rows_at(source: LocalFile, start: int, header: MatrixHeader, name: str) -> R
     return FlatRows(source, offset=offset, shape=header.shape, dtype=header.name, name=name, swapped=not header.dtype.isnative)
 
 
-def _header(head: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+def array_header(head: bytes, name: str) -> ArrayHeader:
+    """The header at the begin of `head`, of any array.
+
+    Raises:
+        InputError: no header, or one of a shape that no array has.
+    """
     stream = io.BytesIO(head)
     try:
         version = np.lib.format.read_magic(stream)
@@ -94,11 +109,13 @@ def _header(head: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any
         shape, fortran, dtype = read(stream, max_header_size=LONGEST_HEADER)
     except Exception as error:
         raise InputError(
-            f"expected a .npy file, got {name} with a header that does not parse ({error}): save it with numpy.save"
+            f"expected a .npy file, got {name} with a header that does not parse ({str(error)[:200]}): save it with numpy.save"
         ) from error
-    if any(size < 0 for size in shape):
-        raise InputError(f"expected a shape of sizes from 0 up, got {shape} in {name}: the header lies, save the array again")
-    return shape, fortran, dtype, stream.tell()
+    if not all(type(size) is int and 0 <= size <= _MOST for size in shape):  # NumPy takes True for 1
+        raise InputError(
+            f"expected a shape of whole numbers from 0 to 2^63 - 1, got {repr(shape)[:80]} in {name}: the header lies, save the array again"
+        )
+    return ArrayHeader(shape, fortran, dtype, stream.tell())
 
 
 class ColumnRows(StridedRows):

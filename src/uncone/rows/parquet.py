@@ -1,7 +1,8 @@
 """Rows of a Parquet column of lists, in one file or in a folder of part files. Needs pyarrow, the extra `parquet`.
 
-Batches of rows are decoded one after another, the next while the one before is in use, and handed on without a copy where
-they lie on the grid. No row group is held whole, however large it is.
+pyarrow reads the footer and the pages. Batches of rows are decoded one after another, the next while the one before is in use,
+and handed on without a copy where they lie on the grid. No row group is held whole, however large it is. What comes is held against
+what the footer says, and against the shape.
 """
 
 import bisect
@@ -9,16 +10,13 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from uncone.errors import InputError
 from uncone.rows.array import check_shape
 from uncone.rows.base import GRID, Rows
-from uncone.rows.bytes import LocalFile
 from uncone.rows.names import listing
-from uncone.rows.parquet_footer import MOST_SURPLUS, check_pages
 from uncone.rows.parquet_lists import check_lists, list_values, value_type
 from uncone.rows.parquet_part import DTYPES, FLOATING, Part, open_part
 from uncone.rows.streamed import StreamedRows
@@ -72,11 +70,9 @@ class ParquetRows(StreamedRows):
                 )
         self.dtype = DTYPES[kinds[0].value]
         self._firsts = list(itertools.accumulate((part.rows for part in self._parts), initial=0))
-        self._chunks = [part.chunks(column) for part in self._parts]
         d = kinds[0].length if self._parts and kinds[0].length is not None else self._first_length()
         check_shape((self._firsts[-1], d), name)
         self.shape = (self._firsts[-1], d)
-        self._check_counts()
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -90,59 +86,23 @@ class ParquetRows(StreamedRows):
 
     def pieces(self, begin: int) -> Iterator[torch.Tensor]:
         d = self.shape[1]
-        for k, (first, part) in enumerate(zip(self._firsts, self._parts, strict=False)):
+        for first, part in zip(self._firsts, self._parts, strict=False):
             if first + part.rows <= begin:
                 continue
             row = max(0, begin - first)
             size = max(1, min(GRID, _BATCH_BYTES // (8 * d)))
-            for array in self._batches(k, size, part.groups.index(row)):
+            for array in part.batches(self._column, size, part.groups.index(row)):
                 check_lists(array, d, row, f"{part.path}#{self._column}")
                 row += len(array)
                 if row > part.rows:  # the rows of the next part would be other ones in order than out of order
                     break
                 yield list_values(array).view(len(array), d)
-            if row != part.rows:
-                raise InputError(
-                    f"the footer of {part.path} lies: {part.rows} rows, got {'more' if row > part.rows else row}; copy or write the file again"
-                )
-
-    def _batches(self, k: int, size: int, group: int, d: int | None = None) -> Iterator[Any]:
-        """The lists of part `k` from row group `group` on; pages are looked at before the rows in them are decoded."""
-        part, row = self._parts[k], self._parts[k].groups[group]
-        source, batches = LocalFile(part.path), part.batches(self._column, size, group)
-        while True:
-            while group < len(part.groups) and part.groups[group] < row + size:
-                check_pages(source, self._chunks[k][group], part.rows_of(group), d or self.shape[1])
-                group += 1
-            array = next(batches, None)
-            if array is None:
-                return
-            row += len(array)
-            yield array
-
-    def _check_counts(self) -> None:
-        """Refuse what would take far more room than the rows that are promised, before any of it is decoded."""
-        d = self.shape[1]
-        for k, part in enumerate(self._parts):
-            for group, chunk in enumerate(self._chunks[k]):
-                rows = part.rows_of(group)
-                if chunk.values - rows * d > MOST_SURPLUS or (d > MOST_SURPLUS and chunk.values < d):
-                    raise self._uneven(k, group, f"{d} numbers")
-
-    def _uneven(self, k: int, group: int, expected: str) -> InputError:
-        part, first = self._parts[k], self._parts[k].groups[group]
-        return InputError(
-            f"expected lists of {expected} in rows {first} to {first + part.rows_of(group) - 1} of {part.path}#{self._column}, got "
-            f"{self._chunks[k][group].values} numbers in all: write lists of one length"
-        )
+            part.check_count("rows", row)
 
     def _first_length(self) -> int:
         """The length of the first list, which all others must have."""
-        for k, part in enumerate(self._parts):
-            values, rows = self._chunks[k][0].values, part.rows_of(0)
-            if values > MOST_SURPLUS and values % rows:
-                raise self._uneven(k, 0, "one length")
-            for array in self._batches(k, 1, 0, max(1, values // rows)):
+        for part in self._parts:
+            for array in part.batches(self._column, 1):
                 if array.null_count == 0:
                     return len(array.flatten())
                 check_lists(array, 0, 0, f"{part.path}#{self._column}")

@@ -11,7 +11,6 @@ from uncone.errors import InputError
 from uncone.rows.base import GRID
 from uncone.rows.bytes import LocalFile
 from uncone.rows.names import nearest
-from uncone.rows.parquet_footer import Chunk, column_chunks
 from uncone.rows.parquet_lists import value_type
 
 T = TypeVar("T")
@@ -43,7 +42,6 @@ class Part:
     rows: int
     groups: list[int]
     group_numbers: list[int]
-    group_count: int
 
     def kind(self, column: str) -> Kind:
         index = self.schema.get_all_field_indices(column)
@@ -66,23 +64,19 @@ class Part:
         text = {field.name for field in self.schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)}
         return next((name for name in LABEL_COLUMNS if name in text), None)
 
-    def rows_of(self, group: int) -> int:
-        """The number of rows in a row group (of those with rows)."""
-        return (*self.groups, self.rows)[group + 1] - self.groups[group]
-
-    def chunks(self, column: str) -> list[Chunk]:
-        """What each row group (of those with rows) holds of a column of lists."""
-        found = column_chunks(LocalFile(self.path), column)
-        if len(found) != self.group_count:
-            raise InputError(
-                f"the footer of {self.path} lies: {self.group_count} row groups, and {len(found)}; copy or write the file again"
-            )
-        return [found[i] for i in self.group_numbers]
-
     def labels(self, column: str) -> Iterator[str | None]:
         """The texts of a column. Each text that stands twice is decoded once, however long it is and however often it stands there."""
+        count = 0
         for array in self.batches(column, GRID, as_dictionary=True):
+            count += len(array)
             yield from _guarded(self.path, partial(_shortened, array))
+        self.check_count("labels", count)
+
+    def check_count(self, what: str, count: int) -> None:
+        """Raise InputError unless so many rows came as the footer says: pages may hold others, and pyarrow hands on what is there."""
+        if count != self.rows:
+            got = "more" if count > self.rows else count
+            raise InputError(f"the footer of {self.path} lies: {self.rows} {what}, got {got}; copy or write the file again")
 
     def batches(self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False) -> Iterator[Any]:
         """The column from row group `group` on (of those with rows), as Arrow arrays of `size` rows."""
@@ -114,7 +108,7 @@ def open_part(path: Path) -> Part:
         )
     numbers = [i for i, count in enumerate(rows) if count]
     firsts = list(itertools.accumulate((rows[i] for i in numbers), initial=0))[:-1]
-    return Part(path, schema, sum(rows), firsts, numbers, len(rows))
+    return Part(path, schema, sum(rows), firsts, numbers)
 
 
 def _parquet_file(path: Path, dictionaries: list[str] | None = None) -> Any:

@@ -162,9 +162,7 @@ def _is_text(line: bytes, d: int) -> bool:
 
 
 def _header(source: LocalFile) -> tuple[int, int, int]:
-    head = bytearray(min(source.size, _LONGEST_HEADER))
-    source.read_into(0, memoryview(head))
-    found = _HEADER.match(head)
+    found = _HEADER.match(source.head(_LONGEST_HEADER))
     if found is None:
         raise InputError(
             f"expected a word2vec binary file, got {source.name} without a first line 'N D': save it with gensim's "

@@ -1,0 +1,92 @@
+"""Only regular files are opened, and nothing else is waited for."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import uncone
+from uncone import InputError
+from uncone.regular import open_regular
+
+
+def test_a_regular_file_is_read_also_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"one")
+    (tmp_path / "link").symlink_to("x")
+    for name in ("x", "link"):
+        with open_regular(tmp_path / name) as file:
+            assert file.read() == b"one"
+            assert not os.get_inheritable(file.fileno())
+
+
+def test_a_pipe_a_folder_a_device_and_a_socket_are_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(tmp_path / "socket"))
+        for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero"), Path("/dev/tty"), tmp_path / "socket"):
+            with pytest.raises(InputError, match=r"which is a folder, a pipe or a device|cannot read"):
+                open_regular(path)
+
+
+def test_what_cannot_be_opened_is_an_input_error(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for path, reason in (
+        (tmp_path / "none", "No such file"),
+        (tmp_path / "loop", "symbolic links"),
+        ("a\0b", "null"),
+        ("x" * 5000, "too long"),
+    ):
+        with pytest.raises(InputError, match=f"cannot read .*{reason}"):
+            open_regular(path)
+
+
+def test_a_refused_file_leaves_no_descriptor(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(InputError):
+        open_regular(tmp_path)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def _readers() -> dict[str, Callable[[Path], object]]:
+    """Who reads a file that a user names, by the name of a file that it would take."""
+    from uncone.calibration.labels import places_of, read_labels
+    from uncone.evaluate.text_files import lines_of
+    from uncone.model.counts import read_counts
+    from uncone.prevent.tracking import AnisotropyTrack
+    from uncone.repair.loading import load
+    from uncone.repair.proof_text import read_text
+    from uncone.repairing.sentences import read_sentences
+
+    rows = uncone.open_rows(torch.ones(3, 2))
+    suffixes = ("npy", "npz", "safetensors", "pt", "pth", "ckpt", "bin", "parquet", "vec", "txt", "glove", "vec.gz", "gguf")
+    return {f"x.{suffix}": uncone.open_rows for suffix in suffixes} | {
+        "counts.tsv": lambda path: read_counts(path, 3),
+        "counts.npy": lambda path: read_counts(path, 3),
+        "pairs.tsv": lambda path: read_labels(path, {}, None, match_at=None),
+        "ids.txt": lambda path: places_of(rows, path),
+        "texts.txt": lambda path: list(lines_of(path)),
+        "texts.txt.gz": lambda path: list(lines_of(path)),
+        "texts.txt.xz": read_text,
+        "text.txt": read_text,
+        "sentences.gz": read_sentences,
+        "sentences.txt": read_sentences,
+        "moments.safetensors": uncone.Moments.load,
+        "gate.safetensors": uncone.RareTokenGate(3).load,
+        "repair.safetensors": load,
+        "track.jsonl": lambda path: AnisotropyTrack(path=path).resume(1),
+    }
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink(path, path)]
+)
+def test_every_reader_refuses_what_is_no_file_and_waits_for_nothing(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    for name, read in _readers().items():
+        make(tmp_path / name)
+        if name == "track.jsonl" and not (tmp_path / name).exists():  # nothing to go on with
+            continue
+        with pytest.raises(InputError):
+            read(tmp_path / name)
