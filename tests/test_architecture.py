@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "uncone"
 BELOW: dict[str, set[str]] = {
     "errors": set(),
     "memory": set(),
+    "regular": {"errors"},
     "atomic": {"errors"},
     "records": {"errors", "atomic"},
     "rows": {"errors"},
@@ -89,7 +90,7 @@ FILES = sorted(p for p in SOURCE.rglob("*.py") if p.name not in ("__init__.py", 
 def test_imports_go_downward(path: Path) -> None:
     room = _room(path)
     assert room in BELOW, f"{room} is a new room: say in CONTRIBUTING.md and here whom it may know"
-    allowed = {room, "errors", "memory", "__version__"} | BELOW[room]
+    allowed = {room, "errors", "memory", "regular", "__version__"} | BELOW[room]
     for module, _ in _imports(path):
         if module.startswith("uncone."):
             assert module.split(".")[1] in allowed, f"{path} imports {module}"
@@ -112,7 +113,9 @@ def test_compiled_loops_are_imported_inside_functions() -> None:
     assert not [path for path in FILES for module, top in _imports(path) if top and module in modules]
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if _room(p) in ("records", "errors", "atomic")], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if _room(p) in ("records", "errors", "atomic", "regular")], ids=lambda p: p.name
+)
 def test_records_need_only_the_standard_library(path: Path) -> None:
     outside = {m.split(".")[0] for m, _ in _imports(path)} - set(sys.stdlib_module_names) - {"uncone"}
     assert not outside

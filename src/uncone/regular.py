@@ -1,0 +1,53 @@
+"""Opening a file to read it: a regular file and nothing else, at once."""
+
+import gzip
+import lzma
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+from uncone.errors import InputError
+
+_UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+
+
+def open_regular(path: str | os.PathLike[str], *, how: str = "give a file that exists and can be read") -> BinaryIO:
+    """Open the regular file `path` for reading. A named pipe is refused without waiting for a writer, a device without a read.
+
+    `how` ends the message: what to give instead.
+
+    Raises:
+        InputError: no such file, one that may not be read, a loop of links, a name with a NUL; a folder, a pipe, a socket or a device.
+    """
+    try:
+        # Without O_NONBLOCK, to open a named pipe waits for its writer. A regular file is read as without it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"cannot read {os.fspath(path)}: {error.strerror or error}: {how}") from error
+    except ValueError as error:  # a name with a NUL, or one that the file system's encoding has no bytes for
+        raise InputError(f"cannot read {os.fspath(path)!r}: {error}: {how}") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InputError(f"cannot read {os.fspath(path)}: expected a file, got a folder, a pipe or a device: {how}")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+@contextmanager
+def open_unpacked(path: str | os.PathLike[str], *, how: str) -> Iterator[BinaryIO]:
+    """`open_regular`, with the bytes unpacked as they are read where the name ends in .gz or .xz.
+
+    Raises:
+        InputError: as `open_regular` does. Reading raises OSError, EOFError, zlib.error or lzma.LZMAError for bytes that do not unpack.
+    """
+    unpacked = _UNPACKED.get(os.path.splitext(os.fspath(path))[1])
+    with open_regular(path, how=how) as file:
+        if unpacked is None:
+            yield file
+        else:
+            with unpacked(file, "rb") as inner:
+                yield inner
