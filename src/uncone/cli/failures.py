@@ -5,7 +5,7 @@ import sys
 import traceback
 from typing import Literal
 
-from uncone.errors import UnconeError
+from uncone.errors import UnconeError, bounded
 
 STOPPED = 130
 _OUT_OF_MEMORY = "out of memory: close other programs, or use a machine with more"
@@ -81,4 +81,4 @@ def _message(error: BaseException) -> str:
 def _visible(message: str) -> str:
     from uncone.report.text import visible
 
-    return visible(" ".join(message.split()))
+    return bounded(visible(" ".join(message.split())))
