@@ -74,7 +74,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
     Raises:
         InputError: a folder, a device or a pipe, or no folder to write into, or one that is read-only.
     """
-    target = Path(path).resolve()
+    target = resolved(path)
     if target.is_dir():
         raise InputError(f"expected a file to write, got the folder {path}: give a file name in it")
     if target.exists() and not target.is_file():
@@ -84,6 +84,20 @@ def writable(path: str | os.PathLike[str]) -> Path:
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise InputError(f"cannot write {path}: the folder {target.parent} is read-only: give a folder that can be written")
     return target
+
+
+def resolved(path: str | os.PathLike[str]) -> Path:
+    """The absolute path, links followed.
+
+    Raises:
+        InputError: a loop of links, or a name with a NUL.
+    """
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a loop is a RuntimeError before Python 3.13
+        raise InputError(
+            f"expected the name of a file, got {os.fspath(path)!r}, which leads to none ({error}): give another"
+        ) from error
 
 
 def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] | None = None) -> Path:

@@ -9,13 +9,13 @@ from uncone.records import Diagnosis, Record
 
 def check_targets(*paths: Path | None, read: tuple[Path, ...] = ()) -> None:
     """Targets that cannot be written, or would replace a file that is to be `read`, are said before the work, not after it."""
-    from uncone.atomic import writable
+    from uncone.atomic import resolved, writable
 
     targets = [writable(path) for path in paths if path is not None]
     if len(set(targets)) < len(targets):
         raise InputError(f"expected two files to write, got {targets[0].name} twice: the second would replace the first")
     for source in read:
-        if source.resolve() in targets:
+        if targets and resolved(source) in targets:
             raise InputError(
                 f"expected another file to write than those to read, got {source}: it would be replaced; give another name"
             )

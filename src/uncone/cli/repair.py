@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from uncone.atomic import resolved
 from uncone.cli.files import check_targets, hand_over, tell
 from uncone.cli.progress import progress_bar
 from uncone.errors import InputError
@@ -98,8 +99,8 @@ def _check_files(spec: str, out: str, *, read: tuple[str | Path | None, ...], wr
     """Files beside OUT that cannot be written, or would replace another one of the command's."""
     sources = [path for given in (spec, *read) if given is not None for path in _files(given)]
     check_targets(*written, read=tuple(sources))
-    targets = [path.resolve() for path in written if path is not None]
-    if any(path.resolve() in targets for path in _files(out)):
+    targets = [resolved(path) for path in written if path is not None]
+    if any(resolved(path) in targets for path in _files(out)):
         raise InputError(f"expected different files to write, got {out} twice: the second would replace the first")
 
 

@@ -8,11 +8,13 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from uncone.errors import InputError
+from uncone.regular import open_regular
 
+LARGEST_RECORD = 256 * 2**20
+"""Bytes. A diagnosis with a picture of all its points takes some millions."""
 _DEEPEST = 20
 _LARGEST = 2**63
 """Beyond, an integer counts nothing and may not fit a float."""
@@ -22,10 +24,15 @@ T = TypeVar("T")
 
 def read_text(path: str | os.PathLike[str], how: str) -> str:
     """The text of a file written by the command `how`, or why it cannot be read."""
+    with open_regular(path, how=f"give a file written by `{how}`") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > LARGEST_RECORD:
+            raise InputError(
+                f"expected a record of at most {LARGEST_RECORD} bytes, got {size} in {path}: give a file written by `{how}`"
+            )
+        content = file.read(size)  # no more, whatever is added to the file meanwhile
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}: give a file written by `{how}`") from error
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"expected JSON in UTF-8, got {path} which is not: give a file written by `{how}`") from error
 
