@@ -1,5 +1,6 @@
 """Moments against float64 sums, and what merging, cutting and saving must keep."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from uncone import InputError, Moments, UndefinedMeasure, measure
 from uncone.moments.eigen import consume_to_eigen
@@ -405,7 +407,6 @@ class TestMessages:
             Moments(3).mean()
 
     def test_not_a_file_of_moments(self, tmp_path: Path) -> None:
-        from safetensors.torch import save_file
 
         (tmp_path / "a").write_bytes(b"nonsense")
         save_file({"first": torch.ones(2)}, tmp_path / "b")
@@ -426,3 +427,31 @@ def _assert_same(a: Moments, b: Moments, tolerance: float) -> None:
     for name in SCALARS:
         assert getattr(a, name) == pytest.approx(getattr(b, name), rel=tolerance)
     assert (a.norm_min, a.norm_max) == (b.norm_min, b.norm_max)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["first", "second", "shift", "unit_first", "unit_square", "scalars"])
+def test_a_file_of_sums_that_are_not_finite_is_refused(name: str, value: float, tmp_path) -> None:
+    Moments.of(gaussian(50, 4)).save(tmp_path / "m.safetensors")
+    tensors = load_file(tmp_path / "m.safetensors")
+    for place in range(tensors[name].numel()):
+        damaged = {key: tensor.clone() for key, tensor in tensors.items()}
+        damaged[name].view(-1)[place] = value
+        save_file(damaged, tmp_path / "bad.safetensors", metadata={"format": "uncone.moments/1"})
+        with pytest.raises(InputError, match="expected finite sums|expected the sums of some rows"):
+            Moments.load(tmp_path / "bad.safetensors")
+
+
+@pytest.mark.parametrize("n", [0.5, 1e300, 2.0])
+def test_a_file_of_sums_counts_whole_rows(n: float, tmp_path) -> None:
+    Moments.of(torch.cat([gaussian(50, 4), torch.zeros(3, 4)])).save(tmp_path / "m.safetensors")
+    tensors = load_file(tmp_path / "m.safetensors")
+    tensors["scalars"][0] = n  # of 2 rows no 3 are zero
+    save_file(tensors, tmp_path / "bad.safetensors", metadata={"format": "uncone.moments/1"})
+    with pytest.raises(InputError, match="with another n"):
+        Moments.load(tmp_path / "bad.safetensors")
+
+
+def test_moments_of_no_rows_come_back(tmp_path) -> None:
+    Moments(3).save(tmp_path / "m.safetensors")
+    assert Moments.load(tmp_path / "m.safetensors").n == 0

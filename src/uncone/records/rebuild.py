@@ -16,7 +16,7 @@ from uncone.regular import open_regular
 LARGEST_RECORD = 256 * 2**20
 """Bytes. A diagnosis with a picture of all its points takes some millions."""
 _DEEPEST = 20
-_LARGEST = 2**63
+LARGEST_INTEGER = 2**63
 """Beyond, an integer counts nothing and may not fit a float."""
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ def _numbers_fit(data: Any) -> bool:
     """Whether all integers in `data` are small enough, and floats finite: 1e999 is read as infinite."""
     if isinstance(data, (dict, list)):
         return all(map(_numbers_fit, data.values() if isinstance(data, dict) else data))
-    return abs(data) < (_LARGEST if isinstance(data, int) else math.inf) if isinstance(data, (int, float)) else True
+    return abs(data) < (LARGEST_INTEGER if isinstance(data, int) else math.inf) if isinstance(data, (int, float)) else True
 
 
 def build_record(cls: type[T], data: Any, where: str) -> T:
