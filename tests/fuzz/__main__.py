@@ -160,7 +160,9 @@ def _table(counts: dict[str, Counter[str]], seconds: Counter[str], failures: Cou
     for kind, ended in counts.items():
         files = sum(ended.values())
         opened = ended["opened"] + ended["alone"]
-        print(f"{kind:<16}{files:>8}{opened:>8}{ended['refused']:>9}{ended['alone']:>7}{ended['failed']:>10}{files / max(seconds[kind], 1e-9):>9.1f}")
+        print(
+            f"{kind:<16}{files:>8}{opened:>8}{ended['refused']:>9}{ended['alone']:>7}{ended['failed']:>10}{files / max(seconds[kind], 1e-9):>9.1f}"
+        )
     print("alone: opened by uncone, and not by the independent reader")
     for (kind, told), times in alone.most_common(12):
         print(f"  {times} {kind}: {told}")

@@ -59,7 +59,13 @@ def make(root: Path) -> list[Seed]:
         add("record", f"{number}.json", lambda path, text=text: path.write_text(text), (kind,))
     for made in _transformations():
         add("transformation", "t.safetensors", made.save)
-    add("moments", "m.safetensors", Moments.of(torch.from_numpy(rows()), ).save)
+    add(
+        "moments",
+        "m.safetensors",
+        Moments.of(
+            torch.from_numpy(rows()),
+        ).save,
+    )
     return seeds
 
 
@@ -81,7 +87,12 @@ def _tensors(add: Add) -> None:
     x = torch.from_numpy(rows())
     many = {"a.weight": x, "b.weight": x.bfloat16(), "c": x.half(), "bias": x[0].clone()}
     add("safetensors", "x.safetensors", lambda path: save_file({"x": x}, path))
-    add("safetensors", "x.safetensors", lambda path: save_file(many, path, metadata={"format": "pt"}), ("a.weight", "b.weight", "c"))
+    add(
+        "safetensors",
+        "x.safetensors",
+        lambda path: save_file(many, path, metadata={"format": "pt"}),
+        ("a.weight", "b.weight", "c"),
+    )
     nested = {"model": many, "step": 3, "name": "x", "tied": x.t()}
     for zipped in (True, False):
         for kept, parts in ((x, ("",)), (many, ("a.weight", "b.weight", "c")), (nested, ("model.a.weight",))):
@@ -97,7 +108,9 @@ def _words(add: Add) -> None:
     add("words text", "x.vec", lambda path: path.write_text(headed))
     add("words text", "x.txt", lambda path: path.write_text(lines))
     add("words text", "x.vec.gz", lambda path: path.write_bytes(gzip.compress(headed.encode(), mtime=0)))
-    binary = f"{N} {D}\n".encode() + b"".join(f"w{i} ".encode() + row.astype("<f4").tobytes() + b"\n" for i, row in enumerate(x))
+    binary = f"{N} {D}\n".encode() + b"".join(
+        f"w{i} ".encode() + row.astype("<f4").tobytes() + b"\n" for i, row in enumerate(x)
+    )
     add("words binary", "x.bin", lambda path: path.write_bytes(binary))
 
 
@@ -125,13 +138,23 @@ def _models(add: Add) -> None:
     for tensors in (
         {"token_embd.weight": (x, None), "output.weight": (x.astype("float16"), None)}, {"token_embd.weight": (eight, kinds.Q8_0)},
     ):  # fmt: skip
-        add("gguf", "x.gguf", lambda path, t=tensors: write_gguf(path, t, tokens=tokens, keys={"llama.block_count": 2}), tuple(tensors))
+        add(
+            "gguf",
+            "x.gguf",
+            lambda path, t=tensors: write_gguf(path, t, tokens=tokens, keys={"llama.block_count": 2}),
+            tuple(tensors),
+        )
     for version in (0, 1):
         add("llama2c", "model.bin", lambda path, v=version: planted(path.parent, version=v, tied=v == 0), ("input", "head"))
     add("model", "", lambda path: _hf(path, "GPT2LMHeadModel", "gpt2", {"wte.weight": 1}), ("input",))
     add("model", "", lambda path: _hf(path, "LlamaForCausalLM", "llama", {
         "model.embed_tokens.weight": 1, "lm_head.weight": 2}, tie_word_embeddings=False), ("input", "head"))  # fmt: skip
-    add("model", "", lambda path: _hf(path, "BertForMaskedLM", "bert", {"bert.embeddings.word_embeddings.weight": 1}), ("input",))
+    add(
+        "model",
+        "",
+        lambda path: _hf(path, "BertForMaskedLM", "bert", {"bert.embeddings.word_embeddings.weight": 1}),
+        ("input",),
+    )
     add("model", "", _sentence, ("input",))
 
 
@@ -167,10 +190,18 @@ def _sentence(folder: Path) -> None:
 
 def _texts(add: Add) -> None:
     ids = "".join(f"id{i}\n" for i in range(N))
-    add("counts", "c.tsv", lambda path: path.write_text("id\ttoken\tcount\n" + "".join(f"{i}\tw{i}\t{i * i}\n" for i in range(N))))
+    add(
+        "counts",
+        "c.tsv",
+        lambda path: path.write_text("id\ttoken\tcount\n" + "".join(f"{i}\tw{i}\t{i * i}\n" for i in range(N))),
+    )
     add("counts", "c.tsv", lambda path: path.write_text("token\tcount\n" + "".join(f"w{i}\t{i * i}\n" for i in range(N))))
     add("counts", "c.npy", lambda path: np.save(path, np.arange(N)))
-    add("pairs", "p.tsv", lambda path: path.write_text("a\tb\tlabel\n" + "".join(f"id{i}\tid{i + 1}\t{i % 2}\n" for i in range(30))))
+    add(
+        "pairs",
+        "p.tsv",
+        lambda path: path.write_text("a\tb\tlabel\n" + "".join(f"id{i}\tid{i + 1}\t{i % 2}\n" for i in range(30))),
+    )
     add("ids", "i.txt", lambda path: path.write_text(ids))
     lines = "".join(f"a sentence {i}\nanother one {i}\nü and {i} more\n" for i in range(12))
     for name, pack in (("t.txt", bytes), ("t.txt.gz", gzip.compress), ("t.txt.xz", lzma.compress)):

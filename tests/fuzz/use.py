@@ -80,8 +80,12 @@ def _compare(reader: str, path: Path, part: str, found: Array) -> None:
         return
     choices = [np.asarray(one) for one in (expected if isinstance(expected, list) else [expected])]
     with np.errstate(all="ignore"):
-        if not any(one.shape == found.shape and np.array_equal(one.astype(found.dtype), found, equal_nan=True) for one in choices):
-            raise WrongError(f"{part or 'the matrix'} of shape {found.shape} differs from the independent reader's, {choices[0].shape}")
+        if not any(
+            one.shape == found.shape and np.array_equal(one.astype(found.dtype), found, equal_nan=True) for one in choices
+        ):
+            raise WrongError(
+                f"{part or 'the matrix'} of shape {found.shape} differs from the independent reader's, {choices[0].shape}"
+            )
 
 
 def _npz(path: Path, part: str) -> Array:
@@ -176,7 +180,9 @@ def _transformation(path: Path) -> Callable[[], None]:
         t = load_file(path)
         moved = x - t["shift"]
         moved = moved @ t["weight"] if "weight" in t else moved
-        torch.testing.assert_close(y, moved + t.get("offset", torch.zeros(1, dtype=torch.float64)), msg=lambda told: f"wrong: {told}")
+        torch.testing.assert_close(
+            y, moved + t.get("offset", torch.zeros(1, dtype=torch.float64)), msg=lambda told: f"wrong: {told}"
+        )
 
     return compare
 

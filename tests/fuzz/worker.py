@@ -10,7 +10,6 @@ import warnings
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import torch
 
