@@ -455,3 +455,23 @@ def test_a_file_of_sums_counts_whole_rows(n: float, tmp_path) -> None:
 def test_moments_of_no_rows_come_back(tmp_path) -> None:
     Moments(3).save(tmp_path / "m.safetensors")
     assert Moments.load(tmp_path / "m.safetensors").n == 0
+
+
+@pytest.mark.parametrize("name", ["weight", "unit_weight"])
+@pytest.mark.parametrize(("weight", "square"), [(41.0, 0.0), (0.0, 41.0), (1e308, 41.0), (2.0, 5.0)])
+def test_a_file_of_weights_and_squares_that_no_rows_have_is_refused(name: str, weight: float, square: float, tmp_path) -> None:
+    Moments.of(gaussian(50, 4)).save(tmp_path / "m.safetensors")
+    tensors = load_file(tmp_path / "m.safetensors")
+    place = SCALARS.index(name)
+    tensors["scalars"][place], tensors["scalars"][SCALARS.index(f"{name}_square")] = weight, square
+    save_file(tensors, tmp_path / "bad.safetensors", metadata={"format": "uncone.moments/1"})
+    with pytest.raises(InputError, match=f"with another {name}_square"):
+        Moments.load(tmp_path / "bad.safetensors")
+
+
+def test_moments_of_weighted_rows_come_back(tmp_path) -> None:
+    for weights in (torch.rand(50), torch.zeros(50), torch.full((50,), 1e-3)):
+        m = Moments(4)
+        m.update(gaussian(50, 4), weights)
+        m.finish().save(tmp_path / "m.safetensors")
+        assert Moments.load(tmp_path / "m.safetensors").weight == m.weight

@@ -48,6 +48,10 @@ def _check_numbers(path: str | os.PathLike[str], tensors: dict[str, Tensor], sca
     wrong = wrong or next((name for name, value in finite.items() if not 0 <= value < math.inf), None)
     if wrong is None and not (n.is_integer() and zero_rows.is_integer() and zero_rows <= n <= _MOST_ROWS):
         wrong = "n"
+    for name in ("weight", "unit_weight"):
+        most, square = scalars[name] * scalars[name], scalars[f"{name}_square"]
+        if wrong is None and not (0 < square <= most * (1 + 1e-9) < math.inf or square == most == 0):
+            wrong = f"{name}_square"
     if wrong is not None:
         raise InputError(
             f"expected finite sums of a whole number of rows, got {path} with another {wrong}: write it anew with Moments.save"
