@@ -1,5 +1,6 @@
 """Moments against float64 sums, and what merging, cutting and saving must keep."""
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import astuple
@@ -10,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from uncone import InputError, Moments, UndefinedMeasure, diagnose, measure
 from uncone.moments.eigen import consume_to_eigen
@@ -445,7 +447,6 @@ class TestMessages:
             Moments(3).mean()
 
     def test_not_a_file_of_moments(self, tmp_path: Path) -> None:
-        from safetensors.torch import save_file
 
         (tmp_path / "a").write_bytes(b"nonsense")
         save_file({"first": torch.ones(2)}, tmp_path / "b")
@@ -485,3 +486,51 @@ def test_a_device_that_cannot_compute_is_refused(device: str) -> None:
 def test_rows_without_numbers_are_refused() -> None:
     with pytest.raises(InputError, match=r"expected rows of numbers, got tensor on the device meta"):
         Moments.of(gaussian(20, 4).to("meta"))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["first", "second", "shift", "unit_first", "unit_square", "scalars"])
+def test_a_file_of_sums_that_are_not_finite_is_refused(name: str, value: float, tmp_path) -> None:
+    Moments.of(gaussian(50, 4)).save(tmp_path / "m.safetensors")
+    tensors = load_file(tmp_path / "m.safetensors")
+    for place in range(tensors[name].numel()):
+        damaged = {key: tensor.clone() for key, tensor in tensors.items()}
+        damaged[name].view(-1)[place] = value
+        save_file(damaged, tmp_path / "bad.safetensors", metadata={"format": "uncone.moments/1"})
+        with pytest.raises(InputError, match=r"expected finite sums|expected the sums of some rows"):
+            Moments.load(tmp_path / "bad.safetensors")
+
+
+@pytest.mark.parametrize("n", [0.5, 1e300, 2.0])
+def test_a_file_of_sums_counts_whole_rows(n: float, tmp_path) -> None:
+    Moments.of(torch.cat([gaussian(50, 4), torch.zeros(3, 4)])).save(tmp_path / "m.safetensors")
+    tensors = load_file(tmp_path / "m.safetensors")
+    tensors["scalars"][0] = n  # of 2 rows no 3 are zero
+    save_file(tensors, tmp_path / "bad.safetensors", metadata={"format": "uncone.moments/1"})
+    with pytest.raises(InputError, match="with another n"):
+        Moments.load(tmp_path / "bad.safetensors")
+
+
+def test_moments_of_no_rows_come_back(tmp_path) -> None:
+    Moments(3).save(tmp_path / "m.safetensors")
+    assert Moments.load(tmp_path / "m.safetensors").n == 0
+
+
+@pytest.mark.parametrize("name", ["weight", "unit_weight"])
+@pytest.mark.parametrize(("weight", "square"), [(41.0, 0.0), (0.0, 41.0), (1e308, 41.0), (2.0, 5.0)])
+def test_a_file_of_weights_and_squares_that_no_rows_have_is_refused(name: str, weight: float, square: float, tmp_path) -> None:
+    Moments.of(gaussian(50, 4)).save(tmp_path / "m.safetensors")
+    tensors = load_file(tmp_path / "m.safetensors")
+    place = SCALARS.index(name)
+    tensors["scalars"][place], tensors["scalars"][SCALARS.index(f"{name}_square")] = weight, square
+    save_file(tensors, tmp_path / "bad.safetensors", metadata={"format": "uncone.moments/1"})
+    with pytest.raises(InputError, match=f"with another {name}_square"):
+        Moments.load(tmp_path / "bad.safetensors")
+
+
+def test_moments_of_weighted_rows_come_back(tmp_path) -> None:
+    for weights in (torch.rand(50), torch.zeros(50), torch.full((50,), 1e-3)):
+        m = Moments(4)
+        m.update(gaussian(50, 4), weights)
+        m.finish().save(tmp_path / "m.safetensors")
+        assert Moments.load(tmp_path / "m.safetensors").weight == m.weight

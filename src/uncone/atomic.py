@@ -88,9 +88,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
     Raises:
         InputError: a folder, a device or a pipe, or no folder to write into, or one that is read-only; a link that leads to itself.
     """
-    target = _followed(path)
-    if target.is_symlink():
-        raise InputError(f"expected a file to write, got {path}, a link that leads to itself: give another name")
+    target = resolved(path)
     if target.is_dir():
         raise InputError(f"expected a file to write, got the folder {path}: give a file name in it")
     if target.exists() and not target.is_file():
@@ -100,6 +98,20 @@ def writable(path: str | os.PathLike[str]) -> Path:
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise InputError(f"cannot write {path}: the folder {target.parent} is read-only: give a folder that can be written")
     return target
+
+
+def resolved(path: str | os.PathLike[str]) -> Path:
+    """The absolute path, links followed.
+
+    Raises:
+        InputError: a loop of links, or a name with a NUL.
+    """
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a loop is a RuntimeError before Python 3.13
+        raise InputError(
+            f"expected the name of a file, got {os.fspath(path)!r}, which leads to none ({error}): give another"
+        ) from error
 
 
 def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] | None = None) -> Path:
@@ -238,7 +250,7 @@ def _is_same(one: Path, other: Path) -> bool:
     """Both names lead to one file that is there."""
     try:
         return one.samefile(other)
-    except OSError:
+    except (OSError, ValueError):  # as of a name with a NUL
         return False
 
 
@@ -258,7 +270,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 def _lies_in(target: Path, folder: str | os.PathLike[str]) -> bool:
     """The target is the folder, or would stand in it."""
-    place = _followed(target)
+    place = resolved(target)
     for parent in (place, *place.parents):
         with suppress(OSError):
             if parent.samefile(folder):
@@ -268,12 +280,7 @@ def _lies_in(target: Path, folder: str | os.PathLike[str]) -> bool:
 
 def _in_any_case(path: Path) -> str:
     """One text for all names that some file systems take for the same."""
-    return os.path.realpath(path).casefold()
-
-
-def _followed(path: str | os.PathLike[str]) -> Path:
-    """The path that links lead to; of a loop of links as far as they do."""
-    return Path(os.path.realpath(path))
+    return str(resolved(path)).casefold()
 
 
 def _keep_mode(target: Path, temporary: Path) -> None:

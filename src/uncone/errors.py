@@ -1,8 +1,32 @@
 """What can go wrong, said once: every error a user can cause is an `UnconeError` whose message is a way out."""
 
+import re
+from typing import Any
+
+_LONGEST, _LONGEST_WORD = 1000, 200
+_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
+
+
+def bounded(message: str) -> str:
+    """`message` in at most 1,000 characters: of one that is longer, long words are cut in their middle, and then the whole is.
+
+    What came from a file may be of any length. What was expected stands first in a message and what to do last, so both stay.
+    """
+    if len(message) <= _LONGEST:
+        return message
+    return _cut(_LONG_WORD.sub(lambda word: _cut(word[0], _LONGEST_WORD), message), _LONGEST)
+
+
+def _cut(text: str, longest: int) -> str:
+    tail = longest // 3
+    return text if len(text) <= longest else f"{text[: longest - tail - 1]}…{text[-tail:]}"
+
 
 class UnconeError(Exception):
     """Anything uncone refuses or cannot do. The message says what was expected, what came and what to do."""
+
+    def __init__(self, *told: Any) -> None:
+        super().__init__(*(bounded(part) if isinstance(part, str) else part for part in told))
 
 
 class InputError(UnconeError, ValueError):

@@ -84,3 +84,12 @@ def test_what_cannot_be_compared_is_refused_or_said() -> None:
     notes = drift(saved, wider).notes
     assert any("24 features, these vectors have 48" in note for note in notes)
     assert any("One of the two calibrations has queries" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("mean", 1e308), ("mean", -1e308), ("variance", 5e-324), ("variance", 0.0), ("variance", 1e308)]
+)
+def test_drift_against_numbers_of_any_size_can_be_saved(field: str, value: float) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
+    found = uncone.calibrate(x, against=replace(uncone.calibrate(x), **{field: value}))
+    assert uncone.records.Calibration.from_json(found.to_json()) == found

@@ -13,6 +13,7 @@ from uncone.calibration.labels import Labels
 from uncone.calibration.sides import Drawn, Side, draw, how_many
 from uncone.errors import InputError
 from uncone.records import Knot, ScoreHistogram, ScoreMeaning, ScoreThreshold, Share
+from uncone.records.scores import edge_of
 
 FEWEST = 10
 """Pairs that must reach a threshold: fewer say little of how many would in other rows."""
@@ -87,7 +88,7 @@ def count_scores(
         raise InputError("expected random pairs beside the labelled matches, got none: give the whole collection as vectors")
     occupied = np.flatnonzero(total)
     kept = total[occupied[0] : occupied[-1] + 1]
-    histogram = ScoreHistogram(round(grid.low + grid.width * int(occupied[0]), 12), grid.width, tuple(kept.tolist()))
+    histogram = ScoreHistogram(edge_of(grid.low, grid.width, int(occupied[0])), grid.width, tuple(kept.tolist()))
     free = hoeffding(len(x.x) // 2 if q is None else min(len(x.x), len(q.x)))
     return Counted(curve_of(counts), histogram, free, (len(x.x), None if q is None else len(q.x)))
 

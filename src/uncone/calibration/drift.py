@@ -40,7 +40,7 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
     shift = now.mean - saved.mean
     return Drift(
         saved.name, _level(judged), _summary(judged), largest, at, shift,
-        shift / deviation if deviation else None, math.sqrt(now.variance) / deviation if deviation else None,
+        _quotient(shift, deviation), _quotient(math.sqrt(now.variance), deviation),
         thresholds, _notes(saved, now),
     )  # fmt: skip
 
@@ -52,11 +52,16 @@ def _threshold(score: float, before: Share, now: Calibration) -> DriftedThreshol
     errors = [_log_error(one) for one in (before, share)]
     if errors[0] is None or errors[1] is None or not before.value or not rate:
         # the logarithm of 0 has no error: the ends of the two intervals, divided, hold the ratio all the same
-        bounds = (low / before.high if before.high else None, high / before.low if before.low else None)
-        return DriftedThreshold(score, before, share, rate / before.value if before.value else None, *bounds)
+        bounds = (_quotient(low, before.high), _quotient(high, before.low))
+        return DriftedThreshold(score, before, share, _quotient(rate, before.value), *bounds)
     half = _Z * math.hypot(errors[0], errors[1])
     ratio = rate / before.value
     return DriftedThreshold(score, before, share, ratio, ratio * math.exp(-half), ratio * math.exp(half))
+
+
+def _quotient(part: float, whole: float) -> float | None:
+    """`part` over `whole`; None where that is no finite number."""
+    return part / whole if whole and math.isfinite(part / whole) else None
 
 
 def _log_error(share: Share) -> float | None:

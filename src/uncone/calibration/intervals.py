@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from uncone.calibration.counting import Counts
 from uncone.records import Share
+from uncone.records.scores import edge_of
 
 Floats = npt.NDArray[np.float64]
 _T_TABLE = (
@@ -39,7 +40,7 @@ class Curve:
         """The scores whose interval holds `rate`: the 95 % interval of the score that the share `rate` reaches (Woodruff 1952)."""
         first = int(np.argmax(self.low <= rate))
         last = len(self.high) - 1 - int(np.argmax(self.high[::-1] >= rate))
-        return tuple(round(self.low_edge + self.width * number, 12) for number in (first, max(first, last)))  # type: ignore[return-value]
+        return tuple(edge_of(self.low_edge, self.width, number) for number in (first, max(first, last)))  # type: ignore[return-value]
 
 
 def curve_of(counts: Counts) -> Curve:

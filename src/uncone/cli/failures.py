@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from uncone.errors import UnconeError
+from uncone.errors import UnconeError, bounded
 
 STOPPED = 130
 _ENDING = ("SIGTERM", "SIGHUP")
@@ -126,4 +126,4 @@ def _message(error: BaseException) -> str:
 def _visible(message: str) -> str:
     from uncone.report.text import visible
 
-    return visible(" ".join(message.split()))
+    return bounded(visible(" ".join(message.split())))

@@ -40,13 +40,13 @@ def load_transformer(directory: Path) -> tuple[Any, Any, int]:
     with _loading(directory):
         model = AutoModel.from_pretrained(directory, local_files_only=True, trust_remote_code=False).float().eval()
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    if tokenizer.pad_token is None:
-        # Padding is masked, so any token will do.
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
-    tokenizer.padding_side = "right"
-    positions = getattr(model.config, "max_position_embeddings", None) or _LONGEST
-    longest = min(_LONGEST, tokenizer.model_max_length, positions)
-    return (model.get_encoder() if model.config.is_encoder_decoder else model), tokenizer, longest
+        if tokenizer.pad_token is None:
+            # Padding is masked, so any token will do.
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
+        tokenizer.padding_side = "right"
+        positions = getattr(model.config, "max_position_embeddings", None) or _LONGEST
+        longest = min(_LONGEST, tokenizer.model_max_length, positions)
+        return (model.get_encoder() if model.config.is_encoder_decoder else model), tokenizer, longest
 
 
 def _check_modules(directory: Path) -> None:
@@ -54,7 +54,7 @@ def _check_modules(directory: Path) -> None:
     try:
         modules = read_json(directory / "modules.json", list)
         kinds = [str(module["type"]) for module in modules]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"expected a list of modules with their types in {directory / 'modules.json'}, got another content: copy the model again"
         ) from error

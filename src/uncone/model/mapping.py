@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from uncone.errors import InputError, UnsupportedModel
+from uncone.errors import InputError, UnconeError, UnsupportedModel
 from uncone.model.bounds import bounded_construction, check_sizes, objects
 from uncone.model.files import ModelFiles
 from uncone.model.reasons import first_line, no_head
@@ -50,7 +50,8 @@ def locate(files: ModelFiles) -> Located:
     with quiet():
         model = built(files)
         keys = file_keys(model, matrices(files.entries))
-    return _located(model, keys, files)
+    with _asked(f"place the tensors of {type(model).__name__}"):
+        return _located(model, keys, files)
 
 
 @contextmanager
@@ -74,16 +75,19 @@ def quiet() -> Iterator[None]:
 def built(files: ModelFiles) -> Any:
     """The model on the meta device: its modules and names, no weights."""
     model_class = model_class_of(files)
+    with _asked(f"build {model_class.__name__} from its config.json"), torch.device("meta"), bounded_construction():
+        return model_class(config_for(model_class, files.config))
+
+
+@contextmanager
+def _asked(what: str) -> Iterator[None]:
+    """transformers raises whatever a config with settings of another type makes it raise."""
     try:
-        config = config_for(model_class, files.config)
-        with torch.device("meta"), bounded_construction():
-            return model_class(config)
-    except InputError:
+        yield
+    except UnconeError:
         raise
-    except Exception as error:  # constructors raise whatever the config makes them raise
-        raise UnsupportedModel(
-            f"transformers cannot build {model_class.__name__} from its config.json ({first_line(error)})"
-        ) from error
+    except Exception as error:
+        raise UnsupportedModel(f"transformers cannot {what} ({first_line(error)})") from error
 
 
 def model_class_of(files: ModelFiles) -> Any:
@@ -152,7 +156,8 @@ def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
-    transforms = get_model_conversion_mapping(model)
+    with _asked(f"place the tensors of {type(model).__name__}"):
+        transforms = get_model_conversion_mapping(model)
     renamings = [item for item in transforms if isinstance(item, WeightRenaming)]
     converters = [item for item in transforms if isinstance(item, WeightConverter)]
     state, prefix = model.state_dict(), model.base_model_prefix

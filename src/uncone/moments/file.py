@@ -1,5 +1,6 @@
 """The file of `Moments`: safetensors of float64 sums."""
 
+import math
 import os
 
 import torch
@@ -11,6 +12,7 @@ from uncone.regular import open_regular
 
 Tensor = torch.Tensor
 _FORMAT = "uncone.moments/1"
+_MOST_ROWS = 2**53
 _SHAPES = {"shift": 1, "first": 1, "second": 2, "unit_first": 1, "unit_square": 1, "unit_second": 2}
 
 
@@ -35,8 +37,26 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, flo
         shape = (d,) * _SHAPES[name]
         if tensor.shape != shape:
             raise InputError(f"expected {name} of shape {shape} in {path}, got {tuple(tensor.shape)}: write it anew")
-    whole = ("n", "zero_rows")
-    return tensors, {name: int(value) if name in whole else value for name, value in zip(SCALARS, scalars, strict=True)}
+    named = dict(zip(SCALARS, scalars, strict=True))
+    _check_numbers(path, tensors, named)
+    return tensors, named | {name: int(named[name]) for name in ("n", "zero_rows")}
+
+
+def _check_numbers(path: str | os.PathLike[str], tensors: dict[str, Tensor], scalars: dict[str, float]) -> None:
+    n, zero_rows = scalars["n"], scalars["zero_rows"]
+    finite = {name: value for name, value in scalars.items() if n or name != "norm_min"}  # of no rows it is infinite
+    wrong = next((name for name, t in tensors.items() if not bool(torch.isfinite(t).all())), None)
+    wrong = wrong or next((name for name, value in finite.items() if not 0 <= value < math.inf), None)
+    if wrong is None and not (n.is_integer() and zero_rows.is_integer() and zero_rows <= n <= _MOST_ROWS):
+        wrong = "n"
+    for name in ("weight", "unit_weight"):
+        most, square = scalars[name] * scalars[name], scalars[f"{name}_square"]
+        if wrong is None and not (0 < square <= most * (1 + 1e-9) < math.inf or square == most == 0):
+            wrong = f"{name}_square"
+    if wrong is not None:
+        raise InputError(
+            f"expected finite sums of a whole number of rows, got {path} with another {wrong}: write it anew with Moments.save"
+        )
 
 
 def _tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -128,6 +129,14 @@ class Calibration:
         scores = [knot.score for knot in self.knots]
         if not scores or scores != sorted(set(scores)):
             raise InputError("expected knots of rising scores: the file was cut or edited")
+        if not self.variance >= 0:
+            raise InputError(f"expected a variance of at least 0, got {self.variance}: the file was cut or edited")
+        bins = self.histogram
+        ends = (bins.low, bins.edge(1), bins.edge(len(bins.counts)))
+        if not ends[0] < ends[1] <= ends[2] < math.inf:
+            raise InputError(
+                f"expected bins of rising, finite scores in the histogram, got {ends[0]} to {ends[2]}: the file was cut or edited"
+            )
 
     def false_match_rate(self, score: float) -> float:
         """The share of random pairs that score at least `score`, in [0, 1]."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from uncone import atomic
+from uncone.errors import InputError
 from uncone.records.rebuild import from_json, read_text
 
 HEAD_EDIT_SCHEMA = "uncone.head_edit/1"
@@ -85,6 +86,12 @@ class HeadEdit:
     left_out: tuple[str, ...] = ()
     statement: str = GAUGE
     schema: str = HEAD_EDIT_SCHEMA
+
+    def __post_init__(self) -> None:
+        if self.way == "folded" and not self.folded_into:
+            raise InputError(
+                "expected the names that the mean was folded into in folded_into, got none: the file was cut or edited"
+            )
 
     def to_json(self) -> str:
         """This record as JSON text (strict: no NaN, no Infinity)."""

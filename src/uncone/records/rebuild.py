@@ -8,13 +8,15 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from uncone.errors import InputError
+from uncone.regular import open_regular
 
+LARGEST_RECORD = 256 * 2**20
+"""Bytes. A diagnosis with a picture of all its points takes some millions."""
 _DEEPEST = 20
-_LARGEST = 2**63
+LARGEST_INTEGER = 2**63
 """Beyond, an integer counts nothing and may not fit a float."""
 
 T = TypeVar("T")
@@ -22,10 +24,15 @@ T = TypeVar("T")
 
 def read_text(path: str | os.PathLike[str], how: str) -> str:
     """The text of a file written by the command `how`, or why it cannot be read."""
+    with open_regular(path, how=f"give a file written by `{how}`") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > LARGEST_RECORD:
+            raise InputError(
+                f"expected a record of at most {LARGEST_RECORD} bytes, got {size} in {path}: give a file written by `{how}`"
+            )
+        content = file.read(size)  # no more, whatever is added to the file meanwhile
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}: give a file written by `{how}`") from error
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"expected JSON in UTF-8, got {path} which is not: give a file written by `{how}`") from error
 
@@ -116,7 +123,7 @@ def _numbers_fit(data: Any) -> bool:
     """Whether all integers in `data` are small enough, and floats finite: 1e999 is read as infinite."""
     if isinstance(data, (dict, list)):
         return all(map(_numbers_fit, data.values() if isinstance(data, dict) else data))
-    return abs(data) < (_LARGEST if isinstance(data, int) else math.inf) if isinstance(data, (int, float)) else True
+    return abs(data) < (LARGEST_INTEGER if isinstance(data, int) else math.inf) if isinstance(data, (int, float)) else True
 
 
 def build_record(cls: type[T], data: Any, where: str) -> T:

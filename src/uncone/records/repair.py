@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from uncone import atomic
+from uncone.errors import InputError
 from uncone.records.fitted import Fitted
 from uncone.records.parts import Measurement
 from uncone.records.rebuild import from_json, read_text
@@ -61,6 +62,14 @@ class Repaired:
     versions: Mapping[str, str] = field(default_factory=dict)
     selection: Selection | None = None
     schema: str = REPAIRED_SCHEMA
+
+    def __post_init__(self) -> None:
+        names = [tuple(measurement.name for measurement in side) for side in (self.before, self.after)]
+        if names[0] != names[1]:
+            raise InputError(
+                f"expected the same measures before and after, got {len(names[0])} before and {len(names[1])} after, or others: "
+                "the file was cut or edited"
+            )
 
     def to_json(self) -> str:
         """This record as JSON text (strict: no NaN, no Infinity)."""

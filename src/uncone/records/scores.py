@@ -22,6 +22,11 @@ class Share:
             raise InputError(f"expected a share in [0, 1] inside its interval, got {self.value} in {self.low} to {self.high}")
 
 
+def edge_of(low: float, width: float, number: int) -> float:
+    """low + number * width, without the digits that the addition made: to 12 places, or to 4 beyond the first of a smaller width."""
+    return round(low + number * width, max(12, 4 - math.floor(math.log10(width))))
+
+
 @dataclass(frozen=True)
 class Knot:
     """The share of random pairs that score at least `score`."""
@@ -58,7 +63,7 @@ class ScoreHistogram:
 
     def edge(self, number: int) -> float:
         """The lower end of bin `number`."""
-        return round(self.low + number * self.width, 12)
+        return edge_of(self.low, self.width, number)
 
     def reached(self, score: float) -> float:
         """The share of pairs that score at least `score`: exact at the edges of bins, linear between them.

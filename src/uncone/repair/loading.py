@@ -18,7 +18,7 @@ import torch
 import uncone
 from uncone import atomic
 from uncone.errors import InputError
-from uncone.records.rebuild import build_record, parsed
+from uncone.records.rebuild import LARGEST_INTEGER, build_record, parsed
 from uncone.repair.affine import Affine
 from uncone.repair.center import Center, ScaledCenter
 from uncone.repair.clusters import ClusterCenter
@@ -147,6 +147,8 @@ def _is(value: Any, hint: Any) -> bool:
         return value in typing.get_args(hint)
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return any(_is(value, choice) for choice in typing.get_args(hint))
+    if type(value) is int and abs(value) >= LARGEST_INTEGER:
+        return False
     if hint is float:
         return type(value) in (int, float) and math.isfinite(value)
     return type(value) is hint
@@ -163,6 +165,8 @@ def _set_tensors(found: Transformation, tensors: dict[str, Tensor], path: str | 
             if sizes.setdefault(axis, size) != size:
                 raise _lies(path, f"the shape of {name!r} does not fit the others")
         setattr(found, name, tensor)
+    if sizes.get("K", 0) > sizes["D"]:
+        raise _lies(path, f"it holds {sizes['K']} directions of {sizes['D']} features")
     if "shift" in tensors and sizes["D"] != len(tensors["shift"]):
         raise _lies(path, "the shape of 'shift' does not fit the others")
 

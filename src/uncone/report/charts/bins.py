@@ -42,7 +42,11 @@ def _panel(groups: Groups, reading: _Reading, uid: str) -> Chart | None:
     if not known:
         return None
     numbers = [value for value, _ in known] + ([reading.reference] if reading.reference is not None else [])
-    x, y = axes(SIZE, (groups.bins[0].start, groups.bins[-1].stop), widened(min(numbers), max(numbers), 0.1))
+    ids = (
+        min(group.start for group in groups.bins),
+        max(group.stop for group in groups.bins),
+    )  # in an edited file in any order
+    x, y = axes(SIZE, ids, widened(min(numbers), max(numbers), 0.1))
     middles = [(group.start + group.stop) / 2 for group in groups.bins]
     body = _reserved_bands(groups, x, y) + frame(x, y, x_label="row id", y_label=reading.y_label, x_ticks=4)
     body += _reference(reading, x, y)

@@ -1,0 +1,228 @@
+"""Small valid files of every format that uncone reads: what the mutations begin with."""
+
+import gzip
+import json
+import lzma
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tests.fuzz.records import examples
+from tests.gguf_files import gguf, write_gguf
+from tests.matrices import gaussian
+from tests.model.llama2c_files import planted
+from uncone import Moments, repair
+
+N, D = 41, 8
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A valid file, or a folder of them: which reader it is for, the file that is opened, and the matrices in it ("" for the only one)."""
+
+    reader: str
+    folder: Path
+    opened: str
+    parts: tuple[str, ...] = ("",)
+
+    @property
+    def files(self) -> list[Path]:
+        """What is mutated: each file in the folder."""
+        return sorted(path for path in self.folder.rglob("*") if path.is_file())
+
+
+def rows(dtype: str = "float32") -> np.ndarray:
+    return (gaussian(N, D, dtype=torch.float64) + 0.5).numpy().astype(dtype)
+
+
+def make(root: Path) -> list[Seed]:
+    """Write all of them under `root`, each in a folder of its own."""
+    seeds: list[Seed] = []
+
+    def add(reader: str, opened: str, write: Callable[[Path], object], parts: tuple[str, ...] = ("",)) -> None:
+        folder = root / f"{reader.replace(' ', '_')}_{len(seeds)}"
+        folder.mkdir(parents=True)
+        write(folder / opened if opened else folder)
+        seeds.append(Seed(reader, folder, opened, parts))
+
+    _arrays(add)
+    _tensors(add)
+    _words(add)
+    _parquet(add)
+    _models(add)
+    _texts(add)
+    for number, (kind, text) in enumerate(examples().items()):
+        add("record", f"{number}.json", lambda path, text=text: path.write_text(text), (kind,))
+    for made in _transformations():
+        add("transformation", "t.safetensors", made.save)
+    add(
+        "moments",
+        "m.safetensors",
+        Moments.of(
+            torch.from_numpy(rows()),
+        ).save,
+    )
+    return seeds
+
+
+Add = Callable[..., None]
+
+
+def _arrays(add: Add) -> None:
+    for dtype in ("float32", "float64", "float16", ">f4"):
+        add("npy", "x.npy", lambda path, dtype=dtype: np.save(path, rows(dtype)))
+    add("npy", "x.npy", lambda path: np.save(path, np.asfortranarray(rows())))
+    for write in (np.savez, np.savez_compressed):
+        add("npz", "x.npz", lambda path, write=write: write(path, rows()))
+        add("npz", "x.npz", lambda path, write=write: write(path, a=rows(), b=rows("float64"), n=np.arange(3)), ("a", "b"))
+
+
+def _tensors(add: Add) -> None:
+    from safetensors.torch import save_file
+
+    x = torch.from_numpy(rows())
+    many = {"a.weight": x, "b.weight": x.bfloat16(), "c": x.half(), "bias": x[0].clone()}
+    add("safetensors", "x.safetensors", lambda path: save_file({"x": x}, path))
+    add(
+        "safetensors",
+        "x.safetensors",
+        lambda path: save_file(many, path, metadata={"format": "pt"}),
+        ("a.weight", "b.weight", "c"),
+    )
+    nested = {"model": many, "step": 3, "name": "x", "tied": x.t()}
+    for zipped in (True, False):
+        for kept, parts in ((x, ("",)), (many, ("a.weight", "b.weight", "c")), (nested, ("model.a.weight",))):
+            add("checkpoint", "x.pt", lambda path, kept=kept, zipped=zipped: torch.save(
+                kept, path, _use_new_zipfile_serialization=zipped), parts)  # fmt: skip
+    add("checkpoint", "pytorch_model.bin", lambda path: torch.save(many, path), ("a.weight", "b.weight", "c"))
+
+
+def _words(add: Add) -> None:
+    x = rows()
+    lines = "".join(f"w{i} {' '.join(f'{value:.6g}' for value in row)}\n" for i, row in enumerate(x.tolist()))
+    headed = f"{N} {D}\n{lines}"
+    add("words text", "x.vec", lambda path: path.write_text(headed))
+    add("words text", "x.txt", lambda path: path.write_text(lines))
+    add("words text", "x.vec.gz", lambda path: path.write_bytes(gzip.compress(headed.encode(), mtime=0)))
+    binary = f"{N} {D}\n".encode() + b"".join(
+        f"w{i} ".encode() + row.astype("<f4").tobytes() + b"\n" for i, row in enumerate(x)
+    )
+    add("words binary", "x.bin", lambda path: path.write_bytes(binary))
+
+
+def _parquet(add: Add) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    x = rows()
+    fixed = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), D)
+    lists = pa.array(list(x))
+    named = {"id": pa.array([f"r{i}" for i in range(N)]), "x": lists}
+    for columns, options in (
+        ({"x": fixed}, {}), ({"x": lists}, {"use_dictionary": False}), (named, {"compression": "zstd", "row_group_size": 10}),
+        ({"x": pa.array(list(x.astype("float64")))}, {"compression": "gzip", "data_page_version": "2.0"}),
+        ({"x": fixed}, {"compression": "none", "use_dictionary": False, "data_page_size": 64}),
+    ):  # fmt: skip
+        add("parquet", "x.parquet", lambda path, c=columns, o=options: pq.write_table(pa.table(c), path, **o))
+
+
+def _models(add: Add) -> None:
+    x, kinds = rows(), gguf.GGMLQuantizationType
+    wide = np.concatenate([x] * 4, axis=1)
+    tokens = [f"t{i}" for i in range(N)]
+    eight = gguf.quants.quantize(wide, kinds.Q8_0)
+    for tensors in (
+        {"token_embd.weight": (x, None), "output.weight": (x.astype("float16"), None)}, {"token_embd.weight": (eight, kinds.Q8_0)},
+    ):  # fmt: skip
+        add(
+            "gguf",
+            "x.gguf",
+            lambda path, t=tensors: write_gguf(path, t, tokens=tokens, keys={"llama.block_count": 2}),
+            tuple(tensors),
+        )
+    for version in (0, 1):
+        add("llama2c", "model.bin", lambda path, v=version: planted(path.parent, version=v, tied=v == 0), ("input", "head"))
+    add("model", "", lambda path: _hf(path, "GPT2LMHeadModel", "gpt2", {"wte.weight": 1}), ("input",))
+    add("model", "", lambda path: _hf(path, "LlamaForCausalLM", "llama", {
+        "model.embed_tokens.weight": 1, "lm_head.weight": 2}, tie_word_embeddings=False), ("input", "head"))  # fmt: skip
+    add(
+        "model",
+        "",
+        lambda path: _hf(path, "BertForMaskedLM", "bert", {"bert.embeddings.word_embeddings.weight": 1}),
+        ("input",),
+    )
+    add("model", "", _sentence, ("input",))
+
+
+def _hf(folder: Path, architecture: str, kind: str, tensors: dict[str, int], **config: object) -> None:
+    from safetensors.torch import save_file
+
+    sizes = {"hidden_size": D, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": N}
+    gpt2 = {"n_embd": D, "n_layer": 1, "n_head": 2, "vocab_size": N}
+    written = {"architectures": [architecture], "model_type": kind, "max_position_embeddings": 16, "torch_dtype": "float32",
+               "bos_token_id": 0, "eos_token_id": [1], "id2label": {"0": "a"}} | (gpt2 if kind == "gpt2" else sizes) | config  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(written))
+    save_file({name: torch.from_numpy(rows()) * times for name, times in tensors.items()}, folder / "model.safetensors")
+    _tokenizer(folder)
+
+
+def _tokenizer(folder: Path) -> None:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    Tokenizer(WordLevel({f"w{i}": i for i in range(N)}, unk_token="w0")).save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"unk_token": {"content": "w0"}, "model_max_length": 16}')
+    (folder / "generation_config.json").write_text('{"eos_token_id": 1}')
+
+
+def _sentence(folder: Path) -> None:
+    inner = folder / "0_Transformer"
+    inner.mkdir()
+    _hf(inner, "BertModel", "bert", {"embeddings.word_embeddings.weight": 1})
+    listed = [{"idx": 0, "name": "0", "path": inner.name, "type": "sentence_transformers.models.Transformer"}]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (inner / "sentence_bert_config.json").write_text('{"max_seq_length": 16, "do_lower_case": false}')
+
+
+def _texts(add: Add) -> None:
+    ids = "".join(f"id{i}\n" for i in range(N))
+    add(
+        "counts",
+        "c.tsv",
+        lambda path: path.write_text("id\ttoken\tcount\n" + "".join(f"{i}\tw{i}\t{i * i}\n" for i in range(N))),
+    )
+    add("counts", "c.tsv", lambda path: path.write_text("token\tcount\n" + "".join(f"w{i}\t{i * i}\n" for i in range(N))))
+    add("counts", "c.npy", lambda path: np.save(path, np.arange(N)))
+    add(
+        "pairs",
+        "p.tsv",
+        lambda path: path.write_text("a\tb\tlabel\n" + "".join(f"id{i}\tid{i + 1}\t{i % 2}\n" for i in range(30))),
+    )
+    add("ids", "i.txt", lambda path: path.write_text(ids))
+    lines = "".join(f"a sentence {i}\nanother one {i}\nü and {i} more\n" for i in range(12))
+    for name, pack in (("t.txt", bytes), ("t.txt.gz", gzip.compress), ("t.txt.xz", lzma.compress)):
+        add("sentences", name, lambda path, pack=pack: path.write_bytes(pack(lines.encode())))
+    add("tokens", "tokenizer.json", lambda path: _tokenizer(path.parent))
+    add("tokens", "vocab.txt", lambda path: path.write_text("".join(f"w{i}\n" for i in range(N))))
+    add("tokens", "vocab.json", lambda path: path.write_text(json.dumps({f"w{i}": i for i in range(N)})))
+    add("tokens", "tokenizer.bin", lambda path: (planted(path.parent), (path.parent / "model.bin").unlink()))
+
+
+def _transformations() -> list[repair.Affine | repair.Transformation]:
+    x = torch.from_numpy(rows())
+    fitted = (
+        repair.Center(), repair.ScaledCenter(), repair.AllButTheTop(2), repair.AllButTheTop(2, centered=False),
+        repair.Whiten("pca", 1.0, n_components=3), repair.Standardize(), repair.ClusterCenter(3, 2),
+    )  # fmt: skip
+    return [repair.Affine(x[0].double(), x[:D].double(), offset=x[1].double()), *(one.fit(x) for one in fitted)]
+
+
+def copied(seed: Seed, target: Path) -> Path:
+    """A fresh copy of the seed's folder at `target`; the path to open."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(seed.folder, target)
+    return target / seed.opened if seed.opened else target

@@ -1,0 +1,211 @@
+"""Damage to bytes: at random, and with an eye to what lies in them: JSON headers, zip entries, lines of text, integers."""
+
+import contextlib
+import io
+import json
+import random
+import struct
+import zipfile
+from collections.abc import Callable
+
+from tests.fuzz.trees import HUGE, SPIKES, mutant, nested
+
+Mutator = Callable[[bytes, bytes, random.Random], bytes]
+"""(content, another valid file of the format, random) -> damaged content."""
+_EXTREMES = (0, 1, -1, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, -(2**63))
+_WORDS = (
+    b"", b"nan", b"inf", b"-inf", b"1e999", b"0x10", b"1_0", b"\xd9\xa1", b"9" * 400, b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"-1", b"0",
+    b"x" * 100_000, b"\xe2\x80\xa8", b"\r", b"\t", b"\n", b"99999999999999999999", b"<script>",
+)  # fmt: skip
+
+
+def flip_bits(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    found = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 8, 32))):
+        found[_near_an_end(len(found), rng)] ^= 1 << rng.randrange(8)
+    return bytes(found)
+
+
+def overwrite(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    at, length = _near_an_end(len(content), rng), rng.choice((1, 2, 4, 8, 64))
+    filler = rng.choice((b"\0", b"\xff", b"\x80", b"9", b"[", b'"', rng.randbytes(1)))
+    return content[:at] + (filler * length)[: len(content) - at] + content[at + length :]
+
+
+def cut(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    return content[: _near_an_end(len(content), rng)]
+
+
+def cut_within(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    at = _near_an_end(len(content), rng)
+    return content[:at] + content[at + rng.choice((1, 2, 4, 7, 100)) :]
+
+
+def extend(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    return content + rng.choice((b"\0", b"\n", content, rng.randbytes(rng.choice((1, 4, 1000)))))
+
+
+def insert(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    at = _near_an_end(len(content), rng)
+    return content[:at] + rng.choice(_WORDS) + content[at:]
+
+
+def splice(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    return content[: _near_an_end(len(content), rng)] + other[_near_an_end(len(other), rng) :]
+
+
+def set_integer(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    kind = rng.choice("bhiqq")
+    size = struct.calcsize(kind)
+    if len(content) < size:
+        return content
+    at = _near_an_end(len(content) - size + 1, rng)
+    value = rng.choice(_EXTREMES) & (2 ** (8 * size) - 1)
+    return content[:at] + value.to_bytes(size, rng.choice(("little", "little", "big"))) + content[at + size :]
+
+
+def json_text(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    return _damaged_json(content, rng)
+
+
+def safetensors_header(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    length = int.from_bytes(content[:8], "little")
+    header = _damaged_json(content[8 : 8 + length], rng)
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
+
+
+def metadata_value(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    """JSON in a text of JSON, as saved transformations hold it."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    kept = header.get("__metadata__") or {}
+    if not kept:
+        return safetensors_header(content, other, rng)
+    key = rng.choice(sorted(kept))
+    with contextlib.suppress(ValueError, RecursionError):
+        kept[key] = _damaged_json(kept[key].encode(), rng).decode("utf-8", "replace")
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + content[8 + length :]
+
+
+def numpy_header(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    length = int.from_bytes(content[8:10], "little")
+    header = content[10 : 10 + length].decode("latin-1")
+    number = rng.choice(("-1", "0", "1", "1.0", "True", "2**9", "9" * 30, "'3'", "()", "1" * 5000, "37L", "None", str(HUGE)))
+    swaps = (
+        ("(41,", f"({number},"), (", 8)", f", {number})"), ("False", rng.choice(("True", "1", "None"))), ("'<f", rng.choice(("'>f", "'<i", "'|O"))),
+        ("'shape'", "'shap'"), ("}", ", 'more': 1}"), ("(41, 8)", "(41, 8, 1)"), ("(41, 8)", "(8, 37)"), ("(41, 8)", "(" * 300),
+    )  # fmt: skip
+    header = header.replace(*rng.choice(swaps)).rstrip() + "\n"
+    return content[:8] + len(header).to_bytes(2, "little") + header.encode("latin-1") + content[10 + length :]
+
+
+def zip_entries(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    """An archive written anew with one entry damaged, renamed, doubled, left out, emptied or packed otherwise."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            entries = [(item.filename, archive.read(item)) for item in archive.infolist()]
+    except (zipfile.BadZipFile, ValueError, OSError):
+        return flip_bits(content, other, rng)
+    at, way = rng.randrange(len(entries)), rng.randrange(7)
+    name, inner = entries[at]
+    if way == 0:
+        entries[at] = (rng.choice(("../x", "/x", "x" * 3000, "", "x\\y", name.upper(), name + "/")), inner)
+    elif way == 1:
+        entries.append((name, inner[::-1]))
+    elif way == 2:
+        del entries[at]
+    else:
+        damage = rng.choice((flip_bits, overwrite, cut, extend, set_integer, numpy_header if name.endswith(".npy") else insert))
+        entries[at] = (name, b"" if way == 3 else damage(inner, inner, rng) if inner else b"x")
+    target = io.BytesIO()
+    packing = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
+    with zipfile.ZipFile(target, "w", packing) as archive:
+        for name, inner in entries:
+            archive.writestr(name, inner)
+    return target.getvalue()
+
+
+def text_lines(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    lines = content.split(b"\n")
+    at, way = rng.randrange(len(lines)), rng.randrange(8)
+    if way == 0:
+        lines.insert(at, lines[rng.randrange(len(lines))])
+    elif way == 1:
+        del lines[at]
+    elif way == 2:
+        lines[at] = b""
+    elif way == 3:
+        rng.shuffle(lines)
+    elif way == 4:
+        return content.replace(b"\n", rng.choice((b"\r\n", b"\r", b"\n\n")))
+    else:
+        separator = b"\t" if b"\t" in lines[at] else b" "
+        words = lines[at].split(separator)
+        words[rng.randrange(len(words))] = rng.choice(_WORDS)
+        lines[at] = rng.choice((separator, separator, b"\t", b"  ")).join(words)
+    return b"\n".join(lines)
+
+
+_BYTES: tuple[Mutator, ...] = (flip_bits, overwrite, cut, cut_within, extend, insert, splice, set_integer)
+
+
+def mutators_of(name: str) -> tuple[Mutator, ...]:
+    """The ways to damage a file of that name; those that know its format come as often as the others together."""
+    known: tuple[Mutator, ...] = ()
+    if name.endswith(".json"):
+        known = (json_text,)
+    elif name.endswith(".safetensors"):
+        known = (safetensors_header, metadata_value)
+    elif name.endswith(".npy"):
+        known = (numpy_header,)
+    elif name.endswith((".npz", ".pt", "pytorch_model.bin")):
+        known = (zip_entries,)
+    elif name.endswith((".txt", ".vec", ".tsv")):
+        known = (text_lines,)
+    return (*_BYTES, *(known * (len(_BYTES) // max(1, len(known)))))
+
+
+def damaged(name: str, content: bytes, other: bytes, rng: random.Random) -> bytes:
+    """The content of a file of that name with one to three damages."""
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        if not content:
+            break
+        try:
+            content = rng.choice(mutators_of(name))(content, other or content, rng)
+        except Exception:  # what a first damage left is no file of the format
+            content = flip_bits(content, other or content, rng)
+    return content
+
+
+def _near_an_end(length: int, rng: random.Random) -> int:
+    """A place: in the first or last 300 bytes as often as anywhere, since headers lie there."""
+    if length <= 1:
+        return 0
+    place = rng.random()
+    return (
+        rng.randrange(min(300, length))
+        if place < 0.4
+        else length - 1 - rng.randrange(min(300, length))
+        if place < 0.6
+        else rng.randrange(length)
+    )
+
+
+def _damaged_json(text: bytes, rng: random.Random) -> bytes:
+    way = rng.randrange(10)
+    if way < 7:
+        return json.dumps(mutant(json.loads(text), rng, times=rng.choice((1, 1, 2)))).encode("utf-8", "surrogatepass")
+    values = [json.dumps(value) for value in SPIKES]
+    shown = text.decode("utf-8", "replace")
+    if way == 7:  # keys that stand twice
+        keys = [part for part in shown.split('"')[1::2] if part]
+        return (
+            shown.replace("{", f'{{"{rng.choice(keys)}": {rng.choice(values)}, ', 1).encode("utf-8", "surrogatepass")
+            if keys
+            else text
+        )
+    whole = rng.choice((nested(), "[" * 100_000, '{"a":' * 10_000 + "1" + "}" * 10_000, "9" * 10_000, *values))
+    if way == 8:
+        return whole.encode("utf-8", "surrogatepass")
+    return shown.replace(rng.choice(("1", "0", "null", "true", "[]")), whole, 1).encode("utf-8", "surrogatepass")

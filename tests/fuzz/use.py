@@ -1,0 +1,223 @@
+"""Open a file and read all of it, and read it again with an independent reader where there is one."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tests.fuzz.corpus import D, N, Seed
+from tests.fuzz.records import use_record
+from tests.matrices import gaussian
+from tests.model.llama2c_files import SIZES, read_slowly
+from uncone import Calibration, InputError, Moments, UnconeError, calibrate, open_rows, repair
+from uncone.calibration.labels import places_of, read_labels
+from uncone.model.counts import read_counts
+from uncone.model.llama2c_tokens import read_tokenizer
+from uncone.model.tokens import token_labels
+from uncone.records import load_record
+from uncone.repairing.sentences import read_sentences
+from uncone.rows import as_rows
+
+Array = np.ndarray[Any, Any]
+MOST_NUMBERS = 10**7
+"""Of a matrix that is kept whole to be compared."""
+IDS = {f"id{i}": i for i in range(N)}
+
+
+class WrongError(Exception):
+    """A file opened, and what was read is not what it holds."""
+
+
+def use(seed: Seed, path: Path) -> Callable[[], None]:
+    """Read all of `path`, a damaged copy of the seed; what is returned compares it with the independent reader's answer.
+
+    Raises:
+        UnconeError: it was refused, and so was every matrix in it.
+    """
+    if seed.reader in _OTHERS:
+        return _OTHERS[seed.reader](path) or (lambda: None)
+    read: dict[str, Array | None] = {}
+    refused: UnconeError | None = None
+    for part in seed.parts:
+        try:
+            read[part] = _matrix(f"{path}#{part}" if part else path)
+        except UnconeError as error:
+            refused = error
+    if not read and refused is not None:
+        raise refused
+
+    def compare() -> None:
+        for part, matrix in read.items():
+            if matrix is not None:
+                _compare(seed.reader, path, part, matrix)
+
+    return compare
+
+
+def _matrix(spec: str | Path) -> Array | None:
+    rows = open_rows(spec)
+    n, d = rows.shape
+    if rows.labels is not None and len(rows.labels) != n:
+        raise WrongError(f"{len(rows.labels)} labels for {n} rows")
+    kept, seen = [], 0
+    for block in rows.blocks():
+        if block.ndim != 2 or block.shape[1] != d or block.dtype not in (torch.float32, torch.float64):
+            raise WrongError(f"a block {tuple(block.shape)} of {block.dtype} in {rows.shape}")
+        seen += len(block)
+        if n * d <= MOST_NUMBERS:
+            kept.append(block.numpy().copy())
+    if seen != n:
+        raise WrongError(f"{seen} rows in blocks, {n} in the shape")
+    return np.concatenate(kept) if kept else None
+
+
+def _compare(reader: str, path: Path, part: str, found: Array) -> None:
+    expected = _ORACLES[reader](path, part)
+    if expected is None:
+        return
+    choices = [np.asarray(one) for one in (expected if isinstance(expected, list) else [expected])]
+    with np.errstate(all="ignore"):
+        if not any(
+            one.shape == found.shape and np.array_equal(one.astype(found.dtype), found, equal_nan=True) for one in choices
+        ):
+            raise WrongError(
+                f"{part or 'the matrix'} of shape {found.shape} differs from the independent reader's, {choices[0].shape}"
+            )
+
+
+def _npz(path: Path, part: str) -> Array:
+    with np.load(path, allow_pickle=False) as archive:
+        found: Array = archive[part or "arr_0"]
+        return found
+
+
+def _safetensors(path: Path, part: str) -> Array:
+    from safetensors.torch import load_file
+
+    return load_file(path)[part or "x"].double().numpy()
+
+
+def _checkpoint(path: Path, part: str) -> Array:
+    found = torch.load(path, weights_only=True, map_location="cpu")
+    if part in found if isinstance(found, dict) else False:
+        return found[part].double().numpy()
+    for key in part.split(".", 1) if part else ():
+        found = found[key]
+    return found.double().numpy()
+
+
+def _parquet(path: Path, part: str) -> Array:
+    import pyarrow.parquet as pq
+
+    return np.array(pq.read_table(path, use_threads=False).column(part or "x").to_pylist(), dtype=np.float64)
+
+
+def _words(path: Path, part: str) -> Array:
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    lines = [line for line in content.decode().replace("\r\n", "\n").split("\n") if line]
+    first = lines[0].split()
+    if len(first) == 2 and all(word.isdigit() for word in first):
+        lines, width = lines[1:], int(first[1])
+    else:
+        width = len(first) - 1
+    return np.array([[float(word) for word in line.rstrip().rsplit(" ", width)[1:]] for line in lines])
+
+
+def _binary(path: Path, part: str) -> Array:
+    head, _, content = path.read_bytes().partition(b"\n")
+    n, d = map(int, head.split())
+    found = []
+    for _ in range(n):
+        content = content.lstrip(b"\n").partition(b" ")[2]
+        found.append(np.frombuffer(content[: 4 * d], "<f4"))
+        content = content[4 * d :]
+    return np.array(found)
+
+
+def _gguf(path: Path, part: str) -> Array | None:
+    from tests.gguf_files import gguf
+
+    tensor = next(one for one in gguf.GGUFReader(path).tensors if one.name == part)
+    return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+
+
+def _llama2c(path: Path, part: str) -> Array | None:
+    if path.read_bytes()[:4] == (0x616B3432).to_bytes(4, "little"):
+        return None
+    _, tensors = read_slowly(path)
+    return tensors["output" if part == "head" and "output" in tensors else "tok_embeddings"]
+
+
+def _model(path: Path, part: str) -> list[Array]:
+    from safetensors.torch import load_file
+
+    return [t.double().numpy() for file in path.rglob("*.safetensors") for t in load_file(file).values()]
+
+
+_ORACLES: dict[str, Callable[[Path, str], Any]] = {
+    "npy": lambda path, part: np.load(path, allow_pickle=False), "npz": _npz, "safetensors": _safetensors, "checkpoint": _checkpoint,
+    "parquet": _parquet, "words text": _words, "words binary": _binary, "gguf": _gguf, "llama2c": _llama2c, "model": _model,
+}  # fmt: skip
+
+
+def _transformation(path: Path) -> Callable[[], None]:
+    from safetensors.torch import load_file
+
+    found = repair.load(path)
+    d = found.d if isinstance(found, repair.Affine) else found.fitted_.d
+    if d > 10**4:
+        raise InputError("wider than what is tried")
+    x = gaussian(5, d, dtype=torch.float64)
+    y = found.transform(x)
+    affine = found if isinstance(found, repair.Affine) else getattr(found, "affine_", None)
+
+    def compare() -> None:
+        if affine is None:
+            return
+        t = load_file(path)
+        moved = x - t["shift"]
+        moved = moved @ t["weight"] if "weight" in t else moved
+        torch.testing.assert_close(
+            y, moved + t.get("offset", torch.zeros(1, dtype=torch.float64)), msg=lambda told: f"wrong: {told}"
+        )
+
+    return compare
+
+
+def _record(path: Path) -> None:
+    use_record(path)
+    record = load_record(path)
+    if isinstance(record, Calibration):
+        calibrate(gaussian(60, D).numpy(), against=record).to_json()
+
+
+def _moments(path: Path) -> None:
+    found = Moments.load(path)
+    if found.n:
+        found.mean()
+
+
+def _sentences(path: Path) -> None:
+    read_sentences(path)
+
+
+def _tokens(path: Path) -> None:
+    if path.suffix == ".bin":
+        read_tokenizer(path, SIZES["vocab_size"])
+        return
+    found = token_labels(path.parent, N)
+    if found.labels is None:
+        raise InputError(found.note or "")
+    if len(found.labels) != N:
+        raise WrongError("another number of labels")
+
+
+_OTHERS: dict[str, Callable[[Path], Callable[[], None] | None]] = {
+    "record": _record, "transformation": _transformation, "moments": _moments, "sentences": _sentences, "tokens": _tokens,
+    "counts": lambda path: (read_counts(path, N, [f"w{i}" for i in range(N)]), None)[1],
+    "pairs": lambda path: (read_labels(path, IDS, None, match_at=None), None)[1],
+    "ids": lambda path: (places_of(as_rows(np.eye(N)), path), None)[1],
+}  # fmt: skip
