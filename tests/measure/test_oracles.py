@@ -50,6 +50,24 @@ def test_contributions_of_dimensions_are_means_over_all_pairs() -> None:
     assert float(reading) == pytest.approx(float(shares.max()))
 
 
+@pytest.mark.parametrize(("n", "d"), [(12, 300), (300, 12), (40, 40), (1, 9), (9, 1)])
+def test_rankme_is_the_published_sum_over_singular_values(n: int, d: int) -> None:
+    x = gaussian(n, d, dtype=torch.float64) + 0.3
+    s = np.linalg.svd(x.numpy(), compute_uv=False)
+    p = s / s.sum() + 1e-7
+    reading = measure.rankme(Moments.of(x))
+    assert float(reading) == pytest.approx(np.exp(-(p * np.log(p)).sum()), rel=1e-9)
+    assert reading.range == pytest.approx((1, min(n, d)), rel=1e-4)
+
+
+def test_rankme_reaches_the_ends_of_its_range() -> None:
+    even, rank_one = Moments.of(torch.eye(64, dtype=torch.float64)), Moments.of(torch.ones(5, 64, dtype=torch.float64))
+    total = 1 + 64e-7  # of the p
+    assert float(measure.rankme(even)) == pytest.approx((64 / total) ** total, rel=1e-12)
+    assert float(measure.rankme(even)) == pytest.approx(measure.rankme(even).range[1], rel=1e-12)
+    assert float(measure.rankme(rank_one)) == pytest.approx(measure.rankme(rank_one).range[0], rel=1e-12)
+
+
 @pytest.mark.parametrize("shift", [0.0, 0.5, 2.0])
 def test_uniformity_is_near_the_exact_sum(shift: float) -> None:
     x = gaussian(1500, 64, dtype=torch.float64) + shift / 8 * torch.ones(64, dtype=torch.float64)
