@@ -38,6 +38,17 @@ def test_weighted_mean_cosine_is_the_weighted_mean_over_all_pairs() -> None:
     assert float(measure.mean_cosine(Moments.of(x, w))) == pytest.approx(expected, rel=1e-12)
 
 
+def test_the_range_of_a_weighted_mean_cosine() -> None:
+    """With half of the weight on each of two opposite directions, however many rows share it, S is 0."""
+    x = torch.tensor([[1.0, 2], [-1, -2], [-2, -4]], dtype=torch.float64)
+    w = torch.tensor([2.0, 1, 1], dtype=torch.float64)
+    reading = measure.mean_cosine(Moments.of(x, w))
+    assert float(reading) == pytest.approx(-6 / 10, rel=1e-12)  # -sum w^2 / (W^2 - sum w^2)
+    assert reading.range[0] == pytest.approx(-6 / 10, rel=1e-12)
+    nearly_one = measure.mean_cosine(Moments.of(x, torch.tensor([1e6, 1, 1], dtype=torch.float64)))
+    assert nearly_one.range == (-1.0, 1.0)
+
+
 def test_contributions_of_dimensions_are_means_over_all_pairs() -> None:
     x = _drifted(50, 6)
     unit = torch.nn.functional.normalize(x, dim=1)
