@@ -13,7 +13,7 @@ import uncone
 from uncone import Moments, UndefinedMeasure, measure
 from uncone.measure.partition import log_partition, sign_interval
 
-from ..matrices import gaussian
+from ..matrices import gaussian, rotation
 
 Tensor = torch.Tensor
 
@@ -171,6 +171,55 @@ class TestPartition:
         m = Moments.of(x)
         flipped = measure.partition_isotropy(x, m)
         assert flipped.value == measure.partition_isotropy(x.clone()).value
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_where_eigenvalues_coincide_the_warning_has_the_spread(self, dtype: torch.dtype) -> None:
+        """Along the mean of three times a frame of 64, Z(c) is 64 exp(3 / 8), and Z(-c) its inverse times 64 squared."""
+        frame = torch.eye(64, dtype=torch.float64) * 3
+        readings = [measure.partition_isotropy((frame @ q).to(dtype)) for q in (frame / 3, rotation(64), rotation(64, seed=3))]
+        for reading in readings:
+            assert reading.details["tied"] == 64
+            assert reading.details["tied_low"] == pytest.approx(math.exp(-0.75), rel=1e-5)
+            for other in readings:
+                assert reading.details["tied_low"] <= float(other) <= reading.details["tied_high"] + 0.05
+            assert "64 eigenvalues coincide within rounding" in reading.warnings[0]
+            assert reading.details["tied_low"] <= float(reading) <= reading.details["tied_high"]
+        assert measure.partition_isotropy(frame.to(dtype)) == readings[0]
+
+    def test_only_the_eigenvectors_that_coincide_are_tried_anew(self) -> None:
+        """An axis of its own beside a plane of equal eigenvalues, in which other axes have other Z: a slow search over angles."""
+        axes = torch.tensor([[3.0, 0, 0], [0, 2, 0], [0, 0, 2]], dtype=torch.float64)
+        x = torch.cat([axes, -axes[:1]])
+        reading = measure.partition_isotropy(x)
+        found = []
+        for angle in np.linspace(0, math.pi, 1001):
+            plane = torch.tensor(
+                [[0, math.cos(angle), math.sin(angle)], [0, -math.sin(angle), math.cos(angle)]], dtype=torch.float64
+            )
+            c = torch.cat([torch.eye(3, dtype=torch.float64)[:1], plane])
+            z = torch.cat([(x @ c.T).exp().sum(0), (-x @ c.T).exp().sum(0)])
+            found.append(float(z.min() / z.max()))
+        assert reading.details["tied"] == 2
+        assert min(found) - 1e-9 <= reading.details["tied_low"] < reading.details["tied_high"] <= max(found) + 1e-9
+        assert reading.details["tied_high"] - reading.details["tied_low"] > 0.5 * (max(found) - min(found))
+
+    @pytest.mark.parametrize("x", [gaussian(5000, 200), gaussian(60, 200), gaussian(900, 30) * torch.linspace(1, 1.01, 30)])
+    def test_rows_without_ties_are_read_once(self, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+        passes: list[int] = []
+
+        def count(*of: object, **options: object) -> object:
+            passes.append(1)
+            return log_partition(*of, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(measure.partition, "log_partition", count)
+        assert set(measure.partition_isotropy(x).details) == {"one_sign", "low", "high"}
+        assert len(passes) == 1
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_the_gaussian_value_of_a_frame_is_unique(self, dtype: torch.dtype) -> None:
+        for q in (torch.eye(64, dtype=torch.float64), rotation(64), rotation(64, seed=3)):
+            frame = (3 * q).to(dtype)
+            assert float(measure.gaussian_isotropy(Moments.of(frame))) == pytest.approx(math.exp(-0.75), rel=1e-5)
 
     def test_gaussian_rows_have_the_gaussian_value(self) -> None:
         x = gaussian(200_000, 4, dtype=torch.float64) * 0.5 + torch.tensor([0.5, 0, 0, 0.0], dtype=torch.float64)
