@@ -44,7 +44,7 @@ def mean_cosine(m: Moments) -> Measurement:
     first, _ = m.unit_sums()
     value = (float(first @ first) - m.unit_weight_square) / pairs
     return reading(
-        "mean_cosine", min(1.0, value), m,
+        "mean_cosine", value, m,
         range=(max(-1.0, -m.unit_weight_square / pairs), 1.0), better="lower", reference=0.0, centered=False,
         details={"zero_rows": m.zero_rows}, warnings=cosine_warnings(m),
         definition="mean cosine over all pairs of distinct rows, exact (Ethayarajh 2019)",

@@ -151,8 +151,9 @@ def _spectral(
         raise UndefinedMeasure(
             f"{'rows that are all equal' if centered else 'rows that are all zero'} have no spectrum: pass rows that differ"
         )
-    resolved = values > m.epsilon * values[0]
-    dropped = min(m.n - int(centered), m.d) - int(resolved.sum())
+    resolved, most = values > m.epsilon * values[0], min(m.n - int(centered), m.d)
+    resolved[most:] = False  # so few rows span no more directions: the others are rounding, however large
+    dropped = most - int(resolved.sum())
     if dropped > 0:
         warnings = (
             *warnings,
