@@ -192,6 +192,42 @@ class TestUndefined:
         with pytest.raises(UndefinedMeasure, match="at least three rows"):
             measure.isoscore(Moments.of(gaussian(2, 4)), debiased=True)
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize(("n", "shift"), [(3, 0.0), (40, 0.0), (40, 1000.0), (300, 0.0)])
+    def test_debiasing_a_frame_leaves_nothing(self, n: int, shift: float, dtype: torch.dtype) -> None:
+        """N equally long rows in equal angles: |C|_F^2 / tr(C)^2 is the bias 1 / (N - 1) itself."""
+        frame = torch.eye(n, dtype=torch.float64) - 1 / n
+        for about in (None, torch.zeros(n)):  # about the origin, the shift costs digits
+            for x in (frame + shift, (frame * 3) @ rotation(n) + shift):
+                m = Moments.of(x.to(dtype), shift=about)
+                if abs(m.concentration() * (n - 1) - 1) > 0.1:
+                    continue  # float32 about the origin has lost the frame
+                for function in (measure.isoscore, measure.participation_ratio):
+                    with pytest.raises(UndefinedMeasure, match="within rounding its bias"):
+                        function(m, debiased=True)
+
+    def test_debiasing_what_is_more_even_than_random_rows_warns(self) -> None:
+        frame = torch.eye(40, dtype=torch.float64) - 1 / 40 + 1e-4 * gaussian(40, 40, dtype=torch.float64)
+        reading = measure.isoscore(Moments.of(frame), debiased=True)
+        assert float(reading) > 1000
+        assert reading.range == (0.0, None)
+        assert "above D = 40 by more than sampling error" in reading.warnings[-1]
+        for seed in range(20):
+            assert measure.isoscore(Moments.of(gaussian(40, 60, seed=seed)), debiased=True).warnings == ()
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("d", [3, 20, 63])
+    def test_neighbours_that_are_equally_far_but_for_rounding(self, d: int, dtype: torch.dtype) -> None:
+        for function in (measure.two_nn, measure.levina_bickel):
+            with pytest.raises(UndefinedMeasure, match="to rounding: there is no scale"):
+                function(simplex(d).to(dtype))
+
+    @pytest.mark.parametrize(("dtype", "weight"), [(torch.float32, 1e-6), (torch.float64, 1e-15)])
+    def test_one_row_with_all_the_weight_but_for_rounding(self, dtype: torch.dtype, weight: float) -> None:
+        x = torch.tensor([[1.0, 2], [-1, -2], [1, 1]], dtype=dtype)
+        with pytest.raises(UndefinedMeasure, match="one row has all of it"):
+            measure.mean_cosine(Moments.of(x, [1.0, weight, weight], second=False))
+
     def test_a_mean_cosine_of_nothing_has_no_shares(self) -> None:
         with pytest.raises(UndefinedMeasure, match="indistinguishable from 0"):
             measure.rogue_dimensions(Moments.of(torch.cat([gaussian(500, 8), -gaussian(500, 8)])))

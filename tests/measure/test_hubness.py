@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import uncone
 from uncone import InputError, UndefinedMeasure, measure
-from uncone.measure.hubness import _thinned_skewness
+from uncone.measure.hubness import _sampled_skewness, _thinned_skewness
 from uncone.rows import as_rows
 
 from ..matrices import gaussian, rotation, simplex
@@ -131,6 +131,26 @@ def test_factorial_moments_of_a_sample_are_right_on_average() -> None:
     deviation = counts - 2
     expected = float(deviation.pow(3).mean() / deviation.square().mean() ** 1.5)
     assert _thinned_skewness(lists, 6) == pytest.approx(expected)  # a sample of all is all
+
+
+def test_a_sample_whose_unbiased_variance_is_nothing_but_rounding() -> None:
+    lists = (torch.arange(999)[:, None] + torch.arange(1, 11)) % 1000  # of all 1,000, every row would occur ten times
+    with pytest.raises(UndefinedMeasure, match="take a larger sample"):
+        _sampled_skewness(lists, 1000, 0)
+
+
+@given(st.integers(0, 10**6))
+def test_a_sample_gives_no_skewness_that_counts_cannot_have(seed: int) -> None:
+    generator, n = torch.Generator().manual_seed(seed), 100
+    size = int(torch.randint(3, 100, (1,), generator=generator))
+    lists = torch.stack([torch.randperm(n, generator=generator)[:10] for _ in range(size)])
+    try:
+        value, interval = _sampled_skewness(lists, n, seed)
+    except UndefinedMeasure:
+        return
+    bound = 98 / math.sqrt(99)
+    low, high = (value, value) if interval is None else interval
+    assert -bound <= low <= value <= high <= bound
 
 
 def test_a_sample_estimates_the_whole_within_its_interval() -> None:

@@ -13,7 +13,7 @@ import uncone
 from uncone import Moments, UndefinedMeasure, measure
 from uncone.measure.partition import log_partition, sign_interval
 
-from ..matrices import gaussian
+from ..matrices import gaussian, rotation
 
 Tensor = torch.Tensor
 
@@ -38,6 +38,17 @@ def test_weighted_mean_cosine_is_the_weighted_mean_over_all_pairs() -> None:
     assert float(measure.mean_cosine(Moments.of(x, w))) == pytest.approx(expected, rel=1e-12)
 
 
+def test_the_range_of_a_weighted_mean_cosine() -> None:
+    """With half of the weight on each of two opposite directions, however many rows share it, S is 0."""
+    x = torch.tensor([[1.0, 2], [-1, -2], [-2, -4]], dtype=torch.float64)
+    w = torch.tensor([2.0, 1, 1], dtype=torch.float64)
+    reading = measure.mean_cosine(Moments.of(x, w))
+    assert float(reading) == pytest.approx(-6 / 10, rel=1e-12)  # -sum w^2 / (W^2 - sum w^2)
+    assert reading.range[0] == pytest.approx(-6 / 10, rel=1e-12)
+    nearly_one = measure.mean_cosine(Moments.of(x, torch.tensor([1e6, 1, 1], dtype=torch.float64)))
+    assert nearly_one.range == (-1.0, 1.0)
+
+
 def test_contributions_of_dimensions_are_means_over_all_pairs() -> None:
     x = _drifted(50, 6)
     unit = torch.nn.functional.normalize(x, dim=1)
@@ -48,6 +59,24 @@ def test_contributions_of_dimensions_are_means_over_all_pairs() -> None:
     assert reading.details["dimensions"] == order.tolist()
     assert reading.details["shares"] == pytest.approx(shares[order].tolist())
     assert float(reading) == pytest.approx(float(shares.max()))
+
+
+@pytest.mark.parametrize(("n", "d"), [(12, 300), (300, 12), (40, 40), (1, 9), (9, 1)])
+def test_rankme_is_the_published_sum_over_singular_values(n: int, d: int) -> None:
+    x = gaussian(n, d, dtype=torch.float64) + 0.3
+    s = np.linalg.svd(x.numpy(), compute_uv=False)
+    p = s / s.sum() + 1e-7
+    reading = measure.rankme(Moments.of(x))
+    assert float(reading) == pytest.approx(np.exp(-(p * np.log(p)).sum()), rel=1e-9)
+    assert reading.range == pytest.approx((1, min(n, d)), rel=1e-4)
+
+
+def test_rankme_reaches_the_ends_of_its_range() -> None:
+    even, rank_one = Moments.of(torch.eye(64, dtype=torch.float64)), Moments.of(torch.ones(5, 64, dtype=torch.float64))
+    total = 1 + 64e-7  # of the p
+    assert float(measure.rankme(even)) == pytest.approx((64 / total) ** total, rel=1e-12)
+    assert float(measure.rankme(even)) == pytest.approx(measure.rankme(even).range[1], rel=1e-12)
+    assert float(measure.rankme(rank_one)) == pytest.approx(measure.rankme(rank_one).range[0], rel=1e-12)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.5, 2.0])
@@ -142,6 +171,55 @@ class TestPartition:
         m = Moments.of(x)
         flipped = measure.partition_isotropy(x, m)
         assert flipped.value == measure.partition_isotropy(x.clone()).value
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_where_eigenvalues_coincide_the_warning_has_the_spread(self, dtype: torch.dtype) -> None:
+        """Along the mean of three times a frame of 64, Z(c) is 64 exp(3 / 8), and Z(-c) its inverse times 64 squared."""
+        frame = torch.eye(64, dtype=torch.float64) * 3
+        readings = [measure.partition_isotropy((frame @ q).to(dtype)) for q in (frame / 3, rotation(64), rotation(64, seed=3))]
+        for reading in readings:
+            assert reading.details["tied"] == 64
+            assert reading.details["tied_low"] == pytest.approx(math.exp(-0.75), rel=1e-5)
+            for other in readings:
+                assert reading.details["tied_low"] <= float(other) <= reading.details["tied_high"] + 0.05
+            assert "64 eigenvalues coincide within rounding" in reading.warnings[0]
+            assert reading.details["tied_low"] <= float(reading) <= reading.details["tied_high"]
+        assert measure.partition_isotropy(frame.to(dtype)) == readings[0]
+
+    def test_only_the_eigenvectors_that_coincide_are_tried_anew(self) -> None:
+        """An axis of its own beside a plane of equal eigenvalues, in which other axes have other Z: a slow search over angles."""
+        axes = torch.tensor([[3.0, 0, 0], [0, 2, 0], [0, 0, 2]], dtype=torch.float64)
+        x = torch.cat([axes, -axes[:1]])
+        reading = measure.partition_isotropy(x)
+        found = []
+        for angle in np.linspace(0, math.pi, 1001):
+            plane = torch.tensor(
+                [[0, math.cos(angle), math.sin(angle)], [0, -math.sin(angle), math.cos(angle)]], dtype=torch.float64
+            )
+            c = torch.cat([torch.eye(3, dtype=torch.float64)[:1], plane])
+            z = torch.cat([(x @ c.T).exp().sum(0), (-x @ c.T).exp().sum(0)])
+            found.append(float(z.min() / z.max()))
+        assert reading.details["tied"] == 2
+        assert min(found) - 1e-9 <= reading.details["tied_low"] < reading.details["tied_high"] <= max(found) + 1e-9
+        assert reading.details["tied_high"] - reading.details["tied_low"] > 0.5 * (max(found) - min(found))
+
+    @pytest.mark.parametrize("x", [gaussian(5000, 200), gaussian(60, 200), gaussian(900, 30) * torch.linspace(1, 1.01, 30)])
+    def test_rows_without_ties_are_read_once(self, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+        passes: list[int] = []
+
+        def count(*of: object, **options: object) -> object:
+            passes.append(1)
+            return log_partition(*of, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(measure.partition, "log_partition", count)
+        assert set(measure.partition_isotropy(x).details) == {"one_sign", "low", "high"}
+        assert len(passes) == 1
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_the_gaussian_value_of_a_frame_is_unique(self, dtype: torch.dtype) -> None:
+        for q in (torch.eye(64, dtype=torch.float64), rotation(64), rotation(64, seed=3)):
+            frame = (3 * q).to(dtype)
+            assert float(measure.gaussian_isotropy(Moments.of(frame))) == pytest.approx(math.exp(-0.75), rel=1e-5)
 
     def test_gaussian_rows_have_the_gaussian_value(self) -> None:
         x = gaussian(200_000, 4, dtype=torch.float64) * 0.5 + torch.tensor([0.5, 0, 0, 0.0], dtype=torch.float64)

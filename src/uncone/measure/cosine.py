@@ -7,6 +7,9 @@ from uncone.measure.reading import cosine_warnings, reading
 from uncone.moments import Moments, row_norms
 from uncone.records import Measurement
 
+_LEAST_WEIGHT = 100.0
+"""In roundings of a row: where all rows but one weigh less, hardly a digit of their cosines is left."""
+
 
 def mean_cosine(m: Moments) -> Measurement:
     """The mean cosine over all pairs of distinct rows: what two random rows have in common.
@@ -16,10 +19,11 @@ def mean_cosine(m: Moments) -> Measurement:
     the mean is over pairs with weight w_i w_j. Needs first-order moments only.
 
     Returns:
-        A value in [-1/(N - 1), 1]; lower is better; an isotropic cloud has 0. All-zero rows are left out and counted.
+        A value in [-1/(N - 1), 1], N being Kish's number under weights; lower is better; an isotropic cloud has 0. All-zero
+        rows are left out and counted.
 
     Raises:
-        UndefinedMeasure: fewer than two rows with a direction.
+        UndefinedMeasure: fewer than two rows with a direction, or one with all the weight but for rounding.
 
     Reads badly when one feature is much larger than the others (see `rogue_dimensions`), and it cannot see anisotropy
     that is symmetric about the origin.
@@ -32,11 +36,16 @@ def mean_cosine(m: Moments) -> Measurement:
     pairs = m.unit_weight**2 - m.unit_weight_square
     if m.n - m.zero_rows < 2 or pairs <= 0:
         raise UndefinedMeasure(f"expected at least two rows with a direction, got {m.n - m.zero_rows} of {m.n}: pass more rows")
+    if pairs <= _LEAST_WEIGHT * m.epsilon * m.unit_weight**2:
+        raise UndefinedMeasure(
+            f"pairs of different rows have {pairs / m.unit_weight**2:.1g} of the weight, within rounding of none: "
+            "one row has all of it; pass weights that more rows share"
+        )
     first, _ = m.unit_sums()
     value = (float(first @ first) - m.unit_weight_square) / pairs
     return reading(
-        "mean_cosine", min(1.0, value), m,
-        range=(-1.0 / (m.n - m.zero_rows - 1), 1.0), better="lower", reference=0.0, centered=False,
+        "mean_cosine", value, m,
+        range=(max(-1.0, -m.unit_weight_square / pairs), 1.0), better="lower", reference=0.0, centered=False,
         details={"zero_rows": m.zero_rows}, warnings=cosine_warnings(m),
         definition="mean cosine over all pairs of distinct rows, exact (Ethayarajh 2019)",
     )  # fmt: skip

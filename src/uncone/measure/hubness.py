@@ -23,6 +23,7 @@ TOP_HUBS = 10
 FEW_LISTS = 1000
 """Below 1,000 rows single rows decide a skewness."""
 _TOP_SHARE = 0.01
+_ROUNDING = 1e-12  # of a variance, from sums in float64 that nearly cancel
 _GROUPS = 20
 _T_19 = 2.093024054408263  # the 97.5 % quantile of Student's t with 19 degrees of freedom
 
@@ -92,7 +93,7 @@ def _hubness(rows: Rows, m: Moments, k: int, metric: Metric, neighbours: Neighbo
         value, interval = _sampled_skewness(lists, n, seed)
     else:
         value = _skewness(counts[present].double() - k)
-    bound = (n - 2) / math.sqrt(n - 1)
+    bound = _bound(n)
     found = reading(
         "hubness", value, m, range=(-bound, bound), better="lower",
         details={
@@ -118,6 +119,11 @@ def _present(m: Moments, rows: Rows, neighbours: Neighbours) -> Tensor:
     return present
 
 
+def _bound(n: int) -> float:
+    """The largest skewness of n numbers: one differs from all others."""
+    return (n - 2) / math.sqrt(n - 1)
+
+
 def _skewness(deviation: Tensor) -> float:
     variance = float(deviation.square().mean())
     return 0.0 if variance == 0 else float(deviation.pow(3).mean()) / variance**1.5
@@ -125,8 +131,8 @@ def _skewness(deviation: Tensor) -> float:
 
 def _sampled_skewness(lists: Tensor, n: int, seed: int) -> tuple[float, tuple[float, float] | None]:
     """The skewness of N_k over n rows, from the lists of a sample, and its jackknife interval."""
-    value = _thinned_skewness(lists, n)
-    if value is None:
+    value, bound = _thinned_skewness(lists, n), _bound(n)
+    if value is None or abs(value) > bound:  # the unbiased variance of too few lists may be near 0, or below
         raise UndefinedMeasure(
             f"expected enough lists to estimate how unevenly rows occur in them, got {len(lists)}: take a larger sample"
         )
@@ -141,7 +147,7 @@ def _sampled_skewness(lists: Tensor, n: int, seed: int) -> tuple[float, tuple[fl
         return value, None
     mean = sum(values) / _GROUPS
     error = math.sqrt((_GROUPS - 1) / _GROUPS * sum((one - mean) ** 2 for one in values) * (1 - len(lists) / n))
-    return value, (value - _T_19 * error, value + _T_19 * error)
+    return value, (max(-bound, value - _T_19 * error), min(bound, value + _T_19 * error))
 
 
 def _thinned_skewness(lists: Tensor, n: int) -> float | None:
@@ -154,7 +160,7 @@ def _thinned_skewness(lists: Tensor, n: int) -> float | None:
     third = float((counts * (counts - 1) * (counts - 2)).sum()) / n * (n / q) * ((n - 1) / (q - 1)) * ((n - 2) / (q - 2))
     square, cube = second + k, third + 3 * second + k
     variance = square - k**2
-    return None if variance <= 0 else (cube - 3 * k * square + 2 * k**3) / variance**1.5
+    return None if variance <= _ROUNDING * square else (cube - 3 * k * square + 2 * k**3) / variance**1.5
 
 
 def _shares(counts: Tensor, k: int, neighbours: Neighbours) -> dict[str, float | None]:

@@ -22,6 +22,8 @@ UNDERESTIMATED = 20.0
 """Above about 20 dimensions, estimates from neighbours fall short: with any feasible N no row has neighbours near enough."""
 NEIGHBOURS = 100
 """What Cai et al. 2021 take for embeddings, and scikit-dimension where it makes local estimates."""
+_ROUNDINGS = 4.0
+"""Of the rows: where the distances to neighbours differ by less on average, they are equal as far as one can see."""
 _DROPPED = 0.1
 _LEVEL = 0.95
 _Z = 1.959963984540054
@@ -57,7 +59,7 @@ def two_nn(
 
     Raises:
         InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than three different
-        rows, or no row whose two nearest differ in distance.
+        rows, or no row whose two nearest differ in distance by more than rounding.
 
     Reads badly above about 20 dimensions (too low), with few rows, and where noise or rounding is as large as r1.
 
@@ -80,9 +82,9 @@ def _two_nn(m: Moments, neighbours: Neighbours) -> Measurement:
         raise UndefinedMeasure(f"expected at least three different rows, got {neighbours.searched} of {m.n}: pass more rows")
     ratios = (neighbours.distances[:, 1] / neighbours.distances[:, 0]).log().sort().values
     n, total = len(ratios), float(ratios.sum())
-    if n < 2 or total <= 0:
+    if n < 2 or total <= n * _ROUNDINGS * m.epsilon:
         raise UndefinedMeasure(
-            f"expected two rows or more with their two nearest at different distances, got {n} on a lattice: there is no scale"
+            f"expected two rows or more with their two nearest at different distances, got {n} on a lattice, to rounding: there is no scale"
         )
     value = (n - 1) / total
     kept = int(n * (1 - _DROPPED))
@@ -127,7 +129,7 @@ def levina_bickel(
 
     Raises:
         InputError: k below 2, rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than three
-        different rows, or all neighbours of every row equally far.
+        different rows, or all neighbours of every row equally far, to rounding.
 
     Reads badly above about 20 dimensions (too low), and where density changes within the k nearest.
     """
@@ -144,9 +146,9 @@ def levina_bickel(
 def _levina_bickel(m: Moments, k: int, neighbours: Neighbours) -> Measurement:
     inverse = _inverse_dimensions(neighbours, k)
     mean, n = float(inverse.mean()), len(inverse)
-    if mean <= 0:
+    if mean <= _ROUNDINGS * m.epsilon:
         raise UndefinedMeasure(
-            f"expected neighbours at different distances, got {n} rows with all of theirs equally far: there is no scale"
+            f"expected neighbours at different distances, got {n} rows with all of theirs equally far, to rounding: there is no scale"
         )
     low, median, high = torch.quantile(
         inverse[:: max(1, n // 2**20)], torch.tensor([0.95, 0.5, 0.05], dtype=torch.float64)

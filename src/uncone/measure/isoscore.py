@@ -8,6 +8,10 @@ from uncone.measure.reading import reading, spectral_warnings
 from uncone.moments import Moments
 from uncone.records import Measurement
 
+_ROUNDINGS = 4.0
+"""Of the products: how far |C|_F^2 / tr(C)^2 may be off. Frames of 3 to 1,000 rows, whose value is known, came within 1.1."""
+_SIGMAS = 5.0
+
 
 def participation_ratio(m: Moments, *, debiased: bool = False) -> Measurement:
     """The number of dimensions that share the variance evenly: tr(C)^2 / |C|_F^2, C the covariance.
@@ -17,15 +21,17 @@ def participation_ratio(m: Moments, *, debiased: bool = False) -> Measurement:
     reads about D / (1 + D/N).
 
     Returns:
-        A value in [1, D] (the debiased one can pass D by its sampling error); higher is better.
+        A value in [1, D]; higher is better. The debiased one has no upper end: it passes D by its sampling error.
 
     Raises:
-        UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal.
+        UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal. Debiased also where |C|_F^2
+            is no more than its bias, within rounding.
     """
     ratio, reference = _ratio(m, debiased=debiased)
     return reading(
         "participation_ratio" + _suffix(debiased), ratio, m,
-        range=(1.0, float(m.d)), better="higher", reference=reference, centered=True, warnings=spectral_warnings(m, centered=True, debiased=debiased),
+        range=(1.0, None if debiased else float(m.d)), better="higher", reference=reference, centered=True,
+        warnings=_warnings(m, ratio, debiased),
         definition="tr(C)^2 / |C|_F^2 of the covariance: dimensions that share the variance evenly" + _debiased_words(debiased),
     )  # fmt: skip
 
@@ -37,19 +43,19 @@ def isoscore(m: Moments, *, debiased: bool = False) -> Measurement:
     needed. `debiased` removes the sampling bias 1 / (1 + D/N); see `participation_ratio`.
 
     Returns:
-        A value in [0, 1] (the debiased one can pass 1 by its sampling error); higher is better. It does not see the
-        mean: read it beside `mean_cosine`.
+        A value in [0, 1]; higher is better. The debiased one has no upper end: it passes 1 by its sampling error. It does
+        not see the mean: read it beside `mean_cosine`.
 
     Raises:
-        UndefinedMeasure: one feature, too few rows, or rows that are all equal.
+        UndefinedMeasure: one feature, or as `participation_ratio`.
     """
     if m.d < 2:
         raise UndefinedMeasure("expected at least two features, got 1: isotropy needs more than one direction")
     ratio, reference = _ratio(m, debiased=debiased)
     return reading(
         "isoscore" + _suffix(debiased), (ratio - 1) / (m.d - 1), m,
-        range=(0.0, 1.0), better="higher", reference=(reference - 1) / (m.d - 1), centered=True,
-        warnings=spectral_warnings(m, centered=True, debiased=debiased),
+        range=(0.0, None if debiased else 1.0), better="higher", reference=(reference - 1) / (m.d - 1), centered=True,
+        warnings=_warnings(m, ratio, debiased),
         definition="(P - 1) / (D - 1), P the participation ratio (Rudman et al. 2022)" + _debiased_words(debiased),
     )  # fmt: skip
 
@@ -96,12 +102,31 @@ def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
         return 1 / found, isotropic.participation_ratio(n, m.d)
     if n <= 1:
         raise UndefinedMeasure(f"expected at least three rows for the debiased ratio, got {m.n}: pass more rows")
-    unbiased = n**2 / ((n - 1) * (n + 2)) * (found - 1 / n)  # of |C|_F^2, in units of tr(C)^2
-    if unbiased <= 0:
+    excess = found - 1 / n
+    if excess <= _ROUNDINGS * m.epsilon * _cancelled(m):
         raise UndefinedMeasure(
-            f"the unbiased |C|_F^2 is {unbiased:.3g} tr(C)^2 with N = {m.n}: too few rows to remove the bias, pass more"
+            f"|C|_F^2 is {found:.3g} tr(C)^2, within rounding its bias 1 / (N - 1) with N = {m.n}: the rows are as long and as far "
+            "apart as rows in endless dimensions, and nothing is left when the bias is removed; pass more rows"
         )
+    unbiased = n**2 / ((n - 1) * (n + 2)) * excess  # of |C|_F^2, in units of tr(C)^2
     return (1 - 2 * unbiased / n) / unbiased, float(m.d)
+
+
+def _cancelled(m: Moments) -> float:
+    """How many times larger the sum of squares about the shift is than about the mean: so much larger is the rounding."""
+    about_mean = m.variances().sum() * (1 - 1 / m.effective_n)
+    return 1 + float((m.first / m.weight).square().sum() / about_mean)
+
+
+def _warnings(m: Moments, ratio: float, debiased: bool) -> tuple[str, ...]:
+    """The spectrum's, and whether a debiased ratio is higher than sampling error explains."""
+    found = spectral_warnings(m, centered=True, debiased=debiased)
+    if debiased and ratio > m.d * (1 + _SIGMAS * 2 / (m.effective_n - 1)):  # of isotropic rows 1 / P varies by 2 / n of itself
+        found += (
+            f"the ratio is {ratio:.3g}, above D = {m.d} by more than sampling error: the rows are more even than random rows, "
+            "whose bias is removed here; read the ratio that is not debiased",
+        )
+    return found
 
 
 def _concentration(m: Moments) -> float:

@@ -37,5 +37,6 @@ def _quantiles(n: float, d: int) -> torch.Tensor:
 
 
 def participation_ratio(n: float, d: int) -> float:
-    """E tr(C)^2 / E |C|_F^2 of the covariance of a Gaussian isotropic cloud with n degrees of freedom."""
+    """E tr(C)^2 / E |C|_F^2 of the covariance of a Gaussian isotropic cloud with n degrees of freedom, at least one."""
+    n = max(n, 1.0)  # under weights one row may have nearly all of it
     return (d + 2 / n) / (1 + (d + 1) / n)

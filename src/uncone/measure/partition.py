@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -23,6 +24,11 @@ SHORT_ROWS = 0.5
 """Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like."""
 PIECE = 256
 """Rows multiplied at once: enough to keep a core busy, few enough for its cache."""
+CHOICES = 8
+"""Where eigenvalues coincide: how many other bases of their eigenvectors are tried."""
+_TIED = 32.0
+"""Gaps between eigenvalues that coincide, in roundings of the largest: those of planted ties came up to 18, Gaussian rows have 200 and more."""
+_SPREAD = 1e-4  # of ln I(W): what float32 sums and the digits shown leave
 _SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
 
 
@@ -32,14 +38,19 @@ def partition_isotropy(
     """I(W) = min Z(c) / max Z(c), Z(c) = sum_i exp(c.w_i), c over the eigenvectors of W'W (Mu & Viswanath 2018, eq. 6).
 
     An eigenvector has no sign, and Z(c) differs from Z(-c): published values depend on the one a LAPACK driver happens
-    to return. `value` takes both signs of every eigenvector and is unique. In `details`, `one_sign` takes the sign with
-    c.mean >= 0, and [`low`, `high`] is the interval of I(W) over all 2^D choices of signs.
+    to return. `value` takes both signs of every eigenvector, and is unique where no two eigenvalues coincide. In `details`,
+    `one_sign` takes the sign with c.mean >= 0, and [`low`, `high`] is the interval of I(W) over all 2^D choices of signs.
+
+    Where eigenvalues coincide within rounding, any basis of their eigenvectors will do, and `value` is of the one that LAPACK
+    returned. Eight others, seeded, are then tried, the first with an axis along the mean. Where I(W) differs among them a
+    warning says so, and `details` has `tied`, the number of such eigenvectors, and the least and greatest I(W) found,
+    `tied_low` and `tied_high`. The rows are read again for that.
 
     I(W) depends on the scale of the rows: at mean norm |w|, a drifted cloud has about exp(-2 |mean|). Compare only
     matrices of like norms. Sums are taken as logarithms where float32 would overflow.
 
     Args:
-        rows: Rows, or a tensor or array (N, D). Read once (twice without `moments`).
+        rows: Rows, or a tensor or array (N, D). Read once (twice without `moments`), and again where eigenvalues coincide.
         moments: the moments of the same rows, with second-order sums; computed when not given.
         device: where the products are computed.
         progress: called with the number of rows done.
@@ -58,8 +69,9 @@ def partition_isotropy(
             f"expected unweighted moments of the same {counted(rows.shape[0], 'row')}, got moments of {counted(m.n, 'row')} "
             f"of weight {m.weight:g}: sum these rows"
         )
-    directions = m.directions()
+    values, directions = m.eigen()
     plus, minus = log_partition(rows, directions, longest=m.norm_max, device=device, progress=progress)
+    tied, ambiguity = _ambiguity(rows, m, tied_runs(values, m.epsilon), plus, minus, device)
     low, high = sign_interval(plus, minus)
     toward = alone(lambda: (m.mean() @ directions >= 0).cpu())
     one = torch.where(toward, plus, minus)
@@ -68,8 +80,8 @@ def partition_isotropy(
     return reading(
         "partition_isotropy", value, m,
         range=(0.0, 1.0), better="higher", reference=_isotropic(m), centered=False,
-        details={"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high},
-        warnings=_warnings(m) if value > 0 else (*_warnings(m), f"too small for a float: its natural logarithm is {logarithm:.6g}"),
+        details={"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high, **tied},
+        warnings=(*_warnings(m), *ambiguity, *((f"too small for a float: its natural logarithm is {logarithm:.6g}",) if value == 0 else ())),
         definition=(
             "min over max of Z(c) = sum exp(c.w), c over both signs of the eigenvectors of W'W (Mu & Viswanath 2018); "
             f"not scale-free: read at mean norm {m.mean_norm():.3g}"
@@ -81,7 +93,7 @@ def gaussian_isotropy(m: Moments) -> Measurement:
     """I(W) over both signs if the rows were Gaussian: exp(min g - max g), g(c) = c.mean + c'Cc / 2. Needs no second pass.
 
     Exact for Gaussian rows; heavy tails and outlying rows make it differ from `partition_isotropy`. It has the same
-    dependence on scale.
+    dependence on scale. Where eigenvalues coincide within rounding, one of their eigenvectors is taken along the mean.
 
     Returns:
         A value in (0, 1]; higher is better.
@@ -89,9 +101,12 @@ def gaussian_isotropy(m: Moments) -> Measurement:
     Raises:
         UndefinedMeasure: no rows.
     """
-    linear = m.mean_along()
+    linear, values = m.mean_along().clone(), m.spectrum(centered=False)
+    for first, stop in tied_runs(values, m.epsilon):
+        linear[first] = linear[first:stop].norm()
+        linear[first + 1 : stop] = 0.0
     n = m.effective_n  # along its own eigenvectors, the second moment is the covariance (1 - 1/n) plus the mean's square
-    quadratic = 0.5 * (m.spectrum(centered=False) - linear.square()).clamp_min(0.0) * (n / max(n - 1, 1))
+    quadratic = 0.5 * (values - linear.square()).clamp_min(0.0) * (n / max(n - 1, 1))
     value = math.exp(float((quadratic - linear).min() - (quadratic + linear).max()))
     return reading(
         "gaussian_isotropy", value, m,
@@ -136,6 +151,58 @@ def log_partition(
     assert total is not None
     plus, minus = total.log_() if plain else total
     return plus, minus
+
+
+def tied_runs(values: Tensor, epsilon: float) -> list[tuple[int, int]]:
+    """The runs (first, stop) of two or more eigenvalues (D,), largest first, that coincide within the rounding `epsilon`.
+
+    Those that are 0 within it are left out: along their eigenvectors all c.w are 0.
+    """
+    rounding = _TIED * epsilon * values[0]
+    apart = (values[:-1] - values[1:] > rounding) | (values[1:] <= rounding)
+    edges = [0, *((apart.nonzero().flatten() + 1).tolist()), len(values)]
+    return [(first, stop) for first, stop in pairwise(edges) if stop - first > 1]
+
+
+def _ambiguity(
+    rows: Rows, m: Moments, runs: list[tuple[int, int]], plus: Tensor, minus: Tensor, device: str
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The details and the warning of I(W) over other eigenvectors of the eigenvalues that coincide; none where it is the same."""
+    size = sum(stop - first for first, stop in runs)
+    if size == 0:
+        return {}, ()
+    alone = torch.ones(m.d, dtype=torch.bool)
+    for first, stop in runs:
+        alone[first:stop] = False
+    others = [torch.minimum(plus, minus)[alone], torch.maximum(plus, minus)[alone]]
+    found = [float(torch.maximum(plus, minus).max() - torch.minimum(plus, minus).min())]
+    at_once = max(1, m.d // size)
+    for start in range(0, CHOICES, at_once):
+        turns = range(start, min(start + at_once, CHOICES))
+        bases = torch.cat([_other_basis(m, runs, turn) for turn in turns], dim=1)
+        both = log_partition(rows, bases, longest=m.norm_max, device=device)
+        for ends in zip(*(torch.split(one, size) for one in both), strict=True):
+            small, large = torch.cat([others[0], torch.minimum(*ends)]), torch.cat([others[1], torch.maximum(*ends)])
+            found.append(float(large.max() - small.min()))
+    low, high = math.exp(-max(found)), math.exp(-min(found))
+    if max(found) - min(found) <= _SPREAD:
+        return {}, ()
+    return {"tied": size, "tied_low": low, "tied_high": high}, (
+        f"{size} eigenvalues coincide within rounding, so that their eigenvectors are one choice of many and I(W) is not unique: "
+        f"over {CHOICES + 1} choices it lies from {low:.3g} to {high:.3g}",
+    )
+
+
+def _other_basis(m: Moments, runs: list[tuple[int, int]], turn: int) -> Tensor:
+    """Other orthonormal eigenvectors for each run, (D, K), at random; in turn 0 one of each run lies along the mean."""
+    generator, found = torch.Generator().manual_seed(turn), []
+    for first, stop in runs:
+        basis = m.directions()[:, first:stop]
+        start = torch.randn(stop - first, stop - first, generator=generator, dtype=torch.float64).to(basis)
+        if turn == 0:
+            start[:, 0] = m.mean() @ basis
+        found.append(basis @ torch.linalg.qr(start)[0])
+    return torch.cat(found, dim=1)
 
 
 def _plain_sums(z: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ DOMINANT_SHARE = 0.2
 """One feature with a fifth of all variance: cosines and spectra then describe that feature more than the cloud."""
 TINY_NORM = 1e-4
 """Rows this much shorter than the mean have a direction, but it says little: it counts in a cosine as much as any."""
+ROUNDINGS = 64.0
+"""Of the products, relative to the end of a range: a value that passes the end by no more is the end, but for rounding."""
 
 _FLOAT64 = 2.0**-52
 ROUNDED = 1e-5
@@ -34,11 +36,17 @@ def reading(
     details: Mapping[str, Any] | None = None,
     warnings: tuple[str, ...] = (),
 ) -> Measurement:
-    """The `Measurement` of a finite `value` read from `m`; UndefinedMeasure if it is not finite."""
+    """The `Measurement` of a finite `value` read from `m`; UndefinedMeasure if it is not finite.
+
+    A value that rounding brought past an end of the range becomes the end. One that lies further out stays where it is.
+    """
     if not math.isfinite(value):
         raise UndefinedMeasure(f"expected a finite {name}, got {value}: the rows have no spread or are out of range")
     if reference is not None and not math.isfinite(reference):
         reference = None
+    for end, past in zip(range, (-1.0, 1.0), strict=True):
+        if end is not None and 0 < (value - end) * past <= ROUNDINGS * m.epsilon * max(1.0, abs(end)):
+            value = end
     return Measurement(
         name=name, value=value, range=range, better=better, reference=reference, n=m.n, d=m.d, centered=centered,
         details=dict(details or {}), warnings=warnings, definition=definition,

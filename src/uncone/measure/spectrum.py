@@ -36,22 +36,25 @@ def effective_rank(m: Moments, *, centered: bool = True) -> Measurement:
 
 
 def rankme(m: Moments) -> Measurement:
-    """RankMe (Garrido et al. 2023, eq. 3): exp(-sum p ln p) with p = s / sum s + 1e-7, uncentred.
+    """RankMe (Garrido et al. 2023, eq. 3): exp(-sum p ln p) with p = s / sum s + 1e-7 over min(N, D) terms, uncentred.
 
     Returns:
-        A value in [1, min(N, D)]; higher is better. It grows with N (the paper takes 25,600 rows) and with D.
+        A value from 1 to K = min(N, D), but for what the K terms of 1e-7 add; `range` has the ends with them. Higher is
+        better. It grows with N (the paper takes 25,600 rows) and with D.
 
     Raises:
         UndefinedMeasure: rows that are all zero.
     """
+    terms = min(m.n, m.d)
 
     def rank(values: Tensor) -> float:
-        s = values.sqrt()
+        s = values[:terms].sqrt()
         p = s / s.sum() + 1e-7
         return math.exp(float(-(p * p.log()).sum()))
 
+    one, all_alike = torch.eye(1, terms, dtype=torch.float64)[0], torch.ones(terms, dtype=torch.float64)
     return _spectral(
-        "rankme", rank, m, False, range=(1.0, float(min(m.n, m.d))), better="higher",
+        "rankme", rank, m, False, range=(rank(one), rank(all_alike)), better="higher",
         definition="exp of the entropy of the normalised singular values plus 1e-7 (Garrido et al. 2023); depends on N",
     )  # fmt: skip
 
@@ -148,8 +151,9 @@ def _spectral(
         raise UndefinedMeasure(
             f"{'rows that are all equal' if centered else 'rows that are all zero'} have no spectrum: pass rows that differ"
         )
-    resolved = values > m.epsilon * values[0]
-    dropped = min(m.n - int(centered), m.d) - int(resolved.sum())
+    resolved, most = values > m.epsilon * values[0], min(m.n - int(centered), m.d)
+    resolved[most:] = False  # so few rows span no more directions: the others are rounding, however large
+    dropped = most - int(resolved.sum())
     if dropped > 0:
         warnings = (
             *warnings,

@@ -163,9 +163,13 @@ class Moments(Sums):
 
     def directions(self) -> Tensor:
         """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D)."""
-        if "directions" not in self._derived:
-            self._derived["directions"] = consume_to_eigen(self.second_moment())[1]
-        return self._derived["directions"]  # type: ignore[no-any-return]
+        return self.eigen()[1]
+
+    def eigen(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, from one decomposition."""
+        if "eigen" not in self._derived:
+            self._derived["eigen"] = consume_to_eigen(self.second_moment())
+        return self._derived["eigen"]  # type: ignore[no-any-return]
 
     def leading_directions(self, k: int, *, centered: bool) -> Tensor:
         """The first k unit eigenvectors as columns, float64 (D, k), without the memory of a whole decomposition.
