@@ -3,7 +3,9 @@
 import math
 import re
 
+import numpy as np
 import pytest
+import scipy.special
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -133,3 +135,10 @@ def test_bad_input_is_refused() -> None:
     for few in (x[:1], torch.zeros(5, 3)):
         with pytest.raises(UndefinedMeasure, match="expected at least two rows with a direction"):
             measure.uniformity_exact(few)
+
+
+@pytest.mark.parametrize(("t", "d"), [(0.1, 1), (2.0, 2), (2.0, 64), (20.0, 3), (150.0, 1), (150.0, 4096)])
+def test_uniform_directions_have_the_value_of_a_bessel_function(t: float, d: int) -> None:
+    x = torch.eye(d, dtype=torch.float64).repeat(2, 1)
+    known = np.log(scipy.special.hyp0f1(d / 2, t * t)) - 2 * t
+    assert measure.uniformity_exact(x, t=t, sample=2).reference == pytest.approx(known, rel=1e-9, abs=1e-9)

@@ -33,14 +33,7 @@ def mean_cosine(m: Moments) -> Measurement:
         >>> float(uncone.measure.mean_cosine(uncone.Moments.of(torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]))))
         0.3333333333333333
     """
-    pairs = m.unit_weight**2 - m.unit_weight_square
-    if m.n - m.zero_rows < 2 or pairs <= 0:
-        raise UndefinedMeasure(f"expected at least two rows with a direction, got {m.n - m.zero_rows} of {m.n}: pass more rows")
-    if pairs <= _LEAST_WEIGHT * m.epsilon * m.unit_weight**2:
-        raise UndefinedMeasure(
-            f"pairs of different rows have {pairs / m.unit_weight**2:.1g} of the weight, within rounding of none: "
-            "one row has all of it; pass weights that more rows share"
-        )
+    pairs = pair_weight(m)
     first, _ = m.unit_sums()
     value = (float(first @ first) - m.unit_weight_square) / pairs
     return reading(
@@ -69,3 +62,20 @@ def mean_shift(m: Moments) -> Measurement:
         details={"mean_row_norm": length, "mean_norm": m.mean_norm()},
         definition="norm of the mean row divided by the mean norm of the rows (Bis et al. 2021, Table 1)",
     )  # fmt: skip
+
+
+def pair_weight(m: Moments) -> float:
+    """The sum of w_i w_j over all pairs i != j of rows with a direction.
+
+    Raises:
+        UndefinedMeasure: fewer than two such rows, or one with all the weight but for rounding.
+    """
+    pairs = m.unit_weight**2 - m.unit_weight_square
+    if m.n - m.zero_rows < 2 or pairs <= 0:
+        raise UndefinedMeasure(f"expected at least two rows with a direction, got {m.n - m.zero_rows} of {m.n}: pass more rows")
+    if pairs <= _LEAST_WEIGHT * m.epsilon * m.unit_weight**2:
+        raise UndefinedMeasure(
+            f"pairs of different rows have {pairs / m.unit_weight**2:.1g} of the weight, within rounding of none: "
+            "one row has all of it; pass weights that more rows share"
+        )
+    return pairs

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure.cosine import pair_weight
 from uncone.measure.neighbours import Points, check_moments, sampled_rows
 from uncone.measure.neighbours.pairs import sum_by_query, sum_over_pairs
 from uncone.measure.reading import cosine_warnings, reading, rounding_warnings
@@ -37,26 +38,26 @@ def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
     exact sum it is off by about 0.003 at D = 64 and mean cosine 0.26, but reads -1.94 for -2.62 on two opposite cones.
 
     Returns:
-        A value from about -2t up to 0; lower is better; uniform directions have -2t + 2 t^2 / D.
+        A value in [-4 t, 2 t (t - 1) + 1/2], and mostly below 0: the expansion passes 0 where the cosines spread widely about a mean
+        near 1 / (2 t). Lower is better; uniform directions have -2t + 2 t^2 / D.
 
     Raises:
-        InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two directions.
+        InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two directions, or one row with
+        all the weight but for rounding.
     """
     _check_t(t, math.inf)
     if m.unit_second is None:
         raise InputError(
             "expected moments with unit second moments, got moments without: sum with Moments.of(rows, unit_second=True)"
         )
-    pairs = m.unit_weight**2 - m.unit_weight_square
-    if m.n - m.zero_rows < 2 or pairs <= 0:
-        raise UndefinedMeasure(f"expected at least two rows with a direction, got {m.n - m.zero_rows} of {m.n}: pass more rows")
+    pairs = pair_weight(m)
     mean = (float(m.unit_sums()[0] @ m.unit_sums()[0]) - m.unit_weight_square) / pairs
     square = (float(torch.linalg.vector_norm(m.unit_second)) ** 2 - m.unit_weight_square) / pairs
     variance = max(0.0, square - mean**2)
     value = -2 * t + 2 * t * mean + 2 * t**2 * variance
     return reading(
         "uniformity", value, m,
-        range=(-2 * t, None), better="lower", reference=-2 * t + 2 * t**2 / m.d, centered=False,
+        range=(-4 * t, 2 * t * (t - 1) + 0.5 if t > 0.5 else 0.0), better="lower", reference=-2 * t + 2 * t**2 / m.d, centered=False,
         details={"t": t, "cosine_mean": mean, "cosine_variance": variance},
         warnings=cosine_warnings(m) + rounding_warnings(value, m, _ROUNDINGS * t * (1 + t)),
         definition=f"ln E exp(-{t:g} |u - v|^2) over pairs of unit rows (Wang & Isola 2020), to second order in the cosine",
@@ -85,7 +86,7 @@ def uniformity_exact(
         progress: called with the number of rows' worth of work done, out of N.
 
     Returns:
-        A value in [-4 t, 0]; lower is better; uniform directions have about -2t + 2 t^2 / D. With a sample, `interval` is the
+        A value in [-4 t, 0]; lower is better; uniform directions have ln 0F1(; D / 2; t^2) - 2t, about -2t + 2 t^2 / D. With a sample, `interval` is the
         95 % interval for all pairs, from the spread of the sampled rows' means.
 
     Raises:
@@ -110,8 +111,8 @@ def uniformity_exact(
     value, deviation = alone(lambda: (float(means.mean()), float(means.std()) if len(means) > 1 else 0.0))
     sampled = (f"sampled: {counted(len(queries), 'row was', 'rows were')} paired with all {n:,}",) if len(queries) < n else ()
     found = reading(
-        "uniformity_exact", min(0.0, log(value)), m,
-        range=(-4 * t, 0.0), better="lower", reference=-2 * t + 2 * t**2 / m.d, centered=False,
+        "uniformity_exact", _within(log(value), t), m,
+        range=(-4 * t, 0.0), better="lower", reference=_uniform(t, m.d), centered=False,
         details={"t": t, "queries": len(queries), "searched": n},
         warnings=(*cosine_warnings(m), *sampled),
         definition=f"ln E exp(-{t:g} |u - v|^2) over all pairs of different unit rows (Wang & Isola 2020)",
@@ -121,7 +122,22 @@ def uniformity_exact(
     error = _Z * deviation * math.sqrt((1 - len(queries) / n) / len(queries))
     if error >= value + near:
         return found
-    return replace(found, interval=(log(value - error), min(0.0, log(value + error))))
+    return replace(found, interval=(_within(log(value - error), t), _within(log(value + error), t)))
+
+
+def _within(value: float, t: float) -> float:
+    """The value, no further out than float32 sums of exponents round it."""
+    return min(0.0, max(-4 * t, value))
+
+
+def _uniform(t: float, d: int) -> float:
+    """ln E exp(-t |u - v|^2) of uniform directions: E exp(2 t c) is the series of 0F1(; D / 2; t^2), all of its terms positive."""
+    term, total, k = 1.0, 1.0, 0
+    while term > total * 1e-17:
+        k += 1
+        term *= t * t / (k * (k - 1 + d / 2))
+        total += term
+    return math.log(total) - 2 * t
 
 
 def _means(points: Points, t: float, near: bool, queries: Tensor, n: int, progress: Callable[[int], None] | None) -> Tensor:
