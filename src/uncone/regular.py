@@ -6,7 +6,8 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from io import BufferedIOBase
+from typing import Any, BinaryIO, cast
 
 from uncone.errors import InputError
 
@@ -38,7 +39,7 @@ def open_regular(path: str | os.PathLike[str], *, how: str = "give a file that e
 
 
 @contextmanager
-def open_unpacked(path: str | os.PathLike[str], *, how: str) -> Iterator[BinaryIO]:
+def open_unpacked(path: str | os.PathLike[str], *, how: str) -> Iterator[BufferedIOBase]:
     """`open_regular`, with the bytes unpacked as they are read where the name ends in .gz or .xz.
 
     Raises:
@@ -47,7 +48,7 @@ def open_unpacked(path: str | os.PathLike[str], *, how: str) -> Iterator[BinaryI
     unpacked = _UNPACKED.get(os.path.splitext(os.fspath(path))[1])
     with open_regular(path, how=how) as file:
         if unpacked is None:
-            yield file
+            yield cast(BufferedIOBase, file)
         else:
             with unpacked(file, "rb") as inner:
                 yield inner
