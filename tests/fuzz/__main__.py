@@ -92,7 +92,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--readers", nargs="*", help="only these, by default all")
-    parser.add_argument("--found", type=Path, default=Path("fuzz-found"), help="the folder for files that fail")
+    parser.add_argument("--found", type=Path, default=Path("build/fuzz-found"), help="the folder for files that fail")
     parser.add_argument("--again", type=Path, metavar="FOLDER", help="read one kept file again")
     asked = parser.parse_args()
     if asked.again is not None:
