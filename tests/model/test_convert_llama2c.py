@@ -121,12 +121,14 @@ def test_a_tokenizer_of_another_name_is_taken(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_the_directory_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["convert", str(planted(tmp_path)), str(tmp_path / "out")])
-    assert capsys.readouterr().out == f"wrote {tmp_path / 'out'}\n"
-    with pytest.raises(SystemExit) as done:
-        cli.main(["convert", str(tmp_path), str(tmp_path / "out")])
-    assert done.value.code == 1
-    assert "expected a new folder" in capsys.readouterr().err
+    model, out = planted(tmp_path), tmp_path / "out"
+    cli.main(["convert", str(model), str(out)])
+    assert capsys.readouterr().out == f"wrote {out}\n"
+    for source, message in ((model, "expected a new folder"), (tmp_path, "expected a place outside the model")):
+        with pytest.raises(SystemExit) as done:
+            cli.main(["convert", str(source), str(out)])
+        assert done.value.code == 1
+        assert message in capsys.readouterr().err
 
 
 class TestMessages:
