@@ -97,7 +97,13 @@ class Cell:
         """Whether a few centred rows, or one direction, outweigh the others so that float32 sums of products would lose these."""
         centers = self._shift + offsets
         longest = torch.linalg.vector_norm(centers, dim=1).max()
-        if not bool(norms.max() + longest <= _FAR * (norms.median() - longest)):  # else the centred rows are no further apart
+        shortest, most = torch.aminmax(norms)
+
+        def are_near(low: Tensor) -> bool:
+            """Whether no centred row can be so far out, as the rows' own norms tell."""
+            return bool(most + longest <= _FAR * (low - longest))
+
+        if not (are_near(shortest) or are_near(norms.median())):
             pieces = zip(_cuts(len(x), x.device), centers.to(x.dtype), strict=True)
             lengths = torch.cat([torch.linalg.vector_norm(x[cut] - center, dim=1) for cut, center in pieces])
             if not bool(lengths.max() <= _FAR * lengths.median()):  # as where a row is not finite
@@ -215,10 +221,11 @@ def _centers(shift: Tensor, x: Tensor, cuts: list[slice]) -> Tensor:
         (x[None, whole * size :], centers[whole:]),
     ):
         if x.dtype == torch.float32 and len(into):
-            sample = rows[:, :: -(-rows.shape[1] // _SAMPLED)]
-            deviation, mean = torch.std_mean(sample, dim=1, correction=0)
-            far = ((mean - into).abs() > 2 * deviation + _ROUNDING * into.abs()).any(1)
-            into.copy_(torch.where(far[:, None], mean, into))
+            sample = rows[:, :: -(-rows.shape[1] // _SAMPLED)] - into[:, None]
+            mean = sample.mean(1)
+            beyond = 5 * mean.square() > 4 * sample.square().mean(1)  # mean^2 > 4 (mean of squares - mean^2)
+            far = (beyond & (mean.abs() > _ROUNDING * into.abs())).any(1, keepdim=True)
+            into.add_(torch.where(far, mean, 0))
     return centers
 
 
