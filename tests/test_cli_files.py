@@ -15,6 +15,7 @@ import pytest
 
 from tests.command import run_command
 from tests.model.llama2c_files import planted
+from uncone import InputError, repair_file
 from uncone.cli.files import Role, role_of
 from uncone.cli.program import app
 
@@ -238,3 +239,20 @@ def test_two_results_are_two_files_in_any_case(folder: Path, capsys: pytest.Capt
 def test_results_beside_their_source_are_written_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         assert run_command("diagnose", capsys, "source.npy", "--json", "d.json", "--html", "d.html")[0] == 0
+
+
+def test_the_functions_behind_repair_replace_no_source_either(folder: Path) -> None:
+    repair_file("source.npy", "fitted.npy", method="center", save="t.safetensors")
+    np.save("counts.npy", np.arange(40))
+    before = _content(folder)
+    for out, options in (
+        ("source.npy", {"method": "center"}),
+        ("t.safetensors", {"load": "t.safetensors"}),
+        ("counts.npy", {"method": "zipf_center", "counts": "counts.npy"}),
+        ("other.npy", {"method": "center", "fit_on": "other.npy"}),
+        ("new.npy", {"method": "center", "fit_on": "other.npy", "save": "other.npy"}),
+        ("new.npy", {"method": "center", "save": "source.npy"}),
+    ):
+        with pytest.raises(InputError, match="expected another file to write than what is read"):
+            repair_file("source.npy", out, overwrite=True, **options)
+        assert _content(folder) == before
