@@ -365,7 +365,9 @@ except uncone.InputError as error:
 """
     path = _write(tmp_path / "x.parquet", {"v": _listed(gaussian(9, 3))}, use_dictionary=False)
     size = rb"[\x80-\xff]*[\x00-\x7f]"
-    first = rb"^(PAR1\x15\x00\x15" + size + rb"\x15)" + size  # the header of the first page: its kind, its size, and that in the file
+    first = (
+        rb"^(PAR1\x15\x00\x15" + size + rb"\x15)" + size
+    )  # the header of the first page: its kind, its size, and that in the file
     content, times = re.subn(first, lambda found: found[1] + b"\xfe\xff\xff\xff\x0f", path.read_bytes(), flags=re.DOTALL)
     assert times == 1
     (tmp_path / "y.parquet").write_bytes(content)
