@@ -260,7 +260,7 @@ def _entry(name: str, tensor: torch.Tensor, places: Mapping[int, int], source: L
     stop = start + (last + 1) * size
     if base not in places or stop > min(base + places[base], source.size):
         raise _lies(source, name, f"shape {list(shape)} of {_code(tensor)} does not lie within its bytes")
-    if not 0 <= places[base] - storage.nbytes() < size:  # a view as a wider dtype leaves less than a number of it over
+    if places[base] != storage.nbytes():
         raise _lies(source, name, f"its storage has {storage.nbytes()} bytes, and its record {places[base]}")
     return StoredTensor(_code(tensor), shape, start, stop, strides, tensor.is_contiguous())
 
