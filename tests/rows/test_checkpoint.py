@@ -3,6 +3,7 @@
 import argparse
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -312,6 +313,33 @@ class TestMessages:
             InputError, match=r"expected tensors of older dtypes in .*x\.pt, .* got one of a newer dtype .*: save it again"
         ):
             uncone.open_rows(f"{path}#w")
+
+    def test_a_storage_that_an_old_file_does_not_hold(self, tmp_path: Path) -> None:
+        """The list of storages names one twice and another not at all: torch gave memory as it was for it."""
+        content = {"w": gaussian(9, 3), "v": gaussian(9, 3) + 1}
+        path = _saved(tmp_path / "x.pt", content, _use_new_zipfile_serialization=False)
+        before, begin, listed = path.read_bytes().rpartition(b"\x80\x02]q\0(")
+        one, other = re.findall(rb"X.\0{3}\d+(?=q)", listed, re.DOTALL)
+        path.write_bytes(before + begin + listed.replace(other, one))
+        with pytest.raises(InputError, match="the bytes of a tensor are not in it"):
+            uncone.open_rows(f"{path}#w")
+
+    def test_a_storage_that_is_marked_as_a_folder(self, tmp_path: Path) -> None:
+        """torch reads nothing of it, and gave memory as it was for it."""
+        path = _saved(tmp_path / "x.pt", gaussian(9, 3))
+        content = bytearray(path.read_bytes())
+        found = re.search(rb"PK\x01\x02.{42}x/data/0", content, re.DOTALL)
+        assert found is not None
+        content[found.start() + 38] = 0x10
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="a member of the zip says that it is a folder"):
+            uncone.open_rows(path)
+
+    @pytest.mark.parametrize("numbers", [15, 17])
+    def test_a_record_of_another_size_than_its_storage(self, tmp_path: Path, numbers: int) -> None:
+        path = _pickled(tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(numbers, dtype="f4").tobytes())
+        with pytest.raises(InputError, match=f"lies about tensor '': its storage has 64 bytes, and its record {4 * numbers}"):
+            uncone.open_rows(path)
 
 
 def _pickled(path: Path, instructions: bytes, storage: bytes = b"\0" * 64) -> Path:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -170,6 +171,40 @@ class TestMessages:
         (tmp_path / "x.npz").write_bytes(content)
         with pytest.raises(InputError, match=r"expected deflated bytes of .*, got what does not inflate"):
             _all(uncone.open_rows(tmp_path / "x.npz"))
+
+    @pytest.mark.parametrize("how", SAVE)
+    @pytest.mark.parametrize("order", ["C", "F"])
+    def test_another_checksum(self, tmp_path: Path, how: str, order: Literal["C", "F"]) -> None:
+        """Of what was not read to its end nothing is known. A column-major matrix of several blocks is not read in order."""
+        x = gaussian(GRID + 3 if order == "C" else 9, 8).numpy()
+        SAVE[how](tmp_path / "x.npz", w=np.asarray(x, order=order))
+        content = bytearray((tmp_path / "x.npz").read_bytes())
+        content[content.rindex(b"PK\1\2") + 16] ^= 1
+        (tmp_path / "x.npz").write_bytes(content)
+        with np.load(tmp_path / "x.npz") as archive, pytest.raises(zipfile.BadZipFile, match="Bad CRC"):
+            archive["w"]
+        if (how, order) == ("deflated", "F"):
+            return
+        rows = uncone.open_rows(tmp_path / "x.npz")
+        if how == "stored":  # the pieces of a deflated one are larger than it
+            assert np.array_equal(rows.read(2, 7), x[2:7])
+        for _ in range(2):
+            with pytest.raises(InputError, match=r"its checksum is not that of its bytes|Bad CRC-32"):
+                _all(rows)
+
+    @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    def test_another_name_in_the_header_of_an_array(self, tmp_path: Path, method: int) -> None:
+        path = _zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 16), "v.npy": b"no array"}, method)
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"w.npy", b"v.npy", 1))
+        with pytest.raises(
+            InputError, match=r"the zip .* lies about 'w\.npy': its own header calls it 'v\.npy'; copy the file again"
+        ):
+            uncone.open_rows(path)
+
+    def test_a_name_that_is_no_ascii(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "x.npz", ü=np.ones((2, 2)))
+        assert torch.equal(_all(uncone.open_rows(f"{tmp_path}/x.npz#ü")), torch.ones(2, 2, dtype=torch.float64))
 
 
 def _saved(how: str) -> bytes:

@@ -1,6 +1,7 @@
 """Parquet columns of lists: every type and layout reads the same, and every bad row says its number."""
 
 import io
+import re
 import subprocess
 import sys
 import threading
@@ -348,6 +349,30 @@ def test_random_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, data
     path.write_bytes(b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1")
     with pytest.raises(uncone.UnconeError):
         uncone.open_rows(path)
+
+
+def test_a_page_that_says_it_has_two_gigabytes_takes_none(tmp_path: Path) -> None:
+    code = """
+import sys, uncone
+def peak(): return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
+list(uncone.open_rows(sys.argv[1]).blocks())
+before = peak()
+try:
+    uncone.open_rows(sys.argv[2])
+except uncone.InputError as error:
+    assert "which pyarrow does not read" in str(error)
+    print(peak() - before)
+"""
+    path = _write(tmp_path / "x.parquet", {"v": _listed(gaussian(9, 3))}, use_dictionary=False)
+    size = rb"[\x80-\xff]*[\x00-\x7f]"
+    first = (
+        rb"^(PAR1\x15\x00\x15" + size + rb"\x15)" + size
+    )  # the header of the first page: its kind, its size, and that in the file
+    content, times = re.subn(first, lambda found: found[1] + b"\xfe\xff\xff\xff\x0f", path.read_bytes(), flags=re.DOTALL)
+    assert times == 1
+    (tmp_path / "y.parquet").write_bytes(content)
+    run = [sys.executable, "-c", code, str(path), str(tmp_path / "y.parquet")]
+    assert float(subprocess.run(run, capture_output=True, text=True, check=True).stdout) < 100
 
 
 @pytest.mark.slow

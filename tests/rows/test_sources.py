@@ -11,7 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
 import uncone
 from uncone import InputError
@@ -130,6 +131,19 @@ LIES = {
     "many axes": (_tensor(shape=[2**62] * 60_000, data_offsets=[0, 0]), "60000 axes"),
     "an unknown dtype": (_tensor(dtype="F33"), "is unknown"),
     "shared bytes": (_tensor() | {"v": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}}, "share bytes"),
+    "bytes at the begin": (
+        _tensor(shape=[1, 3], data_offsets=[4, 16]),
+        "the header and 'w' have 4 bytes of no tensor between them",
+    ),
+    "a hole": (
+        {
+            "w": {"dtype": "F32", "shape": [2, 1], "data_offsets": [0, 8]},
+            "v": {"dtype": "U8", "shape": [1], "data_offsets": [15, 16]},
+        },
+        "'w' and 'v' have 7 bytes of no tensor between them",
+    ),
+    "bytes at the end": (_tensor(shape=[1, 3], data_offsets=[0, 12]), "4 bytes after 'w' belong to no tensor"),
+    "nothing in a tensor": (_tensor() | {"v": {"dtype": "F32", "shape": [0], "data_offsets": [8, 8]}}, "share bytes"),
 }
 
 
@@ -141,6 +155,8 @@ def test_lying_safetensors_are_refused(tmp_path: Path, name: str) -> None:
         path.write_bytes(struct.pack("<Q", 1 << 60) + b"{}")
     with pytest.raises(InputError, match=message):
         uncone.open_rows(path)
+    with pytest.raises(SafetensorError):
+        load_file(path)
 
 
 @given(st.binary(max_size=200))

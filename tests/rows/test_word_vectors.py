@@ -63,6 +63,19 @@ class TestText:
         assert torch.equal(_all(rows), _parsed(_text(x), 4))
         assert rows.labels == [f"w{i}" for i in range(30)]
 
+    @pytest.mark.parametrize("between", [" ", "\t"])
+    @pytest.mark.parametrize("header", [b"", b"2 2\n", b"1 2\n"])
+    def test_line_ends_of_one_carriage_return_are_refused(self, tmp_path: Path, header: bytes, between: str) -> None:
+        """The rows before the last stood in its word."""
+        bad = b"\r".join(f"w{i}{between}0.5{between}1.5".encode() for i in range(3))
+        first = b"" if header == b"1 2\n" else b"a 0.25 0.75\n"
+        path = _write(tmp_path / "x.txt", header + first + bad + b"\n")
+        number = 1 + bool(header) + bool(first)
+        with pytest.raises(
+            InputError, match=rf"line {number} of .*: expected a line that ends in \\n or .*convert the line ends"
+        ):
+            _all(uncone.open_rows(path))
+
     @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
     @pytest.mark.parametrize("header", [True, False])
     def test_a_byte_order_mark_is_no_part_of_a_word(self, tmp_path: Path, name: str, header: bool) -> None:

@@ -3,7 +3,8 @@
 Loading onto the device "meta" makes tensors without content, so a checkpoint of any size opens at once, and a lying size allocates
 nothing. torch says where each storage begins in the file, and blocks are read there as those of any other format: a mapped file that is
 cut while it is open would end the process.
-The format from before PyTorch 1.6 does not say where its storages begin: such a file is loaded whole, with `weights_only` too.
+The format from before PyTorch 1.6 does not say where its storages begin: such a file is loaded whole, with `weights_only` too. torch
+leaves memory as it was for a storage that such a file names and does not hold, so each must have been read.
 """
 
 import os
@@ -32,6 +33,7 @@ _CONVERT = (
     "uncone runs no code of a file"
 )
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
+_FOLDER = 0x10
 _LONGEST_NAME = 4096
 """Characters of a name once it is joined: containers in containers would otherwise make far more text than the file holds."""
 
@@ -61,7 +63,7 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
             that do not fit the file, or with two tensors whose names are the same once they are joined.
     """
     if source.head(14)[2:] == _LEGACY:
-        return _by_name([(name, _loaded(tensor)) for name, tensor in _tensors(_load(source, "cpu"), source)], source)
+        return _by_name([(name, _loaded(tensor)) for name, tensor in _tensors(_load_whole(source), source)], source)
     if source.head(4) != _ZIP:
         raise _no_zip(source)
     places = _records(source)
@@ -109,7 +111,30 @@ def _no_zip(source: LocalFile) -> InputError:
     )
 
 
-def _load(source: LocalFile, device: str) -> Any:
+class _Storage(torch.UntypedStorage):
+    """Memory for numbers in the format from before PyTorch 1.6, which says whether they were read into it."""
+
+    is_read = False
+
+    def _set_from_file(self, *where: Any) -> None:
+        super()._set_from_file(*where)  # type: ignore[no-untyped-call]
+        self.is_read = True
+
+
+def _load_whole(source: LocalFile) -> Any:
+    made = list[_Storage]()
+
+    def make(named: torch.UntypedStorage, _location: str) -> _Storage:
+        made.append(_Storage(named.nbytes()))  # type: ignore[no-untyped-call]
+        return made[-1]
+
+    content = _load(source, make)
+    if not all(storage.is_read for storage in made):
+        raise _broken(source, "the bytes of a tensor are not in it")
+    return content
+
+
+def _load(source: LocalFile, device: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -151,13 +176,18 @@ def _records(source: LocalFile) -> dict[int, int]:
     """Where each record of the file begins and how many bytes it has, as torch reads the zip file."""
     try:
         with zipfile.ZipFile(source.path) as archive:
-            stored = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
+            members = archive.infolist()
+            stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
         reader: Any = torch._C.PyTorchFileReader(os.fspath(source.path))
         is_program = reader.has_record("constants.pkl")
         order = reader.get_record("byteorder") if reader.has_record("byteorder") else b"little"
         found = {reader.get_record_offset(name): reader.get_record_size(name) for name in reader.get_all_records()}
     except Exception as error:  # whatever a damaged file makes them raise
         raise _broken(source, str(error)) from error
+    if any(
+        member.external_attr & _FOLDER and not member.is_dir() for member in members
+    ):  # torch reads nothing of such a record
+        raise _broken(source, "a member of the zip says that it is a folder")
     if is_program:
         raise InputError(f"expected a PyTorch checkpoint of tensors, got {source.name}, a TorchScript program: {_CONVERT}")
     if not stored:  # torch says where a record begins, and takes it as it lies there
@@ -218,7 +248,8 @@ def _entry(name: str, tensor: torch.Tensor, places: Mapping[int, int], source: L
     shape, strides, size = tuple(tensor.shape), _strides(tensor), tensor.element_size()
     if tensor.numel() == 0 or not strides:
         return StoredTensor(_code(tensor), shape, 0, 0, strides, True)
-    base = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
+    storage = tensor.untyped_storage()
+    base = getattr(storage, "_checkpoint_offset", None)
     if base is None:
         raise InputError(
             f"{source.name} holds a tensor {name[:80]!r} that is not stored in it, or this torch ({torch.__version__}) is too old to "
@@ -228,11 +259,14 @@ def _entry(name: str, tensor: torch.Tensor, places: Mapping[int, int], source: L
     start = base + tensor.storage_offset() * size
     stop = start + (last + 1) * size
     if base not in places or stop > min(base + places[base], source.size):
-        raise InputError(
-            f"{source.name} lies about tensor {name[:80]!r}: shape {list(shape)} of {_code(tensor)} does not lie within its bytes; "
-            "copy the file again"
-        )
+        raise _lies(source, name, f"shape {list(shape)} of {_code(tensor)} does not lie within its bytes")
+    if places[base] != storage.nbytes():
+        raise _lies(source, name, f"its storage has {storage.nbytes()} bytes, and its record {places[base]}")
     return StoredTensor(_code(tensor), shape, start, stop, strides, tensor.is_contiguous())
+
+
+def _lies(source: LocalFile, name: str, what: str) -> InputError:
+    return InputError(f"{source.name} lies about tensor {name[:80]!r}: {what}; copy the file again")
 
 
 def _loaded(tensor: torch.Tensor) -> StoredTensor:

@@ -10,7 +10,7 @@ import numpy as np
 from uncone.errors import InputError
 from uncone.rows.array import FLOATING, check_shape
 from uncone.rows.base import Rows
-from uncone.rows.bytes import LocalFile
+from uncone.rows.bytes import ByteSource, LocalFile
 from uncone.rows.flat import FlatRows
 from uncone.rows.strided import StridedRows
 
@@ -85,7 +85,7 @@ def matrix_header(head: bytes, name: str, size: int) -> MatrixHeader:
     return found
 
 
-def rows_at(source: LocalFile, start: int, header: MatrixHeader, name: str) -> Rows:
+def rows_at(source: ByteSource, start: int, header: MatrixHeader, name: str) -> Rows:
     """The rows of an array that lies at byte `start` of `source` as `.npy`."""
     offset = start + header.offset
     if header.column_major:

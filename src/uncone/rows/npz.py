@@ -24,7 +24,7 @@ from uncone.rows.streamed import StreamedRows
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _LOCAL_MAGIC = b"PK\3\4"
-_ENCRYPTED = 1
+_ENCRYPTED, _UTF_8 = 1, 0x800
 _SUFFIX = ".npy"
 _PIECE_BYTES = 2**20
 _MOST_DEFLATED = 1032
@@ -80,6 +80,26 @@ class InflatedRows(StreamedRows):
             left -= count
 
 
+class _CheckedBytes:
+    """The file of a stored member. Once the member was read in order, from its first number to its end, its checksum is compared."""
+
+    def __init__(self, source: LocalFile, member: zipfile.ZipInfo, start: int, header: int) -> None:
+        self.name, self.size = source.name, source.size
+        self._source, self._member, self._stop = source, member, start + member.file_size
+        head = bytearray(header)
+        source.read_into(start, memoryview(head))
+        self._first = self._reached = (start + header, zlib.crc32(head))  # a place, and the checksum of all before it
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        self._source.read_into(offset, buffer)
+        at, checksum = self._first if offset == self._first[0] else self._reached
+        if offset != at:
+            return
+        self._reached = at, checksum = offset + buffer.nbytes, zlib.crc32(buffer, checksum)
+        if at == self._stop and checksum != self._member.CRC:
+            raise _lies(self._source, self._member, "its checksum is not that of its bytes")
+
+
 @dataclass(frozen=True)
 class _Archive:
     """A zip file with its directory read: once, as it may list thousands of members."""
@@ -108,6 +128,7 @@ def _members(archive: _Archive) -> dict[str, zipfile.ZipInfo]:
             raise _lies(source, entry, "its name stands twice")
         if entry.header_offset + _LOCAL_HEADER.size + entry.compress_size > source.size or entry.header_offset < 0:
             raise _lies(source, entry, f"it ends beyond the {source.size} bytes of the file")
+        _content_at(source, entry)
         found[key] = entry
     return found
 
@@ -115,7 +136,8 @@ def _members(archive: _Archive) -> dict[str, zipfile.ZipInfo]:
 def _rows(archive: _Archive, member: zipfile.ZipInfo, name: str) -> Rows:
     header = _header(archive, member, name)
     if member.compress_type == zipfile.ZIP_STORED:
-        return rows_at(archive.source, _stored_at(archive.source, member), header, name)
+        start = _content_at(archive.source, member)
+        return rows_at(_CheckedBytes(archive.source, member, start, header.offset), start, header, name)
     if header.column_major:
         raise InputError(
             f"expected a row-major matrix, got a column-major one in deflated form from {name}, whose rows cannot be read in turn: "
@@ -143,7 +165,7 @@ def _header(archive: _Archive, member: zipfile.ZipInfo, name: str) -> MatrixHead
         if member.compress_size != member.file_size:
             raise _lies(source, member, f"{member.compress_size} bytes are stored for {member.file_size}")
         head = bytearray(min(member.file_size, LONGEST_HEADER))
-        source.read_into(_stored_at(source, member), memoryview(head))
+        source.read_into(_content_at(source, member), memoryview(head))
     else:
         if member.file_size > _MOST_DEFLATED * (member.compress_size + 1):
             raise _lies(source, member, f"{member.compress_size} deflated bytes cannot stand for {member.file_size}")
@@ -151,14 +173,19 @@ def _header(archive: _Archive, member: zipfile.ZipInfo, name: str) -> MatrixHead
     return matrix_header(bytes(head), name, member.file_size)
 
 
-def _stored_at(source: LocalFile, member: zipfile.ZipInfo) -> int:
-    """Where the bytes of a stored member begin: its own header may be longer than the directory says."""
+def _content_at(source: LocalFile, member: zipfile.ZipInfo) -> int:
+    """Where the bytes of a member begin: its own header may be longer than the directory says, and must be that of the same name."""
     head = bytearray(_LOCAL_HEADER.size)
     source.read_into(member.header_offset, memoryview(head))
     magic, name_length, extra_length = _LOCAL_HEADER.unpack(head)
     start = member.header_offset + _LOCAL_HEADER.size + int(name_length) + int(extra_length)
-    if magic != _LOCAL_MAGIC or start + member.file_size > source.size:
+    if magic != _LOCAL_MAGIC or start + member.compress_size > source.size:
         raise _lies(source, member, "it does not lie where the directory of the zip says")
+    name = bytearray(name_length)
+    source.read_into(member.header_offset + _LOCAL_HEADER.size, memoryview(name))
+    called = name.decode("utf-8" if member.flag_bits & _UTF_8 else "cp437", "replace")
+    if called != member.orig_filename:
+        raise _lies(source, member, f"its own header calls it {called!r}")
     return start
 
 

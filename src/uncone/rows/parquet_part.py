@@ -12,6 +12,7 @@ from uncone.rows.base import GRID
 from uncone.rows.bytes import LocalFile
 from uncone.rows.names import nearest
 from uncone.rows.parquet_lists import value_type
+from uncone.rows.sequential import SequentialFile
 
 T = TypeVar("T")
 LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
@@ -20,6 +21,8 @@ LONGEST_LABEL = 80
 FLOATING = "float64, float32 or float16"
 DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _BUFFER_BYTES = 2**20
+_WHOLE_BYTES = 16 * 2**20
+"""A file of at most so many bytes is read a column chunk at a time, and a larger one through a buffer."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,6 @@ def open_part(path: Path) -> Part:
     Raises:
         InputError: pyarrow is missing; no such file; no Parquet, or a footer that contradicts itself.
     """
-    LocalFile(path)  # its errors, before pyarrow's
     file = _guarded(path, partial(_parquet_file, path))
     # Not a word of a column's own metadata: pyarrow 26 ends the process over some that are damaged.
     metadata, schema = file.metadata, _guarded(path, lambda: file.schema_arrow)
@@ -112,12 +114,20 @@ def open_part(path: Path) -> Part:
 
 
 def _parquet_file(path: Path, dictionaries: list[str] | None = None) -> Any:
+    source = LocalFile(path)  # its errors, before pyarrow's
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise InputError(f"expected pyarrow for reading {path}, got none installed: pip install 'uncone[parquet]'") from error
-    # Without a buffer size a whole column chunk is read into memory before its first page is decoded.
-    return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False, read_dictionary=dictionaries)
+    # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it reads a whole column chunk
+    # first, and a page can be no larger; of a file of Python it takes no more than there is.
+    is_small = source.size <= _WHOLE_BYTES
+    return pq.ParquetFile(
+        SequentialFile(source) if is_small else path,
+        buffer_size=0 if is_small else _BUFFER_BYTES,
+        pre_buffer=False,
+        read_dictionary=dictionaries,
+    )
 
 
 def _guarded(path: Path, work: Callable[[], T]) -> T:

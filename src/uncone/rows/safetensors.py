@@ -1,6 +1,5 @@
 """Rows of a tensor in a safetensors file. The header is parsed here, over any `ByteSource`, and nothing in it is trusted."""
 
-import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -54,7 +53,7 @@ def read_header(source: ByteSource) -> dict[str, Entry]:
     text = bytearray(length)
     source.read_into(8, memoryview(text))
     entries = {name: _entry(name, value, 8 + length, source) for name, value in _parse(bytes(text), source).items()}
-    _check_overlap(entries, source)
+    _check_cover(entries, 8 + length, source)
     return entries
 
 
@@ -133,10 +132,17 @@ def _are_sizes(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(size) is int and 0 <= size < 2**63 for size in value)
 
 
-def _check_overlap(entries: Mapping[str, Entry], source: ByteSource) -> None:
-    filled = sorted((entry.start, entry.stop, name) for name, entry in entries.items() if entry.start < entry.stop)
-    for (_, stop, name), (start, _, other) in itertools.pairwise(filled):
-        if start < stop:
-            raise InputError(
-                f"the header of {source.name} lies: tensors {name[:_SHOWN]!r} and {other[:_SHOWN]!r} share bytes; copy or convert the file again"
-            )
+def _check_cover(entries: Mapping[str, Entry], base: int, source: ByteSource) -> None:
+    """Raise InputError unless the tensors lie one after another and fill the file, as the format demands."""
+    reached, before = base, "the header"
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)):
+        if entry.start != reached:
+            what = "share bytes" if entry.start < reached else f"have {entry.start - reached} bytes of no tensor between them"
+            raise _lies(source, f"{before} and {name[:_SHOWN]!r} {what}")
+        reached, before = entry.stop, repr(name[:_SHOWN])
+    if reached != source.size:
+        raise _lies(source, f"{source.size - reached} bytes after {before} belong to no tensor")
+
+
+def _lies(source: ByteSource, what: str) -> InputError:
+    return InputError(f"the header of {source.name} lies: {what}; copy or convert the file again")

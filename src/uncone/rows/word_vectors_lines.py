@@ -124,7 +124,7 @@ def _locate(piece: Piece, d: int) -> _Located:
     begin = np.concatenate(([0], end[:-1] + 1))
     for i in np.flatnonzero(good & (first > before + 1)[usual]).tolist():  # marks in the word: most are harmless
         word = piece.text(int(begin[usual[i]]), int(marks[grid[i, 0]]))
-        good[i] = word[-1] > _SPACE and _extra_number(word) is None
+        good[i] = word[-1] > _SPACE and _RETURN not in word and _extra_number(word) is None
     if not good.all():
         usual, grid = usual[good], grid[good]
     return _Located(begin, end, usual, marks.take(grid))
@@ -176,6 +176,8 @@ def _usual_numbers(piece: Piece, places: Places) -> tuple[npt.NDArray[np.float64
 
 def _plain_numbers(line: bytes, d: int, index: int) -> npt.NDArray[np.float64]:
     word, fields = split_line(line, d)
+    if _RETURN in line.rstrip(WHITE):
+        raise LineError(index, r"expected a line that ends in \n or \r\n, got \r alone inside it (convert the line ends to \n)")
     if len(fields) < d:
         raise LineError(index, f"expected D = {d} numbers after the word, got {len(fields)}")
     if (extra := _extra_number(word)) is not None:
