@@ -466,3 +466,22 @@ def test_offsets_are_those_of_the_zip_file(tmp_path: Path) -> None:
     path = _saved(tmp_path / "x.pt", {"w": x[2:]})
     entry = read_checkpoint(LocalFile(path))["w"]
     assert path.read_bytes()[entry.start : entry.stop] == struct.pack("<24f", *x[2:].flatten().tolist())
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_an_object_of_a_very_long_name_is_refused_at_once(tmp_path: Path, legacy: bool) -> None:
+    """torch looks for the name in its own message, in a time that grows with the square of its length."""
+    path = tmp_path / "long.pt"
+    name = f"m{'x' * 20_000}"
+    instructions = b"\x80\x02}q\x00X\x01\x00\x00\x00wq\x01c" + name.encode() + b"\nf\nq\x02s."
+    if legacy:
+        path.write_bytes(
+            b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {})) + instructions + pickle.dumps([], 2)
+        )
+    else:
+        torch.save({"w": torch.ones(2, 2)}, tmp_path / "whole.pt")
+        with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(path, "w") as damaged:
+            for member in whole.infolist():
+                damaged.writestr(member.filename, instructions if member.filename.endswith("data.pkl") else whole.read(member))
+    with pytest.raises(InputError, match=r"an object in it has a name of 20003 characters"):
+        uncone.open_rows(path)

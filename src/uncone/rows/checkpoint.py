@@ -9,16 +9,21 @@ leaves memory as it was for a storage that such a file names and does not hold, 
 
 import os
 import pickle
+import pickletools
 import re
 import warnings
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from io import BytesIO
+from itertools import chain
+from typing import Any, BinaryIO
 
 import torch
 
 from uncone.errors import InputError
+from uncone.regular import open_regular
 from uncone.rows.array import ArrayRows, check_shape
 from uncone.rows.base import Rows
 from uncone.rows.bytes import LocalFile
@@ -34,6 +39,7 @@ _CONVERT = (
 )
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
 _FOLDER = 0x10
+_LEGACY_PICKLES = 5  # the magic number, the version, the machine, the tensors, and the keys of their storages
 _LONGEST_NAME = 4096
 """Characters of a name once it is joined: containers in containers would otherwise make far more text than the file holds."""
 
@@ -121,7 +127,19 @@ class _Storage(torch.UntypedStorage):
         self.is_read = True
 
 
+def _check_names(source: LocalFile, instructions: BinaryIO | BytesIO, pickles: int = 1) -> None:
+    """Refuse names of objects so long that torch's search for them in its own message takes minutes: its time grows with their square."""
+    longest = 0
+    with suppress(Exception):  # torch says what is wrong with instructions that end early or make no sense
+        for opcode, name, _ in chain.from_iterable(pickletools.genops(instructions) for _ in range(pickles)):
+            longest = max(longest, len(str(name)) if opcode.name == "GLOBAL" else 0)
+    if longest > _LONGEST_NAME:
+        raise _broken(source, f"an object in it has a name of {longest} characters")
+
+
 def _load_whole(source: LocalFile) -> Any:
+    with open_regular(source.path) as file:
+        _check_names(source, file, _LEGACY_PICKLES)
     made = list[_Storage]()
 
     def make(named: torch.UntypedStorage, _location: str) -> _Storage:
@@ -180,10 +198,12 @@ def _records(source: LocalFile) -> dict[int, int]:
             stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
         reader: Any = torch._C.PyTorchFileReader(os.fspath(source.path))
         is_program = reader.has_record("constants.pkl")
+        instructions = BytesIO(reader.get_record("data.pkl"))
         order = reader.get_record("byteorder") if reader.has_record("byteorder") else b"little"
         found = {reader.get_record_offset(name): reader.get_record_size(name) for name in reader.get_all_records()}
     except Exception as error:  # whatever a damaged file makes them raise
         raise _broken(source, str(error)) from error
+    _check_names(source, instructions)
     if any(
         member.external_attr & _FOLDER and not member.is_dir() for member in members
     ):  # torch reads nothing of such a record
