@@ -1,6 +1,7 @@
 """Open a file and read all of it, and read it again with an independent reader where there is one."""
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def _words(path: Path, part: str) -> Array:
         lines, width = lines[1:], int(first[1])
     else:
         width = len(first) - 1
-    return np.array([[float(word) for word in line.rstrip().rsplit(" ", width)[1:]] for line in lines])
+    return np.array([[float(word) for word in re.split(r"[ \t]+", line.rstrip())[-width:]] for line in lines])
 
 
 def _binary(path: Path, part: str) -> Array:
