@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from tests.command import run_command
 from tests.model.llama2c_files import planted
@@ -164,7 +166,7 @@ def models(folder: Path) -> Path:
     (folder / "blobs" / "0123").write_bytes(b"weights")
     (model / "model-00001-of-00001.safetensors").symlink_to(folder / "blobs" / "0123")
     for name in ("config.json", "tokenizer.json", "model.safetensors.index.json", "sub/notes.txt"):
-        (model / name).write_text("{}")
+        (model / name).write_text('{"model_type": "gpt2"}')
     return folder
 
 
@@ -256,3 +258,41 @@ def test_the_functions_behind_repair_replace_no_source_either(folder: Path) -> N
         with pytest.raises(InputError, match="expected another file to write than what is read"):
             repair_file("source.npy", out, overwrite=True, **options)
         assert _content(folder) == before
+
+
+def test_a_link_that_is_named_like_a_result_is_the_file_it_leads_to(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "data").mkdir()
+    (folder / "data" / "train.tsv").write_text("sentences")
+    (folder / "r.json").symlink_to(folder / "data" / "train.tsv")
+    os.link(folder / "data" / "train.tsv", folder / "h.json")
+    for target in ("r.json", "h.json"):
+        before = _content(folder)
+        arguments = ("source.npy", "--task", "sts", "--data", "data", "--json", target)
+        status, _, error = run_command("evaluate", capsys, *arguments)
+        assert (status, _content(folder)) == (1, before)
+        assert "than what is read" in error
+
+
+def test_a_folder_of_files_takes_no_new_one_that_would_be_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "rows").mkdir()
+    (folder / "rows" / "a.parquet").write_bytes(b"PAR1")
+    arguments = ("source.npy", "rows/new.parquet", "--method", "center", "--fit-on", "rows")
+    assert "whose files are read" in run_command("repair", capsys, *arguments)[2]
+
+
+def test_kept_vectors_are_no_target(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "cache").mkdir()
+    (folder / "cache" / "0123.npy").write_bytes(b"kept")
+    arguments = ("source.npy", "--task", "sts", "--data", "cache", "--cache", "cache2", "--json", "cache/0123.npy")
+    assert "than what is read" in run_command("evaluate", capsys, *arguments)[2]
+    arguments = ("source.npy", "--task", "sts", "--data", "other", "--cache", "cache", "--json", "cache/0123.npy")
+    assert "than what is read" in run_command("evaluate", capsys, *arguments)[2]
+
+
+def test_an_unrelated_config_makes_no_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "config.json").write_text('{"name": "my program"}')
+    save_file({"x": torch.ones(40, 4) + torch.eye(40, 4)}, folder / "v.safetensors")
+    for _ in range(2):
+        assert run_command("diagnose", capsys, "v.safetensors", "--json", "r.json")[0] == 0
+    (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    assert "outside the model" in run_command("diagnose", capsys, "v.safetensors", "--json", "new.json")[2]

@@ -160,3 +160,32 @@ def test_a_signal_that_is_ignored_stays_ignored(saved: str) -> None:
         'with ending_cleanly(): os.kill(os.getpid(), signal.SIGHUP)\nprint(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)"'
     )
     assert (done.returncode, done.stdout) == (0, "True\n")
+
+
+BUSY = """
+import time
+import torch
+from uncone.cli import program
+from uncone.moments.workers import alone
+
+def work(*arguments, **options):
+    torch.set_num_threads(2)
+    def busy():
+        print("busy", flush=True)
+        x = torch.randn(6000, 6000, dtype=torch.float64)
+        for _ in range(100):
+            torch.linalg.eigh(x)
+    alone(busy)
+
+program.app.command(work, name="busy")
+program.main(["busy"])
+"""
+
+
+def test_a_signal_ends_a_command_whose_thread_is_in_a_long_product() -> None:
+    process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "busy\n"
+    process.terminate()
+    error = process.communicate(timeout=30)[1]
+    assert (process.returncode, error) == (143, "uncone: ended by SIGTERM\n")

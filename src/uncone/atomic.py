@@ -127,7 +127,7 @@ def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] |
         raise InputError(
             f"cannot create {target}: there is no folder {target.parent}: give a parent folder that can be written"
         )
-    if outside is not None and _lies_in(target, outside):
+    if outside is not None and lies_in(target, outside):
         raise InputError(
             f"expected a place outside the model to write to, got {target}, which lies in {outside}: choose another"
         )
@@ -244,7 +244,7 @@ def check_apart(
         if any(_is_same(target, other) or _in_any_case(target) == _in_any_case(other) for other in named[:i]):
             raise InputError(f"expected two files to write, got {target.name} twice: the second would replace the first")
     for target in named:
-        is_result = target.name.endswith(_RESULTS)
+        is_result = is_new_result(target)
         if any(
             _is_same(target, source) or (not is_result and _is_part(target, source)) for source in map(Path, sources)
         ) or any(_is_same(target, model) or _is_part(target, model) for model in folders):
@@ -252,10 +252,19 @@ def check_apart(
                 f"expected another file to write than what is read, got {target}: it would be replaced; give another name"
             )
         for model in folders:
-            if _lies_in(target, model):
+            if lies_in(target, model):
                 raise InputError(
                     f"expected a place outside the model to write to, got {target}, which lies in {model}: choose another"
                 )
+
+
+def is_new_result(target: Path) -> bool:
+    """A name that results have and data have not, of a file that has no other name."""
+    try:
+        names = target.stat().st_nlink
+    except OSError:  # nothing is there
+        names = 1
+    return names == 1 and resolved(target).name.endswith(_RESULTS)
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -280,7 +289,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
         yield from (Path(place, name) for name in files)
 
 
-def _lies_in(target: Path, folder: str | os.PathLike[str]) -> bool:
+def lies_in(target: Path, folder: str | os.PathLike[str]) -> bool:
     """The target is the folder, or would stand in it."""
     place = resolved(target)
     for parent in (place, *place.parents):

@@ -125,7 +125,7 @@ def _parquet(path: Path, part: str) -> Array:
 def _words(path: Path, part: str) -> Array:
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     lines = [line for line in content.decode().replace("\r\n", "\n").split("\n") if line]
-    first = lines[0].split()
+    first = re.split(r"[ \t]+", lines[0].rstrip())
     if len(first) == 2 and all(word.isdigit() for word in first):
         lines, width = lines[1:], int(first[1])
     else:

@@ -29,16 +29,17 @@ def check_files(bound: BoundArguments) -> None:
     """
     files = [Path(name) for name in _given(bound, Role.WRITE)]
     out = [Path(name) for name in _given(bound, Role.OUT)]
-    targets = [*files, *(_whole(name) for name in out), *(Path(name) for name in _given(bound, Role.KEEP))]
-    if not targets:
+    targets, kept = [*files, *(_whole(name) for name in out)], [Path(name) for name in _given(bound, Role.KEEP)]
+    if not targets and not kept:
         return
     specs, sources = _given(bound, Role.SPEC), [_whole(Path(name)) for name in _given(bound, Role.READ)]
     if specs:
         from uncone.sources.reads import check_targets_apart
 
-        check_targets_apart(targets, specs, sources)
+        check_targets_apart([*targets, *kept], specs, sources)
     else:
-        check_apart(targets, sources)
+        check_apart([*targets, *kept], sources)
+    check_apart(targets, kept)
     for file in files:
         writable(file)
 

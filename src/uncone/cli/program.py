@@ -52,7 +52,10 @@ def main(arguments: list[str] | None = None) -> None:
         with ending_cleanly():
             _run([token for token in tokens if token != "--debug"])
     except (Exception, KeyboardInterrupt, SignalError) as error:
-        raise end(error, debug=debug) from None
+        ended = end(error, debug=debug)
+        if isinstance(error, SignalError):
+            os._exit(error.status)  # all is cleaned up; a thread in a long product would hold the process for minutes
+        raise ended from None
     finally:
         release("stdout")
 

@@ -61,7 +61,14 @@ class CrossEntropyOptions:
             raise InputError(
                 f"expected num_items as one number, got {tuple(self.num_items.shape)} of {self.num_items.dtype}: pass the sum over all parts"
             )
-        if self.num_items is not None and not 0 <= float(self.num_items) < math.inf:
-            raise InputError(f"expected num_items of at least 0, got {float(self.num_items):g}: it counts targets")
+        if self.num_items is not None:
+            try:
+                items = float(self.num_items)
+            except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # as of a tensor on the device meta
+                raise InputError(
+                    f"expected num_items as one number, got one that is none ({error}): it counts targets"
+                ) from error
+            if not 0 <= items < math.inf:
+                raise InputError(f"expected num_items of at least 0, got {items:g}: it counts targets")
         if self.num_items is not None and self.reduction != "mean":
             raise InputError(f"expected num_items with the reduction 'mean', got it with {self.reduction!r}: leave it out")

@@ -30,7 +30,6 @@ _LACKS = {
     "wrap:cce": ("label_smoothing", "z_loss", "chunk"),
     "wrap:torch": ("label_smoothing", "z_loss", "softcap"),
 }
-_NARROW_TARGETS = 2**15
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -163,15 +162,10 @@ def _torch(device: torch.device, bias: Tensor | None) -> Kernel:
     def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
         chunks = chunked() if options.chunk is None else chunked(batch_chunk_size=options.chunk)
 
-        def reduced(h: Tensor, y: Tensor, reduction: str) -> Tensor:
-            loss: Tensor = function(h, w, y, linear_bias=bias, reduction=reduction, options=chunks)
-            return loss
-
-        if options.reduction == "none" or h.dtype.itemsize > 2:
-            return reduced(h, y, options.reduction)
-        # It sums losses in the dtype of the states, where a mean does not overflow. Nor does the number of targets, a part at a time.
-        parts = zip(torch.split(h, _NARROW_TARGETS), torch.split(y, _NARROW_TARGETS), strict=True)
-        return torch.stack([reduced(*part, "mean").float() * len(part[1]) for part in parts]).sum()
+        narrow = h.dtype.itemsize <= 2 and options.reduction != "none"  # it would sum losses in the dtype of the states
+        reduction = "none" if narrow else options.reduction
+        loss: Tensor = function(h, w, y, linear_bias=bias, reduction=reduction, options=chunks)
+        return loss.float().sum() if narrow else loss
 
     return kernel
 

@@ -71,9 +71,10 @@ def partition_isotropy(
         )
     values, directions = m.eigen()
     plus, minus = log_partition(rows, directions, longest=m.norm_max, device=device, progress=progress)
-    tied, ambiguity = _ambiguity(rows, m, tied_runs(values, m.epsilon), plus, minus, device)
+    along = alone(lambda: m.mean() @ directions)
+    tied, ambiguity = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), plus, minus, device)
     low, high = sign_interval(plus, minus)
-    toward = alone(lambda: (m.mean() @ directions >= 0).cpu())
+    toward = (along >= 0).cpu()
     one = torch.where(toward, plus, minus)
     logarithm = float(torch.minimum(plus, minus).min() - torch.maximum(plus, minus).max())
     value = math.exp(logarithm)
@@ -102,7 +103,7 @@ def gaussian_isotropy(m: Moments) -> Measurement:
         UndefinedMeasure: no rows.
     """
     linear, values = m.mean_along().clone(), m.spectrum(centered=False)
-    for first, stop in tied_runs(values, m.epsilon):
+    for first, stop in tied_runs(values, _rounding(m, values, linear)):
         linear[first] = linear[first:stop].norm()
         linear[first + 1 : stop] = 0.0
     n = m.effective_n  # along its own eigenvectors, the second moment is the covariance (1 - 1/n) plus the mean's square
@@ -153,12 +154,20 @@ def log_partition(
     return plus, minus
 
 
-def tied_runs(values: Tensor, epsilon: float) -> list[tuple[int, int]]:
-    """The runs (first, stop) of two or more eigenvalues (D,), largest first, that coincide within the rounding `epsilon`.
+def _rounding(m: Moments, values: Tensor, along: Tensor) -> float:
+    """How far apart rounding leaves eigenvalues that coincide; `along` is the mean in their eigenvectors.
+
+    Products are summed about the mean, so that the largest eigenvalue counts without the mean's share in it.
+    """
+    centered = max(float(values[0] - along[0].square()), float(values[1]) if m.d > 1 else 0.0)
+    return _TIED * max(m.epsilon * centered, torch.finfo(torch.float64).eps * float(values[0]))
+
+
+def tied_runs(values: Tensor, rounding: float) -> list[tuple[int, int]]:
+    """The runs (first, stop) of two or more eigenvalues (D,), largest first, that coincide within `rounding`.
 
     Those that are 0 within it are left out: along their eigenvectors all c.w are 0.
     """
-    rounding = _TIED * epsilon * values[0]
     apart = (values[:-1] - values[1:] > rounding) | (values[1:] <= rounding)
     edges = [0, *((apart.nonzero().flatten() + 1).tolist()), len(values)]
     return [(first, stop) for first, stop in pairwise(edges) if stop - first > 1]

@@ -4,13 +4,17 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from uncone.atomic import check_apart
+from uncone.atomic import check_apart, is_new_result, lies_in
+from uncone.errors import InputError
 from uncone.model import is_model_file
+from uncone.regular import open_regular
 from uncone.sources.models import is_model
 from uncone.sources.spec import split
 
 _OF_A_MODEL = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf")
-_MARKS = ("config.json", "modules.json", "model.safetensors.index.json", "pytorch_model.bin.index.json")
+_MARKS = ("modules.json", "model.safetensors.index.json", "pytorch_model.bin.index.json")
+_SETTINGS = (b'"model_type"', b'"architectures"')
+_MOST_SETTINGS = 2**20
 Path_ = str | os.PathLike[str]
 
 
@@ -34,7 +38,17 @@ def check_targets_apart(targets: Iterable[Path_ | None], specs: Iterable[object]
             path = split(spec)[0]
             files += _files_of(path)
             models += _models_of(path)
+            _check_folder(path, named)
     check_apart(named, files, models)
+
+
+def _check_folder(path: Path, targets: Iterable[Path_]) -> None:
+    """A folder of files of rows takes no other file but a result: its next reader would read that too."""
+    for target in map(Path, targets) if path.is_dir() and not is_model(path) else ():
+        if not is_new_result(target) and lies_in(target, path):
+            raise InputError(
+                f"expected another file to write than what is read, got {target} in the folder {path}, whose files are read: give another place"
+            )
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -48,4 +62,16 @@ def _models_of(path: Path) -> list[Path]:
     if path.is_dir():
         return [path] if is_model(path) else []
     folder = path.parent
-    return [folder] if path.name.endswith(_OF_A_MODEL) and any((folder / mark).exists() for mark in _MARKS) else []
+    return [folder] if path.name.endswith(_OF_A_MODEL) and _holds_a_model(folder) else []
+
+
+def _holds_a_model(folder: Path) -> bool:
+    """Whether the folder has what a model's has; other programs have a config.json too."""
+    if any((folder / mark).exists() for mark in _MARKS):
+        return True
+    try:
+        with open_regular(folder / "config.json") as file:
+            text = file.read(_MOST_SETTINGS)
+    except InputError:
+        return False
+    return any(name in text for name in _SETTINGS)
