@@ -360,7 +360,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a state that state_dict or save gave"):
         RareTokenGate(V).load(tmp_path / "a")
     save_file({"x": torch.ones(1)}, tmp_path / "b")
-    with pytest.raises(InputError, match=r"expected a state of format 'uncone.gate/1', got .*b of format None"):
+    with pytest.raises(InputError, match=r"expected the state of a gate of format 'uncone.gate/1', got .*b of format None"):
         RareTokenGate(V).load(tmp_path / "b")
 
 

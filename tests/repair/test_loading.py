@@ -147,7 +147,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     save_file({"shift": torch.zeros(3, dtype=torch.float64)}, bad)
     with pytest.raises(
         InputError,
-        match=r"expected a file of format 'uncone\.repair/1'.*: write it with `uncone repair SPEC OUT --save F`, or with save",
+        match=r"expected a transformation of format 'uncone\.repair/1'.*: write it with `uncone repair SPEC OUT --save F`, or with save",
     ):
         load(bad)
     assert not (tmp_path / "unpickled").exists()

@@ -27,7 +27,7 @@ for name in REPAIRS:
     rows = open_rows(folder / "wide.npz")
     made = repair_named(name, d=rows.shape[1]).fit(rows)
     repair_rows(rows, made, out / f"{name}.npy")
-    (out / f"{name}.fitted").write_bytes(b"".join(getattr(made, tensor).numpy().tobytes() for tensor in made.tensors))
+    made.save(out / f"{name}.safetensors")
 """
 
 

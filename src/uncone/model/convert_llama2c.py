@@ -14,6 +14,7 @@ from uncone.errors import InputError
 from uncone.model.gguf import is_gguf
 from uncone.model.llama2c import HEAD, TABLE, Llama2c, find_llama2c, is_llama2c, kind_of, open_llama2c
 from uncone.model.llama2c_tokens import BEGIN, END, SPACE, UNKNOWN, Pieces, byte_piece, find_tokenizer, read_tokenizer
+from uncone.rows.safetensors import Entry, header_bytes
 
 _NORM_EPSILON, _ROPE_THETA = 1e-5, 10000.0  # constants of run.c, which no header holds
 _BEGIN_ID, _END_ID = 1, 2
@@ -132,16 +133,9 @@ def _named(model: Llama2c) -> Iterator[tuple[str, str]]:
 
 def _write_tensors(handle: BinaryIO, model: Llama2c) -> None:
     """safetensors, written tensor by tensor, so that no more than one attention matrix is in memory."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for here, there in _named(model):
-        entry = model.tensors[here]
-        size = entry.stop - entry.start
-        header[there] = {"dtype": "F32", "shape": list(entry.shape), "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    handle.write(len(text).to_bytes(8, "little") + text)
+    tensors = {there: model.tensors[here] for here, there in _named(model)}
+    laid = ((name, Entry("F32", t.shape, t.start, t.stop)) for name, t in tensors.items())
+    handle.write(header_bytes(laid, {"format": "pt"}))
     for here, _ in _named(model):
         if here.endswith(("attention.wq.weight", "attention.wk.weight")):
             handle.write(_half_apart(model, here).numpy().data)

@@ -8,7 +8,7 @@ import torch
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.moments.sums import SCALARS, Sums
-from uncone.regular import open_regular
+from uncone.rows.safetensors import read_tensors, to_bytes
 
 Tensor = torch.Tensor
 _FORMAT = "uncone.moments/1"
@@ -18,11 +18,9 @@ _SHAPES = {"shift": 1, "first": 1, "second": 2, "unit_first": 1, "unit_square": 
 
 def write(path: str | os.PathLike[str], sums: Sums) -> None:
     """Write the sums, atomically. Reading them back gives the same bytes."""
-    from safetensors.torch import save
-
-    tensors = {name: getattr(sums, name).cpu() for name in _SHAPES if getattr(sums, name) is not None}
+    tensors = {name: getattr(sums, name) for name in _SHAPES if getattr(sums, name) is not None}
     tensors["scalars"] = torch.tensor([float(getattr(sums, name)) for name in SCALARS], dtype=torch.float64)
-    atomic.write_bytes(path, save({name: t.contiguous() for name, t in tensors.items()}, metadata={"format": _FORMAT}))
+    atomic.write_bytes(path, to_bytes(tensors, {"format": _FORMAT}))
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, float]]:
@@ -60,17 +58,10 @@ def _check_numbers(path: str | os.PathLike[str], tensors: dict[str, Tensor], sca
 
 
 def _tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    from safetensors import SafetensorError, safe_open
-
-    open_regular(path, how="give a file that Moments.save wrote").close()
-    try:
-        with safe_open(os.fspath(path), "pt") as file:
-            found = (file.metadata() or {}).get("format")
-            tensors = {name: file.get_tensor(name) for name in file.keys() if name in {"scalars", *_SHAPES}}  # noqa: SIM118 - no mapping
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"expected moments, got {path} which cannot be read ({error}): write it with Moments.save") from error
-    if found != _FORMAT or not {"scalars", "first"} <= set(tensors) or ("unit_first" in tensors) != ("unit_square" in tensors):
-        raise InputError(f"expected moments of format {_FORMAT!r}, got {path} of format {found!r}: write it with Moments.save")
+    content, _ = read_tensors(path, format=_FORMAT, what="moments", how="write it with Moments.save")
+    tensors = {name: tensor for name, tensor in content.items() if name in {"scalars", *_SHAPES}}
+    if not {"scalars", "first"} <= set(tensors) or ("unit_first" in tensors) != ("unit_square" in tensors):
+        raise InputError(f"expected moments, got {path} without some of the sums: write it with Moments.save")
     if len(tensors["scalars"]) != len(SCALARS) or not float(tensors["scalars"][0]) >= 0 or tensors["first"].ndim != 1:
         raise InputError(f"expected the sums of some rows, got {path} with others: write it with Moments.save")
     if any(t.dtype != torch.float64 for t in tensors.values()) or ("shift" not in tensors and float(tensors["scalars"][0]) > 0):

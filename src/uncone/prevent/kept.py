@@ -11,7 +11,7 @@ import torch
 
 from uncone import atomic
 from uncone.errors import InputError
-from uncone.regular import open_regular
+from uncone.rows.safetensors import read_tensors, to_bytes
 
 _FORMAT = "uncone.gate/1"
 LOOKED_AT = 4
@@ -140,30 +140,13 @@ def check_settings(mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
 
 def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state_dict, atomically: tensors as they are, the rest as JSON in the header."""
-    from safetensors.torch import save as to_bytes
-
     tensors, plain = _split(state)
-    with atomic.replacing(path) as handle:
-        handle.write(to_bytes(tensors, metadata={"format": _FORMAT, "state": json.dumps(plain)}))
+    atomic.write_bytes(path, to_bytes(tensors, {"format": _FORMAT, "state": json.dumps(plain)}))
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what `save` wrote."""
-    from safetensors import SafetensorError, safe_open
-
-    open_regular(path, how="give a file that save wrote").close()
-    try:
-        with safe_open(os.fspath(path), "pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"expected the state of a gate, got {path} which cannot be read ({error}): write it with save"
-        ) from error
-    if metadata.get("format") != _FORMAT:
-        raise InputError(
-            f"expected a state of format {_FORMAT!r}, got {path} of format {metadata.get('format')!r}: write it with save"
-        )
+    tensors, metadata = read_tensors(path, format=_FORMAT, what="the state of a gate", how="write it with save")
     with refusing_what_is_no_state():
         return _joined(tensors, dict(json.loads(metadata["state"])))
 
@@ -173,9 +156,9 @@ def _split(state: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str,
     plain: dict[str, Any] = {}
     for name, value in state.items():
         if isinstance(value, torch.Tensor):
-            tensors[name] = value.contiguous()
+            tensors[name] = value
         elif isinstance(value, dict) and any(isinstance(v, torch.Tensor) for v in value.values()):
-            tensors |= {f"{name}.{key}": v.contiguous() for key, v in value.items()}
+            tensors |= {f"{name}.{key}": v for key, v in value.items()}
         else:
             plain[name] = value
     return tensors, plain

@@ -27,8 +27,7 @@ from uncone.repair.fitted import Fitted
 from uncone.repair.fitting import Transformation
 from uncone.repair.standardize import Standardize
 from uncone.repair.whitening import Whiten
-from uncone.rows.bytes import LocalFile
-from uncone.rows.safetensors import read_header
+from uncone.rows.safetensors import read_tensors, to_bytes
 
 Tensor = torch.Tensor
 FORMAT = "uncone.repair/1"
@@ -48,8 +47,6 @@ def save(repair: Repair, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: the folder does not exist or cannot be written.
     """
-    from safetensors.torch import save as to_bytes
-
     affine = repair if isinstance(repair, Affine) else getattr(repair, "affine_", None)
     tensors = {name: getattr(affine, name) for name in _AFFINE if getattr(affine, name, None) is not None}
     header = {"format": FORMAT, "kind": type(repair).__name__, "uncone": uncone.__version__}
@@ -60,7 +57,7 @@ def save(repair: Repair, path: str | os.PathLike[str]) -> None:
         header["options"] = json.dumps(repair.options())
         header["warnings"] = json.dumps(repair.warnings_)
         tensors |= {name: getattr(repair, name) for name in repair.tensors}
-    atomic.write_bytes(path, to_bytes({name: t.contiguous().clone() for name, t in tensors.items()}, metadata=header))
+    atomic.write_bytes(path, to_bytes(tensors, header))
 
 
 def load(path: str | os.PathLike[str]) -> Repair:
@@ -93,20 +90,7 @@ def load(path: str | os.PathLike[str]) -> Repair:
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Tensor]]:
-    from safetensors import SafetensorError, safe_open
-
-    entries = read_header(LocalFile(path))  # checks every size against the file
-    try:
-        with safe_open(os.fspath(path), "pt") as file:
-            header = file.metadata() or {}
-            if header.get("format") != FORMAT:
-                raise InputError(f"expected a file of format {FORMAT!r}, got {path} of another: write it with {_HOW}")
-            # A copy, so that nobody who cuts the file later reaches into this process.
-            tensors = {name: file.get_tensor(name).clone() for name in entries}
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"expected a transformation, got {path} which cannot be read ({error}): write it with {_HOW}"
-        ) from error
+    tensors, header = read_tensors(path, format=FORMAT, what="a transformation", how=f"write it with {_HOW}")
     for name, tensor in tensors.items():
         if tensor.dtype != torch.float64 or 0 in tensor.shape or not bool(torch.isfinite(tensor).all()):
             raise _lies(path, f"tensor {name[:60]!r} is not of finite float64 numbers")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import torch
 
@@ -14,12 +14,10 @@ from uncone.errors import InputError
 from uncone.rows.bytes import LocalFile
 from uncone.rows.checkpoint import StoredTensor, checkpoint_rows
 from uncone.rows.flat import TORCH_DTYPES
-from uncone.rows.safetensors import FLOATS, LONGEST_HEADER, Entry
+from uncone.rows.safetensors import CODES, FLOATS, LONGEST_HEADER, Entry, framed, header_bytes
 
 _AT_ONCE = 2**22  # bytes
 _PICKLED = re.compile(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin")
-# What torch calls the dtypes that are no floats, and safetensors does.
-_INTEGERS = {"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"}
 
 
 @dataclass(frozen=True)
@@ -124,15 +122,11 @@ def convert_shard(
         InputError: as `write_shard`; or a tensor of a dtype, or laid out in a way, that has no place in safetensors.
     """
     codes = {name: _code(name, entry, source) for name, entry in entries.items()}
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
     sizes = {name: _size(entry) for name, entry in entries.items()} | {name: tensor.size for name, tensor in added.items()}
-    for name, size in sizes.items():
-        dtype, shape = (added[name].dtype, added[name].shape) if name in added else (codes[name], entries[name].shape)
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
-        at += size
+    laid = {name: Entry(codes[name], entry.shape, 0, sizes[name]) for name, entry in entries.items()}
+    laid |= {name: Entry(tensor.dtype, tensor.shape, 0, tensor.size) for name, tensor in added.items()}
     with open(path, "xb") as handle:
-        handle.write(_framed(header))
+        handle.write(header_bytes(laid.items(), {"format": "pt"}))
         for name, entry in entries.items():
             if name in replaced:
                 _write(handle, name, replaced[name], sizes[name])
@@ -161,17 +155,7 @@ def _longer(header: bytes, added: Mapping[str, NewTensor], at: int) -> bytes:
     for name, tensor in added.items():
         entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [at, at + tensor.size]}
         at += tensor.size
-    return _framed(entries)
-
-
-def _framed(entries: Mapping[str, Any]) -> bytes:
-    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-    text += b" " * (-len(text) % 8)
-    if len(text) > LONGEST_HEADER:
-        raise InputError(
-            f"expected names of at most {LONGEST_HEADER} bytes together, got {len(text)}: no safetensors file holds more"
-        )
-    return len(text).to_bytes(8, "little") + text
+    return framed(entries)
 
 
 def _copy(handle: BinaryIO, source: LocalFile, start: int, stop: int) -> None:
@@ -215,8 +199,8 @@ def _code(name: str, entry: Entry, source: LocalFile) -> str:
         getattr(entry, "contiguous", True) or getattr(entry, "loaded", None) is not None or len(entry.shape) == 2
     ):
         return entry.dtype
-    if entry.dtype in _INTEGERS and getattr(entry, "contiguous", True):
-        return _INTEGERS[entry.dtype]
+    if entry.dtype in CODES and getattr(entry, "contiguous", True):
+        return CODES[entry.dtype]
     raise InputError(
         f"expected tensors that safetensors can hold in {source.name}, got {name[:80]!r} of {entry.dtype} and shape {list(entry.shape)}, or laid out with "
         "gaps: load the model with transformers, call save_pretrained, and edit what it writes"
@@ -224,5 +208,5 @@ def _code(name: str, entry: Entry, source: LocalFile) -> str:
 
 
 def _size(entry: Entry) -> int:
-    itemsize = {"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}.get(entry.dtype)
-    return math.prod(entry.shape) * (TORCH_DTYPES[FLOATS[entry.dtype]].itemsize if itemsize is None else itemsize)
+    dtype: torch.dtype = getattr(torch, FLOATS.get(entry.dtype, entry.dtype))
+    return math.prod(entry.shape) * dtype.itemsize

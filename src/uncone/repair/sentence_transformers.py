@@ -24,8 +24,7 @@ from uncone.repair.affine import Affine
 from uncone.repair.apply_affine import affine_of
 from uncone.repair.fitting import Transformation
 from uncone.repair.sentence_transformers_encoder import NORMALIZE, insertion, package, read_modules
-from uncone.repair.writers_flat import raw_bytes, safetensors_header
-from uncone.rows.safetensors import Entry
+from uncone.rows.safetensors import to_bytes
 
 Tensor = torch.Tensor
 _DENSE = "sentence_transformers.models.Dense"
@@ -193,10 +192,8 @@ def _write_dense(folder: Path, affine: Affine) -> None:
     header = {"format": "pt", "uncone": uncone.__version__}
     if affine.fitted is not None:
         header["fitted"] = json.dumps(dataclasses.asdict(affine.fitted))
-    tensors = {"linear.weight": matrix.T.float().contiguous(), "linear.bias": bias.float().contiguous()}
-    entries = [(name, Entry("F32", tuple(tensor.shape), 0, tensor.nbytes)) for name, tensor in tensors.items()]
-    content = b"".join(bytes(raw_bytes(tensor)) for tensor in tensors.values())
-    (folder / "model.safetensors").write_bytes(safetensors_header(entries, header) + content)
+    tensors = {"linear.weight": matrix.T.float(), "linear.bias": bias.float()}
+    (folder / "model.safetensors").write_bytes(to_bytes(tensors, header))
 
 
 def _free(name: str, taken: Sequence[str]) -> str:

@@ -1,11 +1,10 @@
 """Writers of plain matrices: `.npy`, one array of a `.npz`, one tensor of a safetensors file."""
 
-import json
 import zipfile
 from collections.abc import Iterable
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -13,17 +12,9 @@ import torch
 from uncone.errors import InputError
 from uncone.repair.writers_plan import Plan, Source
 from uncone.rows.bytes import LocalFile
-from uncone.rows.safetensors import LONGEST_HEADER, Entry, read_header
+from uncone.rows.safetensors import CODES, Entry, header_bytes, raw_bytes, read_header, read_metadata
 
 _COPIED_BYTES = 2**20
-_ALIGNMENT = 8
-_SAFETENSORS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-_METADATA = "__metadata__"
-
-
-def raw_bytes(rows: torch.Tensor) -> memoryview:
-    """The numbers of a contiguous matrix as they lie in memory."""
-    return rows.view(torch.uint8).numpy().reshape(-1).data
 
 
 def refuse_taken(plan: Plan, names: Iterable[str]) -> None:
@@ -96,14 +87,14 @@ class SafetensorsWriter:
         entries, metadata = dict[str, Entry](), {"format": "pt"}
         if source.format == "safetensors" and source.path is not None:
             self._file = LocalFile(source.path)
-            entries, metadata = read_header(self._file), _metadata(self._file)
+            entries, metadata = read_header(self._file), read_metadata(self._file)
             entries.pop(source.part or "", None)
             refuse_taken(plan, entries)
         n, k = plan.shape
-        ours = Entry(_SAFETENSORS[plan.dtype], plan.shape, 0, n * k * plan.stored.itemsize)
+        ours = Entry(CODES[plan.dtype], plan.shape, 0, n * k * plan.stored.itemsize)
         laid = sorted(entries.items(), key=lambda item: item[1].start)
         self._others = [entry for _, entry in laid]
-        self._handle.write(safetensors_header([(plan.part, ours), *laid], metadata))
+        self._handle.write(header_bytes([(plan.part, ours), *laid], metadata))
 
     def write(self, rows: torch.Tensor) -> None:
         self._handle.write(raw_bytes(rows))
@@ -115,30 +106,3 @@ class SafetensorsWriter:
                 piece = bytearray(min(_COPIED_BYTES, entry.stop - start))
                 self._file.read_into(start, memoryview(piece))
                 self._handle.write(piece)
-
-
-def safetensors_header(tensors: list[tuple[str, Entry]], metadata: dict[str, str]) -> bytes:
-    """The tensors one after another, in the order given; equal ones give equal bytes, which the library's own header does not."""
-    content: dict[str, Any] = {_METADATA: metadata} if metadata else {}
-    at = 0
-    for name, entry in tensors:
-        size = entry.stop - entry.start
-        content[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(content, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % _ALIGNMENT)
-    if len(text) > LONGEST_HEADER:
-        raise InputError(
-            f"expected a safetensors header of at most {LONGEST_HEADER} bytes, got {len(text)}: write .npy instead"
-        )
-    return len(text).to_bytes(8, "little") + text
-
-
-def _metadata(file: LocalFile) -> dict[str, str]:
-    """The texts of `__metadata__`; the header has been checked before."""
-    prefix = bytearray(8)
-    file.read_into(0, memoryview(prefix))
-    text = bytearray(int.from_bytes(prefix, "little"))
-    file.read_into(8, memoryview(text))
-    found = json.loads(text.decode("utf-8")).get(_METADATA)
-    return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}

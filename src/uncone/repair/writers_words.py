@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
-from uncone.repair.writers_flat import raw_bytes
 from uncone.repair.writers_plan import Plan, Source
+from uncone.rows.safetensors import raw_bytes
 from uncone.rows.word_vectors import WordVectorRows
 from uncone.rows.word_vectors_binary import Word2VecRows
 from uncone.rows.word_vectors_lines import WHITE, number

@@ -1,15 +1,22 @@
-"""Rows of a tensor in a safetensors file. The header is parsed here, over any `ByteSource`, and nothing in it is trusted."""
+"""safetensors: the rows of a tensor, and files written whole.
+
+The header is parsed here, over any `ByteSource`, and nothing in it is trusted. It is written here too: the library puts the
+metadata in another order each time, and equal results are to be equal bytes.
+"""
 
 import json
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
+
+import torch
 
 from uncone.errors import InputError
 from uncone.rows.array import FLOATING, check_shape
 from uncone.rows.base import Rows
-from uncone.rows.bytes import ByteSource
+from uncone.rows.bytes import ByteSource, LocalFile
 from uncone.rows.flat import FlatRows
 from uncone.rows.names import nearest
 
@@ -17,6 +24,12 @@ LONGEST_HEADER = 100_000_000  # the format's own limit
 _MOST_AXES = 64
 _SHOWN = 80  # characters of a name or value that a message quotes: a header may hold megabytes
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+CODES = {name: code for code, name in FLOATS.items()} | {
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+"""What safetensors calls the dtypes of torch."""
+_DTYPES: dict[str, torch.dtype] = {code: getattr(torch, name) for name, code in CODES.items()}
+_METADATA = "__metadata__"
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64,
     "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
@@ -40,21 +53,90 @@ def read_header(source: ByteSource) -> dict[str, Entry]:
     Raises:
         InputError: not safetensors, truncated, or a header that lies about the file.
     """
-    if source.size < 8:
-        raise InputError(f"expected a safetensors file, got {source.name} of {source.size} bytes: copy it again")
-    prefix = bytearray(8)
-    source.read_into(0, memoryview(prefix))
-    length = int.from_bytes(prefix, "little")
-    if length > min(LONGEST_HEADER, source.size - 8):
+    return _read_header(source)[0]
+
+
+def read_metadata(source: ByteSource) -> dict[str, str]:
+    """The texts of `__metadata__`.
+
+    Raises:
+        InputError: as `read_header`.
+    """
+    return _read_header(source)[1]
+
+
+def read_tensors(
+    path: str | os.PathLike[str], *, format: str, what: str, how: str
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors of a file whose metadata name `format`, as copies in memory, and the metadata.
+
+    Args:
+        path: a local file.
+        format: what `__metadata__["format"]` must be.
+        what: what such a file holds, for messages: "a transformation".
+        how: how such a file is written, for messages: "write it with save".
+
+    Raises:
+        InputError: no such file, none that can be read, of another format, or with a tensor of a dtype that torch lacks.
+    """
+    source = LocalFile(path)
+    try:
+        entries, metadata = _read_header(source)
+    except InputError as error:
+        raise InputError(f"expected {what}, got {path} which cannot be read ({error}): {how}") from error
+    if metadata.get("format") != format:
+        raise InputError(f"expected {what} of format {format!r}, got {path} of format {metadata.get('format')!r}: {how}")
+    tensors = {}
+    for name, entry in entries.items():
+        if entry.dtype not in _DTYPES:
+            raise InputError(f"expected {what}, got {path} with tensor {name[:_SHOWN]!r} of {entry.dtype}: {how}")
+        tensors[name] = torch.empty(entry.shape, dtype=_DTYPES[entry.dtype])
+        if tensors[name].numel():
+            source.read_into(entry.start, raw_bytes(tensors[name]))
+    return tensors, metadata
+
+
+def to_bytes(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:
+    """A whole file: equal tensors and metadata give equal bytes."""
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    laid = sorted(stored.items(), key=lambda item: (-item[1].itemsize, item[0]))  # each begins at a multiple of its item's size
+    entries = [(name, Entry(_code(t), tuple(t.shape), 0, t.numel() * t.itemsize)) for name, t in laid]
+    return header_bytes(entries, metadata) + b"".join(raw_bytes(t) for _, t in laid if t.numel())
+
+
+def raw_bytes(x: torch.Tensor) -> memoryview:
+    """The numbers of a contiguous tensor as they lie in memory."""
+    return x.reshape(-1).view(torch.uint8).numpy().data
+
+
+def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, str]) -> bytes:
+    """The length and the header of a file that holds the tensors one after another, in the order given; of an entry its size counts.
+
+    Raises:
+        InputError: names longer than the format allows.
+    """
+    content: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    at = 0
+    for name, entry in tensors:
+        size = entry.stop - entry.start
+        content[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [at, at + size]}
+        at += size
+    return framed(content)
+
+
+def framed(content: Mapping[str, Any]) -> bytes:
+    """The length and the header, given as the object that its JSON holds.
+
+    Raises:
+        InputError: names longer than the format allows.
+    """
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    text += b" " * (-len(text) % 8)
+    if len(text) > LONGEST_HEADER:
         raise InputError(
-            f"expected a safetensors header of at most {min(LONGEST_HEADER, source.size - 8)} bytes in {source.name}, "
-            f"got a length of {length}: the file was cut, or is no safetensors file"
+            f"expected names of at most {LONGEST_HEADER} bytes together, got {len(text)}: no safetensors file holds more"
         )
-    text = bytearray(length)
-    source.read_into(8, memoryview(text))
-    entries = {name: _entry(name, value, 8 + length, source) for name, value in _parse(bytes(text), source).items()}
-    _check_cover(entries, 8 + length, source)
-    return entries
+    return len(text).to_bytes(8, "little") + text
 
 
 def tensor_rows(source: ByteSource, entries: Mapping[str, Entry], name: str, *, where: str | None = None) -> Rows:
@@ -82,6 +164,31 @@ def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     }
 
 
+def _read_header(source: ByteSource) -> tuple[dict[str, Entry], dict[str, str]]:
+    if source.size < 8:
+        raise InputError(f"expected a safetensors file, got {source.name} of {source.size} bytes: copy it again")
+    prefix = bytearray(8)
+    source.read_into(0, memoryview(prefix))
+    length = int.from_bytes(prefix, "little")
+    if length > min(LONGEST_HEADER, source.size - 8):
+        raise InputError(
+            f"expected a safetensors header of at most {min(LONGEST_HEADER, source.size - 8)} bytes in {source.name}, "
+            f"got a length of {length}: the file was cut, or is no safetensors file"
+        )
+    text = bytearray(length)
+    source.read_into(8, memoryview(text))
+    header = _parse(bytes(text), source)
+    said = header.pop(_METADATA, None)
+    metadata = {key: value for key, value in said.items() if isinstance(value, str)} if isinstance(said, dict) else {}
+    entries = {name: _entry(name, value, 8 + length, source) for name, value in header.items()}
+    _check_cover(entries, 8 + length, source)
+    return entries, metadata
+
+
+def _code(tensor: torch.Tensor) -> str:
+    return CODES[str(tensor.dtype).removeprefix("torch.")]
+
+
 def _parse(text: bytes, source: ByteSource) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -99,7 +206,6 @@ def _parse(text: bytes, source: ByteSource) -> dict[str, Any]:
         raise InputError(
             f"expected a safetensors header that is an object in {source.name}, got {type(header).__name__}: copy it again"
         )
-    header.pop("__metadata__", None)
     return header
 
 
