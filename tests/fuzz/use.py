@@ -130,7 +130,10 @@ def _words(path: Path, part: str) -> Array:
         lines, width = lines[1:], int(first[1])
     else:
         width = len(first) - 1
-    return np.array([[float(word) for word in re.split(r"[ \t]+", line.rstrip())[-width:]] for line in lines])
+    fields = [re.split(r"[ \t]+", line.rstrip())[-width:] for line in lines]
+    if any("_" in field or not field.isascii() for line in fields for field in line):
+        raise ValueError("float takes 1_0 and digits of other scripts, the format does not")
+    return np.array([[float(field) for field in line] for line in fields])
 
 
 def _binary(path: Path, part: str) -> Array:

@@ -192,6 +192,7 @@ LINES = {
     "no columns": (b"3 0\na\nb\nc\n", "expected at least one row and one column"),
     "empty": (b"", "expected word vectors in .*, got an empty file"),
     "white": (b"\n\n", "expected a word and its numbers, or 'N D'"),
+    "a damaged number": (b"a -1.8 0.12 1_0 1.5\n", "line 1 of .*: expected a word, then numbers alone, got '1_0' between numbers"),
     "prose": (b"Call me Ishmael.\nSome years ago\n", "line 1 of .*: expected a word and its numbers, or 'N D', got 'Call me Ishmael"),
     "no words": (b"0.5 1.5\n0.5 1.5\n", "got the number '0.5' in place of a word: .* numpy.loadtxt"),
     "not gzipped text": (b"\xff\xfea\0 \x000\0", "line 1 of .*: expected a word and its numbers"),
