@@ -387,7 +387,7 @@ def test_rounding_of_float32_is_no_rank(d: int) -> None:
     direction, lengths = gaussian(1, d, dtype=torch.float64), gaussian(3000, 1, dtype=torch.float64)
     reading = measure.effective_rank(Moments.of((lengths * direction).float()))
     assert float(reading) == pytest.approx(1.0, abs=0.01)
-    assert "are rounding and count as 0" in reading.warnings[-1]
+    assert "within the rounding of the largest count as 0" in " ".join(reading.warnings)
 
 
 class TestMessages:
@@ -452,7 +452,7 @@ class TestMessages:
         save_file({"first": torch.ones(2)}, tmp_path / "b")
         for name in ("a", "b", "c"):
             with pytest.raises(
-                InputError, match=r"(expected moments.*write it with|cannot read .*give a file that) Moments\.save"
+                InputError, match=r"expected moments.*write it with Moments\.save|cannot read .*c: No such file"
             ):
                 Moments.load(tmp_path / name)
 

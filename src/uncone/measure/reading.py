@@ -82,9 +82,8 @@ def cosine_warnings(m: Moments) -> tuple[str, ...]:
     return tuple(found)
 
 
-def rounding_warnings(value: float, m: Moments, roundings: float) -> tuple[str, ...]:
-    """How many digits of `value` are right where it may be off by so many roundings of the dtype of the rows; nothing from five digits on."""
-    error = roundings * m.epsilon
+def rounding_warnings(value: float, m: Moments, error: float) -> tuple[str, ...]:
+    """How many digits of `value` are right where rounding may have moved it by `error`; nothing from five digits on."""
     if error <= ROUNDED * abs(value):
         return ()
     digits = max(0, math.floor(-math.log10(error / abs(value)))) if value else 0

@@ -7,9 +7,10 @@ import torch
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.isotropic import marchenko_pastur
-from uncone.measure.reading import reading, spectral_warnings
+from uncone.measure.reading import reading, rounding_warnings, spectral_warnings
 from uncone.moments import Moments
 from uncone.records import Measurement
+from uncone.records.wording import counted
 
 Tensor = torch.Tensor
 
@@ -119,18 +120,16 @@ def condition_number(m: Moments, *, centered: bool = False) -> Measurement:
         UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
     """
     found = m.spectrum(centered=centered)
-    if float(found[-1]) <= m.epsilon * float(found[0]):
+    rounding = m.spectral_rounding(centered=centered)
+    if m.n < m.d or float(found[-1]) <= rounding:
         raise UndefinedMeasure(
-            f"the smallest of {m.d} squared singular values is below {m.epsilon:.0e} of the largest: "
+            f"the smallest of {m.d} squared singular values is within the rounding of the largest: "
             "the rows do not span all dimensions, or not to this precision; pass float64 rows for more digits"
         )
-    warnings: tuple[str, ...] = ()
-    if float(found[-1]) <= 100 * m.epsilon * float(found[0]):
-        warnings = ("the smallest singular value is near the rounding of the products: pass float64 rows for more digits",)
     return _spectral(
         "condition_number" + ("_centered" if centered else ""), lambda values: math.sqrt(float(values[0] / values[-1])), m, centered,
         range=(1.0, None), better="lower",
-        definition="largest singular value divided by the smallest", warnings=warnings,
+        definition="largest singular value divided by the smallest",
     )  # fmt: skip
 
 
@@ -143,7 +142,6 @@ def _spectral(
     range: tuple[float | None, float | None],
     better: str,
     definition: str,
-    warnings: tuple[str, ...] = (),
 ) -> Measurement:
     """The reading of `function` on the spectrum of `m`, with the same function of an isotropic spectrum as reference."""
     values = m.spectrum(centered=centered)
@@ -151,25 +149,27 @@ def _spectral(
         raise UndefinedMeasure(
             f"{'rows that are all equal' if centered else 'rows that are all zero'} have no spectrum: pass rows that differ"
         )
-    resolved, most = values > m.epsilon * values[0], min(m.n - int(centered), m.d)
+    rounding = m.spectral_rounding(centered=centered)
+    resolved, most = values > rounding, min(m.n - int(centered), m.d)
     resolved[most:] = False  # so few rows span no more directions: the others are rounding, however large
     dropped = most - int(resolved.sum())
-    if dropped > 0:
-        warnings = (
-            *warnings,
-            f"{dropped} squared singular values below {m.epsilon:.0e} of the largest are rounding and count as 0",
-        )
+    said = f"{counted(dropped, 'squared singular value')} within the rounding of the largest count as 0"
     values = torch.where(resolved, values, 0.0)
+    value = function(values)
+    moved = values.clone()
+    moved[:most] += rounding
+    warnings = spectral_warnings(m, centered=centered) + ((said,) if dropped else ())
+    warnings += rounding_warnings(value, m, abs(function(moved) - value))
     isotropic = marchenko_pastur(m.effective_n - int(centered), m.d)
     try:
         reference = function(isotropic)
     except (ZeroDivisionError, ValueError):
         reference = math.nan  # an isotropic cloud of so few rows has no such number
     return reading(
-        name, function(values), m,
+        name, value, m,
         range=range, better=better, reference=reference, centered=centered,  # type: ignore[arg-type]
         definition=f"{definition}, {'mean row subtracted' if centered else 'uncentred'}",
-        warnings=spectral_warnings(m, centered=centered) + warnings,
+        warnings=warnings,
     )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
         "uniformity", value, m,
         range=(-4 * t, 2 * t * (t - 1) + 0.5 if t > 0.5 else 0.0), better="lower", reference=-2 * t + 2 * t**2 / m.d, centered=False,
         details={"t": t, "cosine_mean": mean, "cosine_variance": variance},
-        warnings=cosine_warnings(m) + rounding_warnings(value, m, _ROUNDINGS * t * (1 + t)),
+        warnings=cosine_warnings(m) + rounding_warnings(value, m, _ROUNDINGS * t * (1 + t) * m.epsilon),
         definition=f"ln E exp(-{t:g} |u - v|^2) over pairs of unit rows (Wang & Isola 2020), to second order in the cosine",
     )  # fmt: skip
 

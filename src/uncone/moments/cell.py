@@ -60,6 +60,8 @@ class Cell:
     def take_product(self, name: str) -> Tensor:
         """The (D, D) product "second" or "unit_second" of all that was added; only its lower half has a meaning."""
         product = self._products.pop(name)
+        if name == "second":
+            self._add("rounding", _rounding(product))
         if name == "second" and self._between:
             product = product.double()
             # sum w (z + a)(z + a)' = sum w z z' + half a' + a half', with half = sum w z + sum w a / 2
@@ -168,6 +170,8 @@ class Cell:
             self._products[name] = symmetric_product(y, out=out)
             return
         wider = torch.promote_types(y.dtype, kept.dtype)  # one of the two may be float64 for its lengths
+        if wider != kept.dtype and name == "second":
+            self._add("rounding", _rounding(kept))
         self._products[name] = symmetric_product(y.to(wider), out=kept.to(wider), add=True)
 
 
@@ -208,6 +212,16 @@ class _Piece:
         else:
             root = weight.sqrt()
             torch.sum(y.mul_(root) * root, 0, out=first)
+
+
+def _rounding(product: Tensor) -> float:
+    """By how much the rounding of its sums may move an eigenvalue of a product (D, D): as errors that are independent would.
+
+    The error of an entry is some roundings of the root of its two diagonal entries' product. Where these are alike, D x D
+    independent errors have a norm of about the trace / sqrt(D) roundings; where one outweighs the others, of that one.
+    """
+    diagonal = product.diagonal()
+    return torch.finfo(product.dtype).eps * float(diagonal.sum() / len(diagonal) ** 0.5 + diagonal.max())
 
 
 def _centers(shift: Tensor, x: Tensor, cuts: list[slice]) -> Tensor:

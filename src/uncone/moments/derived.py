@@ -21,6 +21,8 @@ from uncone.rows import as_rows, nonfinite_error
 
 Tensor = torch.Tensor
 _STRIP_ROWS = 64
+_FLOAT64 = torch.finfo(torch.float64).eps
+_PRODUCTS, _SUMS = 8.0, 32.0
 
 
 class Moments(Sums):
@@ -156,6 +158,17 @@ class Moments(Sums):
         self._require_rows(2 if centered else 1)
         n = self.effective_n
         return self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
+
+    def spectral_rounding(self, *, centered: bool) -> float:
+        """By how much rounding may have moved a small number of `spectrum`: in the products, or in float64 after them.
+
+        Errors of products that are not independent (rows of few values) came up to `_PRODUCTS` times as large as `rounding`,
+        and those of float64 sums to `_SUMS` roundings of the trace.
+        """
+        n = self.effective_n
+        products = min(_PRODUCTS * self.rounding / self.weight, self.epsilon * float(self.spectrum(centered=centered)[0]))
+        sums = _SUMS * _FLOAT64 * float(self._second().diagonal().sum()) / self.weight
+        return max(products, sums) * (n / (n - 1) if centered else 1.0)
 
     def mean_along(self) -> Tensor:
         """|mean . c| for the unit eigenvectors c of `second_moment`, in the order of its spectrum, float64 (D,)."""

@@ -22,7 +22,7 @@ _MATRICES = 5
 """As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums."""
 SCALARS = (
     "n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square",
-    "norm_sum", "norm_square_sum", "norm_min", "norm_max", "epsilon",
+    "norm_sum", "norm_square_sum", "norm_min", "norm_max", "epsilon", "rounding",
 )  # fmt: skip
 _BUFFER_BYTES = 8 * 2**20
 _TRANSPOSED = "is the matrix transposed? Moments with second=False need none of it"
@@ -42,7 +42,8 @@ class Sums:
         unit_first: sum of w u over rows that are not zero, shape (D,), or None when `unit_first=False`.
         unit_square: sum of w^2 u^2 by feature, shape (D,), or None with it.
         unit_second: sum of w u u', shape (D, D), only with `unit_second=True`.
-        epsilon: the rounding of the products: the largest machine epsilon among the blocks' dtypes.
+        epsilon: the largest machine epsilon among the blocks' dtypes.
+        rounding: by how much the rounding of its products may move an eigenvalue of `second`.
         n, zero_rows: rows seen, and how many of them were all zero.
         weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: the same without the zero rows.
         norm_sum, norm_square_sum, norm_min, norm_max: of w |x| and w |x|^2; the extremes of |x|.
@@ -77,7 +78,7 @@ class Sums:
         self.weight = self.weight_square = self.unit_weight = self.unit_weight_square = 0.0
         self.norm_sum = self.norm_square_sum = self.norm_max = 0.0
         self.norm_min = float("inf")
-        self.epsilon = 0.0
+        self.epsilon = self.rounding = 0.0
         self._scratch: dict[str, Tensor] = {}
         self._derived: dict[str, Any] = {}
 
