@@ -98,7 +98,10 @@ def _npz(path: Path, part: str) -> Array:
 def _safetensors(path: Path, part: str) -> Array:
     from safetensors.torch import load_file
 
-    return load_file(path)[part or "x"].double().numpy()
+    found = load_file(path)
+    if not part:  # without a name the only matrix of floats is opened, whatever it is called
+        (part,) = (name for name, tensor in found.items() if tensor.ndim == 2 and tensor.is_floating_point() and tensor.numel())
+    return found[part].double().numpy()
 
 
 def _checkpoint(path: Path, part: str) -> Array | None:

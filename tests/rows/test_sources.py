@@ -1,6 +1,7 @@
 """open_rows: every source reads the same numbers, and every bad input says what to do."""
 
 import json
+import math
 import os
 import struct
 import zipfile
@@ -143,6 +144,9 @@ LIES = {
         "'w' and 'v' have 7 bytes of no tensor between them",
     ),
     "bytes at the end": (_tensor(shape=[1, 3], data_offsets=[0, 12]), "4 bytes after 'w' belong to no tensor"),
+    "metadata of numbers": (_tensor() | {"__metadata__": {"n": 1}}, "its __metadata__ is no object of texts"),
+    "metadata in a list": (_tensor() | {"__metadata__": ["pt"]}, "its __metadata__ is no object of texts"),
+    "a constant of JavaScript": (_tensor() | {"v": math.nan}, "does not parse .NaN is no JSON"),
     "nothing in a tensor": (_tensor() | {"v": {"dtype": "F32", "shape": [0], "data_offsets": [8, 8]}}, "share bytes"),
 }
 

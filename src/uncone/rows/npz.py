@@ -4,6 +4,7 @@ What `numpy.savez` stored is read where it lies. What `numpy.savez_compressed` d
 held whole.
 """
 
+import math
 import os
 import struct
 import zipfile
@@ -90,6 +91,12 @@ class _CheckedBytes:
         source.read_into(start, memoryview(head))
         self._first = self._reached = (start + header, zlib.crc32(head))  # a place, and the checksum of all before it
 
+    def check(self) -> None:
+        """Read the numbers once, in order, for a matrix whose rows are not stored in order."""
+        buffer = memoryview(bytearray(_PIECE_BYTES))
+        for at in range(self._first[0], self._stop, _PIECE_BYTES):
+            self.read_into(at, buffer[: self._stop - at])
+
     def read_into(self, offset: int, buffer: memoryview) -> None:
         self._source.read_into(offset, buffer)
         at, checksum = self._first if offset == self._first[0] else self._reached
@@ -135,9 +142,15 @@ def _members(archive: _Archive) -> dict[str, zipfile.ZipInfo]:
 
 def _rows(archive: _Archive, member: zipfile.ZipInfo, name: str) -> Rows:
     header = _header(archive, member, name)
+    size = header.offset + math.prod(header.shape) * header.dtype.itemsize
+    if size != member.file_size:
+        raise _lies(archive.source, member, f"its array takes {size} bytes of {member.file_size}")
     if member.compress_type == zipfile.ZIP_STORED:
         start = _content_at(archive.source, member)
-        return rows_at(_CheckedBytes(archive.source, member, start, header.offset), start, header, name)
+        source = _CheckedBytes(archive.source, member, start, header.offset)
+        if header.column_major:
+            source.check()
+        return rows_at(source, start, header, name)
     if header.column_major:
         raise InputError(
             f"expected a row-major matrix, got a column-major one in deflated form from {name}, whose rows cannot be read in turn: "

@@ -179,7 +179,9 @@ def _read_header(source: ByteSource) -> tuple[dict[str, Entry], dict[str, str]]:
     source.read_into(8, memoryview(text))
     header = _parse(bytes(text), source)
     said = header.pop(_METADATA, None)
-    metadata = {key: value for key, value in said.items() if isinstance(value, str)} if isinstance(said, dict) else {}
+    metadata = {} if said is None else said
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise _lies(source, "its __metadata__ is no object of texts")
     entries = {name: _entry(name, value, 8 + length, source) for name, value in header.items()}
     _check_cover(entries, 8 + length, source)
     return entries, metadata
@@ -190,6 +192,9 @@ def _code(tensor: torch.Tensor) -> str:
 
 
 def _parse(text: bytes, source: ByteSource) -> dict[str, Any]:
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
@@ -197,7 +202,7 @@ def _parse(text: bytes, source: ByteSource) -> dict[str, Any]:
         return found
 
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"expected a safetensors header in JSON in {source.name}, got one that does not parse ({error}): copy it again"
