@@ -1,6 +1,7 @@
 """Parquet columns of lists: every type and layout reads the same, and every bad row says its number."""
 
 import io
+import os
 import re
 import subprocess
 import sys
@@ -228,6 +229,27 @@ class TestMessages:
         with pytest.raises(InputError, match=r"expected folders named key=value at most 64 deep, got deeper ones in "):
             uncone.open_rows(tmp_path / "t")
         assert uncone.open_rows(tmp_path / "t" / "k=v").shape == (3, 2)
+
+    @pytest.mark.parametrize("what", ["a pipe", "a link to nothing", "a linked folder"])
+    def test_what_would_be_left_out_of_a_folder_is_refused(self, tmp_path: Path, what: str) -> None:
+        """Rows were missing without a word."""
+        _write(tmp_path / "t" / "a.parquet", {"v": _listed(gaussian(3, 2))})
+        (tmp_path / "t" / "_SUCCESS").write_text("")
+        entry = tmp_path / "t" / ("k=v" if what == "a linked folder" else "b.parquet")
+        if what == "a pipe":
+            os.mkfifo(entry)
+        else:
+            entry.symlink_to(tmp_path if what == "a linked folder" else tmp_path / "nothing")
+        with pytest.raises(
+            InputError, match=rf"expected files and folders in .*t, got {entry.name}, a link or a pipe: remove it"
+        ):
+            uncone.open_rows(tmp_path / "t")
+
+    def test_a_linked_file_is_read(self, tmp_path: Path) -> None:
+        _write(tmp_path / "a.parquet", {"v": _listed(gaussian(3, 2))})
+        (tmp_path / "t").mkdir()
+        (tmp_path / "t" / "a.parquet").symlink_to(tmp_path / "a.parquet")
+        assert uncone.open_rows(tmp_path / "t").shape == (3, 2)
 
     def test_a_long_type_is_cut(self, tmp_path: Path) -> None:
         path = _write(tmp_path / "x.parquet", {"v": [{f"field_{i}": 1 for i in range(1000)}]})

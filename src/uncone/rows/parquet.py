@@ -132,9 +132,12 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
     for entry in entries:
         if entry.name.startswith(("_", ".")):
             continue
-        if entry.name.endswith(SUFFIX) and entry.is_file():
+        is_folder, is_part = entry.is_dir(), entry.name.endswith(SUFFIX)
+        if (is_part and not is_folder and not entry.is_file()) or (is_folder and "=" in entry.name and entry.is_symlink()):
+            raise InputError(f"expected files and folders in {folder}, got {entry.name[:200]}, a link or a pipe: remove it")
+        if is_part and not is_folder:
             yield entry
-        elif "=" in entry.name and entry.is_dir() and not entry.is_symlink():
+        elif is_folder and "=" in entry.name:
             yield from _walk(entry, depth + 1)
 
 
