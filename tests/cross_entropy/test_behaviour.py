@@ -1,5 +1,6 @@
 """Precision, memory, autocast, compilation, and everything that is refused."""
 
+import math
 from typing import Any
 
 import pytest
@@ -185,6 +186,13 @@ class TestRefused:
             ({"hidden": hidden.float()}, "of one dtype"),
             ({"hidden": hidden.to(torch.int64)}, "expected hidden in float64"),
             ({"weight": weight.to("meta")}, "on one device, got cpu and meta"),
+            (
+                {
+                    name: x.to("meta")
+                    for name, x in (("hidden", hidden), ("weight", weight), ("labels", labels), ("bias", bias))
+                },
+                "expected tensors with values, got tensors on meta",
+            ),
         ]:
             given = {"hidden": hidden, "weight": weight, "labels": labels, "bias": bias} | change
             with pytest.raises(InputError, match=message):
@@ -196,6 +204,12 @@ class TestRefused:
             {"chunk": 0}, {"reduction": "sum", "num_items": 3}, {"num_items": -1}, {"num_items": float("nan")},
             {"num_items": torch.tensor([3, 3])}, {"num_items": torch.tensor(3j)}, {"softcap": float("nan")},
         ]  # fmt: skip
+        wrong += [{name: 10**400} for name in ("ignore_index", "chunk", "num_items")]
+        wrong += [
+            {name: value}
+            for name in ("label_smoothing", "z_loss", "softcap", "logit_scale")
+            for value in (math.nan, 10**400, 1e300)
+        ]
         wrong += [
             {"num_items": torch.tensor(number, dtype=dtype)}
             for number in (-1.0, float("nan"), float("inf"))

@@ -297,6 +297,7 @@ def test_large_finite_points_are_no_infinity() -> None:
         (torch.ones(3, 2, dtype=torch.complex64), "got .* of torch.complex64"),
         (torch.ones(3), r"got \(3,\)"),
         (torch.ones(1, 1, 3, 2), r"got \(1, 1, 3, 2\)"),
+        (torch.ones(3, 2, device="meta"), "got a tensor on meta, which has none"),
     ],
 )
 def test_other_points_are_refused(wrong: torch.Tensor, message: str) -> None:

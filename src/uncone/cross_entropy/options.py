@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
 
 from torch import Tensor
 from torch.distributed import ProcessGroup
@@ -9,6 +11,11 @@ from torch.distributed import ProcessGroup
 from uncone.errors import InputError
 
 REDUCTIONS = ("mean", "sum", "none")
+_KINDS: dict[str, Any] = {
+    "ignore_index": Integral, "chunk": Integral, "label_smoothing": Real, "z_loss": Real, "softcap": Real, "logit_scale": Real,
+}  # fmt: skip
+_OPTIONAL = ("ignore_index", "chunk", "softcap")
+_LARGEST = 2**63
 BACKENDS = ("chunk", "triton", "wrap:liger", "wrap:cce", "wrap:torch")
 
 
@@ -47,6 +54,11 @@ class CrossEntropyOptions:
             raise InputError(f"expected a backend among {', '.join(BACKENDS)}, got {self.backend!r}: use one of them")
         if self.group is not None and self.backend != "chunk":
             raise InputError(f"expected the backend 'chunk' with a group, got {self.backend!r}: the others need the whole head")
+        for name, kinds in _KINDS.items():
+            value: Any = getattr(self, name)
+            if not (value is None and name in _OPTIONAL) and (not isinstance(value, kinds) or not -_LARGEST < value < _LARGEST):
+                what = "a whole number" if kinds is Integral else "a number"
+                raise InputError(f"expected {what} for {name}, got {str(value)[:40]!r}: give one below 2^63")
         if not 0 <= self.label_smoothing <= 1:
             raise InputError(f"expected label_smoothing in [0, 1], got {self.label_smoothing}: 0 is none, 0.1 is customary")
         if not 0 <= self.z_loss < math.inf:
@@ -63,6 +75,8 @@ class CrossEntropyOptions:
             )
         if self.num_items is not None:
             try:
+                if isinstance(self.num_items, str | bytes):
+                    raise TypeError("a text")
                 items = float(self.num_items)
             except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # as of a tensor on the device meta
                 raise InputError(

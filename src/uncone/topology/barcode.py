@@ -122,6 +122,8 @@ def _check(points: Tensor, groups: Tensor | None) -> None:
             )
         if groups.device != points.device:
             raise InputError(f"expected groups on {points.device}, where the points are, got {groups.device}: move one of them")
+    if points.is_meta:
+        raise InputError("expected points with values, got a tensor on meta, which has none: load them first")
     if points.is_cuda and torch.cuda.is_current_stream_capturing():
         return  # a graph cannot ask; NaN then gives NaN
     if bool(torch.isfinite(points.sum(dtype=torch.float64 if points.dtype == torch.float64 else torch.float32))):
