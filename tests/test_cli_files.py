@@ -165,7 +165,7 @@ def models(folder: Path) -> Path:
     (folder / "blobs").mkdir()
     (folder / "blobs" / "0123").write_bytes(b"weights")
     (model / "model-00001-of-00001.safetensors").symlink_to(folder / "blobs" / "0123")
-    for name in ("config.json", "tokenizer.json", "model.safetensors.index.json", "sub/notes.txt"):
+    for name in ("config.json", "tokenizer.json", "model.safetensors.index.json", "sub/notes.txt", "sub/x.safetensors"):
         (model / name).write_text('{"model_type": "gpt2"}')
     return folder
 
@@ -178,7 +178,7 @@ IN_A_MODEL = (
 
 
 @pytest.mark.parametrize(("verb", "spec"), SPEC_VERBS)
-@pytest.mark.parametrize("source", ["model", "linked", "model/model-00001-of-00001.safetensors"])
+@pytest.mark.parametrize("source", ["model", "linked", "model/model-00001-of-00001.safetensors", "model/sub/x.safetensors"])
 def test_nothing_is_written_into_a_model(
     verb: str, spec: str, source: str, models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,11 +58,10 @@ def _files_of(path: Path) -> list[Path]:
 
 
 def _models_of(path: Path) -> list[Path]:
-    """The folder of the model that the path is, or is a file of."""
+    """The folder of the model that the path is, or is a file of; a model of sentences has others in its folder."""
     if path.is_dir():
         return [path] if is_model(path) else []
-    folder = path.parent
-    return [folder] if path.name.endswith(_OF_A_MODEL) and _holds_a_model(folder) else []
+    return [folder for folder in path.parents[:2] if path.name.endswith(_OF_A_MODEL) and _holds_a_model(folder)]
 
 
 def _holds_a_model(folder: Path) -> bool:
