@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import uncone
 from uncone import Moments, UndefinedMeasure, measure
-from uncone.measure.partition import log_partition, sign_interval
+from uncone.measure.partition import _rounding, log_partition, sign_interval, tied_runs
 
 from ..matrices import gaussian, rotation
 
@@ -202,6 +202,15 @@ class TestPartition:
         assert reading.details["tied"] == 2
         assert min(found) - 1e-9 <= reading.details["tied_low"] < reading.details["tied_high"] <= max(found) + 1e-9
         assert reading.details["tied_high"] - reading.details["tied_low"] > 0.5 * (max(found) - min(found))
+
+    def test_a_dense_spectrum_is_not_taken_for_tied(self) -> None:
+        """Gaps of a millionth of the largest eigenvalue, as tables of 1,000 columns have them: the rows were read for eight more bases."""
+        spread = torch.arange(1, 1025, dtype=torch.float64) ** -0.35
+        x = (gaussian(4096, 1024, dtype=torch.float64) * spread @ rotation(1024)).float()
+        m = Moments.of(x)
+        values, directions = m.eigen()
+        runs = tied_runs(values, _rounding(m, values, m.mean() @ directions))
+        assert sum(stop - first for first, stop in runs) <= 16
 
     @pytest.mark.parametrize("x", [gaussian(5000, 200), gaussian(60, 200), gaussian(900, 30) * torch.linspace(1, 1.01, 30)])
     def test_rows_without_ties_are_read_once(self, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:

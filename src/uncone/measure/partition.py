@@ -157,10 +157,12 @@ def log_partition(
 def _rounding(m: Moments, values: Tensor, along: Tensor) -> float:
     """How far apart rounding leaves eigenvalues that coincide; `along` is the mean in their eigenvectors.
 
-    Products are summed about the mean, so that the largest eigenvalue counts without the mean's share in it.
+    Products are summed about the mean, so that the largest eigenvalue counts without the mean's share in it. What parts two eigenvalues
+    is the error of one entry; that of the whole product, `rounding`, is sqrt(D) times as large.
     """
     centered = max(float(values[0] - along[0].square()), float(values[1]) if m.d > 1 else 0.0)
-    return _TIED * max(m.epsilon * centered, torch.finfo(torch.float64).eps * float(values[0]))
+    of_products = min(m.epsilon * centered, m.rounding / m.weight / math.sqrt(m.d))
+    return _TIED * max(of_products, torch.finfo(torch.float64).eps * float(values[0]))
 
 
 def tied_runs(values: Tensor, rounding: float) -> list[tuple[int, int]]:
