@@ -12,8 +12,8 @@ from measured import Row, run
 
 import uncone
 from matrices import DATA, SHAPES, path
-from uncone.repair import Center, Whiten
-from uncone.repair.apply import repair_rows
+from uncone.transforms import Center, Whiten
+from uncone.transforms.apply import repair_rows
 
 N, D = SHAPES["E"]
 BLOCK = 4096

@@ -9,8 +9,8 @@ import numpy as np
 from measured import Row, run
 
 from matrices import SHAPES, path
-from uncone.repair import AllButTheTop, Center, Whiten
 from uncone.rows import open_npy
+from uncone.transforms import AllButTheTop, Center, Whiten
 
 NAME = "B"
 REMOVED = -(-SHAPES[NAME][1] // 100)

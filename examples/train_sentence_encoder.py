@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 import uncone
-from uncone.evaluate import correlation, correlation_bootstrap
-from uncone.evaluate.sts_sets import StsPairs, read_sts
 from uncone.prevent import AnisotropyTrack, anisotropy_scores, attach_states
+from uncone.tasks import correlation, correlation_bootstrap
+from uncone.tasks.sts_sets import StsPairs, read_sts
 
 Tensor = torch.Tensor
 ALIKE = 4.0

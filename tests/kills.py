@@ -20,20 +20,20 @@ import numpy as np
 import torch
 from safetensors import safe_open
 
+from tests.edits.test_sentence_transformers import _directory, _fitted
 from tests.model.llama2c_files import planted
-from tests.repair.test_sentence_transformers import _directory, _fitted
 from tests.report.records_example import make_diagnosis
 from uncone import Moments, atomic, open_rows
-from uncone.evaluate.vector_cache import encode_texts
+from uncone.edits.model_files import edited_copy
+from uncone.edits.sentence_transformers import insert_into_directory
 from uncone.model import to_hugging_face
 from uncone.model.files import open_model_files
 from uncone.prevent import RareTokenGate
-from uncone.repair import AllButTheTop, Center
-from uncone.repair.apply import repair_rows
-from uncone.repair.faiss import to_faiss
-from uncone.repair.model_files import edited_copy
-from uncone.repair.sentence_transformers import insert_into_directory
 from uncone.report import write_html
+from uncone.tasks.vector_cache import encode_texts
+from uncone.transforms import AllButTheTop, Center
+from uncone.transforms.apply import repair_rows
+from uncone.transforms.faiss import to_faiss
 
 Writer = Callable[[Path, int], None]
 N, D = 20_000, 32

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from tests.command import run_command
 from tests.model.llama2c_files import planted
-from uncone import InputError, repair_file
+from uncone import InputError, repair
 from uncone.cli.files import Role, role_of
 from uncone.cli.program import app
 
@@ -244,7 +244,7 @@ def test_results_beside_their_source_are_written_twice(folder: Path, capsys: pyt
 
 
 def test_the_functions_behind_repair_replace_no_source_either(folder: Path) -> None:
-    repair_file("source.npy", "fitted.npy", method="center", save="t.safetensors")
+    repair("source.npy", "fitted.npy", method="center", save="t.safetensors")
     np.save("counts.npy", np.arange(40))
     before = _content(folder)
     for out, options in (
@@ -256,7 +256,7 @@ def test_the_functions_behind_repair_replace_no_source_either(folder: Path) -> N
         ("new.npy", {"method": "center", "save": "source.npy"}),
     ):
         with pytest.raises(InputError, match="expected another file to write than what is read"):
-            repair_file("source.npy", out, overwrite=True, **options)
+            repair("source.npy", out, overwrite=True, **options)
         assert _content(folder) == before
 
 

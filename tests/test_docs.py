@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import uncone
-from uncone import diagnosis, measure, records
-from uncone.explain import findings
+from uncone import measure, records
+from uncone.explain import findings, measures
 from uncone.report.html import POLICY
 
 from .test_architecture import BELOW
@@ -144,6 +144,8 @@ def test_the_table_of_clouds_is_what_the_code_prints(tmp_path: Path, monkeypatch
         "uncone convert",
         "uncone evaluate",
         "uncone repair",
+        "uncone center-head",
+        "uncone repair-tokens",
     ],
 )
 def test_help_is_in_the_docs(command: str) -> None:
@@ -189,7 +191,7 @@ def test_every_measure_is_described() -> None:
 
 def test_every_number_of_a_diagnosis_is_described() -> None:
     text = _text("docs/measures.md")
-    taken = [*diagnosis.MEASURES, *diagnosis.OF_A_HEAD, *diagnosis.OF_THE_GAUGE]
+    taken = [*measures.MEASURES, *measures.OF_A_HEAD, *measures.OF_THE_GAUGE]
     for name in {name for name, _ in taken} | {"partition_isotropy", "norm_id_correlation"}:
         assert f"`{name}`" in text, name
 

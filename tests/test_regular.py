@@ -53,12 +53,12 @@ def test_a_refused_file_leaves_no_descriptor(tmp_path: Path) -> None:
 def _readers() -> dict[str, Callable[[Path], object]]:
     """Who reads a file that a user names, by the name of a file that it would take."""
     from uncone.calibration.labels import places_of, read_labels
-    from uncone.evaluate.text_files import lines_of
+    from uncone.edits.proof_text import read_text
+    from uncone.edits.sentences import read_sentences
     from uncone.model.counts import read_counts
     from uncone.prevent.tracking import AnisotropyTrack
-    from uncone.repair.loading import load
-    from uncone.repair.proof_text import read_text
-    from uncone.repairing.sentences import read_sentences
+    from uncone.tasks.text_files import lines_of
+    from uncone.transforms.loading import load
 
     rows = uncone.open_rows(torch.ones(3, 2))
     suffixes = ("npy", "npz", "safetensors", "pt", "pth", "ckpt", "bin", "parquet", "vec", "txt", "glove", "vec.gz", "gguf")

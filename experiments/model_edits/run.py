@@ -20,12 +20,12 @@ import torch
 import transformers
 
 from uncone import UnconeError, __version__, to_hugging_face
+from uncone.edits.head import center_head
+from uncone.edits.model_files import open_directory
+from uncone.edits.proof import run
+from uncone.edits.proof_text import proof_text
 from uncone.model.running import load_model
 from uncone.records.head_edit import HeadEdit
-from uncone.repair import center_head
-from uncone.repair.model_files import open_directory
-from uncone.repair.proof import run
-from uncone.repair.proof_text import proof_text
 
 HERE = Path(__file__).parent
 STORIES = HERE.parents[1] / "../shared/data/models/stories260K"

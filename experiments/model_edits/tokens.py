@@ -18,7 +18,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from uncone import __version__, to_hugging_face
-from uncone.repair import reinitialise_tokens
+from uncone.edits.tokens import reinitialise_tokens
 
 HERE = Path(__file__).parent
 STORIES = HERE.parents[1] / "../shared/data/models/stories260K"

@@ -7,12 +7,12 @@ import authors
 import numpy as np
 import torch
 
-from uncone.evaluate.correlation import correlation
 from uncone.measure import mean_cosine, partition_isotropy
 from uncone.measure.partition import log_partition
 from uncone.moments import Moments
-from uncone.repair import repair_named
 from uncone.rows import Rows
+from uncone.tasks.correlation import correlation
+from uncone.transforms import repair_named
 
 VARIANTS = {"raw": None, "centred": "center", "removed": "all_but_the_top_d100"}
 """Columns of Table 1, and the repair that makes each."""

@@ -13,8 +13,8 @@ import torch
 from uncone.measure import reserved_rows
 from uncone.measure.projections import project
 from uncone.moments import Moments
-from uncone.repair import repair_named
 from uncone.rows import Rows
+from uncone.transforms import repair_named
 
 BIN = 1000
 ORIGINAL, CENTRED, BETWEEN = "#0072b2", "#d55e00", "viridis"  # told apart by those who see no red or green, too

@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 
 from uncone.errors import UndefinedMeasure
-from uncone.evaluate.bootstrap import correlation_bootstraps
-from uncone.evaluate.word_sets import WordSet
-from uncone.evaluate.word_similarity import ORIGINAL, PROTOCOLS, PairScores, word_similarity
-from uncone.evaluate.word_vocabulary import Vocabulary
 from uncone.moments import Moments
-from uncone.repair import REPAIRS, ZIPF_REPAIRS, repair_named
 from uncone.rows import Rows
+from uncone.tasks.bootstrap import correlation_bootstraps
+from uncone.tasks.correlation import PairScores
+from uncone.tasks.word_sets import WordSet
+from uncone.tasks.word_vocabulary import Vocabulary
+from uncone.tasks.wordsim import ORIGINAL, PROTOCOLS, word_similarity
+from uncone.transforms import REPAIRS, ZIPF_REPAIRS, repair_named
 
 RESAMPLES = 2000
 KIND = {"paper": "pearson", "field": "spearman"}

@@ -6,26 +6,30 @@ Public names are loaded when they are first used: importing `uncone` loads neith
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from uncone.version import __version__
 
 if TYPE_CHECKING:
-    from uncone import measure, repair, report
-    from uncone.calibration import calibrate
-    from uncone.checking import check
-    from uncone.comparison import compare
+    from uncone import measure, report, transforms
     from uncone.cross_entropy import CrossEntropyOptions, gated_linear_cross_entropy, linear_cross_entropy
-    from uncone.diagnosis import diagnose
     from uncone.errors import InputError, UnconeError, UndefinedMeasure, UnsupportedModel
     from uncone.model import to_hugging_face
+    from uncone.model.open import open_rows
     from uncone.moments import Moments
     from uncone.prevent.attach import Attached, attach
     from uncone.prevent.attach_states import AttachedStates, attach_states
     from uncone.prevent.gate import RareTokenGate
     from uncone.prevent.persistent_entropy import PersistentEntropy
     from uncone.records import Check, Comparison, Diagnosis, Evaluation, Finding, Measurement, Subject
-    from uncone.repairing import repair_encoder, repair_file
     from uncone.rows import Rows
-    from uncone.sources import open_rows
+    from uncone.verbs.calibrate import calibrate
+    from uncone.verbs.center_head import center_head
+    from uncone.verbs.check import check
+    from uncone.verbs.compare import compare
+    from uncone.verbs.diagnose import diagnose
+    from uncone.verbs.evaluate import evaluate
+    from uncone.verbs.repair import repair
+    from uncone.verbs.repair_tokens import repair_tokens
+    from uncone.verbs.select_repair import select_repair
 
 _WHERE = {
     "Attached": "uncone.prevent",
@@ -50,17 +54,20 @@ _WHERE = {
     "UnsupportedModel": "uncone.errors",
     "attach": "uncone.prevent",
     "attach_states": "uncone.prevent",
-    "calibrate": "uncone.calibration",
-    "check": "uncone.checking",
-    "compare": "uncone.comparison",
-    "diagnose": "uncone.diagnosis",
+    "calibrate": "uncone.verbs.calibrate",
+    "center_head": "uncone.verbs.center_head",
+    "check": "uncone.verbs.check",
+    "evaluate": "uncone.verbs.evaluate",
+    "select_repair": "uncone.verbs.select_repair",
+    "compare": "uncone.verbs.compare",
+    "diagnose": "uncone.verbs.diagnose",
     "gated_linear_cross_entropy": "uncone.cross_entropy",
     "linear_cross_entropy": "uncone.cross_entropy",
     "measure": "uncone.measure",
-    "open_rows": "uncone.sources",
-    "repair": "uncone.repair",
-    "repair_encoder": "uncone.repairing",
-    "repair_file": "uncone.repairing",
+    "open_rows": "uncone.model.open",
+    "transforms": "uncone.transforms",
+    "repair": "uncone.verbs.repair",
+    "repair_tokens": "uncone.verbs.repair_tokens",
     "report": "uncone.report",
     "to_hugging_face": "uncone.model",
 }
@@ -90,18 +97,21 @@ __all__ = [
     "attach",
     "attach_states",
     "calibrate",
+    "center_head",
     "check",
     "compare",
     "diagnose",
+    "evaluate",
     "gated_linear_cross_entropy",
     "linear_cross_entropy",
     "measure",
     "open_rows",
     "repair",
-    "repair_encoder",
-    "repair_file",
+    "repair_tokens",
     "report",
+    "select_repair",
     "to_hugging_face",
+    "transforms",
 ]
 
 

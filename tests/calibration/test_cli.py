@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.command import run_command
-from uncone.calibration import calibrate
 from uncone.records import Calibration, ScoreThreshold
 from uncone.report import calibration_to_html, print_calibration
+from uncone.verbs.calibrate import calibrate
 
 _run = partial(run_command, "calibrate")
 

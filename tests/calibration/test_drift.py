@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import uncone
-from uncone.calibration import drift
+from uncone.calibration.drift import drift
 from uncone.errors import InputError
 
 

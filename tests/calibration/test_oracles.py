@@ -9,9 +9,9 @@ import torch
 from scipy import stats
 
 import uncone
-from uncone.calibration import PairTable
 from uncone.calibration.counting import Grid, count_pairs
 from uncone.calibration.sides import how_many
+from uncone.verbs.calibrate import PairTable
 
 
 def _rows(n: int, d: int = 12, seed: int = 0) -> np.ndarray:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import uncone
-from tests.evaluate.planted_texts import word, write_word_vectors
+from tests.tasks.planted_texts import word, write_word_vectors
 from uncone import cli
-from uncone.calibration import PairTable, encoded_texts
 from uncone.errors import InputError
+from uncone.tasks.texts import encoded_texts
+from uncone.verbs.calibrate import PairTable
 
 
 @pytest.fixture

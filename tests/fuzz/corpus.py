@@ -15,7 +15,7 @@ from tests.fuzz.records import examples
 from tests.gguf_files import gguf, write_gguf
 from tests.matrices import gaussian
 from tests.model.llama2c_files import planted
-from uncone import Moments, repair
+from uncone import Moments, transforms
 
 N, D = 41, 8
 
@@ -212,13 +212,13 @@ def _texts(add: Add) -> None:
     add("tokens", "tokenizer.bin", lambda path: (planted(path.parent), (path.parent / "model.bin").unlink()))
 
 
-def _transformations() -> list[repair.Affine | repair.Transformation]:
+def _transformations() -> list[transforms.Affine | transforms.Transformation]:
     x = torch.from_numpy(rows())
     fitted = (
-        repair.Center(), repair.ScaledCenter(), repair.AllButTheTop(2), repair.AllButTheTop(2, centered=False),
-        repair.Whiten("pca", 1.0, n_components=3), repair.Standardize(), repair.ClusterCenter(3, 2),
+        transforms.Center(), transforms.ScaledCenter(), transforms.AllButTheTop(2), transforms.AllButTheTop(2, centered=False),
+        transforms.Whiten("pca", 1.0, n_components=3), transforms.Standardize(), transforms.ClusterCenter(3, 2),
     )  # fmt: skip
-    return [repair.Affine(x[0].double(), x[:D].double(), offset=x[1].double()), *(one.fit(x) for one in fitted)]
+    return [transforms.Affine(x[0].double(), x[:D].double(), offset=x[1].double()), *(one.fit(x) for one in fitted)]
 
 
 def copied(seed: Seed, target: Path) -> Path:

@@ -16,8 +16,8 @@ from tests.report.test_evaluation_terminal import _evaluation
 from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
 from tests.report.test_tokens import make_groups, make_under_trained
 from uncone import InputError, calibrate, compare, report
-from uncone.calibration import PairTable
 from uncone.records import Bar, Check, Diagnosis, Interval, Record, load_record
+from uncone.verbs.calibrate import PairTable
 
 PAGED = ("diagnosis", "comparison", "calibration")
 

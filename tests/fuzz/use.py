@@ -13,13 +13,13 @@ from tests.fuzz.corpus import D, N, Seed
 from tests.fuzz.records import use_record
 from tests.matrices import gaussian
 from tests.model.llama2c_files import SIZES, read_slowly
-from uncone import Calibration, InputError, Moments, UnconeError, calibrate, open_rows, repair
+from uncone import Calibration, InputError, Moments, UnconeError, calibrate, open_rows, transforms
 from uncone.calibration.labels import places_of, read_labels
+from uncone.edits.sentences import read_sentences
 from uncone.model.counts import read_counts
 from uncone.model.llama2c_tokens import read_tokenizer
 from uncone.model.tokens import token_labels
 from uncone.records import load_record
-from uncone.repairing.sentences import read_sentences
 from uncone.rows import as_rows
 
 Array = np.ndarray[Any, Any]
@@ -179,13 +179,13 @@ _ORACLES: dict[str, Callable[[Path, str], Any]] = {
 def _transformation(path: Path) -> Callable[[], None]:
     from safetensors.torch import load_file
 
-    found = repair.load(path)
-    d = found.d if isinstance(found, repair.Affine) else found.fitted_.d
+    found = transforms.load(path)
+    d = found.d if isinstance(found, transforms.Affine) else found.fitted_.d
     if d > 10**4:
         raise InputError("wider than what is tried")
     x = gaussian(5, d, dtype=torch.float64)
     y = found.transform(x)
-    affine = found if isinstance(found, repair.Affine) else getattr(found, "affine_", None)
+    affine = found if isinstance(found, transforms.Affine) else getattr(found, "affine_", None)
 
     def compare() -> None:
         if affine is None:

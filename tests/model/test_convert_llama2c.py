@@ -65,7 +65,7 @@ def test_the_real_model_tells_a_story(stories: Path) -> None:
 
 @needs_stories
 def test_the_directory_and_the_file_are_diagnosed_alike(stories: Path) -> None:
-    from uncone.sources import open_subjects
+    from uncone.model.open import open_subjects
 
     one, other = open_subjects(STORIES / "stories260K.bin"), open_subjects(stories)
     assert one.notes == other.notes

@@ -63,7 +63,7 @@ def test_other_files_of_a_model_with_values_of_another_type(file: str, plant: Pl
 def test_an_encoder_with_settings_of_another_type_is_refused(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     from tests.fuzz.corpus import _tokenizer
-    from uncone.evaluate.loading import load_transformer
+    from uncone.tasks.loading import load_transformer
 
     config = transformers.BertConfig(
         vocab_size=41,

@@ -8,7 +8,7 @@ import torch
 
 import uncone
 from uncone import InputError, UnsupportedModel
-from uncone.sources import open_subjects
+from uncone.model.open import open_subjects
 
 from ..gguf_files import write_gguf
 

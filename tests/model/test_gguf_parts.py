@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import uncone
 from uncone import InputError
-from uncone.sources import open_subjects
+from uncone.model.open import open_subjects
 
 from ..gguf_files import write_gguf
 

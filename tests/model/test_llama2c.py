@@ -13,7 +13,7 @@ import uncone
 from uncone import InputError
 from uncone.model.llama2c import is_llama2c, open_llama2c
 from uncone.model.llama2c_tokens import read_tokenizer
-from uncone.sources import open_subjects
+from uncone.model.open import open_subjects
 
 from .llama2c_files import SIZES, STORIES, planted, some_tokens, tensors, write, write_tokenizer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.repair.language_models import D, V, drifted, saved
+from tests.edits.language_models import D, V, drifted, saved
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import open_model_files
 from uncone.model.running import load_model

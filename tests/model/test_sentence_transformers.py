@@ -13,7 +13,7 @@ from tokenizers.models import WordLevel
 
 import uncone
 from uncone import InputError, UnsupportedModel
-from uncone.sources import open_subjects
+from uncone.model.open import open_subjects
 
 V, D = 16, 4
 TABLE = torch.arange(V * D, dtype=torch.float32).reshape(V, D)

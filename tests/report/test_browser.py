@@ -9,8 +9,8 @@ import pytest
 
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile
 from uncone.records import Diagnosis
+from uncone.records.text import shortened, visible
 from uncone.report import write_html
-from uncone.report.text import shortened, visible
 
 pytestmark = pytest.mark.browser
 

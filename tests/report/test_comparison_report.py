@@ -17,9 +17,9 @@ from tests.report.test_html import _assert_harmless, _Reader
 from uncone import compare, report
 from uncone.errors import InputError
 from uncone.records import Comparison, Diagnosis, Group, Groups, Measurement, Norms, Spectrum, Subject
+from uncone.records.text import visible
 from uncone.report.comparison_charts import norms_chart, spectrum_charts
 from uncone.report.page import STILL
-from uncone.report.text import visible
 
 INTERVAL = (0.0175, 0.0187)
 

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 import uncone
 from tests.report.records_example import HOSTILE, coordinates, make_diagnosis, make_hostile, make_picture
 from uncone.records import Diagnosis, Picture, Spectrum
+from uncone.records.text import shortened
 from uncone.report import to_html
 from uncone.report.explorer import explorer
 from uncone.report.html import POLICY
-from uncone.report.text import shortened
 
 SPECTRUM = Spectrum((6.0, 2.0, 1.0, 1.0), (2.0, 1.0, 1.0), (1.0, 1.0, 1.0))
 

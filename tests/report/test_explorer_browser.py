@@ -13,7 +13,7 @@ import pytest
 from tests.report.records_example import HOSTILE, make_diagnosis, make_picture, make_subject
 from tests.report.test_browser import SCHEMES, SCREENSHOTS, WIDTHS, _assert_quiet, _visit, browser
 from uncone.records import Diagnosis, Picture
-from uncone.report.text import shortened
+from uncone.records.text import shortened
 
 pytestmark = pytest.mark.browser
 __all__ = ["browser"]

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tests.report.records_example import HOSTILE, make_diagnosis, make_findings, make_hostile, make_measurements, make_subject
 from uncone.errors import InputError
 from uncone.records import Diagnosis, Groups
+from uncone.records.text import number, typeset, visible
 from uncone.report import to_html, write_html
 from uncone.report.headline import keys, tail_bin
 from uncone.report.html import POLICY
-from uncone.report.text import number, typeset, visible
 
 GOLD = Path(__file__).parent / "gold.html"
 ALLOWED = {

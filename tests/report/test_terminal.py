@@ -8,8 +8,8 @@ from rich.console import Console
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_measurements
 from uncone import report
 from uncone.records import Diagnosis
+from uncone.records.text import number, visible
 from uncone.report.terminal import sparkline
-from uncone.report.text import number, visible
 
 
 def _printed(diagnosis: Diagnosis, *, width: int = 80, encoding: str = "utf-8", colour: bool = False) -> str:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from uncone.errors import InputError
 from uncone.records import Calibration, Drift, DriftedThreshold, Share
-from uncone.report.calibration_words import percent, percent_span
+from uncone.records.calibration_words import percent, percent_span
 
 LARGE, WIDE, JUDGED_RATE = 1.5, 2.0, 0.01
 """A rate that changed by a factor of LARGE is a large drift; an interval beyond WIDE tells nothing; judged near JUDGED_RATE."""

@@ -10,10 +10,10 @@ import torch
 
 from uncone.errors import InputError
 from uncone.memory import uninitialised
+from uncone.model.open import open_rows
 from uncone.moments import Moments, row_norms
-from uncone.repair.fitted import DigestedRows, Fitted, fitted_on
 from uncone.rows import GRID, Rows
-from uncone.sources import open_rows
+from uncone.transforms.fitted import DigestedRows, Fitted, fitted_on
 
 Tensor = torch.Tensor
 Metric = Literal["cosine", "inner_product"]

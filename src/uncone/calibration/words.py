@@ -3,7 +3,7 @@
 import math
 
 from uncone.records import Knot, ScoreHistogram, ScoreMeaning, ScoreThreshold
-from uncone.report.calibration_words import one_in
+from uncone.records.calibration_words import one_in
 
 _LEVELS = ((0.5, "below the middle"), (0.1, "nothing special"), (0.01, "somewhat high"), (1e-4, "high"), (0.0, "very high"))
 """From which false-match rate on a score is called what."""

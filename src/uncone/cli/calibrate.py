@@ -64,25 +64,21 @@ def calibrate(
     vectors
         Vectors that are compared, in any form that uncone reads: FILE or FILE#tensor, or MODEL#input; with --texts, an encoder's directory.
     """
-    from uncone.calibration import RATES, PairTable, encoded_texts
-    from uncone.calibration import calibrate as run
+    from uncone.verbs.calibrate import RATES, PairTable
+    from uncone.verbs.calibrate import calibrate as run
 
     if pairs is None and any(given is not None for given in (ids, query_ids, match_at, prior)):
         raise InputError(
             "expected --pairs with --ids, --query-ids, --match-at or --prior, got none: give the table of labelled pairs too"
         )
-    if (query_texts is not None and texts is None) or (texts is not None and queries is not None):
-        raise InputError(
-            "expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both or neither"
-        )
     saved = None if against is None else _load(against)
     share = {} if prior is None else {"prior": prior}
     table = None if pairs is None else PairTable(pairs, ids=ids, query_ids=query_ids, match_at=match_at, **share)
     with progress_bar() as progress:
-        rows, others = (vectors, queries) if texts is None else encoded_texts(vectors, texts, query_texts, progress=progress)
         found = run(
-            rows, queries=others, pairs=table, metric=metric, scores=score, rates=false_match_rate or RATES, against=saved,
-            most_pairs=most_pairs, seed=seed, skip_nonfinite=skip_nonfinite, progress=progress,
+            vectors, queries=queries, texts=texts, query_texts=query_texts, pairs=table, metric=metric, scores=score,
+            rates=false_match_rate or RATES, against=saved, most_pairs=most_pairs, seed=seed, skip_nonfinite=skip_nonfinite,
+            progress=progress,
         )  # fmt: skip
     hand_over(found, json=json, html=html)
 

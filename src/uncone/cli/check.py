@@ -34,7 +34,7 @@ def check(
         A file written by `uncone diagnose SPEC --json FILE`. Its numbers are called SUBJECT.MEASURE, such as
         input.isoscore, or SUBJECT.MEASURE.DETAIL; SUBJECT may be left out where there is one.
     """
-    from uncone.checking import check as run
+    from uncone.verbs.check import check as run
 
     result = run(load_diagnosis(diagnosis), maxima=_bars(max, "--max"), minima=_bars(min, "--min"))
     try:

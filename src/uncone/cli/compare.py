@@ -25,7 +25,7 @@ def compare(
     diagnoses
         Two to six files written by `uncone diagnose SPEC --json FILE`; the first is the baseline.
     """
-    from uncone.comparison import compare as run
+    from uncone.verbs.compare import compare as run
 
     comparison = run([load_diagnosis(path) for path in diagnoses], names=None if names is None else names.split(","))
     hand_over(comparison, json=json, html=html)

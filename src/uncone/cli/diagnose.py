@@ -35,7 +35,7 @@ def diagnose(
         A model (MODEL, MODEL#input, MODEL#head, MODEL#tensor): a directory, the name of a cached one (NAME or
         NAME@REVISION), a GGUF file or a llama2.c file. Or a file of matrices, FILE or FILE#tensor.
     """
-    from uncone.diagnosis import diagnose as run
+    from uncone.verbs.diagnose import diagnose as run
 
     with progress_bar() as progress:
         diagnosis = run(

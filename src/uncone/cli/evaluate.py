@@ -48,7 +48,7 @@ def evaluate(
         A directory of Sentence Transformers or transformers, the name of a cached one, or a file of word vectors. For
         wordsim the token table of a model is taken, or MODEL#tensor.
     """
-    from uncone.evaluation import evaluate as run
+    from uncone.verbs.evaluate import evaluate as run
 
     if method is not None:
         _choose(spec, task=task, data=data, protocol=protocol, repairs=repair, cache=cache, seed=seed, json=json)
@@ -72,8 +72,8 @@ def _choose(
     json: Path | None,
 ) -> None:
     """Which repair the task calls for, if any; nothing else is written."""
-    from uncone.evaluation import check_protocol, no_data
-    from uncone.select_repair import select_repair
+    from uncone.verbs.evaluate import check_protocol, no_data
+    from uncone.verbs.select_repair import select_repair
 
     if task == "wordsim" or task == "ann":
         raise InputError(f"expected --method auto with the task sts or retrieval, got it with {task}: leave it out")

@@ -124,6 +124,6 @@ def _message(error: BaseException) -> str:
 
 
 def _visible(message: str) -> str:
-    from uncone.report.text import visible
+    from uncone.records.text import visible
 
     return bounded(visible(" ".join(message.split())))

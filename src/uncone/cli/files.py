@@ -34,7 +34,7 @@ def check_files(bound: BoundArguments) -> None:
         return
     specs, sources = _given(bound, Role.SPEC), [_whole(Path(name)) for name in _given(bound, Role.READ)]
     if specs:
-        from uncone.sources.reads import check_targets_apart
+        from uncone.model.reads import check_targets_apart
 
         check_targets_apart([*targets, *kept], specs, sources)
     else:
@@ -95,7 +95,7 @@ def hand_over(record: Record, *, json: Path | None = None, html: Path | None = N
 
 def tell(*written: Path | None) -> None:
     """Name the files that were written; a name may hold anything, also what no terminal should get."""
-    from uncone.report.text import visible
+    from uncone.records.text import visible
 
     for path in written:
         if path is not None:

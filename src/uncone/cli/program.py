@@ -5,8 +5,8 @@ import sys
 
 from cyclopts import App
 
-from uncone import __version__
 from uncone.cli.calibrate import calibrate
+from uncone.cli.center_head import center_head
 from uncone.cli.check import check
 from uncone.cli.compare import compare
 from uncone.cli.convert import convert
@@ -15,7 +15,9 @@ from uncone.cli.evaluate import evaluate
 from uncone.cli.failures import SignalError, end, ending_cleanly, open_closed_streams, release
 from uncone.cli.files import check_files
 from uncone.cli.repair import repair
+from uncone.cli.repair_tokens import repair_tokens
 from uncone.cli.report import report
+from uncone.version import __version__
 
 app = App(
     name="uncone",
@@ -25,12 +27,14 @@ app = App(
 )
 app.suppress_keyboard_interrupt = False  # else it leaves without a word, and `end` is never asked
 app.command(calibrate)
+app.command(center_head)
 app.command(check)
 app.command(compare, usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
 app.command(convert)
 app.command(diagnose)
 app.command(evaluate)
 app.command(repair)
+app.command(repair_tokens)
 app.command(report)
 
 

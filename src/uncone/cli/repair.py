@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from uncone.cli.files import Role, hand_over, tell
 from uncone.cli.progress import progress_bar
 from uncone.errors import InputError
-from uncone.records import Record, Selection
+from uncone.records import Selection
 
 AUTO = "auto"
 RETRIEVAL: Literal["retrieval"] = "retrieval"
@@ -23,8 +23,7 @@ def repair(
     method: Annotated[
         str | None,
         Parameter(
-            help="A repair by its name; auto, and so --data alone, asks a task which one helps. With --tokens: sub_tokens, mean or "
-            "covariance.",
+            help="A repair by its name; auto, and so --data alone, asks a task which one helps.",
             show_default=False,
         ),
     ] = None,
@@ -38,20 +37,9 @@ def repair(
     counts: Annotated[
         Path | None,
         Role.READ,
-        Parameter(help="How often each token occurs: rows weigh as much in the fit; with --tokens auto, count 0 is unused."),
+        Parameter(help="How often each token occurs: rows weigh as much in the fit."),
     ] = None,
-    text: Annotated[
-        Path | None, Role.READ, Parameter(help="For models: sentences to fit on, or text to prove an edit on.")
-    ] = None,
-    head: Annotated[
-        Literal["center"] | None, Parameter(help="Centre the output head of a language model: no probability changes.")
-    ] = None,
-    untie: Annotated[
-        bool, Parameter(negative="", help="With --head: store a head apart that shares the token table's rows.")
-    ] = False,
-    tokens: Annotated[
-        str | None, Role.READ, Parameter(help="Set rows of tokens anew: ids with commas, a file of ids, zero, added or auto.")
-    ] = None,
+    text: Annotated[Path | None, Role.READ, Parameter(help="For an encoder: sentences to fit on, one a line.")] = None,
     data: Annotated[
         Path | None, Role.READ, Parameter(help="The directory of a task's data, by which --method auto chooses.")
     ] = None,
@@ -66,30 +54,24 @@ def repair(
     ] = False,
     json: Annotated[Path | None, Role.WRITE, Parameter(help="Write what was done to this file, for machines.")] = None,
 ) -> None:
-    """Write a repaired copy of vectors or of a model, and say what that changed and what it cost.
+    """Write a repaired copy of vectors or of an encoder, and say what that changed and what it cost.
 
     Parameters
     ----------
     spec
-        Vectors (FILE, FILE#tensor, MODEL#input), a directory of Sentence Transformers, or with --head or --tokens a
-        language model.
+        Vectors (FILE, FILE#tensor, MODEL#input), or a directory of Sentence Transformers.
     out
-        A file, whose ending says its format; for a model a new directory.
+        A file, whose ending says its format; for an encoder a new directory.
     """
     rows = {"counts": counts, "overwrite": overwrite, "skip_nonfinite": skip_nonfinite}
-    if head is not None or tokens is not None:
-        unused = _given(fit_on=fit_on, load=load, save=save, data=data, cache=cache)
-        _refuse([*unused, *_set(force=force, skip_nonfinite=skip_nonfinite)], "--head and --tokens")
-        _edit(
-            spec, out, head=head, untie=untie, tokens=tokens, method=method, counts=counts, text=text, overwrite=overwrite, json=json
-        )  # fmt: skip
-        return
-    if untie:
-        raise InputError("expected --untie with --head center, got it alone: it stores apart a head that is centred")
     selection = None
     if method == AUTO or (method is None and data is not None):
         _refuse(_given(load=load), "--method auto")
-        _check_before_a_task(spec, out, text, fit_on, rows, data)
+        if data is None:
+            raise InputError(
+                "expected --data DIR with --method auto, got none: a repair is chosen by a task, which needs its data"
+            )
+        _check(spec, out, text=text, fit_on=fit_on, **rows)
         selection = _choose(spec, task, data, cache, json=json)
         if selection.leaves_it:
             return
@@ -112,63 +94,27 @@ def _repair(
     selection: Selection | None,
     notes: tuple[str, ...],
 ) -> None:
-    """Vectors into a file, or an encoder into a directory; `rows` are options of vectors alone, `text` one of an encoder.
-
-    The selection was printed when it was made, and is kept with the rest; `notes` are added.
-    """
-    from uncone.repairing import kind_of, repair_encoder, repair_file
+    """The selection was printed when it was made, and is kept with the rest; `notes` are added."""
+    from uncone.verbs.repair import repair as run
 
     with progress_bar() as progress:
-        if kind_of(spec) == "encoder":
-            _refuse(_set(**rows), "a model")
-            result = repair_encoder(spec, out, text=text, progress=progress, **fit)
-        else:
-            _refuse(_given(text=text), "vectors")
-            result = repair_file(spec, out, progress=progress, **fit, **rows)
+        result = run(spec, out, text=text, progress=progress, **fit, **rows)
     result = replace(result, notes=(*result.notes, *notes))
     hand_over(replace(result, selection=selection), json=json, shown=result)
     tell(Path(out), fit["save"])
 
 
-def _edit(
-    spec: str,
-    out: str,
-    *,
-    head: str | None,
-    untie: bool,
-    tokens: str | None,
-    method: str | None,
-    counts: Path | None,
-    text: Path | None,
-    overwrite: bool,
-    json: Path | None,
-) -> None:
-    """An edit of a language model into a new directory."""
-    from uncone.repairing import edit_head, edit_tokens
+def _check(spec: str, out: str, **options: Any) -> None:
+    """What is missing or out of place is said before a task is asked, which takes minutes."""
+    from uncone.verbs.repair import check_repair
 
-    _refuse(_given(method=method, counts=counts) if tokens is None else [], "--head")
-    if head is not None and tokens is not None:
-        raise InputError(
-            "expected either --head or --tokens, got both: set the tokens first, then centre the head of the result"
-        )
-    _refuse(_set(overwrite=overwrite, untie=untie and head is None), "--tokens" if head is None else "a model")
-    result: Record
-    with progress_bar() as progress:
-        if head is not None:
-            result = edit_head(spec, out, how=head, untie=untie, text=text, progress=progress)
-        else:
-            result = edit_tokens(spec, out, tokens or AUTO, method=method, counts=counts, text=text, progress=progress)
-    hand_over(result, json=json)
-    tell(Path(out))
+    check_repair(spec, out, **options)
 
 
-def _choose(
-    spec: str, task: Literal["retrieval", "sts"], data: Path | None, cache: Path | None, *, json: Path | None
-) -> Selection:
+def _choose(spec: str, task: Literal["retrieval", "sts"], data: Path, cache: Path | None, *, json: Path | None) -> Selection:
     """What the task says, printed with its evidence; kept by itself where it calls for no repair, since then nothing else is written."""
-    from uncone.select_repair import select_repair
+    from uncone.verbs.select_repair import select_repair
 
-    assert data is not None  # _check_before_a_task refused it
     with progress_bar() as progress:
         selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
     hand_over(selection, json=json if selection.leaves_it else None)
@@ -184,34 +130,12 @@ def _why(task: str, data: Path | None) -> str:
     )
 
 
-def _check_before_a_task(
-    spec: str, out: str, text: Path | None, fit_on: str | None, rows: dict[str, Any], data: Path | None
-) -> None:
-    """What is missing or out of place is said before a task is asked, which takes minutes."""
-    from uncone.repairing import check_target, kind_of
-
-    if data is None:
-        raise InputError("expected --data DIR with --method auto, got none: a repair is chosen by a task, which needs its data")
-    if kind_of(spec) == "encoder":
-        _refuse(_set(**rows), "a model")
-        if text is None and fit_on is None:
-            raise InputError("expected --text F or --fit-on VECTORS for a model, got neither: what is chosen is fitted on them")
-    else:
-        _refuse(_given(text=text), "vectors")
-    check_target(spec, out, overwrite=rows["overwrite"])
-
-
 def _method(method: str | None) -> str:
     return "no method" if method is None else f"--method {method}"
 
 
 def _given(**options: object) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
-
-
-def _set(**options: object) -> list[str]:
-    """Those that are not empty, or switched on."""
-    return _given(**{name: value or None for name, value in options.items()})
 
 
 def _refuse(flags: list[str], what: str) -> None:

@@ -1,5 +1,1 @@
 """What changed between diagnoses, and whether for better or worse: from saved records alone, without a model or a tensor."""
-
-from uncone.comparison.matching import compare
-
-__all__ = ["compare"]

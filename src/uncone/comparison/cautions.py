@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from uncone.records import Measurement, Subject
-from uncone.report.text import number
+from uncone.records.text import number
 
 REFERENCE_SHARE = 0.1
 """Where the isotropic value moved by a tenth of what the reading moved, size or scale explains part of the difference."""

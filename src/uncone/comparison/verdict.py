@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from uncone.comparison.changes import range_width
 from uncone.records import Change, ComparedMeasure, ComparedSubject, Table
+from uncone.records.text import number, shortened, title
 from uncone.records.wording import listing
-from uncone.report.text import number, shortened, title
 
 _MOST_NAMED = 3
 _BAD = ("warning", "severe")

@@ -16,7 +16,7 @@ GAUGE = (
     "choice of the model. What it can help is what reads the head's numbers: quantisation, cosines between its rows, low "
     "precision. The effects measured here say whether it does."
 )
-_HOW = "uncone repair MODEL OUT --head center --json F"
+_HOW = "uncone center-head MODEL OUT --json F"
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class RepairCost:
 
 @dataclass(frozen=True)
 class Repaired:
-    """What `repair_file` or `repair_encoder` wrote.
+    """What `repair` wrote.
 
     `before` and `after` hold the same measures of the same `measured` rows, as they were read and as they stand in what was written;
     both are empty where nothing could be measured. `gains` says whether the geometry is clearly better; no task was asked for it.

@@ -12,7 +12,7 @@ from uncone.records.rebuild import from_json, read_text
 TOKEN_EDIT_SCHEMA = "uncone.token_edit/1"
 MOST_LISTED = 200
 Way = Literal["sub_tokens", "mean", "covariance"]
-_HOW = "uncone repair MODEL OUT --tokens --json F"
+_HOW = "uncone repair-tokens MODEL OUT --json F"
 
 
 @dataclass(frozen=True)

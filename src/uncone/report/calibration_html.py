@@ -4,11 +4,11 @@ import os
 
 from uncone import atomic
 from uncone.records import Calibration
-from uncone.report import calibration_words as words
+from uncone.records import calibration_words as words
+from uncone.records.text import shortened
 from uncone.report.charts.scores import score_charts
 from uncone.report.markup import element, escape, section
 from uncone.report.page import masthead, page
-from uncone.report.text import shortened
 
 _STYLES = ("report.css",)
 _LONGEST_NAME = 40

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from uncone.records import Calibration
-from uncone.report import calibration_words as words
+from uncone.records import calibration_words as words
+from uncone.records.text import number
 from uncone.report.printer import Printer, sparkline
-from uncone.report.text import number
 
 if TYPE_CHECKING:
     from rich.console import Console

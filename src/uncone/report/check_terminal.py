@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from uncone.records import Bar, Check
+from uncone.records.text import number
 from uncone.report.printer import Printer
-from uncone.report.text import number
 
 if TYPE_CHECKING:
     from rich.console import Console

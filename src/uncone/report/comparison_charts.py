@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from uncone.records import ComparedSubject, Group, Norms, Spectrum, Subject
+from uncone.records.text import number, typeset
 from uncone.report.charts.frame import Chart, Point, axes, frame, line, segments, svg, widened
 from uncone.report.comparison_words import LETTERS
 from uncone.report.markup import element
-from uncone.report.text import number, typeset
 
 SIZE = (300.0, 240.0)
 _FLOOR = 1e-9  # eigenvalues of a float32 matrix below this share of the largest are rounding

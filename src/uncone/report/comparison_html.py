@@ -4,13 +4,13 @@ import os
 
 from uncone import atomic
 from uncone.records import ComparedSubject, Comparison
+from uncone.records.text import shortened
 from uncone.report.charts import Chart
 from uncone.report.comparison_charts import bin_charts, norms_chart, spectrum_charts
 from uncone.report.comparison_tables import bins_table, diagnoses_table, findings_table, legend, measures_sections
 from uncone.report.comparison_words import LETTERS, LITTLE, READING, lettered, title_of
 from uncone.report.markup import element, escape, section, shown_count
 from uncone.report.page import masthead, page
-from uncone.report.text import shortened
 
 _STYLES = ("report.css", "comparison.css")
 _LONGEST_NAME = 40

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from uncone.records import TABLES, Change, ComparedMeasure, ComparedSubject, Comparison, Group, Measurement, Table
+from uncone.records.text import THIN_SPACE, better, shortened
 from uncone.report.comparison_charts import READINGS, css
 from uncone.report.comparison_words import (
     LETTERS,
@@ -18,7 +19,6 @@ from uncone.report.comparison_words import (
 )
 from uncone.report.findings import badge
 from uncone.report.markup import SVG, element, escape, escape_number, section, shown, shown_count
-from uncone.report.text import THIN_SPACE, better, shortened
 
 _LONGEST_NAME = 60
 _GAUGE = (

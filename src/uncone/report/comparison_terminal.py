@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from uncone.records import TABLES, ComparedMeasure, ComparedSubject, Comparison, Subject, Table
+from uncone.records.text import number, shortened
 from uncone.report.comparison_words import (
     LETTERS,
     LITTLE,
@@ -21,7 +22,6 @@ from uncone.report.comparison_words import (
 )
 from uncone.report.printer import Printer, sparkline, whole
 from uncone.report.terminal import READINGS, WITHOUT_EFFECT
-from uncone.report.text import number, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from uncone.records import Change, ComparedMeasure, ComparedSubject, Comparison, Measurement, Subject, Table
+from uncone.records.text import number, title
 from uncone.records.wording import counted
 from uncone.report.findings import LEVELS
 from uncone.report.provenance import subject_title
-from uncone.report.text import number, title
 
 LETTERS = "ABCDEF"
 MARKS = {"better": "+", "worse": "-"}

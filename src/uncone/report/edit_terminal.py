@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from uncone.records import HeadEdit, HeadRows, TokenEdit
+from uncone.records.text import count, number, shortened
 from uncone.records.wording import counted, listing
 from uncone.report.printer import Printer
-from uncone.report.text import count, number, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from uncone.records import ORIGINAL, Evaluation, Interval
+from uncone.records.text import count, number
 from uncone.report.printer import Printer
-from uncone.report.text import count, number
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,11 +10,11 @@ from functools import cache
 from importlib import resources
 
 from uncone.records import Picture, Spectrum
+from uncone.records.text import count, number, shortened
 from uncone.records.wording import plural
 from uncone.report.charts.cone import group_classes, wedge
 from uncone.report.markup import element, escape, escape_number
 from uncone.report.scales import Scale, colour_scales
-from uncone.report.text import count, number, shortened
 
 _LONGEST_LABEL = 80
 _WITHIN = 0.95

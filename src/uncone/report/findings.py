@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from uncone.records import Diagnosis, Finding, Subject
+from uncone.records.text import title
 from uncone.report.markup import element, escape, section
-from uncone.report.text import title
 
 LEVELS = ("severe", "warning", "note", "healthy")  # worst first
 

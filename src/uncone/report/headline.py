@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 
 from uncone.records import Diagnosis, Group, Groups, Measurement, Subject
+from uncone.records.text import better, count, span, title
 from uncone.records.wording import plural
 from uncone.report.findings import badge, overall_level
 from uncone.report.markup import SVG, element, escape, shown, shown_count
 from uncone.report.measurements import ROWS_USED, is_centered
 from uncone.report.provenance import subject_title
-from uncone.report.text import better, count, span, title
 
 _FIRST = ("mean_cosine", "isoscore")
 _TAIL = 3  # the last third of the ids: in frequency-ordered vocabularies, the rare tokens

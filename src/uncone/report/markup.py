@@ -2,7 +2,7 @@
 
 import html
 
-from uncone.report.text import count, number, typeset, visible
+from uncone.records.text import count, number, typeset, visible
 
 SVG = "http://www.w3.org/2000/svg"
 

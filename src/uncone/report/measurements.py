@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uncone.records import Measurement, Subject
+from uncone.records.text import better, number, shortened, span, title, typeset
 from uncone.report.markup import element, escape, section, shown, shown_count
-from uncone.report.text import better, number, shortened, span, title, typeset
 
 _COLUMNS = ("Measure", "Value", "Isotropic", "Range", "Read from")
 ROWS_USED = {True: "mean row subtracted", False: "rows as stored", None: ""}

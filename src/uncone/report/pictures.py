@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from uncone.records import Group, Groups, Picture, Subject
+from uncone.records.text import count, shortened
 from uncone.records.wording import plural
 from uncone.report.charts import Chart, bin_charts, cone_charts, legends, norms_chart, spectrum_chart
 from uncone.report.charts.spectrum import LINES
 from uncone.report.explorer import explorer
 from uncone.report.markup import SVG, element, escape, section, shown, shown_count, token
 from uncone.report.outermost import outermost
-from uncone.report.text import count, shortened
 
 
 def pictures_section(subject: Subject, uid: str) -> str:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from uncone.report.text import count, visible
+from uncone.records.text import count, visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from uncone.records import Measurement, Repaired
+from uncone.records.text import better, count, number, title
 from uncone.records.wording import plural
 from uncone.report.printer import Printer
 from uncone.report.selection_terminal import print_selection
-from uncone.report.text import better, count, number, title
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from uncone.records import Interval, Selection
+from uncone.records.text import count, number
 from uncone.report.printer import Printer
-from uncone.report.text import count, number
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from uncone.records import Diagnosis, Finding, Groups, Measurement, Subject
+from uncone.records.text import number, title
 from uncone.records.wording import plural
 from uncone.report.findings import cause_title, worst_first
 from uncone.report.measurements import is_centered
 from uncone.report.printer import Printer, sparkline, whole
 from uncone.report.provenance import left_out, subject_title
-from uncone.report.text import number, title
 from uncone.report.tokens_terminal import print_tokens
 
 if TYPE_CHECKING:

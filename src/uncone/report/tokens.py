@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups, Subject, UnderTrained, UnderTrainedToken
+from uncone.records.text import number, shortened, title
 from uncone.records.wording import plural
 from uncone.report.markup import element, escape, escape_number, section, shown, shown_count, token
-from uncone.report.text import number, shortened, title
 
 MOST_SHOWN = 20
 _COSINES = (-1.0, 1.0)

@@ -1,9 +1,9 @@
 """The same in a terminal: groups by frequency as columns, and the first under-trained tokens."""
 
 from uncone.records import Estimate, FrequencyGroups, Subject, UnderTrained
+from uncone.records.text import count, number, shortened
 from uncone.records.wording import counted
 from uncone.report.printer import Printer
-from uncone.report.text import count, number, shortened
 
 MOST_SHOWN = 8
 _READINGS = (

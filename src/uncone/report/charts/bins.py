@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from uncone.records import Group, Groups
+from uncone.records.text import count, number, typeset
 from uncone.report.charts.frame import Axis, Chart, axes, frame, line, rectangle, segments, svg, widened
 from uncone.report.markup import element, escape
-from uncone.report.text import count, number, typeset
 
 SIZE = (300.0, 240.0)
 _MOST_DOTS = 140

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uncone.records import Picture
+from uncone.records.text import count, shortened
 from uncone.report.charts.frame import (
     MARGIN_BOTTOM,
     MARGIN_LEFT,
@@ -20,7 +21,6 @@ from uncone.report.charts.frame import (
     svg,
 )
 from uncone.report.markup import element, escape
-from uncone.report.text import count, shortened
 
 SIZE = (360.0, 372.0)
 MOST_POINTS = 3000

@@ -4,10 +4,10 @@ import statistics
 from itertools import pairwise
 
 from uncone.records import Norms
+from uncone.records.text import count, number, typeset
 from uncone.records.wording import plural
 from uncone.report.charts.frame import Axis, Chart, axes, frame, label, svg
 from uncone.report.markup import element
-from uncone.report.text import count, number, typeset
 
 SIZE = (360.0, 270.0)
 

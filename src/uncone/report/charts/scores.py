@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from uncone.records import Calibration, ScoreHistogram
+from uncone.records.text import count, number, typeset
 from uncone.report.charts.frame import Axis, Chart, Point, axes, frame, label, line, svg
 from uncone.report.markup import element
-from uncone.report.text import count, number, typeset
 
 SIZE = (360.0, 270.0)
 _BARS, _POINTS = 60, 240

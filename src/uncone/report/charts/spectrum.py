@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from uncone.records import Spectrum
+from uncone.records.text import count, number, typeset
 from uncone.records.wording import plural
 from uncone.report.charts.frame import Chart, Point, axes, frame, line, svg
-from uncone.report.text import count, number, typeset
 
 SIZE = (360.0, 270.0)
 LINES = (

@@ -1,0 +1,225 @@
+"""`repair_encoder`: a Sentence Transformers model with a repair inside, proven on sentences before it appears."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from uncone.edits.fit import Found, fitted_on, loaded
+from uncone.edits.geometry import Geometry, compare, rank_lost
+from uncone.edits.sentence_transformers import WHERE, insert_into_directory
+from uncone.edits.sentence_transformers_encoder import embed, open_encoder, without_normalize
+from uncone.edits.sentences import MOST, Sentences, read_sentences
+from uncone.edits.targets import Path_, Progress, check_options, check_save, check_target, versions
+from uncone.edits.verdict import TASK, gains, give_verdict
+from uncone.errors import InputError
+from uncone.model.open import open_rows
+from uncone.model.reads import check_targets_apart
+from uncone.model.spec import name_of, split
+from uncone.records.repair import RepairCost, Repaired
+from uncone.records.wording import percent
+from uncone.rows import as_rows
+from uncone.transforms import ZIPF_REPAIRS, repair_named
+from uncone.transforms.apply_affine import affine_of
+from uncone.transforms.fitted import shared_name
+
+Tensor = torch.Tensor
+HELD_OUT = 5
+"""Every fifth sentence is measured and not fitted on: what is fitted on is centred by construction, new sentences are not."""
+FEW = 100
+"""Measured sentences below which the numbers are rather those of the sample."""
+AGREEMENT = 1e-5
+"""The written model must give the repaired vectors up to this, as a share of the longest."""
+ROUNDINGS = 4.0
+"""One in 16 bits computes the layer in them too: so many times their epsilon is how far each vector may be off, as a share of the longest."""
+_PROBES = ("A short sentence.", "Two men are playing chess in a park.", "Interest rates rose again in March.", "???")
+_MOST_PROBES = 64
+
+
+def repair_encoder(
+    spec: Path_,
+    out: Path_,
+    *,
+    method: str | None = None,
+    text: Path_ | None = None,
+    fit_on: Path_ | None = None,
+    load: Path_ | None = None,
+    save: Path_ | None = None,
+    force: bool = False,
+    most_sentences: int = MOST,
+    progress: Progress | None = None,
+) -> Repaired:
+    """Write a copy of a Sentence Transformers model with a repair before its Normalize; any program loads it, without uncone.
+
+    The written model is loaded and run before it appears under its name: what does not give the repaired vectors is not written.
+
+    Args:
+        spec: a directory of Sentence Transformers, or the name of a cached one.
+        out: a new directory.
+        method: the name of an affine repair; there is no default.
+        text: sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths of them, unless `fit_on` or `load` is given, and
+            measured on the others, or else on all.
+        fit_on: vectors to fit on, as the model gives them before its Normalize.
+        load: a fitted transformation that was saved.
+        save: also write the fitted transformation to this new file.
+        force: whiten on fewer than 5 D rows too.
+        most_sentences: of a longer text so many different lines are drawn, each as likely as the others; the record then says so.
+        progress: called with (what is done, sentences done, sentences in all).
+
+    Returns:
+        A `Repaired`. Measures are of what the model gives, so of unit vectors where it has a Normalize.
+
+    Raises:
+        InputError: no such model, one with code of its own, a repair that is not affine, nothing to fit on, `out` exists or cannot be
+            written, a copy that does not give the repaired vectors. Then nothing is written.
+    """
+    check_options(method=method, fit_on=fit_on, load=load)
+    if text is None and fit_on is None and load is None:
+        raise InputError(
+            "expected sentences to fit on, got none: give --text F with one a line, --fit-on VECTORS, or --load T.safetensors"
+        )
+    _refuse_early(method)
+    directory = split(spec)[0]
+    check_targets_apart((out, save), (spec, fit_on), (load, text))
+    check_target(spec, out)
+    check_save(save)
+    side = _Side(directory, Sentences() if text is None else read_sentences(text, most=most_sentences), progress)
+    found, measured = side.fit(method, fit_on=fit_on, load=load, force=force, text=text)
+    probes = list(measured[:_MOST_PROBES]) or list(_PROBES)
+    began = time.perf_counter()
+    insert_into_directory(directory, found.transformation, out, check=lambda copy: side.check(copy, found, probes))
+    seconds = time.perf_counter() - began
+    if save is not None:
+        found.transformation.save(save)
+    geometry = side.compare(found, measured) if measured else None
+    return _record(name_of(spec, directory), out, found, geometry, seconds, side.notes)
+
+
+def _record(name: str, out: Path_, found: Found, geometry: Geometry | None, seconds: float, notes: tuple[str, ...]) -> Repaired:
+    change = None if geometry is None else geometry.relative_change
+    cost = RepairCost(found.seconds, seconds, change, rank_lost(found.transformation))
+    d, k = _widths(found)
+    return Repaired(
+        verdict=give_verdict(name, found.method, geometry, cost, d, k), name=name, out=shared_name(str(out)), kind="encoder",
+        method=found.method, gains=None if geometry is None else gains(geometry), n=0 if found.fitted is None else found.fitted.n,
+        d=d, k=k, dtype="float32", fitted=found.fitted, cost=cost, measured=0 if geometry is None else geometry.measured,
+        before=() if geometry is None else geometry.before, after=() if geometry is None else geometry.after,
+        options=found.options, notes=(*found.notes, *notes, TASK), versions=versions(),
+    )  # fmt: skip
+
+
+class _Side:
+    """The model as it is, with the embeddings of the sentences before its Normalize."""
+
+    def __init__(self, directory: Path, sentences: Sentences, progress: Progress | None) -> None:
+        self._sentences, self._progress = sentences.lines, progress
+        self._model = open_encoder(directory)
+        self._before = without_normalize(self._model)
+        self._normalizes = len(self._before) < len(self._model)
+        self._vectors: dict[str, Tensor] = {}
+        self.notes = sentences.notes()
+
+    def fit(
+        self, method: str | None, *, fit_on: Path_ | None, load: Path_ | None, force: bool, text: Path_ | None
+    ) -> tuple[Found, Sequence[str]]:
+        """The transformation, and the sentences it is measured on."""
+        if load is not None:
+            return loaded(load), self._sentences
+        assert method is not None  # check_options refused it
+        if fit_on is not None:
+            return fitted_on(open_rows(fit_on), method, force=force), self._sentences
+        held = set(range(HELD_OUT - 1, len(self._sentences), HELD_OUT))
+        mine = [sentence for i, sentence in enumerate(self._sentences) if i not in held]
+        others = [self._sentences[i] for i in sorted(held)]
+        rows = as_rows(self._embed(mine), name=shared_name(str(text)))
+        self.notes = (*self.notes, *told_of_split(len(mine), len(others)))
+        return fitted_on(rows, method, force=force), others
+
+    def check(self, copy: Path, found: Found, sentences: Sequence[str]) -> None:
+        """Raise InputError unless the written model gives the repaired vectors."""
+        expected = self._given(found.transformation.transform(self._embed(sentences)))
+        written = open_encoder(copy)
+        got = embed(written, sentences)
+        narrow = narrow_dtype(written)
+        if narrow is not None:
+            self.notes = (*self.notes, told_of_rounding(got, expected, narrow))
+        elif got.shape != expected.shape or not bool(((got - expected).abs() <= AGREEMENT * expected.norm(dim=1).max()).all()):
+            raise InputError(
+                "expected the written model to give the repaired vectors, got others: nothing was written; its last modules do more than "
+                "to normalise, so apply the repair to its vectors instead"
+            )
+
+    def compare(self, found: Found, sentences: Sequence[str]) -> Geometry:
+        """What the model gives for sentences, without and with the repair; the written one was checked against that."""
+        x = self._embed(sentences)
+        return compare(self._given(x), self._given(found.transformation.transform(x)))
+
+    def _given(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.normalize(x) if self._normalizes else x
+
+    def _embed(self, sentences: Sequence[str]) -> Tensor:
+        """Each sentence is embedded once."""
+        new = [sentence for sentence in sentences if sentence not in self._vectors]
+        progress = self._progress
+        tick = None if progress is None else lambda done: progress("embedding sentences", done, len(new))
+        if new:
+            self._vectors.update(zip(new, embed(self._before, new, progress=tick), strict=True))
+        return torch.stack([self._vectors[sentence] for sentence in sentences])
+
+
+def narrow_dtype(model: Any) -> torch.dtype | None:
+    """float16 or bfloat16, where the model runs in one of them."""
+    found = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    return found if torch.finfo(found).bits == 16 else None
+
+
+def told_of_rounding(got: Tensor, expected: Tensor, dtype: torch.dtype) -> str:
+    """How far vectors (N, K) of a model in 16 bits are from the repaired ones that are computed in float32.
+
+    Raises:
+        InputError: farther than rounding explains.
+    """
+    name = str(dtype).removeprefix("torch.")
+    apart = float("nan")
+    if got.shape == expected.shape:
+        apart = float((got - expected).norm(dim=1).max() / expected.norm(dim=1).max())
+    if not apart <= ROUNDINGS * torch.finfo(dtype).eps:
+        raise InputError(
+            f"expected the written model to give the repaired vectors up to the rounding of {name}, in which it runs, got others by {apart:.2g} of "
+            "the longest: nothing was written; save the model in float32 first, or apply the repair to its vectors instead"
+        )
+    return (
+        f"The model runs in {name}, and its new layer too: its vectors are up to {percent(apart)} of the longest off those that are measured here, "
+        "which the repair gives in float32."
+    )
+
+
+def told_of_split(fitted: int, measured: int) -> tuple[str, ...]:
+    """What is to be said of sentences that were fitted on, and of others that were measured."""
+    split = f"Fitted on {fitted} sentences, measured on {measured} others of the same text."
+    if measured >= FEW:
+        return (split,)
+    return (
+        split,
+        f"{measured} sentences are few: other ones would give other measures, and perhaps another verdict. Give more text.",
+    )
+
+
+def _refuse_early(name: str | None) -> None:
+    """What cannot stand in a model is said before its sentences are embedded."""
+    if name is None:
+        return
+    if name in ZIPF_REPAIRS:
+        raise InputError(
+            f"expected a repair of sentences, got {name}, which weighs tokens: choose {name.removeprefix('zipf_')}"
+        )
+    transformation = repair_named(name, d=2**31)
+    if not transformation.affine:
+        affine_of(transformation, WHERE)
+
+
+def _widths(found: Found) -> tuple[int, int]:
+    affine: Any = getattr(found.transformation, "affine_", found.transformation)
+    return affine.d, affine.k

@@ -1,0 +1,124 @@
+"""Where the mean of a tied table can go: tables that are added to the token's row at every position. Found by running the model.
+
+A tied head shares its rows with the lookup, so subtracting a vector from all rows moves the model's input. Where a table of positions
+or token types is always added, that vector can be added to its rows, and the sum is what it was. No list of names says where that
+is so: each candidate gets a test vector, and the model is run.
+"""
+
+import inspect
+import itertools
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from uncone.edits.proof import batches, run
+from uncone.edits.proof_text import ProofText
+from uncone.errors import UnsupportedModel
+from uncone.model.head_map import is_seq2seq, run_model
+
+Tensor = torch.Tensor
+_SAME = {torch.float64: 1e-7, torch.float32: 1e-3}
+"""Of the change that the test vector makes where nothing is added back."""
+_MOST_CANDIDATES, _MOST_TABLES = 8, 2
+
+
+class Compensation:
+    """The tables that take the mean, by the names of their parameters, and how many times each takes it."""
+
+    def __init__(self, tables: tuple[str, ...], factor: float) -> None:
+        self.tables, self.factor = tables, factor
+
+
+def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> Compensation | None:
+    """The fewest tables that undo a vector subtracted from all token rows; None where no one or two of them do.
+
+    Args:
+        model: tied, in float32 or float64; it is changed and put back.
+        proof: what to run on; a few windows are used.
+        stored: the parameters that the files hold; others, such as sinusoidal positions, are computed.
+    """
+    table = model.get_output_embeddings().weight
+    few = ProofText(proof.name, None if proof.text is None else proof.text[:1], proof.random[:1])
+    random = torch.Generator().manual_seed(0)
+    vector = torch.randn(table.shape[1], generator=random, dtype=torch.float64) * table.detach().double().square().mean().sqrt()
+    vector, factor = vector.to(table.dtype), _scale(model)
+    exact = _log_probabilities(model, few)
+    with _added({table: -vector}):
+        effect = float((_log_probabilities(model, few) - exact).abs().max())
+        candidates = {name: rows for name, rows in _candidates(model).items() if name in stored}
+        for count in range(1 + _MOST_TABLES):
+            for names in itertools.combinations(candidates, count):
+                with _added({candidates[name]: factor * vector for name in names}):
+                    left = float((_log_probabilities(model, few) - exact).abs().max())
+                if left <= _SAME[table.dtype] * effect:
+                    return Compensation(names, factor)
+    return None
+
+
+def reads_token_types(model: Any, proof: ProofText, found: Compensation) -> bool:
+    """Whether token types, where they are given, are looked up in the token table too (GPT-2), so that the edit would move them."""
+    if is_seq2seq(model) or "token_type_ids" not in inspect.signature(model.forward).parameters:
+        return False
+    table = model.get_output_embeddings().weight
+    vector = table.detach().mean(0)
+    batch = next(batches(ProofText(proof.name, None, proof.random[:1])))
+    batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
+    named = dict(model.named_parameters())
+    try:
+        with torch.no_grad():
+            exact = run_model(model, batch).logits.log_softmax(-1)
+            with _added({table: -vector} | {named[name]: found.factor * vector for name in found.tables}):
+                moved = run_model(model, batch).logits.log_softmax(-1)
+            with _added({table: -vector}):
+                effect = run_model(model, batch).logits.log_softmax(-1)
+    except UnsupportedModel:
+        return False  # it takes none of this kind
+    return bool((moved - exact).abs().max() > 0.1 * (effect - exact).abs().max())
+
+
+def _candidates(model: Any) -> dict[str, Tensor]:
+    """The other lookup tables of as many features, the smallest first, as an edit should touch little."""
+    table = model.get_output_embeddings().weight
+    found = {
+        f"{name}.weight": module.weight
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Embedding) and module.weight is not table and module.weight.shape[1] == table.shape[1]
+    }
+    order = sorted(found, key=lambda name: (found[name].shape[0], name))
+    return {name: found[name] for name in order[:_MOST_CANDIDATES]}
+
+
+def lookups(model: Any) -> list[torch.nn.Embedding]:
+    """The lookups that share the head's rows; none where the head is a matrix of its own."""
+    head = model.get_output_embeddings().weight
+    return [module for module in model.modules() if isinstance(module, torch.nn.Embedding) and module.weight is head]
+
+
+def _scale(model: Any) -> float:
+    """What the lookup multiplies rows by: the square root of D in some (BART with scale_embedding), else 1."""
+    lookup = lookups(model)[-1]
+    row = lookup.weight.detach()[:8]
+    with torch.no_grad():
+        looked_up = lookup(torch.arange(len(row)))
+    return float((looked_up * row).sum() / (row * row).sum().clamp_min(torch.finfo(row.dtype).tiny))
+
+
+def _log_probabilities(model: Any, proof: ProofText) -> Tensor:
+    return run(model, proof).logits.log_softmax(-1)
+
+
+@contextmanager
+def _added(vectors: dict[Tensor, Tensor]) -> Iterator[None]:
+    """Each vector added to all rows of its table, and the tables put back to the bit."""
+    before = {table: table.detach().clone() for table in vectors}
+    try:
+        with torch.no_grad():
+            for table, vector in vectors.items():
+                table += vector
+        yield
+    finally:
+        with torch.no_grad():
+            for table, rows in before.items():
+                table.copy_(rows)

@@ -1,0 +1,234 @@
+"""An edited copy of a model directory: the named tensors replaced or added, every other byte of the weights as it was.
+
+Weights are copied in pieces, so that no shard is ever held whole. The copy is written beside its target and appears whole or not at all.
+"""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uncone.atomic import creatable, new_directory
+from uncone.edits.model_shards import NewTensor, convert_shard, shard_name, write_shard
+from uncone.errors import InputError, UnsupportedModel
+from uncone.model import ModelFiles, is_model_file, open_model_files
+from uncone.model.files import read_json
+from uncone.model.running import refuse_adapter, refuse_quantised
+from uncone.rows.bytes import LocalFile
+from uncone.rows.safetensors import read_header
+
+_INDEX = "model.safetensors.index.json"
+_STALE = frozenset((".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot", ".safetensors", ".tflite"))
+_STALE_INDICES = (".safetensors.index.json", ".bin.index.json", ".h5.index.json", ".msgpack.index.json")
+_OTHER_FORMATS = frozenset(("onnx", "openvino", "original", "coreml", ".git", ".cache"))
+_COMPARED_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy that is written and not yet published: read it, and leave the `with` block for it to appear."""
+
+    files: ModelFiles
+    left_out: tuple[str, ...]
+    """Files that hold the same weights in another format, which would not be edited."""
+
+
+def open_directory(model: str | os.PathLike[str]) -> ModelFiles:
+    """The files of a directory of transformers whose weights can be edited.
+
+    Raises:
+        InputError: no such directory; a llama2.c or GGUF model, with the way out.
+        UnsupportedModel: quantised weights, or an adapter beside them.
+    """
+    path = Path(model)
+    if not path.exists():
+        raise InputError(f"no file or folder {str(path)!r}: expected a model directory with config.json")
+    refuse_adapter(path)
+    if not (path / "config.json").is_file():
+        _refuse_other_kinds(path)
+    files = open_model_files(path)
+    refuse_quantised(files)
+    return files
+
+
+@contextmanager
+def edited_copy(
+    files: ModelFiles,
+    out: str | os.PathLike[str],
+    tensors: Mapping[str, NewTensor],
+    *,
+    beside: str | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Iterator[Copy]:
+    """Write a copy of the directory of `files` in which `tensors` stand in the place of those of their names, or are added.
+
+    Every other file is copied as it is; a checkpoint of torch.save is written as safetensors. Files that hold the weights a second
+    time, in another format, are left out: they would be those of the original. Whatever raises inside the `with` block, nothing is left.
+
+    Args:
+        files: the original.
+        out: the directory to write. It must not exist, nor lie in the original.
+        tensors: by name in the file. One that the original has keeps its dtype and shape.
+        beside: the tensor whose file takes the added ones.
+        config: what config.json becomes, where it changes.
+
+    Raises:
+        InputError: `out` exists or cannot be written, the disk is full, or the original changes meanwhile.
+    """
+    target = creatable(out, outside=files.path)
+    with _said_plainly(target), new_directory(target) as folder:
+        shards = _shards(files)
+        left_out = _copy_others(files.path, folder, {source.path.name for source in shards})
+        placed = _write_weights(files, shards, tensors, beside, folder)
+        if len(shards) > 1 or (files.path / _INDEX).is_file():
+            _write_index(files.path, folder, placed)
+        if config is not None:
+            (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        yield Copy(open_model_files(folder), tuple(sorted(left_out)))
+
+
+def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset[str]) -> int:
+    """Compare every tensor but those in `touched` byte by byte.
+
+    Returns:
+        How many were compared. Those of a checkpoint of torch.save that do not lie row after row are not.
+
+    Raises:
+        InputError: one differs: the disk or the memory is faulty, or the original was written to meanwhile.
+    """
+    compared = 0
+    for name in original.tensors:
+        (here, a), (there, b) = original.tensors[name], copy.tensors[name]
+        if name in touched:
+            continue
+        if getattr(a, "loaded", None) is not None or not getattr(a, "contiguous", True):
+            continue  # rewritten from its numbers, which lie otherwise in the original
+        if a.stop - a.start != b.stop - b.start:
+            raise _differs(name, copy.path)
+        for at in range(0, a.stop - a.start, _COMPARED_AT_ONCE):
+            first, second = (bytearray(min(_COMPARED_AT_ONCE, a.stop - a.start - at)) for _ in range(2))
+            here.read_into(a.start + at, memoryview(first))
+            there.read_into(b.start + at, memoryview(second))
+            if first != second:
+                raise _differs(name, copy.path)
+        compared += 1
+    return compared
+
+
+def _differs(name: str, path: Path) -> InputError:
+    return InputError(
+        f"expected tensor {name[:200]!r} to be copied to the bit, got other numbers in the copy: the original was written to meanwhile, or "
+        "the disk is faulty; nothing was written"
+    )
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    inner = [path] if path.is_file() else sorted(path.glob("*.gguf")) + sorted(path.glob("*.bin"))
+    found = next((file for file in inner if is_model_file(file)), None)
+    if found is None:
+        return
+    if found.suffix == ".bin":
+        raise InputError(
+            f"expected a directory of transformers to edit, got the llama2.c file {found}: write one with `uncone convert {found} OUT`"
+        )
+    raise InputError(
+        f"expected a directory of transformers to edit, got the GGUF file {found}, whose weights are quantised or laid out for llama.cpp: edit "
+        "the model that it was made of, and make it again"
+    )
+
+
+@contextmanager
+def _said_plainly(target: Path) -> Iterator[None]:
+    """A full disk or a folder that cannot be written to is the user's to mend, and not a defect."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        what = "make room, or give a folder on another disk" if full else "give a folder that can be written"
+        raise InputError(f"cannot write {target}: {error.strerror or error}: {what}; nothing was written") from error
+
+
+def _shards(files: ModelFiles) -> list[LocalFile]:
+    """The weight files, each once."""
+    found = dict[Path, LocalFile]()
+    for source, _ in files.tensors.values():
+        if not isinstance(source, LocalFile):
+            raise UnsupportedModel(f"expected weights in local files, got {source.name}: download the model first")
+        found.setdefault(source.path, source)
+    return [found[path] for path in sorted(found)]
+
+
+def _copy_others(original: Path, folder: Path, weights: set[str]) -> list[str]:
+    """Copy all but the weights; the names of what was left out."""
+    left_out: list[str] = []
+    waiting = [Path()]
+    while waiting:
+        relative = waiting.pop()
+        for entry in sorted(os.scandir(original / relative), key=lambda entry: entry.name):
+            name = relative / entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name in _OTHER_FORMATS:
+                    left_out.append(f"{name}/")
+                else:
+                    (folder / name).mkdir()
+                    waiting.append(name)
+            elif not entry.is_file():
+                raise InputError(
+                    f"expected only files and folders in {original}, got {name}: take it out of the model, or copy the model"
+                )
+            elif relative == Path() and _holds_weights(entry.name):
+                left_out += [] if entry.name in weights or _is_index(entry.name) else [entry.name]
+            else:
+                shutil.copyfile(original / name, folder / name)
+    return left_out
+
+
+def _holds_weights(name: str) -> bool:
+    return Path(name).suffix in _STALE or _is_index(name)
+
+
+def _is_index(name: str) -> bool:
+    return name.endswith(_STALE_INDICES)
+
+
+def _write_weights(
+    files: ModelFiles, shards: list[LocalFile], tensors: Mapping[str, NewTensor], beside: str | None, folder: Path
+) -> dict[str, str]:
+    """Write each shard; where each tensor lies then."""
+    added = {name: tensor for name, tensor in tensors.items() if name not in files.tensors}
+    home = shards[0] if beside is None else files.tensors[beside][0]
+    placed = dict[str, str]()
+    for shard in shards:
+        here = {name: entry for name, (source, entry) in files.tensors.items() if source is shard or source.name == shard.name}
+        replaced = {name: tensors[name] for name in here if name in tensors}
+        new = added if home.name == shard.name else {}
+        name = shard_name(shard.path.name)
+        write = write_shard if shard.path.suffix == ".safetensors" else convert_shard
+        write(shard, here, replaced, new, folder / name)
+        placed |= dict.fromkeys([*here, *new], name)
+    return placed
+
+
+def _write_index(original: Path, folder: Path, placed: Mapping[str, str]) -> None:
+    """The index anew, from what was written; what else the original's said is kept."""
+    old = original / _INDEX
+    index = read_json(old, dict) if old.is_file() else {}
+    said = index.get("metadata")
+    metadata = {key: value for key, value in said.items() if key != "total_parameters"} if isinstance(said, dict) else {}
+    metadata["total_size"] = _bytes_of_tensors(folder, placed)
+    index = {**index, "metadata": metadata, "weight_map": dict(sorted(placed.items()))}
+    (folder / _INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _bytes_of_tensors(folder: Path, placed: Mapping[str, str]) -> int:
+    """Bytes of all tensors in the files of `placed`."""
+    return sum(
+        entry.stop - entry.start
+        for shard in sorted(set(placed.values()))
+        for entry in read_header(LocalFile(folder / shard)).values()
+    )

@@ -1,0 +1,152 @@
+"""The proof of an edit that may change no probability: both models run, and their log-probabilities compared with what rounding does.
+
+Both are compared with the same reference, the original computed in a wider dtype. How far the original itself lies from it is its rounding;
+the edited model has to lie as near. Then the two also differ by no more than the sum of their errors: what the edit changed are digits that were noise before.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from uncone.edits.proof_text import ProofText
+from uncone.errors import UnsupportedModel
+from uncone.model.head_map import decoder_inputs, forward_of, is_seq2seq, run_model
+from uncone.records.head_edit import HeadProof
+
+Tensor = torch.Tensor
+Progress = Callable[[str, int, int], None]
+FACTOR = 1.5
+"""The edited model may err so many times as much as the original: of many errors the largest is a matter of chance, and its rows are rounded once more."""
+_BATCH, _ROWS_AT_ONCE = 4, 64
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a model made of the proof's ids: logits (T, V), the head's input (T, D), at the positions that count."""
+
+    logits: Tensor
+    hidden: Tensor
+    dtype: torch.dtype
+    """Of the head's product; some models widen its output."""
+
+
+def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
+    """Inputs of at most four windows; the first random window ends in two masked positions, where models count positions otherwise."""
+    for ids in (proof.text, proof.random):
+        if ids is None:
+            continue
+        for start in range(0, len(ids), _BATCH):
+            part = ids[start : start + _BATCH]
+            mask = torch.ones_like(part)
+            if ids is proof.random and start == 0 and part.shape[1] > 4:
+                mask[0, -2:] = 0
+            yield {"input_ids": part, "attention_mask": mask}
+
+
+def run(
+    model: Any, proof: ProofText, *, product: Callable[[Tensor], Tensor] | None = None, tell: Progress | None = None
+) -> Run:
+    """Run `model` on all ids of the proof.
+
+    Args:
+        model: in evaluation mode.
+        proof: the ids.
+        product: in the place of the head's own product, for a reference in a wider dtype.
+        tell: called with what is done, how many batches are, and of how many.
+    """
+    head, logits, hidden = model.get_output_embeddings(), list[Tensor](), list[Tensor]()
+    taken: list[Tensor] = []
+    hook = head.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach()))
+    own = head.forward
+
+    def forward(x: Tensor) -> Tensor:
+        if product is None:
+            z: Tensor = own(x)
+            return z
+        return product(x)
+
+    inputs = list(batches(proof))
+    try:
+        with torch.no_grad(), forward_of(head, forward):
+            for done, batch in enumerate(inputs):
+                taken.clear()
+                keep = batch["attention_mask"].bool()
+                given = batch | (decoder_inputs(model, batch["input_ids"]) if is_seq2seq(model) else {})
+                out = getattr(run_model(model, given), "logits", torch.empty(0))
+                if len(taken) != 1 or out.shape[:2] != keep.shape or taken[0].shape[:-1].numel() != keep.numel():
+                    raise UnsupportedModel(
+                        f"expected one product with the head and logits at each position, got {len(taken)} and shape {tuple(out.shape)}: the "
+                        "probabilities are not those of one head"
+                    )
+                logits.append(out[keep].detach())
+                hidden.append(taken[0].reshape(*keep.shape, -1)[keep])
+                if tell is not None:
+                    tell("running the model", done + 1, len(inputs))
+    finally:
+        hook.remove()
+    return Run(torch.cat(logits), torch.cat(hidden), head.weight.dtype)
+
+
+def wide_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """The head's product in float64: hidden (..., D) to (..., V)."""
+    wide, wide_bias = weight.double(), None if bias is None else bias.double()
+
+    def product(hidden: Tensor) -> Tensor:
+        return torch.nn.functional.linear(hidden.double(), wide, wide_bias)
+
+    return product
+
+
+def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> HeadProof:
+    """The figures of the proof, whether it holds or not."""
+    worst = list[tuple[float, float, float, float]]()
+    same = ties = 0
+    unit = torch.finfo(before.dtype).eps / 2
+    others = list[tuple[int, int, int]]()
+    for start in range(0, len(before.logits), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        a, b, exact = (torch.log_softmax(x.logits[part].double(), -1) for x in (before, after, reference))
+        size = max(float(x.logits[part].nan_to_num(0, 0, 0).abs().max()) for x in (before, after))
+        worst.append((_largest(a, b), _largest(a, exact), _largest(b, exact), size))
+        first, second = a.argmax(-1), b.argmax(-1)
+        same += int((first == second).sum())
+        others += [(start + i, int(first[i]), int(second[i])) for i in (first != second).nonzero().flatten().tolist()]
+    errors = torch.tensor(worst, dtype=torch.float64).amax(0)  # Python's max could lose a NaN
+    difference, rounding, rounding_edited, largest = errors.tolist()
+    writing = unit * largest
+    for row, first_id, second_id in others:
+        exact_row = reference.logits[row].double()
+        ties += bool((exact_row[first_id] - exact_row[second_id]).abs() <= 2 * (rounding + writing))
+    return HeadProof(
+        text=text, positions=len(before.logits), dtype=str(before.dtype).removeprefix("torch."), reference=how,
+        difference=difference, rounding=rounding, rounding_edited=rounding_edited, allowed=FACTOR * rounding + writing, same_first=same, ties=ties,
+    )  # fmt: skip
+
+
+def require(proof: HeadProof) -> None:
+    """Raise where the proof fails.
+
+    Raises:
+        UnsupportedModel: log-probabilities that lie farther from exact ones than the original's, or another token that comes first.
+    """
+    if not proof.rounding_edited <= proof.allowed < math.inf:  # nor where it is no number
+        raise UnsupportedModel(
+            f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of exact ones, as the original errs by {proof.rounding:.2g} in "
+            f"{proof.dtype}, got an error of {proof.rounding_edited:.2g} (and {proof.difference:.2g} between the two): the edit would change probabilities of "
+            "this model, so nothing was written"
+        )
+    changed = proof.positions - proof.same_first - proof.ties
+    if changed:
+        raise UnsupportedModel(
+            f"expected the same first token at all {proof.positions} positions, got another at {changed} that are no ties: the edit would change what "
+            "this model says, so nothing was written"
+        )
+
+
+def _largest(x: Tensor, other: Tensor) -> float:
+    """The largest absolute difference; of equal infinities it is 0, and NaN where one side alone is no number: no bar is above that."""
+    apart = torch.where(x == other, torch.zeros_like(x), x.double() - other)
+    return float(apart.abs().max())

@@ -1,0 +1,213 @@
+"""An affine repair inside a Sentence Transformers model: one Dense layer before its Normalize, which any program loads without uncone.
+
+A saved model is a directory of files: all are copied as they are, but for one line more in modules.json and one new folder. No code
+that the directory names is run for that.
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from uncone import atomic
+from uncone.edits.sentence_transformers_encoder import NORMALIZE, insertion, package, read_modules
+from uncone.errors import InputError
+from uncone.model.files import read_json
+from uncone.model.sentence_transformers import MODULES
+from uncone.rows.safetensors import to_bytes
+from uncone.transforms.affine import Affine
+from uncone.transforms.apply_affine import affine_of
+from uncone.transforms.fitting import Transformation
+from uncone.version import __version__
+
+Tensor = torch.Tensor
+_DENSE = "sentence_transformers.models.Dense"
+"""The name that versions 2 to 6 know."""
+_IDENTITY = "torch.nn.modules.linear.Identity"
+_NAME = "repair"
+_SENTENCE = "sentence_embedding"
+WHERE = "a Sentence Transformers model"
+
+
+def insert(model: Any, transformation: Transformation | Affine) -> Any:
+    """Insert the repair into a loaded `SentenceTransformer`, in place: before the Normalize at its end, or else after its last module.
+
+    Args:
+        model: a `SentenceTransformer`. It is changed; `model.save` then writes it with the repair.
+        transformation: fitted and affine, fitted on what the model gives before its Normalize (`without_normalize`).
+
+    Returns:
+        The Dense module that was inserted, in the dtype and on the device of the model.
+
+    Raises:
+        InputError: sentence-transformers is missing, the transformation is not affine, or is for another width.
+    """
+    st = package()
+    affine = affine_of(transformation, WHERE)
+    names = list(model._modules)
+    at = insertion([type(model._modules[name]).__name__ for name in names])
+    d = _width([model._modules[name] for name in names[:at]])
+    if d is not None and d != affine.d:
+        raise _other_width(affine.d, d)
+    matrix, bias = affine.as_linear()
+    parameter = next(model.parameters(), torch.empty(0))
+    weight, bias = (x.to(parameter.device, parameter.dtype).contiguous() for x in (matrix.T, bias))
+    dense = _dense_class(st)(affine.d, affine.k, True, torch.nn.Identity(), init_weight=weight, init_bias=bias)
+    dense.to(parameter.device).eval()
+    name = _free(_NAME, names)
+    ordered = OrderedDict((n, model._modules[n]) for n in names[:at])
+    ordered[name] = dense
+    ordered.update((n, model._modules[n]) for n in names[at:])
+    model._modules = ordered
+    return dense
+
+
+def insert_into_directory(
+    directory: str | os.PathLike[str],
+    transformation: Transformation | Affine,
+    out: str | os.PathLike[str],
+    *,
+    check: Callable[[Path], None] | None = None,
+) -> Path:
+    """Write a copy of a saved model with the repair in it, before the Normalize at its end or else after its last module.
+
+    Args:
+        directory: what `SentenceTransformer.save` wrote.
+        transformation: fitted and affine, fitted on what the model gives before its Normalize.
+        out: a new directory. It appears whole or not at all.
+        check: called with the finished copy before it appears under its name; an error leaves nothing.
+
+    Returns:
+        The path of `out`.
+
+    Raises:
+        InputError: no such model, files that are no plain files, `out` exists or cannot be written, a transformation that is not
+            affine, or is for another width than the last module's configuration says.
+    """
+    source, target = Path(directory), Path(out)
+    affine = affine_of(transformation, WHERE)
+    modules = read_modules(source)
+    at = insertion([_kind(source, module) for module in modules])
+    d = _configured_width(source, modules[at - 1]) if at else None
+    if d is not None and d != affine.d:
+        raise _other_width(affine.d, d)
+    atomic.creatable(target, outside=source)
+    files = _files(source)
+    try:
+        with atomic.new_directory(target) as folder:
+            for file in files:
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source / file, folder / file)
+            place = _free(f"{at}_Dense", [str(file.parts[0]) for file in files])
+            _write_dense(folder / place, affine)
+            (folder / MODULES).write_text(json.dumps(_inserted(modules, at, place), indent=2), encoding="utf-8")
+            if check is not None:
+                check(folder)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {target}: {error.strerror or error}: nothing was changed; give another folder"
+        ) from error
+    return target
+
+
+def _kind(directory: Path, module: dict[str, Any]) -> str:
+    """The class of a module, without where it lies. A Normalize of single tokens is none of sentences."""
+    kind: str = module["type"].rpartition(".")[2]
+    config = directory / module["path"] / "config.json"
+    if (
+        kind == NORMALIZE
+        and module["path"]
+        and config.is_file()
+        and read_json(config, dict).get("module_input_name", _SENTENCE) != _SENTENCE
+    ):
+        return ""
+    return kind
+
+
+def _configured_width(directory: Path, module: dict[str, Any]) -> int | None:
+    """How wide the module's embeddings are, as its configuration says it; None where it says it in no way that is known."""
+    kind, config = module["type"].rpartition(".")[2], directory / module["path"] / "config.json"
+    if kind not in ("Dense", "Pooling") or not config.is_file():
+        return None
+    found = read_json(config, dict)
+    if kind == "Dense":
+        return found.get("out_features") if isinstance(found.get("out_features"), int) else None
+    width = found.get("embedding_dimension", found.get("word_embedding_dimension"))
+    modes = found.get("pooling_mode", [name for name, on in found.items() if name.startswith("pooling_mode_") and on is True])
+    count = 1 if isinstance(modes, str) else len(modes) if isinstance(modes, list) else 0
+    return width * count if isinstance(width, int) and count else None
+
+
+def _width(modules: Sequence[Any]) -> int | None:
+    """How wide the embeddings of loaded modules are."""
+    for module in reversed(modules):
+        for name in ("get_embedding_dimension", "get_sentence_embedding_dimension"):
+            found = getattr(module, name, None)
+            if found is not None:
+                return int(found())
+    return None
+
+
+def _other_width(given: int, d: int) -> InputError:
+    return InputError(
+        f"expected a transformation of rows of {d} features, as the model gives them before its Normalize, got one of {given}: fit it on those"
+    )
+
+
+def _files(directory: Path) -> list[Path]:
+    """All files below, by their path in it. Links to files are followed, as a cache has them; other links and devices are refused."""
+    found = []
+    for folder, folders, files in os.walk(directory):
+        for name in folders:
+            if (Path(folder) / name).is_symlink():
+                raise InputError(
+                    f"expected plain folders in {directory}, got the link {name}: copy what it leads to in its place"
+                )
+        for name in files:
+            path = Path(folder) / name
+            if not path.is_file():
+                raise InputError(f"expected plain files in {directory}, got {name}, which is none: remove it first")
+            found.append(path.relative_to(directory))
+    return sorted(found)
+
+
+def _inserted(modules: list[dict[str, Any]], at: int, place: str) -> list[dict[str, Any]]:
+    """The entries with ours among them. Names stay, as options of a model refer to them; numbers count anew."""
+    ours = {"idx": at, "name": _free(_NAME, [module["name"] for module in modules]), "path": place, "type": _DENSE}
+    return [{**module, "idx": i} for i, module in enumerate((*modules[:at], ours, *modules[at:]))]
+
+
+def _write_dense(folder: Path, affine: Affine) -> None:
+    """Dense as Sentence Transformers saves it: Identity is said, as Tanh would be taken otherwise."""
+    folder.mkdir()
+    config = {"in_features": affine.d, "out_features": affine.k, "bias": True, "activation_function": _IDENTITY}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    matrix, bias = affine.as_linear()
+    header = {"format": "pt", "uncone": __version__}
+    if affine.fitted is not None:
+        header["fitted"] = json.dumps(dataclasses.asdict(affine.fitted))
+    tensors = {"linear.weight": matrix.T.float(), "linear.bias": bias.float()}
+    (folder / "model.safetensors").write_bytes(to_bytes(tensors, header))
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    """The name, or with a number after it the first that is not taken."""
+    found, i = name, 2
+    while found in taken:
+        found, i = f"{name}_{i}", i + 1
+    return found
+
+
+def _dense_class(st: Any) -> Any:
+    """Dense lies elsewhere since version 6, and the old place warns."""
+    try:
+        from sentence_transformers.base.modules.dense import Dense
+    except ImportError:
+        return st.models.Dense
+    return Dense

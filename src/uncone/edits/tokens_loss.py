@@ -1,0 +1,135 @@
+"""The loss of a model on a text, before and after its rows were set anew."""
+
+import math
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from uncone.edits.proof_text import cut, load_tokenizer, longest_input, read_text, token_ids
+from uncone.errors import InputError, UnconeError
+from uncone.model import ModelFiles
+from uncone.model.files import read_json
+from uncone.model.head_map import is_seq2seq, run_model
+from uncone.model.running import load_model
+from uncone.records.token_edit import TextLoss
+
+Tensor = torch.Tensor
+Progress = Callable[[str, int, int], None]
+Kind = Literal["next_token", "masked_token"]
+_MOST_NUMBERS = 2**30
+"""Logits computed in all; they are let go batch by batch."""
+_MOST_TOKENS, _BATCH, _EVERY, _FIRST = 16_384, 4, 7, 3
+_IGNORED = -100
+
+
+def text_loss(
+    original: ModelFiles,
+    edited: ModelFiles,
+    ids: Collection[int],
+    n: int,
+    text: str | os.PathLike[str] | None,
+    tell: Progress | None = None,
+) -> tuple[TextLoss | None, str]:
+    """(the loss of both on the same text, "") or (None, why there is none).
+
+    A model whose earlier positions do not see later ones is asked for the next token. One that sees all is asked for every seventh
+    token behind its mask token. At most 16,384 tokens of the text are used.
+
+    Args:
+        original, edited: the two directories.
+        ids: the edited tokens, to be counted among the targets.
+        n: the number of rows that ids may name.
+        text: a text in UTF-8, plain or packed as .gz or .xz; None for no loss.
+
+    Raises:
+        InputError: the text cannot be read, or holds fewer than two tokens.
+    """
+    if text is None:
+        return None, "no text was given"
+    given = read_text(text)
+    found, why = token_ids(original, given, n)
+    if found is None:
+        return None, why
+    if len(found) < 2:
+        raise InputError(f"expected a text of at least two tokens, got {len(found)} in {text}: give a longer one")
+    try:
+        model = load_model(original)
+        if model.get_output_embeddings() is None or is_seq2seq(model):
+            return (
+                None,
+                f"{type(model).__name__} is no language model of one text: it has {'an encoder and a decoder' if is_seq2seq(model) else 'no head'}",
+            )
+        windows = cut(found[: max(2, min(_MOST_TOKENS, _MOST_NUMBERS // n))], longest_input(model))
+        assert windows is not None
+        kind: Kind = "next_token" if is_causal(model, windows[:1]) else "masked_token"
+        inputs, labels = _asked(original, windows, kind)
+        before = _mean_loss(model, inputs, labels, tell)
+        del model
+        after = _mean_loss(load_model(edited), inputs, labels, tell)
+    except UnconeError as error:
+        return None, str(error)
+    if not (math.isfinite(before) and math.isfinite(after)):
+        return None, f"it is {before:.4g} before and {after:.4g} after"
+    targets = labels[labels != _IGNORED]
+    edits = torch.isin(targets, torch.tensor(sorted(ids), dtype=torch.int64))
+    return TextLoss(Path(text).name, kind, len(targets), int(edits.sum()), before, after), ""
+
+
+def is_causal(model: Any, ids: Tensor) -> bool:
+    """Whether another last token leaves the logits at the first position as they were."""
+    other = ids.clone()
+    other[:, -1] = (other[:, -1] + 1) % int(model.get_input_embeddings().weight.shape[0])
+    with torch.no_grad():
+        first, second = (run_model(model, {"input_ids": x}).logits[:, 0] for x in (ids, other))
+    return bool(torch.equal(first, second) or (first - second).abs().max() <= 1e-5 * first.abs().max())
+
+
+def _asked(files: ModelFiles, windows: Tensor, kind: Kind) -> tuple[Tensor, Tensor]:
+    """(input ids, labels (B, T) that are aligned with the logits).
+
+    Raises:
+        InputError: a masked token is to be asked for, and the tokenizer has no mask.
+    """
+    labels = torch.full_like(windows, _IGNORED)
+    if kind == "next_token":
+        labels[:, :-1] = windows[:, 1:]
+        return windows, labels
+    mask = _mask_id(files)
+    if mask is None:
+        raise InputError("the model sees later tokens, and its tokenizer has no mask token to hide them behind")
+    inputs = windows.clone()
+    start = min(_FIRST, windows.shape[1] - 1)
+    labels[:, start::_EVERY] = windows[:, start::_EVERY]
+    inputs[:, start::_EVERY] = mask
+    return inputs, labels
+
+
+def _mask_id(files: ModelFiles) -> int | None:
+    names = ["[MASK]", "<mask>"]
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        try:
+            token = read_json(files.path / file, dict).get("mask_token")
+        except InputError:
+            continue
+        token = token.get("content") if isinstance(token, dict) else token
+        names = [token, *names] if isinstance(token, str) else names
+    tokenizer, _ = load_tokenizer(files)
+    found = (tokenizer.token_to_id(name) for name in names)
+    return next((int(i) for i in found if i is not None), None)
+
+
+def _mean_loss(model: Any, inputs: Tensor, labels: Tensor, tell: Progress | None) -> float:
+    total, count = 0.0, int((labels != _IGNORED).sum())
+    with torch.no_grad():
+        for start in range(0, len(inputs), _BATCH):
+            part = slice(start, start + _BATCH)
+            logits = run_model(model, {"input_ids": inputs[part]}).logits.flatten(0, 1).float()
+            total += float(
+                torch.nn.functional.cross_entropy(logits, labels[part].flatten(), reduction="sum", ignore_index=_IGNORED)
+            )
+            if tell is not None:
+                tell("measuring the loss", min(start + _BATCH, len(inputs)), len(inputs))
+    return total / max(count, 1)

@@ -1,0 +1,149 @@
+"""Correlations with ties averaged: of one set of items, and of many resamples of it at once."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from uncone.errors import UndefinedMeasure
+
+Array = npt.NDArray[np.float64]
+_LEAST_VARIANCE = 1e-12
+"""Of scores whose largest distance to their mean is 1: below, a resample's variance is no more than rounding."""
+_EQUAL = 1e-14
+"""Of the largest score: scores that differ by less are equal but for rounding."""
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """The scores of one word set under one repair, one an evaluated pair. All repairs of a set have the same pairs."""
+
+    gold: Array
+    """(n,) what people said."""
+    cosine: Array
+    """(n,) cosine of the two vectors; NaN where the repair has made one of them zero."""
+    inner: Array
+    """(n,) inner product of the two vectors."""
+    pairs: int
+    """Pairs in the set, evaluated or not."""
+
+    def numbers(self) -> dict[str, float | int | None]:
+        """Correlations x 100 (None where undefined: fewer than 2 pairs, or scores that are all equal or not finite), n, and pairs."""
+        found: dict[str, float | int | None] = {
+            f"{kind}_{name}": _times_100(scores, self.gold, kind)
+            for kind in ("pearson", "spearman")
+            for name, scores in (("cosine", self.cosine), ("inner", self.inner))
+        }
+        return found | {"n": len(self.gold), "pairs": self.pairs}
+
+
+def correlation(x: Array, y: Array, *, kind: Literal["spearman", "pearson"]) -> float:
+    """Spearman's or Pearson's correlation of `x` and `y`, both (N,), in [-1, 1].
+
+    Raises:
+        UndefinedMeasure: all scores of `x` or of `y` are equal.
+    """
+    pairs = Spearman(x[None], y) if kind == "spearman" else Pearson(x[None], y)
+    value = float(pairs.of(np.ones((len(y), 1)))[0, 0])
+    if np.isnan(value):
+        raise UndefinedMeasure(f"{kind}'s correlation is undefined: all {len(y)} scores of one side are equal")
+    return min(max(value, -1.0), 1.0)
+
+
+class Pearson:
+    """Pearson's correlations of S rows of scores with one gold score, when each item occurs a number of times.
+
+    They come from weighted sums: a few products for all resamples and scores.
+    """
+
+    def __init__(self, scores: Array, gold: Array) -> None:
+        # About their means and of unit size, so that the differences of sums below lose no digits.
+        self._x, self._y = _scaled(scores), _scaled(gold[None])
+
+    def of(self, counts: Array) -> Array:
+        """(S, B) correlations for `counts` (N, B); NaN where one side is constant."""
+        n = counts.sum(axis=0)
+        mean_x, mean_y = self._x @ counts / n, self._y @ counts / n
+        covariance = (self._x * self._y) @ counts / n - mean_x * mean_y
+        variance_x = self._x**2 @ counts / n - mean_x**2
+        variance_y = self._y**2 @ counts / n - mean_y**2
+        return _ratio(covariance, variance_x, variance_y)
+
+
+class Spearman:
+    """Spearman's correlations, with the ranks of every resample, from one sort of each score.
+
+    A resample has the items in the order of the whole, each as often as it was drawn. So the rank of an item is the number of
+    draws before its group of equal scores plus half of (one more than) the draws in it: a cumulative sum takes the sort's place.
+    """
+
+    def __init__(self, scores: Array, gold: Array) -> None:
+        self._scores, self._gold = [_Ranks(row) for row in scores], _Ranks(gold)
+
+    def of(self, counts: Array) -> Array:
+        """(S, B) correlations for `counts` (N, B); NaN where one side is constant."""
+        middle = (counts.sum(axis=0) + 1) / 2  # the mean rank, whatever the ties
+        gold = self._gold.of(counts)
+        gold -= middle
+        weighted = counts * gold
+        variance_y = _sums(weighted, gold)
+        out = np.empty((len(self._scores), counts.shape[1]))
+        for row, ranks in enumerate(self._scores):
+            x = ranks.of(counts)
+            x -= middle
+            covariance = _sums(weighted, x)
+            np.multiply(x, x, out=x)
+            out[row] = _ratio(covariance, _sums(counts, x), variance_y)
+        return out
+
+
+class _Ranks:
+    """The order of one score and its groups of equal values."""
+
+    def __init__(self, score: Array) -> None:
+        self._order = np.argsort(score, kind="stable")
+        ordered = score[self._order]
+        is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+        self._starts = np.flatnonzero(is_first)
+        self._group_of_item = np.empty(len(score), np.intp)
+        self._group_of_item[self._order] = np.cumsum(is_first) - 1
+
+    def of(self, counts: Array) -> Array:
+        """The ranks from 1, ties averaged, of each item in each resample, (N, B); of no meaning where it was not drawn."""
+        in_group = counts[self._order]  # items lie in rows, so that what is gathered is whole rows
+        if len(self._starts) < len(in_group):
+            in_group = np.add.reduceat(in_group, self._starts, axis=0)
+        ranks = np.cumsum(in_group, axis=0)
+        in_group -= 1
+        in_group /= 2
+        ranks -= in_group
+        return np.asarray(ranks[self._group_of_item])
+
+
+def _sums(x: Array, y: Array) -> Array:
+    """Of the products, over the items: (N, B) and (N, B) give (B,)."""
+    return np.asarray(np.einsum("ib,ib->b", x, y))
+
+
+def _scaled(scores: Array) -> Array:
+    centered = scores - scores.mean(axis=1, keepdims=True)
+    largest = np.abs(centered).max(axis=1, keepdims=True)
+    equal = largest <= _EQUAL * np.abs(scores).max(axis=1, keepdims=True)
+    return np.where(equal, 0.0, centered / np.where(equal, 1.0, largest))
+
+
+def _ratio(covariance: Array, variance_x: Array, variance_y: Array) -> Array:
+    """Covariance over both standard deviations, NaN where one side is constant."""
+    is_defined = (variance_x > _LEAST_VARIANCE) & (variance_y > _LEAST_VARIANCE)
+    scale = np.sqrt(np.where(is_defined, variance_x, 1.0)) * np.sqrt(np.where(is_defined, variance_y, 1.0))
+    return np.where(is_defined, covariance / scale, np.nan)
+
+
+def _times_100(scores: Array, gold: Array, kind: Literal["pearson", "spearman"]) -> float | None:
+    if len(gold) < 2 or not np.isfinite(scores).all():
+        return None
+    try:
+        return 100.0 * correlation(scores, gold, kind=kind)
+    except UndefinedMeasure:
+        return None

@@ -1,0 +1,31 @@
+"""Transformations of rows: fit, transform, save, load, apply to a stream."""
+
+from uncone.transforms.affine import Affine
+from uncone.transforms.apply import Applied, repair_rows
+from uncone.transforms.center import Center, ScaledCenter
+from uncone.transforms.clusters import ClusterCenter
+from uncone.transforms.components import AllButTheTop
+from uncone.transforms.fitted import Fitted
+from uncone.transforms.fitting import Transformation
+from uncone.transforms.loading import load
+from uncone.transforms.names import REPAIRS, ZIPF_REPAIRS, repair_named
+from uncone.transforms.standardize import Standardize
+from uncone.transforms.whitening import Whiten
+
+__all__ = [
+    "REPAIRS",
+    "ZIPF_REPAIRS",
+    "Affine",
+    "AllButTheTop",
+    "Applied",
+    "Center",
+    "ClusterCenter",
+    "Fitted",
+    "ScaledCenter",
+    "Standardize",
+    "Transformation",
+    "Whiten",
+    "load",
+    "repair_named",
+    "repair_rows",
+]

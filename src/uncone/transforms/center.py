@@ -1,0 +1,74 @@
+"""Take the common direction away: of all rows alike, or of each as far as it is long."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+
+from uncone.transforms.affine import Affine
+from uncone.transforms.fitting import Summary, Transformation
+from uncone.transforms.transformed import X, apply
+
+Tensor = torch.Tensor
+
+
+class Center(Transformation):
+    """Subtract the mean row: y = x - mean, mean = sum_i p_i x_i with p_i = w_i / sum w.
+
+    Differences of rows stay, and so do Euclidean distances; cosines change, and random pairs have 0 on average.
+
+    Attributes after `fit`:
+        mean_: float64 (D,).
+
+    Example:
+        >>> import numpy
+        >>> Center().fit_transform(numpy.array([[1.0, 5.0], [3.0, 5.0]])).tolist()
+        [[-1.0, 0.0], [1.0, 0.0]]
+    """
+
+    second: ClassVar[bool] = False
+    tensors: ClassVar[Mapping[str, str]] = {"mean_": "D"}
+    mean_: Tensor
+
+    def _solve(self, summary: Summary) -> Affine:
+        self.mean_ = summary.moments.mean().cpu()
+        return Affine(self.mean_)
+
+
+class ScaledCenter(Transformation):
+    """Subtract the mean direction, scaled to the row: y = x - |x| m, m = the mean of x_i / |x_i| (Bis et al. 2021,
+    Too Much in Common; `remove_mean(scale=True)` of their program).
+
+    It centres the directions and keeps the norms' weight: y = |x| (x / |x| - m). Not affine, so it cannot be folded into a
+    model's weights. A zero row has no direction: it is left out of m, and stays zero.
+
+    Attributes after `fit`:
+        mean_direction_: m, float64 (D,), of length at most 1.
+
+    Example:
+        >>> import numpy
+        >>> ScaledCenter().fit_transform(numpy.array([[2.0, 0.0], [0.0, 1.0]])).tolist()
+        [[1.0, -1.0], [-0.5, 0.5]]
+    """
+
+    affine: ClassVar[bool] = False
+    second: ClassVar[bool] = False
+    unit_first: ClassVar[bool] = True
+    tensors: ClassVar[Mapping[str, str]] = {"mean_direction_": "D"}
+    mean_direction_: Tensor
+
+    def _solve(self, summary: Summary) -> None:
+        m = summary.moments
+        first, _ = m.unit_sums()
+        self.mean_direction_ = (first / m.unit_weight if m.unit_weight > 0 else torch.zeros_like(first)).cpu()
+
+    def transform(self, x: X) -> X:
+        """The transformed rows; see `Transformation.transform`."""
+        self._require_fit()
+        direction = self.mean_direction_
+
+        def move(rows: Tensor) -> Tensor:
+            norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+            return rows - norms * direction.to(rows)
+
+        return apply(x, move, d=len(direction), k=len(direction))

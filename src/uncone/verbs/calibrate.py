@@ -1,0 +1,200 @@
+"""`calibrate`: the scores of random pairs, and what a score means among them."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uncone.calibration.counted import Counted, count_scores
+from uncone.calibration.drift import drift
+from uncone.calibration.floor import Floor, floor_of
+from uncone.calibration.labels import Labels, places_of, read_labels
+from uncone.calibration.matches import labelled, pair_scores, with_labels
+from uncone.calibration.remarks import remarks
+from uncone.calibration.sides import METRICS, Metric, Side, equal_pairs, open_side
+from uncone.calibration.words import function_of, verdict
+from uncone.errors import InputError
+from uncone.records import Calibration
+from uncone.tasks.bootstrap import check_seed
+from uncone.tasks.texts import encoded_texts
+from uncone.version import __version__
+
+ALL_PAIRS = 1_000_000_000
+"""Up to so many pairs every one is counted; of more, those of as many rows as make so many."""
+RATES = (0.05, 0.01, 0.001, 0.0001, 0.00001)
+Progress = Callable[[str, int, int], None]
+Path_ = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class PairTable:
+    """Pairs with a label: the table at `path`, and how it is read.
+
+    The table has columns separated by tabs: the id of a query (or first row), the id of a row, and a label. Ids are the rows'
+    own labels or their numbers from 0, or the lines of the files `ids` and `query_ids`. A pair with a label of at least
+    `match_at` (by default above 0) matches. `prior` is the share of matches among the pairs that will be compared.
+    """
+
+    path: str | os.PathLike[str]
+    ids: str | os.PathLike[str] | None = None
+    query_ids: str | os.PathLike[str] | None = None
+    match_at: float | None = None
+    prior: float = 0.01
+
+
+def calibrate(
+    vectors: Any,
+    *,
+    queries: Any = None,
+    texts: Path_ | None = None,
+    query_texts: Path_ | None = None,
+    pairs: PairTable | str | os.PathLike[str] | None = None,
+    metric: Metric = "cosine",
+    scores: Sequence[float] | None = None,
+    rates: Sequence[float] = RATES,
+    against: Calibration | None = None,
+    most_pairs: int = ALL_PAIRS,
+    seed: int = 0,
+    skip_nonfinite: bool = False,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Say what a similarity score of these vectors means: how often random pairs reach it.
+
+    A random pair is a query with a row, or two different rows where there are no queries. Mean and variance are exact over all
+    pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all pairs up to `most_pairs`, beyond over all
+    pairs of rows drawn without replacement. Intervals (95 %) say where a share would lie for other rows drawn alike; they
+    respect that pairs which share a row are not independent. Vectors are never changed.
+
+    Args:
+        vectors: what `open_rows` opens: the documents, (N, D).
+        queries: the same for queries, (M, D); None pairs `vectors` with themselves.
+        texts: a file of texts, one a line, whose vectors are then compared; `vectors` is the encoder, as for `encoded_texts`.
+        query_texts: the same for queries.
+        pairs: a table of labelled pairs (`PairTable`, or its path). Matches do not count as random pairs, and each threshold
+            gets the share of matches that reach it.
+        metric: "cosine" or "inner_product".
+        scores: what is asked about; 0.8 for the cosine by default.
+        rates: false-match rates, each in (0, 1), to find thresholds for.
+        against: a saved calibration, to say whether it still holds.
+        most_pairs: how many pairs are counted at most; at least 1000.
+        seed: of the draw of rows and of their random groups.
+        skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
+        progress: called with (what is done, how much, of how much).
+
+    Returns:
+        `Calibration`, whose `false_match_rate(score)`, `percentile(score)` and `threshold(rate)` need nothing but the record.
+
+    Raises:
+        InputError: what cannot be opened; queries of another width; fewer than two rows with a direction; a rate or score that
+            makes no sense; labelled pairs that name no row.
+
+    Reads badly when rows are few (the intervals say so), when many rows are equal, or when the rows are of other texts
+    than those that will be compared.
+
+    Example:
+        >>> import numpy, uncone
+        >>> found = uncone.calibrate(numpy.random.default_rng(0).normal(size=(500, 64)))
+        >>> 0.25 < found.threshold(0.01) < 0.35, found.false_match_rate(0.8)
+        (True, 0.0)
+    """
+    _check(metric, scores, rates, most_pairs, pairs)
+    check_seed(seed)
+    if (query_texts is not None and texts is None) or (texts is not None and queries is not None):
+        raise InputError(
+            "expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both or neither"
+        )
+    if texts is not None:
+        vectors, queries = encoded_texts(vectors, texts, query_texts, progress=progress)
+    side, other = _sides(vectors, queries, metric, skip_nonfinite, progress)
+    table = PairTable(pairs) if isinstance(pairs, str | os.PathLike) else pairs
+    labels, values = (None, None) if table is None else _labels(side, other, table)
+    floor = floor_of(side, other, left_out=None if labels is None or values is None else _matches(labels, values))
+    counted = count_scores(side, other, labels, floor, most_pairs, seed, progress)
+    wanted = (0.8,) if scores is None and metric == "cosine" else tuple(scores or ())
+    found = _record(side, other, labels, floor, counted, wanted, rates, seed)
+    if labels is not None and values is not None and table is not None:
+        told = tuple(with_labels(one, labels, values, table.prior) for one in found.thresholds)
+        found = replace(found, labelled=labelled(labels, values, counted.histogram, table.prior), thresholds=told)
+    return found if against is None else replace(found, drift=drift(against, found))
+
+
+def _record(
+    side: Side,
+    other: Side | None,
+    labels: Labels | None,
+    floor: Floor,
+    counted: Counted,
+    scores: Sequence[float],
+    rates: Sequence[float],
+    seed: int,
+) -> Calibration:
+    """What is read off the counted pairs; what labels say of matches comes after."""
+    histogram, knots = counted.histogram, counted.knots()
+    equal = equal_pairs(side, other, None if labels is None else labels.matching())
+    meanings = tuple(counted.meaning(float(score)) for score in scores)
+    thresholds = tuple(counted.threshold(float(rate)) for rate in sorted(rates, reverse=True))
+    return Calibration(
+        side.fitted.name, verdict(side.metric, meanings, thresholds, histogram), side.metric,
+        side.fitted, None if other is None else other.fitted,
+        floor.pairs, floor.mean, floor.variance, histogram, knots, counted.free, meanings, thresholds,
+        function_of(knots, histogram), equal_pairs=equal, seed=seed,
+        notes=remarks(side, other, labels, histogram, floor, counted.drawn, equal),
+        versions={"uncone": __version__, "torch": str(torch.__version__)},
+    )  # fmt: skip
+
+
+def _sides(
+    vectors: Any, queries: Any, metric: Metric, skip_nonfinite: bool, progress: Progress | None
+) -> tuple[Side, Side | None]:
+    """The rows, and the queries where there are some."""
+    side = open_side(vectors, metric, skip_nonfinite=skip_nonfinite, what="rows", progress=progress)
+    if queries is None:
+        return side, None
+    other = open_side(queries, metric, skip_nonfinite=skip_nonfinite, what="queries", progress=progress)
+    _check_width(side, other)
+    return side, other
+
+
+def _check(metric: str, scores: Sequence[float] | None, rates: Sequence[float], most_pairs: int, pairs: Any) -> None:
+    if metric not in METRICS:
+        raise InputError(f"expected a metric of {' or '.join(METRICS)}, got {metric!r}: the cosine is the default")
+    for score in scores or ():
+        if not np.isfinite(score) or (metric == "cosine" and abs(score) > 1):
+            raise InputError(f"expected a score {'from -1 to 1' if metric == 'cosine' else 'that is finite'}, got {score}")
+    for rate in rates:
+        if not 0 < rate < 1:
+            raise InputError(f"expected a false-match rate above 0 and below 1, got {rate}: 1 % is 0.01")
+    if most_pairs < 1000:
+        raise InputError(f"expected at least 1000 pairs to count, got {most_pairs}: a distribution needs more, best millions")
+    if isinstance(pairs, PairTable) and not 0 < pairs.prior < 1:
+        raise InputError(f"expected a prior above 0 and below 1, got {pairs.prior}: 1 match in 100 pairs compared is 0.01")
+
+
+def _check_width(side: Side, other: Side) -> None:
+    if side.rows.shape[1] != other.rows.shape[1]:
+        raise InputError(
+            f"expected queries of {side.rows.shape[1]} features like {side.rows.name}, got {other.rows.shape[1]} in "
+            f"{other.rows.name}: encode both with the same model"
+        )
+
+
+def _labels(side: Side, other: Side | None, table: PairTable) -> tuple[Labels, npt.NDArray[np.float64]]:
+    """The labelled pairs of rows with a direction, and their scores."""
+    if other is None and table.query_ids is not None:
+        raise InputError("expected queries with ids of queries, got none: give the queries too, or only the ids of the rows")
+    places = places_of(side.rows, table.ids)
+    if other is None:
+        labels = read_labels(table.path, places, None, match_at=table.match_at)
+    else:
+        labels = read_labels(table.path, places_of(other.rows, table.query_ids), places, match_at=table.match_at)
+    values = pair_scores(side, other, labels)
+    return labels.only(~np.isnan(values)), values[~np.isnan(values)]
+
+
+def _matches(labels: Labels, values: npt.NDArray[np.float64]) -> torch.Tensor:
+    """The scores of the matches, each pair once whatever its order."""
+    return torch.from_numpy(values[labels.matches])

@@ -1,0 +1,54 @@
+"""From a spec to the `Diagnosis`."""
+
+from typing import Any
+
+import torch
+
+from uncone import explain
+from uncone.explain.examination import Examination, Progress
+from uncone.memory import usable
+from uncone.model.open import open_subjects
+from uncone.records import Diagnosis
+from uncone.version import __version__
+
+
+def diagnose(
+    spec: Any,
+    *,
+    counts: Any = None,
+    neighbours: bool = False,
+    skip_nonfinite: bool = False,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Say how degenerate the rows of `spec` are, why, and what to do next.
+
+    Args:
+        spec: a model directory (its token table and output head), or anything `open_rows` takes.
+        counts: how often each token occurs in some text: a file (a table `id token count` or `token count`, or `.npy`), or
+            a tensor or array (N,). Without it tokens are ranked by their ids.
+        neighbours: also measure what takes the nearest neighbours of every row (`two_nn`, `levina_bickel`, `hubness` and
+            `uniformity_exact`): about 1.5 N^2 D multiply-adds, on the CPU.
+        skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
+        device: where products are computed, a torch device.
+        progress: called with (what is done, rows done, rows in all); the last is 0 where rows are not what is counted.
+
+    Returns:
+        A `Diagnosis`: the verdict in one sentence, and for each matrix the measurements, findings and picture.
+
+    Raises:
+        InputError: the source cannot be opened or holds rows that are not finite, or counts do not fit it.
+        UnsupportedModel: the table or the head cannot be found in the model's files.
+    """
+    usable(device)
+    if progress is not None:
+        progress("opening", 0, 0)
+    found = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
+    subjects = tuple(
+        Examination(name, rows, device, progress, explain.role_of(name, rows, found.rows), counts, neighbours).run()
+        for name, rows in found.rows
+    )
+    return Diagnosis(
+        name=found.name, verdict=explain.give_verdict(subjects), subjects=subjects, notes=found.notes,
+        versions={"uncone": __version__, "torch": str(torch.__version__)},
+    )  # fmt: skip

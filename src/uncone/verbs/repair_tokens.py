@@ -1,0 +1,108 @@
+"""`repair_tokens`: new rows for tokens of a language model that no text has trained."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from uncone.edits.targets import Path_, Progress, whole_model
+from uncone.edits.tokens import WAYS, reinitialise_tokens
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure import under_trained_tokens
+from uncone.model import open_language_model
+from uncone.model.counts import read_counts
+from uncone.records.token_edit import TokenEdit, Way
+from uncone.regular import open_regular
+
+MOST_IDS = 100_000
+_HOW = "give ids such as 3,17, a file of ids, zero, added or auto"
+
+
+def repair_tokens(
+    model: Path_,
+    out: Path_,
+    *,
+    tokens: str = "auto",
+    method: str = WAYS[0],
+    counts: Path_ | None = None,
+    text: Path_ | None = None,
+    progress: Progress | None = None,
+) -> TokenEdit:
+    """Write a copy of a language model in which some tokens have new rows, and measure what that did to its loss.
+
+    Args:
+        model: a directory of transformers, or the name of a cached one.
+        out: a new directory.
+        tokens: ids separated by commas, a file with an id a line, "zero", "added", or "auto": those that `under_trained_tokens` finds.
+        method: what new rows are made of, "sub_tokens", "mean" or "covariance".
+        counts: with "auto", how often each token occurs, as for `diagnose`: where few tokens are reserved by name, those of count 0 are known to be unused.
+        text: on which the loss is measured before and after.
+        progress: called with what is done, how much is, and of how much.
+
+    Raises:
+        InputError: no such ids or method, counts of other rows or without "auto", or no token that looks untrained, and what `reinitialise_tokens` raises.
+    """
+    directory, way = whole_model(model), _way(method)
+    if counts is not None and tokens != "auto":
+        raise InputError(
+            "expected --counts (counts=) with tokens that are found (auto), got them with tokens that are named: leave them out"
+        )
+    notes, ids = tuple[str, ...](), list[int]()
+    if tokens == "auto":
+        ids, notes = _found(directory, counts)
+    elif tokens not in ("zero", "added"):
+        ids = _ids(tokens)
+    which: Sequence[int] | Literal["zero", "added"] = "zero" if tokens == "zero" else "added" if tokens == "added" else ids
+    edit = reinitialise_tokens(directory, out, which, method=way, text=text, progress=progress)
+    return replace(edit, notes=(*edit.notes, *notes)) if notes else edit
+
+
+def _way(method: str) -> Way:
+    for way in WAYS:
+        if way == method:
+            return way
+    raise InputError(f"expected --method {', '.join(WAYS)}, got {method!r}: choose what new rows are made of")
+
+
+def _found(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[str, ...]]:
+    """The ids that look as if no text had trained them, and are not reserved by name; and what is to be said of the counts."""
+    model = open_language_model(directory)
+    places = model.places()
+    apart = places.head is None or not places.tied
+    name = places.head if places.head is not None and not places.tied else places.input
+    rows = model.rows(name, with_tokens=True)
+    seen = None if counts is None else read_counts(counts, rows.shape[0], rows.labels)
+    prefer: Literal["cosine", "norm"] = "norm" if apart and name == places.input else "cosine"
+    try:
+        found = under_trained_tokens(rows, prefer=prefer, counts=None if seen is None else seen.counts, most=rows.shape[0])
+    except UndefinedMeasure as error:
+        raise InputError(f"cannot tell which tokens of {directory} are untrained: {error}; {_HOW}") from error
+    ids = [token.id for token in found.tokens if not token.expected]
+    if not ids:
+        why = found.reason or "none stands out at a false-discovery rate of 1 %"
+        raise InputError(f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {_HOW}")
+    return ids, () if seen is None else seen.notes
+
+
+def _ids(text: str) -> list[int]:
+    path = Path(text)
+    fields = text.split(",")
+    if not all(_is_id(field) for field in fields) and _is_file(path):
+        with open_regular(path) as file:
+            fields = file.read(20 * MOST_IDS).decode("ascii", "replace").split()
+    wrong = next((field for field in fields if not _is_id(field)), None)
+    if wrong is not None or not fields or len(fields) > MOST_IDS:
+        raise InputError(f"expected ids of tokens, got {(wrong if wrong is not None else text)[:60]!r}: {_HOW}")
+    return [int(field) for field in fields]
+
+
+def _is_id(text: str) -> bool:
+    text = text.strip()
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False

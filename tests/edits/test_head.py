@@ -1,0 +1,337 @@
+"""Centring a head: the same probabilities, on models that transformers builds and loads again."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.edits.language_models import TEXT, V, add_tokenizer, drifted, saved
+from uncone.edits import head_effects, head_tables
+from uncone.edits.head import center_head
+from uncone.edits.tokens import reinitialise_tokens
+from uncone.errors import InputError, UnsupportedModel
+from uncone.records.head_edit import HeadEdit
+
+transformers = pytest.importorskip("transformers")
+FOLDED = {
+    "GPT2LMHeadModel": "transformer.wpe.weight",
+    "OPTForCausalLM": "model.decoder.embed_positions.weight",
+    "BertForMaskedLM": "bert.embeddings.token_type_embeddings.weight",
+    "RobertaForMaskedLM": "roberta.embeddings.token_type_embeddings.weight",
+}
+
+
+def also_slow(*values, is_slow: bool = True):
+    """A case for the slow tests, which hold all of them."""
+    return pytest.param(*values, marks=[pytest.mark.slow] if is_slow else [])
+
+
+def loaded(path: Path, **options):
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(path, output_loading_info=True, **options)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    return model.eval()
+
+
+def log_probabilities(path: Path, name: str, dtype=torch.float64) -> torch.Tensor:
+    model, info = getattr(transformers, name).from_pretrained(path, dtype=dtype, output_loading_info=True)
+    assert not info["missing_keys"], info
+    ids = torch.randint(0, V, (3, 17), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        return model.eval()(input_ids=ids).logits.log_softmax(-1)
+
+
+def head_of(path: Path, name: str) -> torch.Tensor:
+    return getattr(transformers, name).from_pretrained(path).get_output_embeddings().weight.detach()
+
+
+@settings(max_examples=15)
+@given(st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31))
+def test_a_vector_subtracted_from_every_row_changes_no_probability(v, d, seed):
+    random = torch.Generator().manual_seed(seed)
+    weight, hidden, bias, vector = (
+        torch.randn(*s, generator=random, dtype=torch.float64) * 3 for s in ((v, d), (5, d), (v,), (d,))
+    )
+    before, after = ((hidden @ w.T + bias).log_softmax(-1) for w in (weight, weight - vector))
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", [also_slow(name, is_slow=name in ("OPTForCausalLM", "RobertaForMaskedLM")) for name in FOLDED])
+def test_the_mean_of_a_tied_table_goes_where_it_is_added_again(tmp_path, name):
+    edit = center_head(saved(tmp_path / "m", name), tmp_path / "o")
+    assert (edit.way, edit.folded_into, edit.added) == ("folded", (FOLDED[name],), ())
+    assert_same(tmp_path, name, edit)
+
+
+@pytest.mark.parametrize("name", [also_slow("LlamaForCausalLM"), also_slow("GPTNeoXForCausalLM"), "GraniteForCausalLM"])
+def test_a_head_of_its_own_is_centred_alone(tmp_path, name):
+    edit = center_head(saved(tmp_path / "m", name), tmp_path / "o")
+    assert (edit.way, edit.folded_into, edit.added) == ("untied", (), ())
+    assert_same(tmp_path, name, edit)
+    assert any("multiplies its logits by 0.125" in note for note in edit.notes) == (name == "GraniteForCausalLM")
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "added"),
+    [
+        ("LlamaForCausalLM", {"tie_word_embeddings": True}, ("lm_head.weight",)),
+        also_slow("CohereForCausalLM", {}, ("lm_head.weight",)),
+        also_slow("GPTNeoXForCausalLM", {"tie_word_embeddings": True}, ("embed_out.weight",)),
+        ("BertForMaskedLM", {}, ("cls.predictions.decoder.bias", "cls.predictions.decoder.weight")),
+    ],
+)
+def test_a_tied_head_is_stored_apart_on_request(tmp_path, name, config, added):
+    saved(tmp_path / "m", name, **config)
+    edit = center_head(tmp_path / "m", tmp_path / "o", untie=True)
+    assert (edit.way, edit.added) == ("parted", added)
+    assert json.loads((tmp_path / "o" / "config.json").read_text())["tie_word_embeddings"] is False
+    table = getattr(transformers, name).from_pretrained(tmp_path / "o").get_input_embeddings().weight
+    assert torch.equal(table, head_of(tmp_path / "m", name))  # the lookup is as it was
+    assert_same(tmp_path, name, edit)
+
+
+def assert_same(folder: Path, name: str, edit: HeadEdit) -> None:
+    """In float64, where the original's rounding is gone, only the one rounding of the stored numbers is left."""
+    before, after = (log_probabilities(folder / which, name) for which in ("m", "o"))
+    assert float((before - after).abs().max()) < 2e-5
+    head = head_of(folder / "o", name).double()
+    assert float(head.mean(0).abs().max()) < 1e-7
+    original = head_of(folder / "m", name).double()
+    assert torch.equal(head.float(), (original - original.mean(0)).float())
+    proof = edit.proof
+    assert proof.same_first == proof.positions
+    assert 0 < proof.difference <= proof.rounding + proof.rounding_edited
+    assert proof.rounding_edited <= proof.rounding  # the drift made the original round more
+    assert 1.5 * proof.rounding < proof.allowed < 3.5 * proof.rounding
+    assert edit.before.norm_of_mean > 1 > 1e-6 > edit.after.norm_of_mean
+    assert HeadEdit.from_json(edit.to_json()) == edit
+
+
+def test_models_that_cannot_be_centred_are_refused_with_their_reason(tmp_path):
+    saved(tmp_path / "gemma", "Gemma2ForCausalLM")
+    with pytest.raises(UnsupportedModel, match="caps them softly at 2 "):
+        center_head(tmp_path / "gemma", tmp_path / "o", untie=True)
+    saved(tmp_path / "llama", "LlamaForCausalLM", tie_word_embeddings=True)
+    with pytest.raises(UnsupportedModel, match=r"store the head apart with --untie \(untie=True\), which adds 97 x 32 numbers"):
+        center_head(tmp_path / "llama", tmp_path / "o")
+    saved(tmp_path / "t5", "T5ForConditionalGeneration")
+    with pytest.raises(UnsupportedModel, match="nor can the head be stored apart"):
+        center_head(tmp_path / "t5", tmp_path / "o")
+    drifted("BertForMaskedLM").bert.save_pretrained(tmp_path / "encoder")
+    with pytest.raises(UnsupportedModel, match="expected a model with an output head in its files"):
+        center_head(tmp_path / "encoder", tmp_path / "o")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder", "gemma", "llama", "t5"]
+
+
+def test_adapters_and_quantised_weights_are_refused(tmp_path):
+    saved(tmp_path / "m", "LlamaForCausalLM")
+    (tmp_path / "m" / "adapter_config.json").write_text("{}")
+    with pytest.raises(UnsupportedModel, match="merge the adapter first"):
+        center_head(tmp_path / "m", tmp_path / "o")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    with pytest.raises(UnsupportedModel, match="merge the adapter first"):
+        center_head(tmp_path / "adapter", tmp_path / "o")
+    (tmp_path / "m" / "adapter_config.json").unlink()
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    (tmp_path / "m" / "config.json").write_text(
+        json.dumps(config | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
+    )
+    with pytest.raises(
+        UnsupportedModel, match=r"whose config\.json has a quantization_config: give the model that was quantised"
+    ):
+        center_head(tmp_path / "m", tmp_path / "o")
+
+
+def test_a_failed_proof_writes_nothing(tmp_path, monkeypatch):
+    """Planted faults: a table that takes too little of the mean, and one that takes none."""
+    saved(tmp_path / "m", "GPT2LMHeadModel")
+    found = head_tables.Compensation(("transformer.wpe.weight",), 0.99)
+    monkeypatch.setattr("uncone.edits.head.find_compensation", lambda *_: found)
+    with pytest.raises(UnsupportedModel, match=r"got an error of .* so nothing was written"):
+        center_head(tmp_path / "m", tmp_path / "o")
+    monkeypatch.setattr("uncone.edits.head.find_compensation", lambda *_: head_tables.Compensation((), 1.0))
+    with pytest.raises(UnsupportedModel, match="nothing was written"):
+        center_head(tmp_path / "m", tmp_path / "o")
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_where_it_cannot_be_written_is_said_before_the_model_is_loaded(tmp_path, monkeypatch):
+    saved(tmp_path / "m", "LlamaForCausalLM")
+    monkeypatch.setattr("uncone.edits.head.load_model", lambda *_, **__: pytest.fail("loaded first"))
+    monkeypatch.setattr("uncone.edits.head.open_directory", lambda *_: pytest.fail("opened first"))
+    monkeypatch.setattr("uncone.edits.tokens.open_directory", lambda *_: pytest.fail("opened first"))
+    for out, message in (
+        (tmp_path / "no" / "o", "there is no folder"), (tmp_path / "m", "which exists"), (tmp_path / "m" / "o", "outside the model"),
+    ):  # fmt: skip
+        for edit in (center_head, lambda model, out: reinitialise_tokens(model, out, [1])):
+            with pytest.raises(InputError, match=message):
+                edit(tmp_path / "m", out)
+
+
+def test_what_reads_raw_logits_is_warned_of(tmp_path):
+    saved(tmp_path / "m", "LlamaForCausalLM")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config | {"z_loss_coefficient": 1e-4, "router_z_loss_coef": 1.0}))
+    (tmp_path / "m" / "generation_config.json").write_text(json.dumps({"repetition_penalty": 1.2, "temperature": 0.7}))
+    edit = center_head(tmp_path / "m", tmp_path / "o")
+    assert len(edit.warnings) == 2
+    assert "repetition_penalty to 1.2" in edit.warnings[0]
+    assert "'z_loss_coefficient': a z-loss" in edit.warnings[1]
+    (tmp_path / "m" / "generation_config.json").write_text(json.dumps({"repetition_penalty": 1.0}))
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    assert center_head(tmp_path / "m", tmp_path / "p").warnings == ()
+
+
+def test_token_types_looked_up_in_the_token_table_are_told(tmp_path):
+    gpt2 = center_head(saved(tmp_path / "m", "GPT2LMHeadModel"), tmp_path / "o")
+    assert any("token_type_ids" in note for note in gpt2.notes)
+    bert = center_head(saved(tmp_path / "n", "BertForMaskedLM"), tmp_path / "p")
+    assert not any("token_type_ids" in note for note in bert.notes)
+
+
+def test_the_proof_runs_on_text_where_there_is_a_tokenizer(tmp_path):
+    saved(tmp_path / "m", "LlamaForCausalLM")
+    with pytest.raises(InputError, match=r"expected a tokenizer in .* \(the model has no tokenizer\): leave the text out"):
+        center_head(tmp_path / "m", tmp_path / "o", text=__file__)
+    assert center_head(tmp_path / "m", tmp_path / "a").proof.text.startswith("random ids")
+    add_tokenizer(tmp_path / "m")
+    (tmp_path / "t.txt").write_text(TEXT)
+    edit = center_head(tmp_path / "m", tmp_path / "o", text=tmp_path / "t.txt")
+    assert edit.proof.text == "t.txt"
+    assert (tmp_path / "o" / "tokenizer.json").read_bytes() == (tmp_path / "m" / "tokenizer.json").read_bytes()
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(InputError, match="at least two tokens, got 0"):
+        center_head(tmp_path / "m", tmp_path / "p", text=tmp_path / "empty.txt")
+    with pytest.raises(InputError, match=r"cannot read .*: No such file.*: give a text file in UTF-8"):
+        center_head(tmp_path / "m", tmp_path / "p", text=tmp_path / "no.txt")
+    with pytest.raises(InputError, match=r"cannot read .*: give a text file in UTF-8"):
+        center_head(tmp_path / "m", tmp_path / "p", text=shutil.copy(tmp_path / "t.txt", tmp_path / "t.xz"))
+    with pytest.raises(InputError, match="expected the dtype of the proof to be one of"):
+        center_head(tmp_path / "m", tmp_path / "p", dtype="float64")  # nothing wider is left
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", also_slow("LlamaForCausalLM")])
+def test_a_model_in_float64_is_proven_in_float32(tmp_path, name):
+    edit = center_head(saved(tmp_path / "m", name, dtype=torch.float64), tmp_path / "o")
+    assert (edit.dtype, edit.proof.dtype) == ("float64", "float32")
+    before, after = (log_probabilities(tmp_path / which, name) for which in ("m", "o"))
+    assert float((before - after).abs().max()) < 1e-12
+
+
+def test_rows_that_are_not_finite_are_refused(tmp_path):
+    model = drifted("LlamaForCausalLM")
+    with torch.no_grad():
+        model.lm_head.weight[5, 3] = float("nan")
+    model.save_pretrained(tmp_path / "m")
+    with pytest.raises(InputError, match=r"NaN or inf in 1 \(5\): set them anew first, with `uncone repair-tokens`"):
+        center_head(tmp_path / "m", tmp_path / "o")
+
+
+def test_rounding_errors_against_a_loop():
+    from uncone.rows import as_rows
+
+    random = torch.Generator().manual_seed(1)
+    weight, hidden = torch.randn(50, 8, generator=random) + 2, torch.randn(6, 8, generator=random)
+    mean = weight.double().mean(0)
+    centred = (weight.double() - mean).float()
+    found = {
+        e.kind: e
+        for e in head_effects.rounding_errors(
+            as_rows(weight), as_rows(centred), mean, hidden, (float(weight.abs().max()), float(centred.abs().max()))
+        )
+    }
+    assert list(found) == ["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
+
+    def error(rows: torch.Tensor, rounded: torch.Tensor) -> float:
+        errors, spread = [], []
+        for h in hidden.double():
+            z = rows.double() @ h
+            e = rounded.double() @ h - z
+            errors.append(float(((e - e.mean()) ** 2).mean()))
+            spread.append(float(((z - z.mean()) ** 2).mean()))
+        return (sum(errors) / sum(spread)) ** 0.5
+
+    step = float(weight.abs().max()) / 127
+    assert found["int8_tensor"].before == pytest.approx(error(weight, torch.round(weight.double() / step) * step), rel=1e-4)
+    assert found["bfloat16"].before == pytest.approx(error(weight, weight.bfloat16()), rel=1e-4)
+    assert found["bfloat16"].after == pytest.approx(error(weight.double() - mean, centred.bfloat16()), rel=1e-2)
+    assert all(e.after < e.before for e in found.values())  # the mean is most of these rows
+
+
+def test_head_rows_against_a_loop():
+    from uncone.rows import as_rows
+
+    x = torch.randn(20, 5, generator=torch.Generator().manual_seed(2)).double() + 1
+    found = head_effects.head_rows(as_rows(x))
+    unit = x / x.norm(dim=1, keepdim=True)
+    cosines = [float(unit[i] @ unit[j]) for i in range(20) for j in range(20) if i != j]
+    assert found.mean_cosine == pytest.approx(sum(cosines) / len(cosines))
+    assert found.largest == float(x.abs().max())
+    assert found.norm_of_mean == pytest.approx(float(x.mean(0).norm()))
+    x[3] = 0
+    assert head_effects.head_rows(as_rows(x)).mean_cosine is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("name", "config", "untie"),
+    [
+        ("GPT2LMHeadModel", {}, False),
+        ("GPT2LMHeadModel", {"tie_word_embeddings": False}, False),
+        ("LlamaForCausalLM", {}, False),
+        ("LlamaForCausalLM", {"tie_word_embeddings": True}, True),
+        ("GPTNeoXForCausalLM", {}, False),
+        ("OPTForCausalLM", {}, False),
+        ("BertForMaskedLM", {}, False),
+        ("RobertaForMaskedLM", {}, False),
+        ("DistilBertForMaskedLM", {}, False),
+        ("AlbertForMaskedLM", {}, False),
+        ("ElectraForMaskedLM", {}, False),
+        ("DebertaV2ForMaskedLM", {}, False),
+        ("XLMWithLMHeadModel", {}, False),
+        ("GPTNeoForCausalLM", {}, False),
+        ("CohereForCausalLM", {}, True),
+        ("BartForConditionalGeneration", {}, False),
+        ("BartForConditionalGeneration", {"scale_embedding": True}, False),
+        ("BartForConditionalGeneration", {}, True),
+        ("MarianMTModel", {}, True),
+        ("MarianMTModel", {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": V}, True),
+        ("Qwen2ForCausalLM", {"tie_word_embeddings": True}, True),
+        ("MambaForCausalLM", {}, True),
+    ],
+)
+def test_every_architecture_in_both_dtypes(tmp_path, name, config, untie, dtype):
+    saved(tmp_path / "m", name, dtype=dtype, **config)
+    proof = center_head(tmp_path / "m", tmp_path / "o", untie=untie).proof
+    assert proof.dtype == str(dtype).removeprefix("torch.")
+    assert 0 < proof.rounding_edited <= proof.allowed
+    assert proof.same_first + proof.ties == proof.positions
+    if dtype == torch.float32:
+        assert proof.ties == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "float16"])
+def test_the_real_model_of_260_thousand_parameters(tmp_path, dtype):
+    source = Path(__file__).parents[2] / "../shared/data/models/stories260K"
+    if not source.exists():
+        pytest.skip("the model stories260K is not here")
+    from uncone import to_hugging_face
+
+    to_hugging_face(source, tmp_path / "m")
+    edit = center_head(tmp_path / "m", tmp_path / "o", untie=True, dtype=dtype)
+    assert edit.proof.text == "a sample of text"
+    assert edit.proof.positions > 1000
+    effects = {e.kind: e for e in edit.effects}
+    assert effects["int8_rows"].after < effects["int8_rows"].before
+    assert effects["int8_tensor"].after > effects["int8_tensor"].before  # the largest number grew: a loss that the record shows
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "o")
+    start = tokenizer("Once upon a time", return_tensors="pt")
+    said = [loaded(tmp_path / which).generate(**start, max_new_tokens=40, do_sample=False) for which in ("m", "o")]
+    assert torch.equal(*said)

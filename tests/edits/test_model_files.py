@@ -1,0 +1,337 @@
+"""An edited copy of a model directory: all other bytes as they were, the whole of it or nothing."""
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from tests.edits.language_models import V, drifted, saved
+from uncone.edits import model_shards
+from uncone.edits.head import center_head, shifted
+from uncone.edits.model_files import compare_untouched, edited_copy, open_directory
+from uncone.edits.model_shards import NewTensor, rounded_once, shard_name
+from uncone.errors import InputError
+from uncone.model import open_model_files
+
+HEAD = "lm_head.weight"
+
+
+def digests(path: Path) -> dict[str, str]:
+    """sha256 of each tensor's bytes, over all safetensors files."""
+    return {
+        name: hashlib.sha256(tensor.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+        for file in sorted(path.glob("*.safetensors"))
+        for name, tensor in load_file(file).items()
+    }
+
+
+def moved(files, name: str, by: float) -> dict[str, NewTensor]:
+    return {name: shifted(files, name, torch.full((files.entries[name].shape[1],), by).double())}
+
+
+@pytest.mark.parametrize("shard", ["1GB", "30KB"])
+def test_only_the_named_tensor_changes(tmp_path, shard):
+    pytest.importorskip("transformers")
+    files = open_directory(saved(tmp_path / "m", "LlamaForCausalLM", max_shard_size=shard))
+    assert (len(list((tmp_path / "m").glob("*.safetensors"))) > 1) == (shard != "1GB")
+    with edited_copy(files, tmp_path / "o", moved(files, HEAD, 1.0)) as copy:
+        assert not (tmp_path / "o").exists()
+        assert compare_untouched(files, copy.files, frozenset([HEAD])) == len(files.tensors) - 1
+    before, after = digests(tmp_path / "m"), digests(tmp_path / "o")
+    assert {name for name in before if before[name] != after[name]} == {HEAD}
+    assert sorted(p.name for p in (tmp_path / "o").iterdir()) == sorted(p.name for p in (tmp_path / "m").iterdir())
+    for file in (tmp_path / "m").glob("*.json"):
+        if "index" not in file.name:
+            assert (tmp_path / "o" / file.name).read_bytes() == file.read_bytes()
+    heads = [
+        next(load_file(f)[HEAD] for f in sorted(p.glob("*.safetensors")) if HEAD in load_file(f))
+        for p in (tmp_path / "m", tmp_path / "o")
+    ]
+    assert torch.equal(heads[1], (heads[0].double() + 1).float())
+
+
+def test_a_tensor_is_added_to_the_file_of_another(tmp_path):
+    pytest.importorskip("transformers")
+    files = open_directory(saved(tmp_path / "m", "GPT2LMHeadModel", max_shard_size="30KB"))
+    table = "transformer.wte.weight"
+    added = NewTensor("F32", (V, 3), lambda: iter([torch.ones(V, 2), torch.zeros(V, 1)]))
+    with edited_copy(files, tmp_path / "o", {"new.weight": added}, beside=table, config={"model_type": "gpt2", "a": 1}):
+        pass
+    index = json.loads((tmp_path / "o" / "model.safetensors.index.json").read_text())
+    assert index["weight_map"]["new.weight"] == index["weight_map"][table]
+    total = sum(t.nbytes for f in (tmp_path / "o").glob("*.safetensors") for t in load_file(f).values())
+    assert index["metadata"]["total_size"] == total
+    assert json.loads((tmp_path / "o" / "config.json").read_text()) == {"model_type": "gpt2", "a": 1}
+    before, after = digests(tmp_path / "m"), digests(tmp_path / "o")
+    assert {name: after[name] for name in before} == before
+    assert (
+        load_file(tmp_path / "o" / index["weight_map"]["new.weight"])["new.weight"].flatten().tolist()
+        == [1.0] * 2 * V + [0.0] * V
+    )
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_checkpoints_of_torch_save_become_safetensors(tmp_path, legacy):
+    transformers = pytest.importorskip("transformers")
+    model = drifted("GPT2LMHeadModel", dtype=torch.bfloat16)
+    model.config.architectures = ["GPT2LMHeadModel"]
+    model.config.save_pretrained(tmp_path / "m")
+    state = model.state_dict() | {"transformer.ids": torch.arange(5)}
+    torch.save(state, tmp_path / "m" / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
+    edit = center_head(tmp_path / "m", tmp_path / "o")
+    assert edit.way == "folded"
+    assert sorted(p.name for p in (tmp_path / "o").iterdir()) == ["config.json", "model.safetensors"]
+    written = load_file(tmp_path / "o" / "model.safetensors")
+    assert torch.equal(written["lm_head.weight"], written["transformer.wte.weight"])
+    changed = {"lm_head.weight", "transformer.wte.weight", "transformer.wpe.weight"}
+    assert all(torch.equal(written[name], tensor) for name, tensor in state.items() if name not in changed)
+    again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "o")
+    assert again.lm_head.weight is again.transformer.wte.weight
+
+
+def test_transposed_tensors_of_a_checkpoint_are_written_row_after_row(tmp_path):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text("{}")
+    state = {"a": torch.randn(6, 4).T, "b": torch.randn(3, 5), "flag": torch.tensor([True, False])}
+    torch.save(state, tmp_path / "m" / "pytorch_model.bin")
+    files = open_model_files(tmp_path / "m")
+    with edited_copy(files, tmp_path / "o", moved(files, "b", 2.0)):
+        pass
+    written = load_file(tmp_path / "o" / "model.safetensors")
+    assert torch.equal(written["a"], state["a"])
+    assert torch.equal(written["b"], (state["b"].double() + 2).float())
+    assert written["flag"].tolist() == [True, False]
+
+
+def test_what_lies_beside_the_weights(tmp_path):
+    model = tmp_path / "m"
+    (model / "1_Pooling").mkdir(parents=True)
+    (model / "onnx").mkdir()
+    save_file({"w": torch.ones(2, 2)}, model / "model.safetensors")
+    for name in ("config.json", "1_Pooling/config.json", "onnx/model.onnx", "pytorch_model.bin", "tf_model.h5", "real"):
+        (model / name).write_text('{"x": 1}')
+    (model / "link.txt").symlink_to(model / "real")
+    files = open_model_files(model)
+    with edited_copy(files, tmp_path / "o", moved(files, "w", 1.0)) as copy:
+        assert copy.left_out == ("onnx/", "pytorch_model.bin", "tf_model.h5")
+    found = sorted(str(p.relative_to(tmp_path / "o")) for p in (tmp_path / "o").rglob("*") if p.is_file())
+    assert found == ["1_Pooling/config.json", "config.json", "link.txt", "model.safetensors", "real"]
+    assert not (tmp_path / "o" / "link.txt").is_symlink()
+    os.mkfifo(model / "pipe")
+    with pytest.raises(InputError, match="expected only files and folders"), edited_copy(files, tmp_path / "p", {}):
+        pass
+    (model / "pipe").unlink()
+    (model / "loop").symlink_to(model)
+    with pytest.raises(InputError, match="expected only files and folders"), edited_copy(files, tmp_path / "p", {}):
+        pass
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "o"]
+
+
+def test_targets_that_cannot_be(tmp_path, monkeypatch):
+    (tmp_path / "m").mkdir()
+    save_file({"w": torch.ones(2, 2)}, tmp_path / "m" / "model.safetensors")
+    (tmp_path / "m" / "config.json").write_text("{}")
+    files = open_model_files(tmp_path / "m")
+    for out, message in (
+        (tmp_path / "m" / "o", "outside the model"),
+        (tmp_path / "m", "which exists"),
+        (tmp_path / "no" / "o", "cannot create"),
+    ):
+        with pytest.raises(InputError, match=message), edited_copy(files, out, {}):
+            pass
+    (tmp_path / "o").mkdir()
+    with pytest.raises(InputError, match="expected a new folder"), edited_copy(files, tmp_path / "o", {}):
+        pass
+    (tmp_path / "o").rmdir()
+    for number, advice in ((errno.ENOSPC, "make room"), (errno.EROFS, "can be written")):
+
+        def fails(*_: object, number: int = number) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(model_shards, "_copy", fails)
+        with (
+            pytest.raises(InputError, match=rf"cannot write .*{advice}.*nothing was written"),
+            edited_copy(files, tmp_path / "o", {}),
+        ):
+            pass
+        assert [p.name for p in tmp_path.iterdir()] == ["m"]
+
+
+def test_other_kinds_of_models_are_sent_to_what_can_edit_them(tmp_path):
+    from tests.model.llama2c_files import planted
+
+    (tmp_path / "m").mkdir()
+    file = planted(tmp_path / "m")
+    for path in (tmp_path / "m", file):
+        with pytest.raises(InputError, match=r"got the llama2.c file .*: write one with `uncone convert"):
+            open_directory(path)
+    with pytest.raises(InputError, match="no file or folder"):
+        open_directory(tmp_path / "no")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"without config\.json"):
+        open_directory(tmp_path / "empty")
+
+
+def test_a_tensor_that_changes_while_it_is_copied_is_noticed(tmp_path):
+    (tmp_path / "m").mkdir()
+    save_file({"w": torch.ones(2, 2), "x": torch.ones(2, 2)}, tmp_path / "m" / "model.safetensors")
+    (tmp_path / "m" / "config.json").write_text("{}")
+    files = open_model_files(tmp_path / "m")
+    with (
+        pytest.raises(InputError, match="to be copied to the bit"),
+        edited_copy(files, tmp_path / "o", moved(files, "x", 1.0)) as copy,
+    ):
+        compare_untouched(files, copy.files, frozenset())
+    assert not (tmp_path / "o").exists()
+
+
+def test_numbers_that_do_not_fit_are_refused(tmp_path):
+    (tmp_path / "m").mkdir()
+    save_file({"w": torch.full((2, 2), 60000.0, dtype=torch.float16)}, tmp_path / "m" / "model.safetensors")
+    (tmp_path / "m" / "config.json").write_text("{}")
+    files = open_model_files(tmp_path / "m")
+    with (
+        pytest.raises(InputError, match="that fit float16, got larger ones"),
+        edited_copy(files, tmp_path / "o", moved(files, "w", 9000.0)),
+    ):
+        pass
+    assert not (tmp_path / "o").exists()
+
+
+def test_names_of_files():
+    assert shard_name("pytorch_model.bin") == "model.safetensors"
+    assert shard_name("pytorch_model-00001-of-00002.bin") == "model-00001-of-00002.safetensors"
+    assert shard_name("model-00001-of-00002.safetensors") == "model-00001-of-00002.safetensors"
+
+
+@given(st.lists(st.floats(width=64, allow_nan=False), min_size=1, max_size=30), st.sampled_from(["float16", "bfloat16"]))
+def test_numbers_are_rounded_once(values, name):
+    x = torch.tensor(values, dtype=torch.float64)
+    found = rounded_once(x, getattr(torch, name))
+    if name == "float16":
+        with np.errstate(over="ignore"):
+            expected = x.numpy().astype(np.float16)  # NumPy rounds float64 to float16 directly
+        assert found.numpy().tobytes() == expected.tobytes()
+        return
+    for value, rounded in zip(x.tolist(), found, strict=True):
+        bits = int(rounded.view(torch.int16))
+        near = [
+            torch.tensor([b], dtype=torch.int32).to(torch.int16).view(torch.bfloat16).double().item()
+            for b in (bits - 1, bits, bits + 1)
+        ]
+        finite = [n for n in near if np.isfinite(n)]
+        if np.isfinite(rounded.double().item()):
+            assert abs(rounded.double().item() - value) == min(abs(n - value) for n in finite)
+
+
+def test_torchs_own_rounding_would_be_wrong_here():
+    """Just above the middle of two bfloat16 numbers: by way of float32 it is the middle, and goes down to the even one."""
+    x = torch.tensor([1 + 2.0**-8 + 2.0**-40], dtype=torch.float64)
+    assert float(x.to(torch.bfloat16)) == 1.0
+    assert float(rounded_once(x, torch.bfloat16)) == 1 + 2.0**-7
+    assert torch.equal(
+        rounded_once(torch.tensor([float("nan"), -0.0]).double(), torch.bfloat16).isnan(), torch.tensor([True, False])
+    )
+
+
+WRITER = """
+import sys, time, warnings
+warnings.simplefilter("ignore")
+from uncone.edits.head import center_head
+count = 0
+def tell(what, done, total):
+    global count
+    count += done == total
+    if count == 3:  # original and reference have run; this is the written copy
+        print("half", flush=True)
+        time.sleep(60)
+center_head(sys.argv[1], sys.argv[2], progress=tell)
+"""
+
+
+@pytest.mark.slow
+def test_kill_9_before_the_proof_is_done_leaves_no_model(tmp_path):
+    pytest.importorskip("transformers")
+    saved(tmp_path / "m", "GPTNeoXForCausalLM")
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path / "m", tmp_path / "o"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "half\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert not (tmp_path / "o").exists()
+    assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["config.json", "generation_config.json", "model.safetensors"]
+
+
+PEAK = """
+import sys, threading, time, torch
+from uncone.model import open_model_files
+from uncone.edits.head import shifted
+from uncone.edits.model_files import edited_copy
+def anonymous():
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
+files = open_model_files(sys.argv[1])
+torch.ones(2, 2).double() @ torch.ones(2, 2).double()
+before, peak, stop = anonymous(), 0, False
+def watch():
+    global peak
+    while not stop:
+        peak = max(peak, anonymous())
+        time.sleep(0.002)
+thread = threading.Thread(target=watch)
+thread.start()
+with edited_copy(files, sys.argv[2], {"w": shifted(files, "w", torch.ones(1024).double())}):
+    pass
+stop = True
+thread.join()
+print(peak - before)
+"""
+
+
+@pytest.mark.slow
+def test_no_shard_is_held_whole(tmp_path):
+    (tmp_path / "m").mkdir()
+    save_file({"w": torch.ones(100_000, 1024), "x": torch.ones(50_000, 1024)}, tmp_path / "m" / "model.safetensors")
+    (tmp_path / "m" / "config.json").write_text("{}")
+    out = subprocess.run(
+        [sys.executable, "-c", PEAK, tmp_path / "m", tmp_path / "o"], capture_output=True, text=True, check=True
+    )
+    assert int(out.stdout) < 150 * 2**20, f"{int(out.stdout) / 2**20:.0f} MiB for a file of 586"
+
+
+def test_shards_of_torch_save_become_shards_of_safetensors(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    model = drifted("LlamaForCausalLM", tie_word_embeddings=True)
+    model.config.architectures = ["LlamaForCausalLM"]
+    model.config.save_pretrained(tmp_path / "m")
+    state = [(name, tensor.clone()) for name, tensor in model.state_dict().items() if name != HEAD]
+    placed = {}
+    for number, part in enumerate((state[:5], state[5:]), 1):
+        file = f"pytorch_model-{number:05d}-of-00002.bin"
+        torch.save(dict(part), tmp_path / "m" / file)
+        placed |= {name: file for name, _ in part}
+    index = {"metadata": {"total_size": 1}, "weight_map": placed}
+    (tmp_path / "m" / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    edit = center_head(tmp_path / "m", tmp_path / "o", untie=True)
+    assert edit.added == (HEAD,)
+    names = sorted(p.name for p in (tmp_path / "o").glob("*model*"))
+    assert names == [*(f"model-0000{i}-of-00002.safetensors" for i in (1, 2)), "model.safetensors.index.json"]
+    again, info = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "o", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    weights = dict(again.named_parameters())
+    assert all(torch.equal(weights[name], tensor) for name, tensor in state)

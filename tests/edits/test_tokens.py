@@ -1,0 +1,257 @@
+"""New rows for some tokens: what they are made of, and that no other number changes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.edits.language_models import TEXT, V, add_tokenizer, drifted, saved
+from tests.edits.test_model_files import digests
+from uncone.edits.tokens import reinitialise_tokens
+from uncone.edits.tokens_choice import whole_id
+from uncone.edits.tokens_rows import SPREAD, new_rows, trained_rows
+from uncone.errors import InputError
+from uncone.records.token_edit import TokenEdit
+from uncone.rows import as_rows
+
+TABLE, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+@pytest.fixture
+def llama(tmp_path):
+    """An untied Llama in bfloat16 with a tokenizer; the last of its tokens were added."""
+    pytest.importorskip("transformers")
+    saved(tmp_path / "m", "LlamaForCausalLM", dtype=torch.bfloat16)
+    add_tokenizer(tmp_path / "m", added=("<cat-dog>", "<log>"))
+    return tmp_path / "m"
+
+
+def tensors(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(path / "model.safetensors")
+
+
+def ids_of(path: Path, *tokens: str) -> list[int]:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    return [tokenizer.token_to_id(token) for token in tokens]
+
+
+def test_an_added_token_gets_the_mean_of_what_its_string_is_split_into(llama, tmp_path):
+    from tokenizers import Tokenizer
+
+    plain = Tokenizer.from_file(str(llama / "tokenizer.json"))
+    content = json.loads(plain.to_str()) | {"added_tokens": []}
+    parts = {
+        i: Tokenizer.from_str(json.dumps(content)).encode(plain.id_to_token(i)).ids for i in ids_of(llama, "<cat-dog>", "<log>")
+    }
+    edit = reinitialise_tokens(llama, tmp_path / "o", "added")
+    assert [(t.id, t.way, list(t.sub_tokens)) for t in edit.tokens] == [(i, "sub_tokens", parts[i]) for i in sorted(parts)]
+    before, after = tensors(llama), tensors(tmp_path / "o")
+    for name in (TABLE, HEAD):
+        for i, part in parts.items():
+            assert torch.equal(after[name][i], before[name][part].double().mean(0).to(torch.bfloat16))
+    assert_others_same(llama, tmp_path / "o", edit, parts)
+    assert [(t.name, t.role) for t in edit.tensors] == [(TABLE, "table"), (HEAD, "head")]
+    assert edit.no_loss == "no text was given"
+    assert TokenEdit.from_json(edit.to_json()) == edit
+
+
+def assert_others_same(before: Path, after: Path, edit: TokenEdit, ids) -> None:
+    first, second = digests(before), digests(after)
+    assert {name for name in first if first[name] != second[name]} == {t.name for t in edit.tensors}
+    assert edit.unchanged == len(first) - len(edit.tensors)
+    others = [i for i in range(V) if i not in set(ids)]
+    for t in edit.tensors:
+        a, b = (tensors(path)[t.name][others].view(torch.int16) for path in (before, after))
+        assert torch.equal(a, b)
+        assert t.rows_equal == len(others)
+        assert not torch.equal(tensors(before)[t.name][list(ids)], tensors(after)[t.name][list(ids)])
+
+
+@pytest.mark.parametrize("method", ["sub_tokens", "mean", "covariance"])
+def test_only_the_rows_that_were_named_change(llama, tmp_path, method):
+    ids = ids_of(llama, "cat", "dog", "▁")
+    edit = reinitialise_tokens(llama, tmp_path / "o", ids, method=method)
+    assert_others_same(llama, tmp_path / "o", edit, ids)
+    assert edit.edited == 3
+    assert {t.token for t in edit.tokens} == {"cat", "dog", "▁"}
+    if method == "sub_tokens":
+        assert {t.token: t.way for t in edit.tokens} == {"cat": "sub_tokens", "dog": "sub_tokens", "▁": "mean"}
+        assert edit.notes == ("1 of 3 tokens cannot be written with others; their rows are the mean of all trained rows.",)
+    again = reinitialise_tokens(llama, tmp_path / "p", ids[::-1], method=method)
+    assert digests(tmp_path / "p") == digests(tmp_path / "o")
+    assert again == edit
+
+
+def test_a_tied_matrix_is_edited_once(tmp_path):
+    pytest.importorskip("transformers")
+    saved(tmp_path / "m", "GPT2LMHeadModel")
+    edit = reinitialise_tokens(tmp_path / "m", tmp_path / "o", [5, 6], method="mean")
+    assert [(t.name, t.role) for t in edit.tensors] == [("transformer.wte.weight", "both")]
+    before = tensors(tmp_path / "m")["transformer.wte.weight"].double()
+    kept = [i for i in range(V) if i not in (5, 6)]
+    assert torch.allclose(
+        tensors(tmp_path / "o")["transformer.wte.weight"][5].double(), before[kept].mean(0), rtol=0, atol=1e-7
+    )
+    torch.save(
+        tensors(tmp_path / "m") | {"lm_head.weight": tensors(tmp_path / "m")["transformer.wte.weight"]},
+        tmp_path / "m" / "pytorch_model.bin",
+    )
+    (tmp_path / "m" / "model.safetensors").unlink()
+    reinitialise_tokens(tmp_path / "m", tmp_path / "p", [5, 6], method="mean")
+    found = tensors(tmp_path / "p")
+    assert torch.equal(found["lm_head.weight"], found["transformer.wte.weight"])
+    assert torch.equal(found["lm_head.weight"], tensors(tmp_path / "o")["transformer.wte.weight"])
+
+
+def test_zero_rows_and_rows_that_are_not_finite_are_found(tmp_path):
+    pytest.importorskip("transformers")
+    model = drifted("LlamaForCausalLM")
+    with torch.no_grad():
+        model.model.embed_tokens.weight[7] = 0
+        model.lm_head.weight[9, 3] = float("nan")
+    model.save_pretrained(tmp_path / "m")
+    edit = reinitialise_tokens(tmp_path / "m", tmp_path / "o", method="mean")
+    assert [t.id for t in edit.tokens] == [7, 9]
+    assert edit.tensors[1].mean_norm_before is None
+    assert all(bool(torch.isfinite(t).all()) for t in tensors(tmp_path / "o").values())
+    with pytest.raises(InputError, match=r"expected a token whose row is zero or not finite in .*, got none: give ids"):
+        reinitialise_tokens(tmp_path / "o", tmp_path / "p", method="mean")
+    with pytest.raises(InputError, match=r"NaN or inf in 1: name them too \(9\)"):
+        reinitialise_tokens(tmp_path / "m", tmp_path / "p", [7], method="mean")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "o"]
+
+
+def test_what_cannot_be(llama, tmp_path):
+    for ids, message in (
+        ([], "got none: give at least one"),
+        ([V], f"expected ids from 0 to {V - 1}, got {V}"),
+        ([-1], "got -1"),
+        (list(range(V)), "expected trained rows to make new ones of, got none"),
+    ):
+        with pytest.raises(InputError, match=message):
+            reinitialise_tokens(llama, tmp_path / "o", ids)
+    (tmp_path / "o").mkdir()
+    with pytest.raises(InputError, match="expected a new folder"):
+        reinitialise_tokens(llama, tmp_path / "o", [1])
+    (llama / "tokenizer.json").write_text("{}")
+    with pytest.raises(
+        InputError, match=r"expected a tokenizer in .* use the method 'mean' or 'covariance' \(--method mean\), with ids"
+    ):
+        reinitialise_tokens(llama, tmp_path / "p", [1])
+    assert not (tmp_path / "p").exists()
+
+
+def test_ids_are_whole_numbers():
+    assert [whole_id(value) for value in (3, np.int64(3), torch.tensor(3))] == [3, 3, 3]
+    for value in (1.5, "3", None):
+        with pytest.raises(InputError, match=r"expected ids of tokens, got .*: give whole numbers"):
+            whole_id(value)
+
+
+def test_the_loss_before_and_after(llama, tmp_path):
+    (tmp_path / "t.txt").write_text(TEXT)
+    edit = reinitialise_tokens(llama, tmp_path / "o", ids_of(llama, "▁cat"), text=tmp_path / "t.txt")
+    assert edit.loss is not None
+    assert edit.loss.kind == "next_token"
+    transformers = pytest.importorskip("transformers")
+    from tokenizers import Tokenizer
+
+    ids = torch.tensor(Tokenizer.from_file(str(llama / "tokenizer.json")).encode(TEXT).ids)
+    windows = ids[: len(ids) // 60 * 60].view(-1, 60)
+    for path, found in ((llama, edit.loss.before), (tmp_path / "o", edit.loss.after)):
+        model = transformers.AutoModelForCausalLM.from_pretrained(path)
+        with torch.no_grad():
+            assert found == pytest.approx(float(model(input_ids=windows, labels=windows).loss), rel=1e-2)
+    assert edit.loss.targets == windows.numel() - len(windows)
+    assert edit.loss.with_edited == int((windows[:, 1:] == ids_of(llama, "▁cat")[0]).sum()) > 0
+
+
+def test_the_loss_of_a_model_that_sees_both_sides(tmp_path):
+    pytest.importorskip("transformers")
+    saved(tmp_path / "m", "BertForMaskedLM")
+    tokenizer = add_tokenizer(tmp_path / "m")
+    (tmp_path / "t.txt").write_text(TEXT)
+    edit = reinitialise_tokens(tmp_path / "m", tmp_path / "o", [60], text=tmp_path / "t.txt")
+    assert (edit.loss, edit.no_loss) == (
+        None,
+        "the model sees later tokens, and its tokenizer has no mask token to hide them behind",
+    )
+    tokenizer.add_special_tokens(["[MASK]"])
+    tokenizer.save(str(tmp_path / "m" / "tokenizer.json"))
+    edit = reinitialise_tokens(tmp_path / "m", tmp_path / "p", [60], text=tmp_path / "t.txt")
+    assert edit.loss is not None
+    assert edit.loss.kind == "masked_token"
+
+
+@settings(max_examples=12)
+@given(st.integers(2, 40), st.integers(1, 8), st.integers(0, 2**31))
+def test_the_shrunk_covariance_is_that_of_scikit_learn_and_positive_definite(n, d, seed):
+    covariance = pytest.importorskip("sklearn.covariance")
+    x = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) @ torch.diag(
+        torch.arange(1.0, d + 1).double()
+    )
+    found = trained_rows(as_rows(x), torch.arange(n), with_covariance=True)
+    expected, shrinkage = covariance.ledoit_wolf(x.numpy())
+    if d > 1:  # with one feature any share gives the same matrix
+        assert found.shrinkage == pytest.approx(max(shrinkage, 1e-6), rel=1e-6, abs=1e-6)
+    if shrinkage > 1e-5 or d == 1:
+        np.testing.assert_allclose(found.covariance, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+    torch.linalg.cholesky(found.covariance)
+
+
+def test_rows_are_drawn_where_the_plain_covariance_has_no_factor():
+    """Fewer rows than features: transformers' own initialisation finds no positive definite matrix there (its issue 33325)."""
+    x = torch.randn(10, 64, generator=torch.Generator().manual_seed(0)) + 1
+    plain = x.double().T.cov()
+    refused = ValueError, torch.linalg.LinAlgError  # rounding decides which
+    with pytest.raises(refused, match=r"PositiveDefinite|not positive-definite"):
+        torch.distributions.MultivariateNormal(x.double().mean(0), plain)
+    trained = trained_rows(as_rows(x), torch.arange(10), with_covariance=True)
+    made = new_rows(as_rows(x), range(4000), {}, trained, seed=3)
+    torch.testing.assert_close(made.mean(0), trained.mean, rtol=0, atol=0.01)
+    assert float(((made - trained.mean) / SPREAD).T.cov().trace() / trained.covariance.trace()) == pytest.approx(1, rel=0.05)
+    assert torch.equal(made, new_rows(as_rows(x), range(4000), {}, trained, seed=3))
+
+
+def test_equal_rows_are_their_own_mean():
+    x = torch.ones(6, 3)
+    trained = trained_rows(as_rows(x), torch.arange(6), with_covariance=True)
+    assert torch.equal(new_rows(as_rows(x), [0, 1], {}, trained, seed=0).float(), torch.ones(2, 3))
+
+
+@pytest.mark.slow
+def test_a_damaged_row_of_a_real_model_is_mended(tmp_path):
+    """Noise in the place of one trained row costs loss on a text that holds the token; a new row takes most of it back."""
+    pytest.importorskip("transformers")
+    source = Path(__file__).parents[2] / "../shared/data/models/stories260K"
+    if not source.exists():
+        pytest.skip("the model stories260K is not here")
+    from safetensors.torch import load_file, save_file
+
+    from uncone import to_hugging_face
+
+    to_hugging_face(source, tmp_path / "m")
+    file = tmp_path / "m" / "model.safetensors"
+    weights = load_file(file)
+    (token,) = ids_of(tmp_path / "m", "▁day")
+    weights[TABLE][token] = 3 * torch.randn(64, generator=torch.Generator().manual_seed(0))
+    save_file(weights, file, metadata={"format": "pt"})
+    (tmp_path / "t.txt").write_text(
+        "One day, Lily went to the park. It was a sunny day. She was happy all day. The next day, it rained. " * 20
+    )
+    losses = {}
+    for method in ("sub_tokens", "mean", "covariance"):
+        loss = reinitialise_tokens(tmp_path / "m", tmp_path / method, [token], method=method, text=tmp_path / "t.txt").loss
+        assert loss is not None
+        assert loss.with_edited > 20
+        losses[method] = loss.after
+        assert loss.after < loss.before
+    print(losses)

@@ -1,0 +1,278 @@
+"""Rows transformed from disk to disk: the numbers of a plain product, all or nothing, and nothing lost."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+import uncone
+from uncone import InputError
+from uncone.transforms import Affine, AllButTheTop, Center, ScaledCenter, Whiten
+from uncone.transforms import apply_stages as stages
+from uncone.transforms.apply import repair_rows
+
+
+def _cloud(n: int = 300, d: int = 6, *, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(n, d)) * np.arange(1, d + 1) + 3).astype(np.float32)
+
+
+def _plain(x: np.ndarray, affine: Affine) -> np.ndarray:
+    """The definition, in float64."""
+    weight = np.eye(affine.d) if affine.weight is None else affine.weight.numpy()
+    offset = 0.0 if affine.offset is None else affine.offset.numpy()
+    return (x.astype(np.float64) - affine.shift.numpy()) @ weight + offset
+
+
+def _random_affine(d: int, k: int, seed: int = 0) -> Affine:
+    generator = torch.Generator().manual_seed(seed)
+    return Affine(torch.randn(d, generator=generator), torch.randn(d, k, generator=generator))
+
+
+@pytest.fixture
+def x(tmp_path: Path) -> np.ndarray:
+    """300 x 6 in x.npy."""
+    found = _cloud()
+    np.save(tmp_path / "x.npy", found)
+    return found
+
+
+@given(n=st.integers(1, 70), d=st.integers(1, 5), k=st.integers(1, 6), block=st.integers(1, 400), dtype=st.sampled_from("248"))
+@settings(max_examples=25, deadline=None)
+def test_any_shape_in_blocks_of_any_size_is_the_plain_product(
+    tmp_path_factory: pytest.TempPathFactory, n: int, d: int, k: int, block: int, dtype: str
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    x, affine = _cloud(n, d).astype(f"f{dtype}"), _random_affine(d, k)
+    np.save(folder / "x.npy", x)
+    kept, stages.BLOCK_BYTES = stages.BLOCK_BYTES, block
+    try:
+        applied = repair_rows(uncone.open_rows(folder / "x.npy"), affine, folder / "y.npy")
+    finally:
+        stages.BLOCK_BYTES = kept
+    y = np.load(folder / "y.npy")
+    assert y.dtype == x.dtype
+    assert applied.shape == y.shape == (n, k)
+    tolerance = {"2": 1e-2, "4": 1e-5, "8": 1e-13}[dtype] * 20
+    np.testing.assert_allclose(y, _plain(x, affine), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "transformation",
+    [Center(), Whiten("pca", n_components=3), AllButTheTop(1, centered=False), ScaledCenter()],
+    ids=lambda t: type(t).__name__,
+)
+def test_what_is_written_is_what_transform_gives(tmp_path: Path, x: np.ndarray, transformation, monkeypatch) -> None:
+    monkeypatch.setattr(stages, "BLOCK_BYTES", 1000)
+    transformation.fit(x)
+    done = list[int]()
+    repair_rows(uncone.open_rows(tmp_path / "x.npy"), transformation, tmp_path / "y.npy", progress=done.append)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), transformation.transform(x), rtol=1e-5, atol=1e-5)
+    assert done[-1] == 300
+    assert done == sorted(done)
+
+
+def test_arrays_tensors_and_lazy_rows_are_sources_too(tmp_path: Path, x: np.ndarray) -> None:
+    center = Center().fit(x)
+    for i, source in enumerate((x, torch.from_numpy(x), center.transform(uncone.open_rows(x)))):
+        repair_rows(source, center, tmp_path / f"{i}.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "0.npy"), np.load(tmp_path / "1.npy"))
+    np.testing.assert_allclose(np.load(tmp_path / "2.npy"), x - 2 * x.mean(0), rtol=1e-5, atol=1e-5)
+
+
+def test_half_precision_is_rounded_once_and_said(tmp_path: Path) -> None:
+    x, affine = _cloud().astype(np.float16), _random_affine(6, 6)
+    np.save(tmp_path / "x.npy", x)
+    applied = repair_rows(uncone.open_rows(tmp_path / "x.npy"), affine, tmp_path / "y.npy")
+    wide = affine.transform(torch.from_numpy(x).float())
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), wide.half().numpy())
+    assert applied.notes == ("Computed in float32, then rounded once to float16, as the rows are stored.",)
+
+
+def test_bfloat16_stays_in_safetensors_and_becomes_float32_elsewhere(tmp_path: Path) -> None:
+    x = torch.from_numpy(_cloud()).bfloat16()
+    save_file({"e": x}, tmp_path / "x.safetensors")
+    center = Center().fit(uncone.open_rows(tmp_path / "x.safetensors"))
+    repair_rows(uncone.open_rows(tmp_path / "x.safetensors"), center, tmp_path / "y.safetensors")
+    found = load_file(tmp_path / "y.safetensors")["e"]
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, center.transform(x))
+    applied = repair_rows(uncone.open_rows(tmp_path / "x.safetensors"), center, tmp_path / "y.npy")
+    assert applied.dtype == "float32"
+    assert "stored as bfloat16; float32 is written" in applied.notes[0]
+
+
+def test_other_rows_than_those_fitted_on_are_named_and_no_error(tmp_path: Path, x: np.ndarray) -> None:
+    np.save(tmp_path / "q.npy", x[:20])
+    np.save(tmp_path / "z.npy", x + 1)
+    center = Center().fit(uncone.open_rows(tmp_path / "x.npy"))
+    assert repair_rows(uncone.open_rows(tmp_path / "x.npy"), center, tmp_path / "y.npy").notes == ()
+    for other, shape in (("q.npy", "20 x 6"), ("z.npy", "300 x 6")):
+        (note,) = repair_rows(uncone.open_rows(tmp_path / other), center, tmp_path / f"y-{other}").notes
+        assert "Fitted on other rows than these: on " in note
+        assert "x.npy (300 x 6), applied to " in note
+        assert f"{other} ({shape})" in note
+    save_file({"e": torch.from_numpy(x)}, tmp_path / "same.safetensors")
+    same = repair_rows(uncone.open_rows(tmp_path / "same.safetensors"), center, tmp_path / "y.safetensors")
+    assert same.notes == ()  # the same numbers in another format
+
+
+def test_an_output_that_exists_is_kept_unless_it_may_go(tmp_path: Path, x: np.ndarray) -> None:
+    (tmp_path / "y.npy").write_text("old")
+    center = Center().fit(x)
+    with pytest.raises(InputError, match=r"expected a new file, got .*y.npy which exists: .* --overwrite"):
+        repair_rows(uncone.open_rows(tmp_path / "x.npy"), center, tmp_path / "y.npy")
+    assert (tmp_path / "y.npy").read_text() == "old"
+    repair_rows(uncone.open_rows(tmp_path / "x.npy"), center, tmp_path / "y.npy", overwrite=True)
+    assert np.load(tmp_path / "y.npy").shape == x.shape
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(InputError, match="expected a file to write, got the folder"):
+        repair_rows(x, center, tmp_path / "folder.npy", overwrite=True)
+
+
+def test_the_source_is_never_written_over(tmp_path: Path, x: np.ndarray) -> None:
+    center = Center().fit(x)
+    (tmp_path / "link.npy").symlink_to(tmp_path / "x.npy")
+    os.link(tmp_path / "x.npy", tmp_path / "hard.npy")
+    for name in ("x.npy", "link.npy", "hard.npy"):
+        with pytest.raises(InputError, match="expected another file to write than what is read"):
+            repair_rows(uncone.open_rows(tmp_path / "x.npy"), center, tmp_path / name, overwrite=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), x)
+
+
+def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, x: np.ndarray) -> None:
+    center, rows = Center().fit(x), uncone.open_rows(tmp_path / "x.npy")
+    for out, message in (
+        (tmp_path / "y.foo", r"ends in one of \.npy, .* got 'y.foo'"),
+        (tmp_path / "no" / "y.npy", "there is no folder"),
+        (f"{tmp_path / 'y.npy'}#part", "without '#'"),
+        (tmp_path / "y.vec", "expected words for y.vec, got rows of .* without labels"),
+    ):
+        with pytest.raises(InputError, match=message):
+            repair_rows(rows, center, out)
+    with pytest.raises(InputError, match="fitted on rows of 6"):
+        repair_rows(x[:, :5], center, tmp_path / "y.npy")
+    with pytest.raises(InputError, match="expected a fitted Center"):
+        repair_rows(rows, Center(), tmp_path / "y.npy")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_rows_that_are_not_finite_are_refused_by_number(tmp_path: Path, x: np.ndarray, value: float) -> None:
+    center = Center().fit(x)
+    x[217, 3] = value
+    with pytest.raises(InputError, match=r"expected finite rows, got 1 of 300 .*the first is row 217"):
+        repair_rows(x, center, tmp_path / "y.npy")
+    assert not (tmp_path / "y.npy").exists()
+
+
+def test_numbers_that_half_precision_cannot_hold_are_refused(tmp_path: Path, x: np.ndarray) -> None:
+    large = Affine(torch.zeros(6), 1e5 * torch.eye(6))
+    with pytest.raises(InputError, match=r"expected numbers that float16 can hold, .*: convert the rows to a wider dtype"):
+        repair_rows(x.astype(np.float16), large, tmp_path / "y.npy")
+    assert not (tmp_path / "y.npy").exists()
+
+
+def test_an_error_in_the_middle_of_the_source_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(stages, "BLOCK_BYTES", 64)
+    (tmp_path / "x.vec").write_text("".join(f"w{i} 0.5 {'oops' if i == 900 else '1.5'}\n" for i in range(1000)))
+    (tmp_path / "y.vec").write_text("old")
+    rows = uncone.open_rows(tmp_path / "x.vec")
+    with pytest.raises(InputError, match=r"line 901 of .* expected a number, got 'oops'"):
+        repair_rows(rows, Affine(torch.zeros(2)), tmp_path / "y.vec", overwrite=True)
+    assert (tmp_path / "y.vec").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.vec", "y.vec"]
+
+
+_SLOW = """
+import sys, time
+import torch, uncone
+from uncone.transforms import Affine
+from uncone.transforms import apply_stages
+from uncone.transforms.apply import repair_rows
+apply_stages.BLOCK_BYTES = 2**14
+def wait(done):
+    if done > 5000:
+        print("half", flush=True)
+        time.sleep(60)
+rows = uncone.open_rows(sys.argv[1])
+repair_rows(rows, Affine(torch.ones(rows.shape[1])), sys.argv[2], overwrite=True, progress=wait)
+"""
+
+
+@pytest.mark.parametrize("old", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_kill_9_in_the_middle_leaves_the_old_file_or_none(tmp_path: Path, old: bool) -> None:
+    np.save(tmp_path / "x.npy", _cloud(10_000, 16))
+    target = tmp_path / "y.npy"
+    if old:
+        target.write_text("old")
+    process = subprocess.Popen([sys.executable, "-c", _SLOW, tmp_path / "x.npy", target], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "half\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert target.exists() == old
+    assert not old or target.read_text() == "old"
+
+
+def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path, x: np.ndarray) -> None:
+    (tmp_path / "y.npy").write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))  # of 7,328 bytes
+    try:
+        with pytest.raises(InputError, match=r"cannot write .*y.npy: File too large: nothing of it was written"):
+            repair_rows(x, Center().fit(x), tmp_path / "y.npy", overwrite=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (tmp_path / "y.npy").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", "y.npy"]
+
+
+def test_a_folder_that_takes_no_files_is_said(tmp_path: Path, x: np.ndarray) -> None:
+    folder = tmp_path / "read-only"
+    folder.mkdir()
+    folder.chmod(0o500)
+    target = folder if os.geteuid() else Path("/proc")  # which refuses even root
+    with pytest.raises(InputError, match=r"cannot write .*give a folder that exists and can be written"):
+        repair_rows(x, Center().fit(x), target / "y.npy")
+
+
+_MEMORY = """
+import sys, threading, time
+import torch, uncone
+from uncone.transforms import Affine
+from uncone.transforms.apply import repair_rows
+def held():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024
+torch.set_num_threads(1)
+affine, out, d = Affine(torch.ones(64), torch.randn(64, 64)), sys.argv[2], 64
+repair_rows(torch.randn(2 * 8192, d), affine, out, overwrite=True)
+rows = uncone.open_rows(sys.argv[1])
+before, peak = held(), [0.0]
+def watch(done):
+    peak[0] = max(peak[0], held())
+repair_rows(rows, affine, out, overwrite=True, progress=watch)
+print(peak[0] - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["npy", "parquet"])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, form: str) -> None:
+    grown = []
+    for n in (200_000, 800_000):
+        np.save(tmp_path / "x.npy", _cloud(n, 64))
+        command = [sys.executable, "-c", _MEMORY, tmp_path / "x.npy", tmp_path / f"y.{form}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        grown.append(float(done.stdout))
+    assert grown[1] < {"npy": 64, "parquet": 160}[form]  # MiB; the file has 195

@@ -1,0 +1,61 @@
+"""A repair as a Faiss transform: the same numbers, alone, in an index, and from a file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from uncone import InputError
+from uncone.transforms import (
+    Affine,
+    AllButTheTop,
+    Center,
+    ClusterCenter,
+    Standardize,
+    Whiten,
+)
+from uncone.transforms.faiss import to_faiss
+
+faiss = pytest.importorskip("faiss", reason="the extra [faiss] is not installed")
+X = np.random.default_rng(0).normal(1, size=(200, 12)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "transformation",
+    [Center(), AllButTheTop(2), AllButTheTop(2, centered=False), Whiten(), Whiten("pca", n_components=5), Standardize()],
+    ids=repr,
+)
+def test_faiss_gives_what_transform_gives(tmp_path: Path, transformation) -> None:
+    transformation.fit(X)
+    found = to_faiss(transformation, tmp_path / "t.faiss")
+    expected = transformation.transform(X)
+    assert (found.d_in, found.d_out) == (12, expected.shape[1])
+    for one in (found, faiss.read_VectorTransform(str(tmp_path / "t.faiss"))):
+        np.testing.assert_allclose(one.apply(X), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_an_index_repairs_what_is_added_and_what_is_asked() -> None:
+    fitted = Whiten("pca", n_components=6).fit(X)
+    index = faiss.IndexPreTransform(to_faiss(fitted), faiss.IndexFlatL2(6))
+    index.add(X)
+    distances, ids = index.search(X[:5], 3)
+    y = fitted.transform(X)
+    plain = ((y[:5, None] - y[None]) ** 2).sum(2)
+    np.testing.assert_array_equal(ids, np.argsort(plain, axis=1)[:, :3])
+    np.testing.assert_allclose(distances, np.sort(plain, axis=1)[:, :3], atol=1e-4)
+
+
+def test_rotations_are_known_to_be_orthonormal() -> None:
+    turn, _ = torch.linalg.qr(torch.randn(4, 4))
+    assert to_faiss(Affine(torch.zeros(4), turn)).is_orthonormal
+    assert not to_faiss(Affine(torch.zeros(4), 2 * turn)).is_orthonormal
+
+
+def test_what_is_not_affine_or_not_fitted_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected an affine transformation for a Faiss transform, .* got ClusterCenter"):
+        to_faiss(ClusterCenter())
+    with pytest.raises(InputError, match="expected a fitted Center"):
+        to_faiss(Center())
+    with pytest.raises(InputError, match="cannot write"):
+        to_faiss(Center().fit(X), tmp_path / "no" / "t")

@@ -1,0 +1,284 @@
+"""Each transformation against its paper's formula, written as a loop, a closed form or another implementation."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uncone import Moments, measure
+from uncone.errors import InputError
+from uncone.transforms import AllButTheTop, Center, ScaledCenter, Standardize, Whiten
+
+from ..matrices import gaussian, rotation, with_spectrum
+
+Tensor = torch.Tensor
+_seeds = given(seed=st.integers(0, 10_000))
+
+
+def _cone(n: int = 400, d: int = 10, *, seed: int = 0) -> Tensor:
+    """Rows with a mean and a decaying spectrum, float64."""
+    return with_spectrum(n, 2.0 ** -torch.arange(d), seed=seed) + gaussian(1, d, seed=seed + 7, dtype=torch.float64)
+
+
+def _directions(x: Tensor, k: int) -> Tensor:
+    """The first k right singular vectors of the centred rows, by LAPACK on the rows themselves."""
+    return torch.linalg.svd(x - x.mean(0), full_matrices=False)[2][:k]
+
+
+def test_centring_takes_the_mean_and_no_distance() -> None:
+    x = _cone(60)
+    y = Center().fit_transform(x)
+    torch.testing.assert_close(y, torch.stack([row - sum(x) / len(x) for row in x]))
+    torch.testing.assert_close(torch.pdist(y), torch.pdist(x))
+    assert float(measure.mean_cosine(Moments.of(y))) < 0.05 < float(measure.mean_cosine(Moments.of(x)))
+
+
+@settings(max_examples=5)
+@_seeds
+def test_what_is_centred_stays(seed: int) -> None:
+    y = Center().fit_transform(_cone(50, 5, seed=seed))
+    torch.testing.assert_close(Center().fit_transform(y), y)
+
+
+def test_scaled_centring_is_the_papers_formula() -> None:
+    x = torch.cat([_cone(60, 5), torch.zeros(2, 5, dtype=torch.float64)])
+    mean = [0.0] * 5
+    for row in x[:60]:
+        norm = sum(float(v) ** 2 for v in row) ** 0.5
+        mean = [m + float(v) / norm / 60 for m, v in zip(mean, row, strict=True)]
+    expected = []
+    for row in x:
+        norm = sum(float(v) ** 2 for v in row) ** 0.5
+        expected.append([float(v) - norm * m for v, m in zip(row, mean, strict=True)])
+    made = ScaledCenter()
+    y = made.fit_transform(x)
+    torch.testing.assert_close(y, torch.tensor(expected, dtype=torch.float64))
+    assert bool((y[60:] == 0).all())
+    unit = torch.nn.functional.normalize(x[:60], dim=1)
+    torch.testing.assert_close(y[:60] / x[:60].norm(dim=1, keepdim=True), unit - unit.mean(0))
+
+
+def test_scaled_centring_is_not_affine() -> None:
+    x = _cone(60, 5)
+    made = ScaledCenter().fit(x)
+    middle = made.transform((x[:30] + x[30:]) / 2)
+    assert float((middle - (made.transform(x[:30]) + made.transform(x[30:])) / 2).abs().max()) > 1e-3
+    assert not made.affine
+    assert not hasattr(made, "affine_")
+
+
+def test_rows_that_are_all_zero_stay() -> None:
+    x = torch.zeros(5, 3)
+    assert torch.equal(ScaledCenter().fit_transform(x), x)
+
+
+@pytest.mark.parametrize("d", [10, 40, 130])
+@pytest.mark.parametrize("centered", [True, False])
+def test_all_but_the_top_is_the_papers_formula(d: int, centered: bool) -> None:
+    x = with_spectrum(500, 1.1 ** -torch.arange(d)) + 1
+    k = 2
+    mean, directions = x.mean(0), _directions(x, k)
+    expected = torch.empty_like(x)
+    for i, row in enumerate(x):
+        expected[i] = row - mean
+        for u in directions:
+            expected[i] -= u @ (row - mean if centered else row) * u
+    made = AllButTheTop(k, centered=centered)
+    torch.testing.assert_close(made.fit_transform(x), expected)
+    torch.testing.assert_close((made.components_ @ directions.T).abs(), torch.eye(k, dtype=torch.float64), atol=1e-7, rtol=0)
+
+
+def test_it_is_what_scikit_learn_gives() -> None:
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    x = _cone(d=30).numpy()
+    pca = decomposition.PCA(3, svd_solver="full").fit(x)
+    y = x - pca.mean_
+    np.testing.assert_allclose(AllButTheTop(3).fit_transform(x), y - y @ pca.components_.T @ pca.components_, atol=1e-9)
+
+
+@settings(max_examples=6)
+@given(seed=st.integers(0, 10_000), k=st.integers(1, 4))
+def test_original_and_fix_differ_by_one_vector(seed: int, k: int) -> None:
+    x = _cone(80, 6, seed=seed)
+    fixed, original = AllButTheTop(k).fit(x), AllButTheTop(k, centered=False).fit(x)
+    directions = _directions(x, k)
+    expected = -(x.mean(0) @ directions.T @ directions)
+    torch.testing.assert_close(original.transform(x) - fixed.transform(x), expected.expand(80, 6))
+    assert float(fixed.transform(x).mean(0).norm()) < 1e-12
+    torch.testing.assert_close(original.transform(x).mean(0), expected)
+
+
+@settings(max_examples=5)
+@given(seed=st.integers(0, 10_000), k=st.integers(1, 4))
+def test_removed_directions_are_gone_and_removed_once(seed: int, k: int) -> None:
+    x = _cone(80, 6, seed=seed)
+    made = AllButTheTop(k).fit(x)
+    y = made.transform(x)
+    torch.testing.assert_close(y @ made.components_.T, torch.zeros(80, k, dtype=torch.float64))
+    weight = made.affine_.weight
+    assert weight is not None
+    torch.testing.assert_close(weight @ weight, weight)
+    torch.testing.assert_close(made.transform(y + made.mean_), y)  # what is repaired stays as it is, put where it was
+    values = torch.linalg.eigvalsh(torch.cov(y.T)).flip(0)[: 6 - k]
+    torch.testing.assert_close(values, 2.0 ** -torch.arange(k, 6).double())
+
+
+def test_the_default_number_of_directions_is_that_of_the_papers() -> None:
+    for d, k in ((2, 1), (100, 1), (101, 2), (384, 4)):
+        assert AllButTheTop().fit(gaussian(500, d)).components_.shape == (k, d)
+
+
+def test_a_rotation_of_the_rows_is_a_rotation_of_the_result() -> None:
+    x, turn = _cone(), rotation(10, seed=3)
+    for made in (Center(), ScaledCenter(), AllButTheTop(2), Whiten()):
+        y = made.fit_transform(x)
+        torch.testing.assert_close(made.fit_transform(x @ turn), y @ turn)
+
+
+@pytest.mark.parametrize("kind", ["zca", "pca"])
+@settings(max_examples=5)
+@given(seed=st.integers(0, 10_000), power=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+def test_the_covariance_of_whitened_rows(kind: str, seed: int, power: float) -> None:
+    spectrum = 2.0 ** -torch.arange(8).double()
+    x = with_spectrum(100, spectrum, seed=seed) + 3
+    y = Whiten(kind, power).fit_transform(x)  # type: ignore[arg-type]
+    assert float(y.mean(0).norm()) < 1e-10
+    covariance = torch.cov(y.T)
+    torch.testing.assert_close(torch.linalg.eigvalsh(covariance).flip(0), spectrum ** (1 - power))
+    if kind == "pca":
+        torch.testing.assert_close(covariance, torch.diag(spectrum ** (1 - power)), atol=1e-9, rtol=0)
+    if power == 1:
+        torch.testing.assert_close(covariance, torch.eye(8, dtype=torch.float64))
+    if kind == "zca":  # C^((1 - power)), in the directions of the rows
+        values, vectors = torch.linalg.eigh(torch.cov(x.T))
+        torch.testing.assert_close(covariance, vectors * values ** (1 - power) @ vectors.T)
+
+
+def test_whitened_float32_rows_are_white_to_their_rounding() -> None:
+    y = Whiten(power=1.0).fit_transform(_cone(2000, 10).float())
+    assert float((torch.cov(y.double().T) - torch.eye(10)).abs().max()) < 1e-4
+
+
+def test_the_floor_holds_what_has_no_variance() -> None:
+    x = _cone()
+    x[:, 3] = 1.0
+    made = Whiten("pca", 1.0, floor=1e-2)
+    y = made.fit_transform(x)
+    values = torch.linalg.eigvalsh(torch.cov(x.T)).flip(0)
+    expected = values / values.clamp_min(1e-2 * values[0])
+    torch.testing.assert_close(torch.cov(y.T).diagonal(), expected.clamp_min(0), atol=1e-9, rtol=1e-7)
+    assert float(y.abs().max()) < 100
+
+
+def test_pca_whitening_is_scikit_learns() -> None:
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    x = _cone(d=12).numpy()
+    for k in (12, 5):
+        expected = decomposition.PCA(k, whiten=True, svd_solver="full").fit_transform(x)
+        found = Whiten("pca", 1.0, floor=1e-12, n_components=k).fit_transform(x)
+        np.testing.assert_allclose(found * np.sign((found * expected).sum(0)), expected, atol=1e-8)
+
+
+def test_zca_of_few_components_keeps_the_width_and_their_rank() -> None:
+    x = _cone()
+    y = Whiten(n_components=4).fit_transform(x)
+    assert y.shape == x.shape
+    assert int(torch.linalg.matrix_rank(y)) == 4
+    torch.testing.assert_close(y, Whiten("pca", n_components=4).fit_transform(x) @ Whiten(n_components=4).fit(x).components_)
+
+
+@settings(max_examples=5)
+@_seeds
+def test_what_is_white_stays(seed: int) -> None:
+    y = Whiten(power=1.0).fit_transform(_cone(100, 6, seed=seed))
+    torch.testing.assert_close(Whiten(power=1.0).fit_transform(y), y)
+
+
+@pytest.mark.parametrize("made", [Center(), Standardize(), Whiten(), Whiten("pca", 1.0)], ids=repr)
+def test_what_keeps_all_directions_can_be_undone(made: Center | Standardize | Whiten) -> None:
+    x = _cone()
+    torch.testing.assert_close(made.fit(x).affine_.inverse_transform(made.transform(x)), x)
+    torch.testing.assert_close(made.inverse_transform(made.transform(x)), x)
+
+
+def test_what_removes_directions_cannot_be_undone() -> None:
+    x = _cone()
+    for made in (AllButTheTop(2), AllButTheTop(2, centered=False), Whiten(n_components=3)):
+        with pytest.raises(InputError, match="what was removed is lost"):
+            made.fit(x).affine_.inverse()
+        with pytest.raises(InputError, match="what was removed is lost"):
+            made.inverse_transform(x)
+    with pytest.raises(InputError, match="that can be undone, got ScaledCenter, which depends on each row"):
+        ScaledCenter().fit(x).inverse_transform(x)
+    with pytest.raises(InputError, match="expected a fitted Center"):
+        Center().inverse_transform(x)
+    with pytest.raises(InputError, match="what was cut off is lost"):
+        Whiten("pca", n_components=3).fit(x).affine_.inverse()
+
+
+def test_too_few_rows_are_not_whitened_unless_forced() -> None:
+    x = _cone(49, 10)
+    with pytest.raises(InputError, match=r"expected at least 50 rows to whiten 10 features, got 49: .* force=True"):
+        Whiten().fit(x)
+    with pytest.raises(InputError, match="got 49"):
+        Whiten().fit(_cone(60, 10), weights=torch.arange(60) > 10)
+    Whiten().fit(_cone(50, 10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Whiten(force=True).fit(x).warnings_ == ()
+    with pytest.warns(UserWarning, match="whitening 20 features by 15 rows: at least 6 directions are raised to the floor"):
+        made = Whiten(force=True).fit(gaussian(15, 20))
+    assert len(made.warnings_) == 1
+    with pytest.raises(InputError, match="expected at most 10 components"):
+        Whiten(n_components=11).fit(_cone())
+
+
+def test_zipfian_whitening_is_whitening_under_probabilities() -> None:
+    x = _cone(500, 6)
+    p = 1 / torch.arange(1, 501, dtype=torch.float64)
+    p = p / p.sum()
+    mean = sum(p[i] * x[i] for i in range(500))
+    covariance = sum(p[i] * torch.outer(x[i] - mean, x[i] - mean) for i in range(500))
+    y = Whiten(power=1.0).fit_transform(x, weights=p)
+    torch.testing.assert_close((p[:, None] * y).sum(0), torch.zeros(6, dtype=torch.float64))
+    white = (p[:, None] * y).T @ y
+    torch.testing.assert_close(white / white[0, 0], torch.eye(6, dtype=torch.float64))
+    values, vectors = torch.linalg.eigh(covariance)  # type: ignore[arg-type]
+    expected = (x - mean) @ (vectors * values**-0.5) @ vectors.T
+    torch.testing.assert_close(y / y.norm(), expected / expected.norm())
+
+
+def test_standardising_is_every_feature_by_its_deviation() -> None:
+    x = _cone() * torch.logspace(-3, 3, 10)
+    y = Standardize().fit_transform(x)
+    for j in range(10):
+        column = x[:, j].numpy()
+        np.testing.assert_allclose(y[:, j].numpy(), (column - column.mean()) / column.std(), atol=1e-9)
+
+
+def test_standardising_is_scikit_learns_constant_features_too() -> None:
+    preprocessing = pytest.importorskip("sklearn.preprocessing")
+    x = _cone().numpy()
+    x[:, 2] = 1 / 3
+    x[:, 3] = 0
+    expected = preprocessing.StandardScaler().fit_transform(x)
+    np.testing.assert_allclose(Standardize().fit_transform(x), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_a_constant_feature_is_not_blown_up(dtype: torch.dtype) -> None:
+    x = _cone(20_000, 10).to(dtype)
+    x[:, 4] = 1000.1
+    y = Standardize().fit_transform(x)
+    assert float(y[:, 4].abs().max()) < 1e-3
+    assert float(y[:, 3].double().std()) == pytest.approx(1, abs=1e-3)
+
+
+def test_far_from_the_origin_no_digits_are_lost() -> None:
+    x = _cone(2000, 10)
+    exact = AllButTheTop(1).fit_transform(x)
+    moved = AllButTheTop(1).fit_transform((x + 1000).float())
+    assert float((moved - exact).abs().max()) < 5e-4  # the rounding of 1000 in float32 is 6e-5

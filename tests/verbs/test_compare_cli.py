@@ -1,0 +1,120 @@
+"""`uncone compare` as a user meets it, and the workflow of the examples: valid, with commands and flags that exist."""
+
+import json
+import re
+import shlex
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.command import run_command
+from tests.report.records_example import make_diagnosis, make_subject
+from uncone import cli
+from uncone.errors import InputError
+from uncone.records import Comparison, load_record
+
+WORKFLOW = Path(__file__).parents[2] / "examples" / "check_model.yml"
+
+
+_run = partial(run_command, "compare")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Path, Path]:
+    """The example, and a drifted twin."""
+    subject = make_subject("input")
+    cosine = replace(subject.measurements[0], value=0.61, interval=(0.6, 0.62))
+    drifted = replace(subject, measurements=(cosine, *subject.measurements[1:]))
+    make_diagnosis().save(tmp_path / "a.json")
+    replace(make_diagnosis(), name="drifted", subjects=(drifted,)).save(tmp_path / "b.json")
+    return tmp_path / "a.json", tmp_path / "b.json"
+
+
+def test_a_comparison_from_start_to_files(saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = _run(capsys, *saved, "--json", tmp_path / "c.json", "--html", tmp_path / "c.html")
+    assert (status, err) == (0, "")
+    found = Comparison.load(tmp_path / "c.json")
+    assert " ".join(out.split()).startswith(found.verdict)
+    assert found.verdict in (tmp_path / "c.html").read_text()
+    assert out.endswith(f"wrote {tmp_path / 'c.json'}\nwrote {tmp_path / 'c.html'}\n")
+    assert json.loads((tmp_path / "c.json").read_text())["subjects"][0]["measures"][0]["changes"][1]["direction"] == "worse"
+
+
+def test_names_are_separated_by_commas(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(capsys, *saved, "--names", "before, after")[1].startswith("after is worse than before in mean cosine")
+
+
+def test_errors_are_one_clear_line(saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\xff")
+    (tmp_path / "e.json").write_text("")
+    (tmp_path / "c.json").write_text('{"schema": "uncone.comparison/1"}')
+    for arguments, message in (
+        ((), "expected 2 to 6 diagnoses to compare, got 0: give the baseline first"),
+        (saved[:1], "expected 2 to 6 diagnoses to compare, got 1: give the baseline first"),
+        ([saved[0]] * 7, "got 7"),
+        ((saved[0], tmp_path), "give a file written by `uncone diagnose SPEC --json F`"),
+        ((saved[0], tmp_path / "no"), "no: No such file or directory: give a file written by `uncone diagnose SPEC --json F`"),
+        ((saved[0], tmp_path / "x.npy"), "x.npy which is not: give a file written by `uncone diagnose SPEC --json F`"),
+        ((saved[0], tmp_path / "e.json"), "e.json: expected a diagnosis in JSON, got text that does not parse"),
+        ((saved[0], tmp_path / "c.json"), "c.json: expected a diagnosis of schema 'uncone.diagnosis/1', got 'uncone.comparison/1'"),
+        ((*saved, "--names", "a"), "expected 2 different names, one for each diagnosis, got 'a'"),
+        ((*saved, "--html", tmp_path / "no" / "c.html"), "folder that exists"),
+        ((*saved, "--zzzz"), "Unknown option: --zzzz."),
+    ):  # fmt: skip
+        status, out, err = _run(capsys, *arguments)
+        assert (status, out) == (1, ""), arguments
+        assert err.startswith("uncone: ")
+        assert err.count("\n") == 1
+        assert message in err
+
+
+def test_the_workflow_is_valid_and_its_commands_exist() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML, which transformers brings, is not installed")
+    flow = yaml.safe_load(WORKFLOW.read_text())
+    assert set(flow) == {"name", True, "env", "permissions", "jobs"}  # YAML 1.1 reads `on` as true
+    steps = flow["jobs"]["representation"]["steps"]
+    assert all(("uses" in step) != ("run" in step) for step in steps)
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+@v\d+", step["uses"]) for step in steps if "uses" in step)
+    ran = [shlex.split(re.sub(r"\$\w+", "x", step["run"])) for step in steps if "run" in step]
+    commands = [tokens[1:] for tokens in ran if tokens[0] == "uncone"]
+    assert [tokens[0] for tokens in commands] == ["diagnose", "compare", "check"]
+    written = {tokens[place + 1] for tokens in commands for place, token in enumerate(tokens) if token in ("--json", "--html")}
+    for tokens in commands:
+        command, bound, _ = cli.app.parse_args(tokens, exit_on_error=False, print_error=False)
+        assert command.__name__ == tokens[0]
+        assert bound.arguments
+    (kept,) = [step["with"] for step in steps if "upload-artifact" in step.get("uses", "")]
+    assert set(kept["path"].split()) == written
+
+
+def test_a_saved_comparison_is_drawn_again(
+    saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, printed, _ = _run(capsys, *saved, "--json", tmp_path / "c.json", "--html", tmp_path / "c.html")
+    cli.main(["report", str(tmp_path / "c.json"), "--html", str(tmp_path / "again.html")])
+    assert (tmp_path / "again.html").read_bytes() == (tmp_path / "c.html").read_bytes()
+    capsys.readouterr()
+    cli.main(["report", str(tmp_path / "c.json")])
+    assert printed.startswith(capsys.readouterr().out)
+
+
+def test_a_saved_check_is_printed_again_and_has_no_page(
+    saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["check", str(saved[0]), "--max", "input.mean_cosine=0.5", "--json", str(tmp_path / "k.json")])
+    printed = capsys.readouterr().out
+    cli.main(["report", str(tmp_path / "k.json")])
+    assert printed.startswith(capsys.readouterr().out)
+    with pytest.raises(SystemExit):
+        cli.main(["report", str(tmp_path / "k.json"), "--html", str(tmp_path / "k.html")])
+    assert "to draw, got a check, which has no page: print it instead" in capsys.readouterr().err
+    assert not (tmp_path / "k.html").exists()
+
+
+@pytest.mark.parametrize("text", ['{"schema": ["x"]}', '{"schema": "uncone.other/1"}', "[]", "{}"])
+def test_a_record_of_no_known_kind_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(InputError, match=r"expected a record whose schema is one of 'uncone.diagnosis/1', "):
+        load_record(tmp_path / "x.json")

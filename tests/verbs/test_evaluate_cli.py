@@ -1,0 +1,130 @@
+"""`uncone evaluate` as it is called."""
+
+import json
+from pathlib import Path
+
+import pytest
+import scipy.stats
+
+from tests.tasks.planted_texts import write_sts, write_word_vectors
+from uncone.cli import main
+from uncone.errors import InputError
+from uncone.records import Evaluation, Selection
+from uncone.tasks.sts_sets import read_sts
+
+DATA = Path(__file__).parents[2] / "../shared/data"
+
+
+def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=True), write_sts(tmp_path / "sts")
+    given = ["--repair", "center", "all_but_the_top_2", "--cache", str(tmp_path / "cache")]
+    main(["evaluate", str(words), "--task", "sts", "--data", str(sts), *given, "--json", str(tmp_path / "e.json")])
+    printed = capsys.readouterr().out
+    assert "all_but_the_top_2 does best" in " ".join(printed.split())
+    assert "wrote" in printed
+    data = json.loads((tmp_path / "e.json").read_text())
+    assert list(data["results"]["sts"]["stsb"]) == ["original", "center", "all_but_the_top_2"]
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    main(["report", str(tmp_path / "e.json")])
+    assert capsys.readouterr().out == printed.partition("wrote ")[0]
+
+
+@pytest.mark.parametrize(("spoiled", "chosen"), [(True, "all_but_the_top_2"), (False, "original")])
+def test_a_choice_without_a_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool, chosen: str) -> None:
+    words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=spoiled), write_sts(tmp_path / "sts")
+    given = ["--method", "auto", "--repair", "center", "all_but_the_top_2", "--json", str(tmp_path / "s.json")]
+    main(["evaluate", str(words), "--task", "sts", "--data", str(sts), *given])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert ("words.vec with all_but_the_top_2: on the test split" in printed) == spoiled
+    assert ("words.vec as it is" in printed) != spoiled
+    found = Selection.load(tmp_path / "s.json")
+    assert (found.chosen, list(found.development)) == (chosen, ["center", "all_but_the_top_2"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.json", "sts", "words.vec"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "sts"], "expected a directory of data for the task sts, got none"),
+        (["--task", "sts", "--data", "."], "expected sts12"),
+        (["--task", "sts", "--data", ".", "--repair", "centre"], "expected repairs out of"),
+        (
+            ["--task", "sts", "--data", ".", "--protocol", "paper"],
+            "expected the protocol 'paper' with the task wordsim, got it with sts",
+        ),
+        (["--task", "mt"], "Invalid value"),
+        (["--task", "sts", "--data", ".", "--seed", "-1"], "expected a seed from 0 to 2,000,000,000, got -1"),
+        (["--task", "retrieval", "--data", "nowhere"], "expected a directory in the layout of BEIR"),
+        (
+            ["--task", "wordsim", "--data", ".", "--cache", "c"],
+            "expected no cache with the task wordsim, got one (--cache, cache=)",
+        ),
+        (
+            ["--task", "wordsim", "--data", ".", "--method", "auto"],
+            "expected --method auto with the task sts or retrieval, got it with wordsim",
+        ),
+        (["--task", "sts", "--method", "auto"], "expected a directory of data for the task sts, got none"),
+        (["--task", "sts", "--data", ".", "--method", "auto", "--protocol", "paper"], "expected the protocol 'paper' with"),
+        (["--task", "sts", "--data", ".", "--method", "center"], "Invalid value"),
+        (["--task", "ann", "--cache", "c"], "expected no cache with the task ann of stored vectors, got one (--cache, cache=)"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = write_word_vectors(tmp_path / "words.vec", spoiled=False)
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", str(words), *arguments])
+    assert ended.value.code == 1
+    error = capsys.readouterr().err
+    assert error.startswith("uncone: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_what_was_found_is_printed_though_its_file_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise InputError("cannot write e.json: No space left on device")
+
+    monkeypatch.setattr(Evaluation, "save", full)
+    words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=True), write_sts(tmp_path / "sts")
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "evaluate",
+                str(words),
+                "--task",
+                "sts",
+                "--data",
+                str(sts),
+                "--repair",
+                "center",
+                "--json",
+                str(tmp_path / "e.json"),
+            ]
+        )
+    assert ended.value.code == 1
+    out, error = capsys.readouterr()
+    assert "Spearman x 100 of the cosine" in out
+    assert "wrote" not in out
+    assert error == "uncone: cannot write e.json: No space left on device\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason="the shared data is not there")
+def test_the_real_encoder_scores_as_sentence_transformers_has_it(minilm: Path, tmp_path: Path) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    (tmp_path / "sts").mkdir()
+    (tmp_path / "sts" / "stsb_test.tsv.xz").symlink_to((DATA / "sts/STSBenchmark/stsb_test.tsv.xz").resolve())
+    given = ["--data", str(tmp_path / "sts"), "--repair", "center", "--repair", "whiten", "--json", str(tmp_path / "e.json")]
+    main(["evaluate", str(minilm), "--task", "sts", *given])
+    numbers = Evaluation.load(tmp_path / "e.json").results["sts"]["stsb"]["original"]
+    (one,) = read_sts(tmp_path / "sts")
+    model = sentence_transformers.SentenceTransformer(str(minilm), device="cpu")
+    left, right = (model.encode(list(side), show_progress_bar=False) for side in (one.test.first, one.test.second))
+    expected = 100 * scipy.stats.spearmanr((left * right).sum(1), one.test.gold)[0]
+    assert numbers["spearman_cosine"] == pytest.approx(expected, abs=0.01)
+    assert numbers["spearman_inner"] == pytest.approx(expected, abs=0.01)

@@ -1,0 +1,535 @@
+"""`uncone repair`: what is written, what is said of it, and what is refused before anything is written."""
+
+import gzip
+import json
+import lzma
+import shutil
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import uncone
+from uncone import InputError, cli
+from uncone.edits.encoder import narrow_dtype, told_of_rounding, told_of_split
+from uncone.edits.geometry import compare, rank_lost
+from uncone.edits.sentences import Sentences, _drawn, read_sentences
+from uncone.edits.targets import kind_of
+from uncone.edits.verdict import gains
+from uncone.records import Interval, Repaired, Selection, load_record
+from uncone.transforms import Center, load
+from uncone.verbs.repair import repair
+from uncone.verbs.repair_tokens import repair_tokens
+
+from ..matrices import gaussian
+from ..planted import drifted, healthy, write_model
+from ..planted_tokens import plant
+
+
+@pytest.fixture
+def cone(tmp_path: Path) -> Path:
+    """2,000 x 16 rows with a common direction."""
+    np.save(tmp_path / "cone.npy", (gaussian(2000, 16) + torch.linspace(0, 2, 16)).numpy())
+    return tmp_path / "cone.npy"
+
+
+def _run(*arguments: str | Path, verb: str = "repair") -> None:
+    cli.main([verb, *map(str, arguments)])
+
+
+def _fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path, verb: str = "repair") -> str:
+    with pytest.raises(SystemExit) as stopped:
+        _run(*arguments, verb=verb)
+    assert stopped.value.code == 1
+    error = capsys.readouterr().err
+    assert error.startswith("uncone: ")
+    assert error.count("\n") == 1
+    return error
+
+
+def _plain(argument: object) -> object:
+    return Path(argument) if isinstance(argument, str) and "/" in argument else argument
+
+
+def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> None:
+    found = repair(cone, tmp_path / "y.npy", save=tmp_path / "t.safetensors", method="center")
+    x, y = np.load(cone), np.load(tmp_path / "y.npy")
+    np.testing.assert_allclose(y, x - x.mean(0, dtype=np.float64), atol=1e-5)
+    before, after = ({m.name: m.value for m in side} for side in (found.before, found.after))
+    assert list(before) == list(after) == ["mean_cosine", "isoscore", "partition_isotropy"]
+    for value, rows in ((before, x), (after, y)):
+        assert value["mean_cosine"] == pytest.approx(float(uncone.measure.mean_cosine(uncone.Moments.of(rows))), abs=1e-6)
+        assert value["partition_isotropy"] == pytest.approx(float(uncone.measure.partition_isotropy(rows)), rel=1e-5)
+    assert found.gains is True
+    assert "center takes the mean cosine from 0.5" in found.verdict
+    assert found.cost.relative_change == pytest.approx(np.linalg.norm(y - x) / np.linalg.norm(x), rel=1e-6)
+    assert (found.cost.rank_lost, found.n, found.d, found.k, found.dtype) == (0, 2000, 16, 16, "float32")
+    assert found.fitted is not None
+    assert found.fitted.n == 2000
+    assert Repaired.from_json(found.to_json()) == found
+    np.testing.assert_array_equal(load(tmp_path / "t.safetensors").transform(x), y)
+
+
+def test_healthy_rows_are_to_be_left_as_they_are(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", gaussian(2000, 16).numpy())
+    found = repair(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
+    assert found.gains is False
+    assert found.verdict.startswith("Leave ")
+    assert "its mean cosine is near 0 already" in found.verdict
+
+
+def test_a_wider_cone_of_one_direction_is_no_gain() -> None:
+    x = gaussian(2000, 8)
+    narrow = gaussian(2000, 8) + 10
+    narrow[:, 0] *= 3
+    worse = compare(narrow - narrow.mean(0), x + 3)
+    assert worse.after[1].value is not None
+    assert worse.before[1].value is not None
+    assert worse.after[1].value - worse.before[1].value > 0.05
+    assert gains(worse) is False
+
+
+def test_removed_directions_are_counted(cone: Path, tmp_path: Path) -> None:
+    found = repair(cone, tmp_path / "y.npy", method="all_but_the_top_2")
+    assert found.cost.rank_lost == 2
+    assert "2 of 16 directions lost" in found.verdict
+    assert found.options == {"n_components": 2, "centered": True}
+
+
+def test_queries_get_what_was_fitted_on_documents(cone: Path, tmp_path: Path) -> None:
+    queries = (gaussian(50, 16, seed=3) + 1).numpy()
+    np.save(tmp_path / "q.npy", queries)
+    mean = np.load(cone).mean(0, dtype=np.float64)
+    found = repair(tmp_path / "q.npy", tmp_path / "a.npy", fit_on=cone, save=tmp_path / "t", method="center")
+    np.testing.assert_allclose(np.load(tmp_path / "a.npy"), queries - mean, atol=1e-5)
+    assert any("Fitted on other rows than these: on" in note and "cone.npy" in note for note in found.notes)
+    again = repair(tmp_path / "q.npy", tmp_path / "b.npy", load=tmp_path / "t")
+    assert again.cost.fit_seconds is None
+    assert again.method == "Center"
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+def test_counts_weigh_the_rows_that_are_fitted_on(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m", drifted())
+    table = uncone.open_rows(f"{model}#input")
+    x = torch.cat(list(table.blocks())).numpy()
+    counts = np.arange(len(x)) % 5
+    np.save(tmp_path / "counts.npy", counts)
+    found = repair(f"{model}#input", tmp_path / "y.npy", counts=tmp_path / "counts.npy", method="center")
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), x - np.average(x, 0, counts), atol=1e-4)
+    assert found.method == "zipf_center"
+    assert any("the measures count each row once" in note for note in found.notes)
+    with pytest.raises(InputError, match="expected counts of tokens for zipf_center, got none"):
+        repair(f"{model}#input", tmp_path / "z.npy", method="zipf_center")
+
+
+def test_rows_that_are_not_finite_are_refused_or_left_out_as_asked(cone: Path, tmp_path: Path) -> None:
+    x = np.load(cone)
+    x[[7, 300], 3] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    with pytest.raises(InputError, match=r"expected finite rows, got 2 rows of 2000 .*--skip-nonfinite"):
+        repair(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
+    assert not (tmp_path / "y.npy").exists()
+    found = repair(tmp_path / "x.npy", tmp_path / "y.npy", skip_nonfinite=True, method="center")
+    kept = np.delete(x, [7, 300], axis=0)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), kept - kept.mean(0, dtype=np.float64), atol=1e-5)
+    assert any(
+        note.startswith("2 rows that are not finite are not in what was written, the first row 7") for note in found.notes
+    )
+    np.save(tmp_path / "counts.npy", np.ones(2000))
+    with pytest.raises(InputError, match="expected finite rows with --counts"):
+        repair(tmp_path / "x.npy", tmp_path / "z.npy", skip_nonfinite=True, counts=tmp_path / "counts.npy", method="center")
+
+
+def test_of_equal_rows_nothing_can_be_said(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((50, 4), np.float32))
+    found = repair(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
+    assert found.gains is None
+    assert "nothing can be said of a gain" in found.verdict
+
+
+def test_a_transformation_is_saved_over_nothing_that_is_read_or_written(cone: Path, tmp_path: Path) -> None:
+    documents = tmp_path / "documents.npz"
+    np.savez(documents, a=np.load(cone))
+    before = {path: path.read_bytes() for path in (cone, documents)}
+    for save, out in ((cone, "y.npy"), (documents, "y.npy"), (tmp_path / "y.npz", "y.npz#a"), (tmp_path / "y.npy", "y.npy")):
+        with pytest.raises(InputError, match=r"expected another file to write than what is read|expected two files to write"):
+            repair(cone, tmp_path / out, method="center", fit_on=f"{documents}#a", save=save)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_saved_transformation_is_replaced_only_if_it_may_go(cone: Path, tmp_path: Path) -> None:
+    kept, out = tmp_path / "t.safetensors", tmp_path / "y.npy"
+    repair(cone, out, method="center", save=kept)
+    before = kept.read_bytes()
+    with pytest.raises(
+        InputError, match=r"expected a new file for the transformation, got .*t.safetensors which exists: choose another"
+    ):
+        repair(cone, tmp_path / "z.npy", method="standardize", save=kept)
+    assert kept.read_bytes() == before
+    assert not (tmp_path / "z.npy").exists()
+    repair(cone, out, method="standardize", save=kept, overwrite=True)
+    assert kept.read_bytes() != before
+
+
+def test_few_rows_are_whitened_only_if_forced(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", gaussian(60, 16).numpy())
+    with pytest.raises(InputError, match="expected at least 80 rows to whiten"):
+        repair(tmp_path / "x.npy", tmp_path / "y.npy", method="whiten")
+    assert not (tmp_path / "y.npy").exists()
+    repair(tmp_path / "x.npy", tmp_path / "y.npy", method="whiten", force=True)
+
+
+@pytest.mark.parametrize("out", ["y", "y.npz", "y.parquet#vectors", "y.safetensors#name"])
+def test_what_was_written_is_measured_whatever_its_name_ends_in(cone: Path, tmp_path: Path, out: str) -> None:
+    if "parquet" in out:
+        pytest.importorskip("pyarrow", reason="the extra [parquet] is not installed")
+    assert repair(cone, f"{tmp_path}/{out}", method="center").gains is True
+
+
+def test_many_rows_are_measured_by_evenly_spaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uncone.edits.geometry.MOST_ROWS", 100)
+    x = gaussian(1001, 4) + 1
+    found = compare(x, x - 1)
+    assert found.measured == 100
+    chosen = x[[i * 1000 // 99 for i in range(100)]]
+    assert found.before[0].value == pytest.approx(float(uncone.measure.mean_cosine(uncone.Moments.of(chosen))))
+    assert rank_lost(Center().fit(x)) == 0
+
+
+def test_kinds_of_specs(tmp_path: Path, cone: Path) -> None:
+    model = write_model(tmp_path / "m", healthy())
+    assert kind_of(cone) == "vectors"
+    assert kind_of(f"{model}#input") == "vectors"
+    assert kind_of(model) == "model"
+    with pytest.raises(InputError, match="got the language model"):
+        repair(model, tmp_path / "y.npy", method="center", text=cone)
+    (model / "modules.json").write_text("[]")
+    assert kind_of(model) == "encoder"
+
+
+class TestTheCommand:
+    def test_from_a_file_to_a_file(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        _run(cone, tmp_path / "y.npy", "--method", "center", "--json", tmp_path / "r.json")
+        told = " ".join(capsys.readouterr().out.split())
+        assert told.startswith("BETTER ")
+        assert "not about a task" in told
+        assert f"wrote {tmp_path / 'y.npy'}" in told
+        record = load_record(tmp_path / "r.json")
+        assert isinstance(record, Repaired)
+        assert str(tmp_path) not in (tmp_path / "r.json").read_text()  # records are passed on
+        cli.main(["report", str(tmp_path / "r.json")])
+        assert capsys.readouterr().out.startswith("BETTER")
+
+    def test_what_is_refused(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        y, model = tmp_path / "y.npy", write_model(tmp_path / "m", healthy())
+        encoder = tmp_path / "e"
+        encoder.mkdir()
+        (encoder / "modules.json").write_text("[]")
+        before = sorted(tmp_path.iterdir())
+        for arguments, message in (
+            ((encoder, y, "--data", tmp_path, "--text", cone, "--overwrite"), "expected no --overwrite with a model"),
+            ((encoder, y, "--data", tmp_path), "give --text F with one a line, --fit-on VECTORS"),
+            ((cone, cone, "--method", "center", "--overwrite"), "another file to write than what is read"),
+            ((cone, y, "--json", cone), "it would be replaced"),
+            (
+                (cone, y, "--fit-on", f"{model / 'model.safetensors'}#x", "--json", model / "model.safetensors"),
+                "it would be replaced",
+            ),
+            ((cone, y, "--json", y), "expected two files to write"),
+            ((cone, y, "--method", "sorcery"), "expected one of center, scaled_center"),
+            ((cone, y, "--method", "center", "--load", cone), "expected either --load or --method, got both"),
+            ((cone, y, "--load", cone), "expected a safetensors"),
+            ((cone, y, "--method", "center", "--text", cone), "expected no --text with vectors"),
+            ((cone, y), "expected a repair by its name"),
+            (
+                (cone, y, "--method", "whiten", "--data", tmp_path),
+                "expected --data with --method auto, got it with --method whiten",
+            ),
+            ((cone, y, "--cache", tmp_path), "expected --cache with --method auto, got it with no method"),
+            (
+                (cone, y, "--method", "center", "--task", "sts"),
+                "expected --task with --method auto, got it with --method center",
+            ),
+            ((cone, y, "--method", "auto"), "expected --data DIR with --method auto"),
+            (
+                (cone, f"{tmp_path / 'y.npz'}#a", "--method", "center", "--json", tmp_path / "y.npz"),
+                "expected two files to write",
+            ),
+            ((model, y, "--method", "center"), "got the language model"),
+            ((cone, tmp_path / "no" / "y.npy", "--method", "center"), "there is no folder"),
+            ((cone, tmp_path / "y.xlsx", "--method", "center"), "expected a file name that ends in one of .npy"),
+            ((cone, tmp_path / "y.npy#a", "--method", "center"), "expected a file name without '#'"),
+            ((cone, tmp_path / "no" / "y.npy", "--data", tmp_path / "m"), "there is no folder"),
+            ((cone, cone, "--data", tmp_path / "m"), "another file to write than what is read"),
+            ((cone, y, "--data", tmp_path, "--text", cone), "expected no --text with vectors"),
+            ((encoder, encoder / "o", "--data", tmp_path, "--text", cone), "expected a place outside the model"),
+            ((encoder, encoder / "o", "--method", "center", "--text", cone), "expected a place outside the model"),
+            ((tmp_path / "nothing.npy", y, "--method", "center"), "no file or folder"),
+            (("", y, "--method", "center"), "no file or folder"),
+        ):
+            assert message in _fails(capsys, *arguments), arguments
+        for verb, more, message in (
+            ("center-head", (model, model / "o"), "expected a place outside the model"),
+            ("center-head", (f"{model}#head", y), "expected a whole model to edit"),
+            ("repair-tokens", (model, model / "o", "--tokens", "zero"), "expected a place outside the model"),
+            ("repair-tokens", (model, y, "--tokens", "3", "--method", "center"), "sub_tokens"),
+        ):
+            assert message in _fails(capsys, *more, verb=verb), (verb, more)
+        assert sorted(tmp_path.iterdir()) == before
+
+    def test_edits_of_a_language_model_are_handed_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        model, asked = write_model(tmp_path / "m", healthy()), list[tuple[object, ...]]()
+
+        def stop(*arguments: object, **options: object) -> None:
+            asked.append((*map(_plain, arguments), options["text"], options.get("untie", options.get("method"))))
+            raise InputError("far enough")
+
+        monkeypatch.setattr("uncone.edits.head.center_head", stop)
+        monkeypatch.setattr("uncone.verbs.repair_tokens.reinitialise_tokens", stop)
+        (tmp_path / "ids").write_text("4\n5\n")
+        out, text = tmp_path / "out", tmp_path / "text"
+        for verb, *flags in (
+            ("center-head", "--untie"), ("center-head", "--text", text), ("repair-tokens", "--tokens", "zero"),
+            ("repair-tokens", "--tokens", "added"), ("repair-tokens", "--tokens", "3,17"),
+            ("repair-tokens", "--tokens", tmp_path / "ids", "--method", "covariance"),
+        ):  # fmt: skip
+            with pytest.raises(SystemExit):
+                _run(model, out, *flags, verb=str(verb))
+        assert asked == [
+            (model, out, None, True), (model, out, text, False), (model, out, "zero", None, "sub_tokens"), (model, out, "added", None, "sub_tokens"),
+            (model, out, [3, 17], None, "sub_tokens"), (model, out, [4, 5], None, "covariance"),
+        ]  # fmt: skip
+
+    def test_a_task_chooses_or_leaves_it(
+        self, cone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        step, data = Interval(0.1, 0.05, 0.15), tmp_path / "sets"
+        data.mkdir()
+
+        def choose(spec: str, **options: object) -> Selection:
+            assert (spec, options["task"], options["data"]) == (str(cone), "sts", data)
+            return Selection(
+                "Told.", "cone", "sts", "spearman_cosine", chosen, "whiten", 50.0, {"whiten": step}, 90, 51.0, step, 80
+            )
+
+        monkeypatch.setattr("uncone.verbs.select_repair.select_repair", choose)
+        asked = (
+            cone,
+            tmp_path / "y.npy",
+            "--task",
+            "sts",
+            "--data",
+            data,
+            "--json",
+            tmp_path / "r.json",
+        )
+        chosen = "original"
+        _run(*asked)
+        assert not (tmp_path / "y.npy").exists()
+        assert capsys.readouterr().out.startswith("LEAVE IT  Told.")
+        assert isinstance(load_record(tmp_path / "r.json"), Selection)
+        chosen = "whiten"
+        _run(*asked)
+        told = capsys.readouterr().out
+        assert told.startswith("REPAIR IT  Told.")
+        assert "whiten takes the mean cosine from" in " ".join(told.split())
+        repaired = load_record(tmp_path / "r.json")
+        assert isinstance(repaired, Repaired)
+        assert repaired.notes[-1].startswith("Chosen by sts on ")
+        assert "There it was fitted on the task's own training sentences." in repaired.notes[-1]
+        assert repaired.selection is not None
+        assert (repaired.selection.chosen, repaired.selection.test) == ("whiten", step)
+        cli.main(["report", str(tmp_path / "r.json")])
+        shown = capsys.readouterr().out
+        assert shown.split() == told.partition("wrote ")[0].split()  # the evidence first, then what was written
+        assert shown.count("Told.") == 1
+        assert "exists" in _fails(capsys, *asked)
+
+    def test_a_hostile_name_is_shown_as_text(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        hostile = tmp_path / "[red]\x1b[31m\u202ex.npy"
+        cone.rename(hostile)
+        _run(hostile, tmp_path / "\x1b[32my.npy", "--method", "center")
+        told = capsys.readouterr().out
+        assert "\x1b[3" not in told
+        assert "\\x1b[31m\\u202ex.npy" in told
+
+
+def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m", healthy())
+    (tmp_path / "ids.txt").write_text("1\n2\nthree\n")
+    for given in ("1,x", "-1", "", str(tmp_path / "ids.txt"), "9" * 12):
+        with pytest.raises(InputError, match=r"expected ids of tokens, got .*: give ids such as 3,17"):
+            repair_tokens(model, tmp_path / "out", tokens=given)
+    with pytest.raises(InputError, match=r"cannot tell which tokens of .* are untrained: .*; give ids such as 3,17"):
+        repair_tokens(model, tmp_path / "out")
+    with pytest.raises(InputError, match=r"expected --counts .counts=. with tokens that are found"):
+        repair_tokens(model, tmp_path / "out", tokens="zero", counts=tmp_path / "ids.txt")
+    with pytest.raises(InputError, match="expected a whole model to edit"):
+        repair_tokens(f"{model}#input", tmp_path / "out", tokens="1")
+
+
+@pytest.mark.parametrize("known_by", ["name", "count"])
+def test_all_untrained_tokens_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_by: str) -> None:
+    one, asked = plant(planted=300), list[list[int]]()
+    tokens = one.labels if known_by == "name" else [f"token{i}" for i in range(len(one.table))]
+    model = write_model(tmp_path / "m", one.table, tokens=tokens)
+
+    def stop(model: Path, out: Path, ids: list[int], **_: object) -> None:
+        asked.append(ids)
+        raise InputError("far enough")
+
+    monkeypatch.setattr("uncone.verbs.repair_tokens.reinitialise_tokens", stop)
+    counts = np.ones(len(one.table), np.int64)
+    counts[one.unused] = 0
+    np.save(tmp_path / "counts.npy", counts)
+    flags = ("--counts", tmp_path / "counts.npy") if known_by == "count" else ()
+    with pytest.raises(SystemExit):
+        _run(model, tmp_path / "out", *flags, verb="repair-tokens")
+    (ids,) = asked
+    assert len(set(ids) & set(one.planted.tolist())) > 290
+    assert len(set(ids) - set(one.planted.tolist()) - set(one.unused.tolist())) < 10
+    assert (set(one.unused.tolist()) <= set(ids)) == (known_by == "count")
+
+
+def test_sentences_are_the_different_lines(tmp_path: Path) -> None:
+    lines = [f"line {i}" for i in range(30)]
+    text = "\ufeff" + "\r\n".join([*lines, "", "line 3", "  line 30  "])
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8", newline="")
+    (tmp_path / "a.txt.xz").write_bytes(lzma.compress(text.encode()))
+    assert read_sentences(tmp_path / "a.txt") == read_sentences(tmp_path / "a.txt.xz") == Sentences((*lines, "line 30"), 31)
+    for content, message in (
+        (b"one\ntwo\n", "expected at least 20 different sentences .* got 2"),
+        (b"", "got 0"),
+        (b"x\n\xff\n", "expected UTF-8, got other bytes in line 2"),
+        (b"x" * (2**20 + 1), "got a longer line 1"),
+    ):
+        (tmp_path / "b.txt").write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            read_sentences(tmp_path / "b.txt")
+    (tmp_path / "c.xz").write_bytes(b"no archive")
+    with pytest.raises(InputError, match="cannot read"):
+        read_sentences(tmp_path / "c.xz")
+
+
+def test_of_a_long_text_some_sentences_are_drawn_from_all_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt.gz"
+    lines = [f"{'even' if i % 2 == 0 else 'odd'} {i}" for i in range(20_000)]
+    path.write_bytes(gzip.compress("\n".join([*lines, *lines[:50]]).encode()))
+    found = read_sentences(path, most=2000)
+    assert (len(found.lines), len(set(found.lines)), found.lines) == (2000, 2000, read_sentences(path, most=2000).lines)
+    numbers = [int(line.split()[1]) for line in found.lines[:-50]]  # the end may hold those that came twice
+    assert numbers == sorted(numbers)
+    assert max(abs(a - 10 * i) for i, a in enumerate(numbers)) < 1000  # five standard deviations of an even draw
+    assert sum(line.startswith("odd") for line in found.lines) == pytest.approx(1000, abs=110)  # also of lines that alternate
+    assert 20_000 <= found.n <= 20_050
+    assert found.notes() == (f"The text has {found.n:,} sentences: 2,000 of them were taken, drawn at random from all of it.",)
+    whole = read_sentences(path, most=20_000)
+    assert (whole.lines, whole.n, whole.notes()) == (tuple(lines), 20_000, ())
+    with pytest.raises(InputError, match="expected to keep at least 20 sentences, got 5"):
+        read_sentences(path, most=5)
+
+
+def test_a_long_text_takes_no_memory_but_for_what_is_kept(tmp_path: Path) -> None:
+    def endless() -> Iterator[str]:
+        for i in range(60_000):
+            yield f"{i} " + "x" * 200
+
+    tracemalloc.start()
+    found = _drawn(endless(), 1000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.n == 60_000
+    assert peak < 2e6  # all lines would be 15 MB
+
+
+def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "modules.json").write_text("[]")
+    with pytest.raises(InputError, match="expected sentences to fit on, got none"):
+        repair(tmp_path / "m", tmp_path / "out", method="center")
+    with pytest.raises(InputError, match="expected an affine transformation for a Sentence Transformers model"):
+        repair(tmp_path / "m", tmp_path / "out", method="scaled_center", text=tmp_path / "t")
+    with pytest.raises(InputError, match="expected a repair of sentences, got zipf_center"):
+        repair(tmp_path / "m", tmp_path / "out", method="zipf_center", text=tmp_path / "t")
+    (tmp_path / "there").mkdir()
+    for out, message in (
+        (tmp_path / "no" / "out", "there is no folder"), (tmp_path / "there", "which exists"), (tmp_path / "m", "than what is read"),
+        (tmp_path / "m" / "out", "expected a place outside the model"),
+        (tmp_path / "m" / ".." / "m" / "out", "expected a place outside the model"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message):  # said before anything is read, which is not there
+            repair(tmp_path / "m", out, method="center", text=tmp_path / "t")
+
+
+def test_an_encoder_in_16_bits_is_held_to_its_own_rounding() -> None:
+    assert narrow_dtype(torch.nn.Linear(2, 2)) is None
+    assert narrow_dtype(torch.nn.Linear(2, 2).bfloat16()) == torch.bfloat16
+    expected = torch.nn.functional.normalize(gaussian(50, 32))
+    told = told_of_rounding(expected.bfloat16().float(), expected, torch.bfloat16)
+    assert told.startswith("The model runs in bfloat16, and its new layer too: its vectors are up to 0.")
+    for got in (expected + 0.01, expected * float("nan"), expected[:, :3]):  # 0.01 in 32 coordinates: 0.057 of the length
+        with pytest.raises(InputError, match=r"up to the rounding of bfloat16, .* save the model in float32 first"):
+            told_of_rounding(got, expected, torch.bfloat16)
+
+
+@pytest.mark.slow
+def test_a_real_encoder_in_bfloat16_is_repaired(tmp_path: Path, minilm: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
+    from safetensors.torch import load_file, save_file
+
+    model = Path(shutil.copytree(minilm, tmp_path / "m"))
+    tensors = {name: x.bfloat16() if x.is_floating_point() else x for name, x in load_file(model / "model.safetensors").items()}
+    save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((model / "config.json").read_text()) | {"dtype": "bfloat16"}
+    (model / "config.json").write_text(json.dumps(config))
+    (tmp_path / "text").write_text("\n".join(f"Sentence {i} is about {i * i} things." for i in range(40)))
+    found = repair(model, tmp_path / "out", text=tmp_path / "text", method="center")
+    assert any("runs in bfloat16" in note for note in found.notes)
+
+
+def test_a_record_of_before_selections_were_kept_still_loads(cone: Path, tmp_path: Path) -> None:
+    found = repair(cone, tmp_path / "y.npy", method="center")
+    data = json.loads(found.to_json())
+    assert data.pop("selection") is None
+    assert Repaired.from_json(json.dumps(data)) == found
+
+
+def test_few_measured_sentences_are_said_to_be_few() -> None:
+    assert told_of_split(400, 100) == ("Fitted on 400 sentences, measured on 100 others of the same text.",)
+    split, few = told_of_split(16, 4)
+    assert split == "Fitted on 16 sentences, measured on 4 others of the same text."
+    assert few.startswith("4 sentences are few: ")
+
+
+@pytest.mark.slow
+def test_a_real_encoder_is_repaired_from_sentences(tmp_path: Path, minilm: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
+    data = Path(__file__).parents[2] / "../shared/data/sts/STSBenchmark/stsb_dev.tsv.xz"
+    if not data.is_file():
+        pytest.skip("the shared data is not there")
+    with lzma.open(data, "rt", encoding="utf-8") as file:
+        lines = [line.split("\t")[0] for line in file][1:301]
+    (tmp_path / "text").write_text("\n".join(lines), encoding="utf-8")
+    found = repair(minilm, tmp_path / "out", text=tmp_path / "text", save=tmp_path / "t.safetensors", method="center")
+    assert found.before[0].value is not None
+    assert found.after[0].value is not None
+    assert abs(found.after[0].value) < abs(found.before[0].value)
+    modules = json.loads((tmp_path / "out" / "modules.json").read_text())
+    assert [module["type"].rpartition(".")[2] for module in modules] == ["Transformer", "Pooling", "Dense", "Normalize"]
+    assert found.fitted is not None
+    assert found.fitted.n + found.measured == len(dict.fromkeys(lines))
+    few = repair(minilm, tmp_path / "few", text=tmp_path / "text", method="center", most_sentences=40)
+    assert few.measured == 8
+    assert few.notes[0].startswith("The text has ")
+    assert "40 of them were taken" in few.notes[0]
+    alone = repair(minilm, tmp_path / "again", load=tmp_path / "t.safetensors")
+    assert alone.gains is None
+    assert (tmp_path / "again" / "2_Dense" / "model.safetensors").read_bytes() == (
+        tmp_path / "out" / "2_Dense" / "model.safetensors"
+    ).read_bytes()
+    with pytest.raises(InputError, match=r"expected a new folder, got .* which exists"):
+        repair(minilm, tmp_path / "out", load=tmp_path / "t.safetensors")
