@@ -12,11 +12,10 @@ from uncone.edits.geometry import Geometry, compare, rank_lost
 from uncone.edits.sentence_transformers import WHERE, insert_into_directory
 from uncone.edits.sentence_transformers_encoder import embed, open_encoder, without_normalize
 from uncone.edits.sentences import MOST, Sentences, read_sentences
-from uncone.edits.targets import Path_, Progress, check_options, check_save, check_target, versions
+from uncone.edits.targets import Path_, Progress, check_options, check_save, versions
 from uncone.edits.verdict import TASK, gains, give_verdict
 from uncone.errors import InputError
 from uncone.model.open import open_rows
-from uncone.model.reads import check_targets_apart
 from uncone.model.spec import name_of, split
 from uncone.records.repair import RepairCost, Repaired
 from uncone.records.wording import percent
@@ -51,39 +50,17 @@ def repair_encoder(
     most_sentences: int = MOST,
     progress: Progress | None = None,
 ) -> Repaired:
-    """Write a copy of a Sentence Transformers model with a repair before its Normalize; any program loads it, without uncone.
+    """Write a copy of a Sentence Transformers model with a repair before its Normalize: what `uncone.repair` does with an encoder.
 
-    The written model is loaded and run before it appears under its name: what does not give the repaired vectors is not written.
-
-    Args:
-        spec: a directory of Sentence Transformers, or the name of a cached one.
-        out: a new directory.
-        method: the name of an affine repair; there is no default.
-        text: sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths of them, unless `fit_on` or `load` is given, and
-            measured on the others, or else on all.
-        fit_on: vectors to fit on, as the model gives them before its Normalize.
-        load: a fitted transformation that was saved.
-        save: also write the fitted transformation to this new file.
-        force: whiten on fewer than 5 D rows too.
-        most_sentences: of a longer text so many different lines are drawn, each as likely as the others; the record then says so.
-        progress: called with (what is done, sentences done, sentences in all).
-
-    Returns:
-        A `Repaired`. Measures are of what the model gives, so of unit vectors where it has a Normalize.
+    The caller has checked `out` (`verbs.repair.check_repair`). The options and the result are those of `uncone.repair`.
 
     Raises:
-        InputError: no such model, one with code of its own, a repair that is not affine, nothing to fit on, `out` exists or cannot be
-            written, a copy that does not give the repaired vectors. Then nothing is written.
+        InputError: no such model, one with code of its own, a repair that is not affine, a copy that does not give the repaired vectors.
+            Then nothing is written.
     """
     check_options(method=method, fit_on=fit_on, load=load)
-    if text is None and fit_on is None and load is None:
-        raise InputError(
-            "expected sentences to fit on, got none: give --text F with one a line, --fit-on VECTORS, or --load T.safetensors"
-        )
     _refuse_early(method)
     directory = split(spec)[0]
-    check_targets_apart((out, save), (spec, fit_on), (load, text))
-    check_target(spec, out)
     check_save(save)
     side = _Side(directory, Sentences() if text is None else read_sentences(text, most=most_sentences), progress)
     found, measured = side.fit(method, fit_on=fit_on, load=load, force=force, text=text)
