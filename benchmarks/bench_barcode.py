@@ -87,7 +87,11 @@ def hdbscan(x: torch.Tensor) -> float:
     from hdbscan.dist_metrics import DistanceMetric
 
     exact = x.double().numpy()
-    return float(mst_linkage_core_vector(exact, np.zeros(len(exact)), DistanceMetric.get_metric("euclidean"))[:, 2].sum())
+    return float(
+        mst_linkage_core_vector(exact, np.zeros(len(exact)), DistanceMetric.get_metric("euclidean"))[
+            :, 2
+        ].sum()
+    )
 
 
 def rows_of_a_cloud(n: int) -> list[Row]:
@@ -155,7 +159,11 @@ def rows_of_a_step() -> list[Row]:
 def tables() -> dict[str, tuple[list[Row], int, list[tuple[str, str]]]]:
     found = {}
     for n in CLOUDS:
-        found[f"{n} x {D}"] = (rows_of_a_cloud(n), 15 if n < 2000 else 7, [("floor", FLOOR), ("torch-topological", RIVAL)])
+        found[f"{n} x {D}"] = (
+            rows_of_a_cloud(n),
+            15 if n < 2000 else 7,
+            [("floor", FLOOR), ("torch-topological", RIVAL)],
+        )
     for count, n in GROUPS:
         found[f"{count} groups of {n} x {D}"] = (rows_of_groups(count, n), 9, [("torch-topological", RIVAL)])
     step = rows_of_a_step()
@@ -170,28 +178,45 @@ def measure(threads: int, only: str | None) -> None:
         if only and only not in title:
             continue
         taken = seconds(rows, repeats)
-        lines = ["| row | median ms | min to max ms (n) | " + " | ".join(f"x {name}" for name, _ in columns) + " |"]
+        lines = [
+            "| row | median ms | min to max ms (n) | " + " | ".join(f"x {name}" for name, _ in columns) + " |"
+        ]
         lines.append("|---" * (3 + len(columns)) + "|")
         for row in rows:
             times = taken[row.name]
             spread = f"{1e3 * min(times):.4g} to {1e3 * max(times):.4g} ({len(times)})"
             ratios = [f"{_ratio(times, taken[against]):.3g}" for _, against in columns]
-            lines.append("| " + " | ".join([row.name, f"{1e3 * statistics.median(times):.4g}", spread, *ratios]) + " |")
+            lines.append(
+                "| " + " | ".join([row.name, f"{1e3 * statistics.median(times):.4g}", spread, *ratios]) + " |"
+            )
         print(json.dumps({"title": title, "table": lines}), flush=True)
     print(json.dumps({"title": "", "table": [_circumstances().partition("; memory")[0] + "."]}))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, help="measure in this process, on so many threads, and print JSON")
+    parser.add_argument(
+        "--threads", type=int, help="measure in this process, on so many threads, and print JSON"
+    )
     parser.add_argument("--only", help="only tables whose title has this; nothing is kept")
     chosen = parser.parse_args()
     if chosen.threads:
         measure(chosen.threads, chosen.only)
         return
-    lines = ["# The H0 barcode, forward and backward, float32", "", f"`python benchmarks/{Path(__file__).name}`", ""]
+    lines = [
+        "# The H0 barcode, forward and backward, float32",
+        "",
+        f"`python benchmarks/{Path(__file__).name}`",
+        "",
+    ]
     for threads in (1, 2):
-        command = [sys.executable, __file__, "--threads", str(threads), *(["--only", chosen.only] if chosen.only else [])]
+        command = [
+            sys.executable,
+            __file__,
+            "--threads",
+            str(threads),
+            *(["--only", chosen.only] if chosen.only else []),
+        ]
         pinned = {f"{name}_NUM_THREADS": str(threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
         done = subprocess.run(command, env=os.environ | pinned, stdout=subprocess.PIPE, text=True, check=True)
         for line in done.stdout.splitlines():

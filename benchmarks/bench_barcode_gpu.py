@@ -201,7 +201,9 @@ def nearest_are_in_the_tree(points: Tensor, sample: int = 256) -> str:
     lengths = measured(points, edges).double()
     shortest = torch.full((len(points),), torch.inf, dtype=torch.float64, device=points.device)
     shortest.scatter_reduce_(0, edges.flatten(), lengths.repeat_interleave(2), "amin")
-    rows = torch.randint(0, len(points), (sample,), generator=torch.Generator().manual_seed(1)).to(points.device)
+    rows = torch.randint(0, len(points), (sample,), generator=torch.Generator().manual_seed(1)).to(
+        points.device
+    )
     worst = 0.0
     for row in rows.tolist():
         least = torch.full((), torch.inf, dtype=torch.float64, device=points.device)
@@ -216,7 +218,12 @@ def nearest_are_in_the_tree(points: Tensor, sample: int = 256) -> str:
 
 def table(title: str, rows: list[Row]) -> str:
     """Markdown; the ratio is to the first row."""
-    lines = [f"## {title}", "", "| row | median ms | min to max ms (n) | x product | largest error |", "|---|---|---|---|---|"]
+    lines = [
+        f"## {title}",
+        "",
+        "| row | median ms | min to max ms (n) | x product | largest error |",
+        "|---|---|---|---|---|",
+    ]
     floor = statistics.median(rows[0].times) if rows[0].times else None
     for row in rows:
         cells = [row.name, "", "", "", row.error]
@@ -231,7 +238,9 @@ def table(title: str, rows: list[Row]) -> str:
 
 def circumstances(device: str) -> str:
     """Where and with what this was run."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE, check=False)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE, check=False
+    )
     versions = []
     for package in ("torch", "torch-topological"):
         try:
@@ -256,7 +265,9 @@ def main() -> None:
         sys.exit(0)
     torch.backends.cuda.matmul.allow_tf32 = False
     device = "cpu" if chosen.tiny else "cuda"
-    shapes: list[tuple[int, ...]] = [(32, D), (4, 8, D)] if chosen.tiny else [(1024, D), (4096, D), (2, 32, D), (256, 16, D)]
+    shapes: list[tuple[int, ...]] = (
+        [(32, D), (4, 8, D)] if chosen.tiny else [(1024, D), (4096, D), (2, 32, D), (256, 16, D)]
+    )
     parts = [
         f"# The H0 barcode on {'a CPU' if chosen.tiny else torch.cuda.get_device_name()}\n",
         "`python benchmarks/bench_barcode_gpu.py`\n",

@@ -31,7 +31,16 @@ print("PEAK", peak, file=sys.stderr)
 def diagnose(spec: str, folder: Path) -> tuple[float, float]:
     """Seconds from process start to both files, and the peak of RssAnon in MiB over the whole process."""
     code = WATCHED.format(here=str(HERE))
-    command = [sys.executable, "-c", code, spec, "--json", str(folder / "d.json"), "--html", str(folder / "d.html")]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        spec,
+        "--json",
+        str(folder / "d.json"),
+        "--html",
+        str(folder / "d.html"),
+    ]
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return time.perf_counter() - began, float(done.stderr.split("PEAK")[1])
@@ -48,8 +57,16 @@ def main() -> None:
             str(path(name, "safetensors")),
             1 if name == "D" else 3,
         )
-    lines = ["# uncone diagnose, from process start to JSON and HTML", "", f"`python benchmarks/{Path(__file__).name}`", ""]
-    lines += ["| input | median s | min to max s (n) | peak anonymous MiB | JSON kB | HTML kB |", "|---|---|---|---|---|---|"]
+    lines = [
+        "# uncone diagnose, from process start to JSON and HTML",
+        "",
+        f"`python benchmarks/{Path(__file__).name}`",
+        "",
+    ]
+    lines += [
+        "| input | median s | min to max s (n) | peak anonymous MiB | JSON kB | HTML kB |",
+        "|---|---|---|---|---|---|",
+    ]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for name, (spec, repeats) in specs.items():

@@ -62,7 +62,10 @@ ROWS = [
     Row("uncone uniformity_exact", lambda: on_tensor(measure.uniformity_exact), repeats=1),
     Row("torch, product and topk by 1,024 rows, k = 10", lambda: on_tensor(lambda x: blockwise(x, 10))),
     Row(
-        "scikit-learn NearestNeighbors, brute, k = 10", lambda: on_array(lambda x: scikit_learn(x, 10)), repeats=1, memory=False
+        "scikit-learn NearestNeighbors, brute, k = 10",
+        lambda: on_array(lambda x: scikit_learn(x, 10)),
+        repeats=1,
+        memory=False,
     ),
     Row("scikit-dimension TwoNN", lambda: on_array(scikit_dimension), repeats=1),
 ]

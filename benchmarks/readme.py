@@ -16,8 +16,17 @@ def kept(name: str) -> list[dict[str, str]]:
 
 def section(name: str, title: str) -> dict[str, dict[str, str]]:
     """The table under the heading `title` of results/NAME.md: by row's name, each by heading."""
-    text = (HERE / "results" / f"{name}.md").read_text(encoding="utf-8").split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    text = (
+        (HERE / "results" / f"{name}.md")
+        .read_text(encoding="utf-8")
+        .split(f"## {title}\n", 1)[1]
+        .split("\n## ", 1)[0]
+    )
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
     return {row[0]: dict(zip(cells[0], row, strict=True)) for row in cells[2:]}
 
 
@@ -102,7 +111,9 @@ def _parquet() -> str:
     *_, whole, ours, naive = kept("parquet")
     rivals = f"pyarrow, then the same sums: {_cost(whole)}; table and `np.stack`: {_cost(naive)}"
     ratio = f"{ours['x read, then products']} x reading and products in turn"
-    return f"| moments of a Parquet column, 1M x 384 | {_cost(ours)} | {rivals} | {ratio} | `bench_parquet.py` |"
+    return (
+        f"| moments of a Parquet column, 1M x 384 | {_cost(ours)} | {rivals} | {ratio} | `bench_parquet.py` |"
+    )
 
 
 def _word_vectors() -> str:
@@ -133,7 +144,10 @@ def _barcode() -> str:
     one = section("barcode", "4096 x 768, 1 thread")
     many = section("barcode", "256 groups of 16 x 768, 1 thread")
     lines = list[str]()
-    for work, rows in (("H0 barcode and gradient, 4096 x 768, one thread", one), ("the same of 256 clouds of 16", many)):
+    for work, rows in (
+        ("H0 barcode and gradient, 4096 x 768, one thread", one),
+        ("the same of 256 clouds of 16", many),
+    ):
         ours, rival = rows["uncone"], rows["torch-topological"]
         ratio = f"{_inverse(ours['x torch-topological'])} x faster" + (
             f"; {ours['x floor']} x the floor of its product" if "x floor" in ours else ""
@@ -150,7 +164,9 @@ def _ms(row: dict[str, str]) -> str:
 def _barcode_large() -> str:
     lines = list[str]()
     for n, threads in (("16384", "1"), ("100000", "2")):
-        rows = {row["row"]: row for row in kept("barcode_large") if row["n"] == n and row["threads"] == threads}
+        rows = {
+            row["row"]: row for row in kept("barcode_large") if row["n"] == n and row["threads"] == threads
+        }
         ours = rows["uncone"]
         giotto = rows.get("giotto-ph")
         rivals = f"giotto-ph, forward: {_cost(giotto)}" if giotto else ""

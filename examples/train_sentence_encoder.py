@@ -69,14 +69,18 @@ class Encoder:
         """(N, D)."""
         encoded = self._tokenizer.encode_batch(list(sentences))
         mask = torch.tensor([e.attention_mask for e in encoded])
-        hidden = self.model(input_ids=torch.tensor([e.ids for e in encoded]), attention_mask=mask).last_hidden_state
+        hidden = self.model(
+            input_ids=torch.tensor([e.ids for e in encoded]), attention_mask=mask
+        ).last_hidden_state
         return (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
 
 
 def train(encoder: Encoder, run: Run, pairs: StsPairs, batches: Sequence[Sequence[int]], lr: float) -> None:
     """The training loop: the penalty is asked for once a step, of the states of both sides of all pairs."""
     optimizer = torch.optim.AdamW(encoder.model.parameters(), lr=lr, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warm_up_and_decay(step, len(batches)))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: warm_up_and_decay(step, len(batches))
+    )
     encoder.model.train()
     torch.manual_seed(run.seed)  # of the dropout
     start = time.process_time()
@@ -96,7 +100,9 @@ def train(encoder: Encoder, run: Run, pairs: StsPairs, batches: Sequence[Sequenc
             optimizer.zero_grad()
             attached.step()
             if step % 20 == 0 or step == len(batches):
-                said = f"{run.name:>8}, seed {run.seed}: step {step} of {len(batches)}, loss {loss.item():.3f}"
+                said = (
+                    f"{run.name:>8}, seed {run.seed}: step {step} of {len(batches)}, loss {loss.item():.3f}"
+                )
                 print(said if run.penalty is None else f"{said}, penalty {penalty.item():.3f}", flush=True)
     run.seconds = time.process_time() - start
 
@@ -176,13 +182,18 @@ def random_encoder(pairs: StsPairs) -> Encoder:
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.train_from_iterator(
-        pairs.sentences(), trainers.WordLevelTrainer(vocab_size=2000, special_tokens=SPECIAL, show_progress=False)
+        pairs.sentences(),
+        trainers.WordLevelTrainer(vocab_size=2000, special_tokens=SPECIAL, show_progress=False),
     )
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[(name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]")]
     )
     config = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
     )
     return Encoder(BertModel(config), padded(tokenizer, 0))
 
@@ -208,8 +219,13 @@ def report(before: Run, runs: list[Run], pairs: StsPairs) -> str:
     def mean(of: Any, digits: int) -> list[str]:
         return [f"{np.mean([of(run) for run in column]):.{digits}f}" for column in columns]
 
-    lines = [changed(plain, other, pairs) for plain, other in zip(arms["plain"], arms["penalty"], strict=True)]
-    trained = [["-", *(f"{np.mean([of(run) for run in arm]):{form}}" for arm in arms.values())] for of, form in OF_TRAINING]
+    lines = [
+        changed(plain, other, pairs) for plain, other in zip(arms["plain"], arms["penalty"], strict=True)
+    ]
+    trained = [
+        ["-", *(f"{np.mean([of(run) for run in arm]):{form}}" for arm in arms.values())]
+        for of, form in OF_TRAINING
+    ]
     floor, last = before.scores, arms["plain"][0].track.records[-1]
     lines += [
         "",
@@ -247,8 +263,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/sts"), help="folder of the STS Benchmark")
-    parser.add_argument("--encoder", type=Path, help="folder of a BERT with tokenizer.json; without, the packaged MiniLM")
+    parser.add_argument(
+        "--data", type=Path, default=Path("../shared/data/sts"), help="folder of the STS Benchmark"
+    )
+    parser.add_argument(
+        "--encoder", type=Path, help="folder of a BERT with tokenizer.json; without, the packaged MiniLM"
+    )
     parser.add_argument("--tiny", action="store_true", help="a small encoder with random weights")
     parser.add_argument(
         "--layers",
@@ -261,7 +281,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=5e-5)
     parser.add_argument("--weight", type=float, default=1.0, help="of the entropy")
     parser.add_argument("--all-bars", action="store_true", help="instead of the prominent ones")
-    parser.add_argument("--output", type=Path, help="file for what is printed after the training, beside the terminal")
+    parser.add_argument(
+        "--output", type=Path, help="file for what is printed after the training, beside the terminal"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     return parser.parse_args(argv)
 
@@ -271,7 +293,9 @@ def main(argv: list[str] | None = None) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     found = read_sts(args.data, sets=["stsb"])[0]
     if "train" not in found.others:
-        sys.exit(f"expected the training pairs of the STS Benchmark in {args.data}, got only its test: give --data FOLDER")
+        sys.exit(
+            f"expected the training pairs of the STS Benchmark in {args.data}, got only its test: give --data FOLDER"
+        )
     pairs, before, runs = found.others["train"], Run(0, None), []
     uncone.PersistentEntropy()(torch.randn(8, 4))  # compiles once what the first step would pay for
     for seed in args.seeds:

@@ -64,7 +64,9 @@ def main(arguments: list[str] | None = None) -> None:
     with open(chosen.out, "w", encoding="utf-8") as file:
         file.write(f"{len(x)} {x.shape[1]}\n")
         file.writelines(lines)
-    print(f"wrote {len(x):,} words of {x.shape[1]} numbers to {chosen.out}, from {len(words):,} words of {chosen.text.name}")
+    print(
+        f"wrote {len(x):,} words of {x.shape[1]} numbers to {chosen.out}, from {len(words):,} words of {chosen.text.name}"
+    )
 
 
 if __name__ == "__main__":

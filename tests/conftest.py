@@ -31,7 +31,9 @@ beartype_package(
     ),
 )
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; torch's threads would wait for each other
+if (
+    "PYTEST_XDIST_WORKER" in os.environ
+):  # the workers share the cores; torch's threads would wait for each other
     torch.set_num_threads(1)
 
 settings.register_profile(

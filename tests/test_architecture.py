@@ -51,7 +51,10 @@ OPTIONAL = {
     "sklearn",
     "scipy",
 }
-COMPILED = {"topology/kernels.py", "topology/light_kernels.py"}  # decorated by numba, and itself imported inside a function
+COMPILED = {
+    "topology/kernels.py",
+    "topology/light_kernels.py",
+}  # decorated by numba, and itself imported inside a function
 
 
 def _room(path: Path) -> str:
@@ -73,7 +76,9 @@ def _imports(path: Path) -> list[tuple[str, bool]]:
     return found
 
 
-FILES = sorted(p for p in SOURCE.rglob("*.py") if p.name not in ("__init__.py", "__main__.py") or p.parent != SOURCE)
+FILES = sorted(
+    p for p in SOURCE.rglob("*.py") if p.name not in ("__init__.py", "__main__.py") or p.parent != SOURCE
+)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
@@ -118,7 +123,9 @@ def test_reports_never_see_a_tensor() -> None:
 
 
 def test_importing_the_package_or_its_cli_loads_neither_torch_nor_numpy() -> None:
-    code = "import sys, uncone, uncone.cli; assert not {'torch', 'numpy', 'transformers'} & set(sys.modules), 1"
+    code = (
+        "import sys, uncone, uncone.cli; assert not {'torch', 'numpy', 'transformers'} & set(sys.modules), 1"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -55,7 +55,9 @@ def test_rows_that_are_not_finite(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", x)
     refused = _run("diagnose", tmp_path / "x.npy")
     assert refused.returncode == 1
-    assert re.fullmatch(r"uncone: expected finite rows, got 1 row of 50 .* \(row 3\): .*--skip-nonfinite.*\n", refused.stderr)
+    assert re.fullmatch(
+        r"uncone: expected finite rows, got 1 row of 50 .* \(row 3\): .*--skip-nonfinite.*\n", refused.stderr
+    )
     done = _run("diagnose", tmp_path / "x.npy", "--skip-nonfinite")
     assert done.returncode == 0
     assert "1 row" in done.stdout
@@ -63,10 +65,18 @@ def test_rows_that_are_not_finite(tmp_path: Path) -> None:
 
 def test_errors_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no file or folder" in _fails(capsys, "diagnose", tmp_path / "nothing")
-    assert "of another kind" in _fails(capsys, "diagnose", write_model(tmp_path / "m", gaussian(20, 4)) / "vocab.json")
-    assert "folder that exists" in _fails(capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "no" / "d.html")
-    assert "twice" in _fails(capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "d", "--json", tmp_path / "d")
-    assert "a device that torch can compute on" in _fails(capsys, "diagnose", tmp_path / "m", "--device", "abacus")
+    assert "of another kind" in _fails(
+        capsys, "diagnose", write_model(tmp_path / "m", gaussian(20, 4)) / "vocab.json"
+    )
+    assert "folder that exists" in _fails(
+        capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "no" / "d.html"
+    )
+    assert "twice" in _fails(
+        capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "d", "--json", tmp_path / "d"
+    )
+    assert "a device that torch can compute on" in _fails(
+        capsys, "diagnose", tmp_path / "m", "--device", "abacus"
+    )
     (tmp_path / "d.json").write_text("{}")
     assert "schema" in _fails(capsys, "report", tmp_path / "d.json")
 
@@ -90,12 +100,16 @@ def test_debug_gives_the_traceback(tmp_path: Path) -> None:
     assert "InputError" in done.stderr
 
 
-def test_a_defect_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_defect_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise KeyError("oh")
 
     monkeypatch.setattr(type(program.app), "parse_args", broken)
-    assert "unexpected KeyError: 'oh': a defect in uncone; --debug shows where" in _fails(capsys, "diagnose", "x")
+    assert "unexpected KeyError: 'oh': a defect in uncone; --debug shows where" in _fails(
+        capsys, "diagnose", "x"
+    )
 
 
 def test_version() -> None:
@@ -113,7 +127,10 @@ def test_long_work_shows_progress(tmp_path: Path) -> None:
     code = f"from uncone.cli import main, progress; progress.PROGRESS_AFTER_S = 0.0; main(['diagnose', {str(tmp_path / 'x.npy')!r}])"
     main, side = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stderr=side, stdout=subprocess.DEVNULL, env=os.environ | {"TERM": "xterm"}
+        [sys.executable, "-c", code],
+        stderr=side,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {"TERM": "xterm"},
     )
     os.close(side)
     seen = b""
@@ -134,7 +151,8 @@ def test_long_work_shows_progress(tmp_path: Path) -> None:
 def test_json_is_the_gold_one(tmp_path: Path) -> None:
     """Every field name and every reading of a fixed matrix, rounded to the digits that any BLAS keeps."""
     rounded = json.loads(
-        Diagnosis.to_json(__import__("uncone").diagnose(_fixed())), parse_float=lambda text: float(f"{float(text):.4g}")
+        Diagnosis.to_json(__import__("uncone").diagnose(_fixed())),
+        parse_float=lambda text: float(f"{float(text):.4g}"),
     )
     rounded["versions"] = {}
     gold = Path(__file__).parent / "gold" / "diagnosis.json"
@@ -153,7 +171,8 @@ def _fixed() -> np.ndarray:
 def _comparable(data: object) -> object:
     if isinstance(data, dict):
         return {
-            k: "coordinates" if k in ("raw", "centered") and isinstance(v, str) else _comparable(v) for k, v in data.items()
+            k: "coordinates" if k in ("raw", "centered") and isinstance(v, str) else _comparable(v)
+            for k, v in data.items()
         }
     if isinstance(data, list):
         return [_comparable(v) for v in data]

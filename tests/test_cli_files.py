@@ -35,7 +35,9 @@ def _roles(verb: str, wanted: tuple[Role, ...]) -> list[str]:
     return [name for name, parameter in _parameters(verb).items() if role_of(parameter) in wanted]
 
 
-PAIRS = [(verb, read, write) for verb in VERBS for read in _roles(verb, READING) for write in _roles(verb, WRITING)]
+PAIRS = [
+    (verb, read, write) for verb in VERBS for read in _roles(verb, READING) for write in _roles(verb, WRITING)
+]
 
 
 def _arguments(verb: str, given: dict[str, Path | str]) -> list[str]:
@@ -75,7 +77,11 @@ def _is_closed(annotation: Any) -> bool:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_option_that_may_name_a_file_says_what_is_done_with_it(verb: str) -> None:
     for name, parameter in _parameters(verb).items():
-        if {str, Path} & _types(parameter.annotation) and not _is_closed(parameter.annotation) and name not in NAMES_NO_FILE:
+        if (
+            {str, Path} & _types(parameter.annotation)
+            and not _is_closed(parameter.annotation)
+            and name not in NAMES_NO_FILE
+        ):
             assert role_of(parameter) is not None, f"{verb} {name}: give it a Role"
         if Path in _types(parameter.annotation):
             assert role_of(parameter) is not None, f"{verb} {name}: give it a Role"
@@ -107,7 +113,13 @@ def _relative(source: Path) -> str:
     return os.path.relpath(source)
 
 
-SPELLINGS: tuple[Callable[[Path], Path | str], ...] = (lambda source: source, _link, _hard_link, _roundabout, _relative)
+SPELLINGS: tuple[Callable[[Path], Path | str], ...] = (
+    lambda source: source,
+    _link,
+    _hard_link,
+    _roundabout,
+    _relative,
+)
 
 
 @pytest.fixture
@@ -145,8 +157,12 @@ def test_no_command_writes_over_a_file_that_it_reads(
         assert "expected another file to write than what is read" in error, (arguments, error)
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if Role.SPEC in map(role_of, _parameters(verb).values())])
-def test_a_part_of_a_source_is_the_source(verb: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "verb", [verb for verb in VERBS if Role.SPEC in map(role_of, _parameters(verb).values())]
+)
+def test_a_part_of_a_source_is_the_source(
+    verb: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     np.savez("parts.npz", a=np.ones((9, 3)), b=np.ones((9, 3)))
     spec = _roles(verb, (Role.SPEC,))[0]
     for write in _roles(verb, WRITING):
@@ -165,7 +181,13 @@ def models(folder: Path) -> Path:
     (folder / "blobs").mkdir()
     (folder / "blobs" / "0123").write_bytes(b"weights")
     (model / "model-00001-of-00001.safetensors").symlink_to(folder / "blobs" / "0123")
-    for name in ("config.json", "tokenizer.json", "model.safetensors.index.json", "sub/notes.txt", "sub/x.safetensors"):
+    for name in (
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors.index.json",
+        "sub/notes.txt",
+        "sub/x.safetensors",
+    ):
         (model / name).write_text('{"model_type": "gpt2"}')
     return folder
 
@@ -178,7 +200,9 @@ IN_A_MODEL = (
 
 
 @pytest.mark.parametrize(("verb", "spec"), SPEC_VERBS)
-@pytest.mark.parametrize("source", ["model", "linked", "model/model-00001-of-00001.safetensors", "model/sub/x.safetensors"])
+@pytest.mark.parametrize(
+    "source", ["model", "linked", "model/model-00001-of-00001.safetensors", "model/sub/x.safetensors"]
+)
 def test_nothing_is_written_into_a_model(
     verb: str, spec: str, source: str, models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,11 +216,16 @@ def test_nothing_is_written_into_a_model(
             assert "than what is read" in error or "outside the model" in error, (write, target, error)
 
 
-def test_a_model_in_one_file_keeps_its_parts_and_its_tokenizer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_in_one_file_keeps_its_parts_and_its_tokenizer(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = planted(folder)
     (folder / "part-00001-of-00002.gguf").write_bytes(b"GGUF")
     (folder / "part-00002-of-00002.gguf").write_bytes(b"GGUF")
-    for spec, target in ((model.name, "tokenizer.bin"), ("part-00001-of-00002.gguf", "part-00002-of-00002.gguf")):
+    for spec, target in (
+        (model.name, "tokenizer.bin"),
+        ("part-00001-of-00002.gguf", "part-00002-of-00002.gguf"),
+    ):
         before = _content(folder)
         status, _, error = run_command("diagnose", capsys, spec, "--html", target)
         assert (status, _content(folder)) == (1, before)
@@ -238,7 +267,9 @@ def test_two_results_are_two_files_in_any_case(folder: Path, capsys: pytest.Capt
         assert "expected two files to write" in error
 
 
-def test_results_beside_their_source_are_written_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_beside_their_source_are_written_twice(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for _ in range(2):
         assert run_command("diagnose", capsys, "source.npy", "--json", "d.json", "--html", "d.html")[0] == 0
 
@@ -260,7 +291,9 @@ def test_the_functions_behind_repair_replace_no_source_either(folder: Path) -> N
         assert _content(folder) == before
 
 
-def test_a_link_that_is_named_like_a_result_is_the_file_it_leads_to(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_link_that_is_named_like_a_result_is_the_file_it_leads_to(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "data").mkdir()
     (folder / "data" / "train.tsv").write_text("sentences")
     (folder / "r.json").symlink_to(folder / "data" / "train.tsv")
@@ -273,7 +306,9 @@ def test_a_link_that_is_named_like_a_result_is_the_file_it_leads_to(folder: Path
         assert "than what is read" in error
 
 
-def test_a_folder_of_files_takes_no_new_one_that_would_be_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_files_takes_no_new_one_that_would_be_read(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "rows").mkdir()
     (folder / "rows" / "a.parquet").write_bytes(b"PAR1")
     arguments = ("source.npy", "rows/new.parquet", "--method", "center", "--fit-on", "rows")
@@ -283,9 +318,29 @@ def test_a_folder_of_files_takes_no_new_one_that_would_be_read(folder: Path, cap
 def test_kept_vectors_are_no_target(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "cache").mkdir()
     (folder / "cache" / "0123.npy").write_bytes(b"kept")
-    arguments = ("source.npy", "--task", "sts", "--data", "cache", "--cache", "cache2", "--json", "cache/0123.npy")
+    arguments = (
+        "source.npy",
+        "--task",
+        "sts",
+        "--data",
+        "cache",
+        "--cache",
+        "cache2",
+        "--json",
+        "cache/0123.npy",
+    )
     assert "than what is read" in run_command("evaluate", capsys, *arguments)[2]
-    arguments = ("source.npy", "--task", "sts", "--data", "other", "--cache", "cache", "--json", "cache/0123.npy")
+    arguments = (
+        "source.npy",
+        "--task",
+        "sts",
+        "--data",
+        "other",
+        "--cache",
+        "cache",
+        "--json",
+        "cache/0123.npy",
+    )
     assert "than what is read" in run_command("evaluate", capsys, *arguments)[2]
 
 

@@ -36,7 +36,9 @@ def _ends(*arguments: str, out: str) -> tuple[int, str]:
     else:
         pytest.skip("there is no /dev/full here")
     error = target if out == "both" else subprocess.PIPE
-    done = subprocess.run(command, stdout=target, stderr=error, text=True, env=environment, timeout=60, check=False)
+    done = subprocess.run(
+        command, stdout=target, stderr=error, text=True, env=environment, timeout=60, check=False
+    )
     os.close(target)
     return done.returncode, done.stderr or ""
 
@@ -104,7 +106,9 @@ def test_closed_standard_streams_stop_no_command(tmp_path: Path, closed: str) ->
 
 
 @pytest.mark.parametrize("verb", ["diagnose", "repair"])
-def test_a_closed_standard_output_is_said_and_what_was_asked_for_is_written(tmp_path: Path, verb: str) -> None:
+def test_a_closed_standard_output_is_said_and_what_was_asked_for_is_written(
+    tmp_path: Path, verb: str
+) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((200, 8), dtype=np.float32))
     command = {"diagnose": "diagnose x.npy", "repair": "repair x.npy y.npy --method center"}[verb]
     done = _shell(f"cd {tmp_path} && $1 -m uncone {command} --json r.json >&-")
@@ -138,11 +142,17 @@ program.main(["wait"])
 """
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
+)
 def test_a_signal_leaves_nothing_half_written(tmp_path: Path, number: signal.Signals, status: int) -> None:
     (tmp_path / "file").write_text("old")
     process = subprocess.Popen(
-        [sys.executable, "-c", WAITING], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", WAITING],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "half\n"
@@ -183,7 +193,9 @@ program.main(["busy"])
 
 
 def test_a_signal_ends_a_command_whose_thread_is_in_a_long_product() -> None:
-    process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "busy\n"
     process.terminate()

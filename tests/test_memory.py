@@ -35,7 +35,9 @@ def test_memory_is_writable_and_begins_on_a_cache_line(shape: tuple[int, ...], d
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the resident memory of Linux")
 def test_large_memory_goes_back_to_the_system_when_it_is_freed() -> None:
     def resident() -> int:
-        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+        line = next(
+            line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")
+        )
         return int(line.split()[1]) * 1024
 
     size = 64 * 2**20
@@ -103,7 +105,8 @@ class TestWhatWorkMayTake:
     def test_more_than_is_free_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("uncone.memory.free_bytes", lambda: 8 * 10**9)
         with pytest.raises(
-            InputError, match=r"the products of 20,000 columns .* 16.0 GB of the 8.0 GB that are free: .*UNCONE_MEMORY_GB=16$"
+            InputError,
+            match=r"the products of 20,000 columns .* 16.0 GB of the 8.0 GB that are free: .*UNCONE_MEMORY_GB=16$",
         ):
             Moments(20_000)
         Moments(20_000, second=False)
@@ -121,7 +124,9 @@ class TestWhatWorkMayTake:
             check_memory(7 * 10**8, "work", "make it smaller")
         for told in ("lots", "nan", "inf"):
             monkeypatch.setenv("UNCONE_MEMORY_GB", told)
-            with pytest.raises(InputError, match=rf"expected a number of GB in UNCONE_MEMORY_GB, got '{told}'"):
+            with pytest.raises(
+                InputError, match=rf"expected a number of GB in UNCONE_MEMORY_GB, got '{told}'"
+            ):
                 check_memory(7 * 10**8, "work", "make it smaller")
 
     def test_a_system_that_says_nothing_refuses_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +140,11 @@ class TestWhatWorkMayTake:
         found = free_bytes()
         assert found is not None
         assert 10**7 < found < 10**14
-        for name, content in (("max", "5000"), ("now", "3000"), ("memory.stat", "anon 1\ninactive_file 500\n")):
+        for name, content in (
+            ("max", "5000"),
+            ("now", "3000"),
+            ("memory.stat", "anon 1\ninactive_file 500\n"),
+        ):
             (tmp_path / name).write_text(content)
         monkeypatch.setattr("uncone.memory._CGROUPS", ((tmp_path, "max", "now"),))
         assert free_bytes() == 2500

@@ -23,7 +23,16 @@ from .matrices import gaussian
 Tensor = torch.Tensor
 SUMS = ("first", "second", "unit_first", "unit_square", "unit_second")
 FIRST = ("first", "unit_first", "unit_square")
-SCALARS = ("n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square", "norm_sum", "norm_square_sum")
+SCALARS = (
+    "n",
+    "zero_rows",
+    "weight",
+    "weight_square",
+    "unit_weight",
+    "unit_weight_square",
+    "norm_sum",
+    "norm_square_sum",
+)
 
 
 def _slow(x: Tensor, w: Tensor) -> dict[str, Tensor]:
@@ -49,7 +58,9 @@ def _slow(x: Tensor, w: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12), (torch.bfloat16, 1e-6)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12), (torch.bfloat16, 1e-6)]
+)
 def test_sums_are_those_of_their_definition(dtype: torch.dtype, tolerance: float, weighted: bool) -> None:
     x = gaussian(300, 7, dtype=dtype) * 3 + 2
     x[5] = 0
@@ -70,7 +81,11 @@ def test_sums_are_those_of_their_definition(dtype: torch.dtype, tolerance: float
 
 
 def test_covariance_and_spectra_agree_with_numpy() -> None:
-    x = gaussian(500, 6, dtype=torch.float64) @ torch.diag(torch.tensor([5.0, 3, 2, 1, 0.5, 0.1], dtype=torch.float64)) + 7
+    x = (
+        gaussian(500, 6, dtype=torch.float64)
+        @ torch.diag(torch.tensor([5.0, 3, 2, 1, 0.5, 0.1], dtype=torch.float64))
+        + 7
+    )
     m = Moments.of(x)
     assert np.allclose(m.covariance().numpy(), np.cov(x.numpy().T), rtol=1e-12)
     assert np.allclose(m.second_moment().numpy(), x.numpy().T @ x.numpy() / 500, rtol=1e-12)
@@ -138,7 +153,8 @@ def test_merge_is_the_whole(n: int, d: int, seed: int, data: st.DataObject) -> N
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 120), min_size=2, max_size=5))
 def test_merge_is_associative(seed: int, sizes: list[int]) -> None:
     parts = [
-        Moments.of(gaussian(size, 4, seed=seed + i, dtype=torch.float64) + i, unit_second=True) for i, size in enumerate(sizes)
+        Moments.of(gaussian(size, 4, seed=seed + i, dtype=torch.float64) + i, unit_second=True)
+        for i, size in enumerate(sizes)
     ]
     left, right = parts[0], parts[-1]
     for part in parts[1:]:
@@ -191,7 +207,9 @@ def test_threads_and_alignment_change_no_byte(d: int, weighted: bool, second: bo
         finally:
             torch.set_num_threads(before)
     for again in found[1:]:
-        assert all(torch.equal(getattr(again, name), getattr(found[0], name)) for name in (SUMS if second else FIRST))
+        assert all(
+            torch.equal(getattr(again, name), getattr(found[0], name)) for name in (SUMS if second else FIRST)
+        )
         assert all(getattr(again, name) == getattr(found[0], name) for name in SCALARS)
 
 
@@ -317,7 +335,10 @@ def test_saved_moments_come_back_with_the_same_bytes(tmp_path: Path, kind: str) 
         Moments(5)
         if kind == "empty"
         else Moments.of(
-            gaussian(99, 5), second=kind != "first order", unit_first=kind != "no unit", unit_second=kind == "unit second"
+            gaussian(99, 5),
+            second=kind != "first order",
+            unit_first=kind != "no unit",
+            unit_second=kind == "unit second",
         )
     )
     m.save(tmp_path / "m.safetensors")
@@ -326,7 +347,9 @@ def test_saved_moments_come_back_with_the_same_bytes(tmp_path: Path, kind: str) 
         mine, other = getattr(m, name), getattr(back, name)
         assert (mine is None) == (other is None)
         assert mine is None or torch.equal(mine, other)
-    assert all(getattr(m, name) == getattr(back, name) for name in (*SCALARS, "norm_min", "norm_max", "epsilon"))
+    assert all(
+        getattr(m, name) == getattr(back, name) for name in (*SCALARS, "norm_min", "norm_max", "epsilon")
+    )
     if m.n:
         assert kind == "no unit" or float(measure.mean_cosine(back)) == float(measure.mean_cosine(m))
         assert torch.equal(back.merge(m).mean(), m.merge(back).mean())
@@ -452,7 +475,8 @@ class TestMessages:
         save_file({"first": torch.ones(2)}, tmp_path / "b")
         for name in ("a", "b", "c"):
             with pytest.raises(
-                InputError, match=r"expected moments.*write it with Moments\.save|cannot read .*c: No such file"
+                InputError,
+                match=r"expected moments.*write it with Moments\.save|cannot read .*c: No such file",
             ):
                 Moments.load(tmp_path / name)
 
@@ -465,7 +489,9 @@ def _assert_same(a: Moments, b: Moments, tolerance: float) -> None:
     for mine, other in [(a.mean(), b.mean()), (a.second_moment(), b.second_moment())] + [
         (getattr(a, name), getattr(b, name)) for name in ("unit_first", "unit_square", "unit_second")
     ]:
-        assert torch.allclose(mine, other, rtol=tolerance, atol=tolerance * max(1e-30, float(other.abs().max())))
+        assert torch.allclose(
+            mine, other, rtol=tolerance, atol=tolerance * max(1e-30, float(other.abs().max()))
+        )
     for name in SCALARS:
         assert getattr(a, name) == pytest.approx(getattr(b, name), rel=tolerance)
     assert (a.norm_min, a.norm_max) == (b.norm_min, b.norm_max)
@@ -479,7 +505,9 @@ def test_a_device_that_cannot_compute_is_refused(device: str) -> None:
         lambda: measure.partition_isotropy(x, device=device),
         lambda: diagnose(x, device=device),
     ):
-        with pytest.raises(InputError, match=rf"expected a device that torch can compute on in float64, got '{device}'"):
+        with pytest.raises(
+            InputError, match=rf"expected a device that torch can compute on in float64, got '{device}'"
+        ):
             use()
 
 
@@ -518,7 +546,9 @@ def test_moments_of_no_rows_come_back(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["weight", "unit_weight"])
 @pytest.mark.parametrize(("weight", "square"), [(41.0, 0.0), (0.0, 41.0), (1e308, 41.0), (2.0, 5.0)])
-def test_a_file_of_weights_and_squares_that_no_rows_have_is_refused(name: str, weight: float, square: float, tmp_path) -> None:
+def test_a_file_of_weights_and_squares_that_no_rows_have_is_refused(
+    name: str, weight: float, square: float, tmp_path
+) -> None:
     Moments.of(gaussian(50, 4)).save(tmp_path / "m.safetensors")
     tensors = load_file(tmp_path / "m.safetensors")
     place = SCALARS.index(name)

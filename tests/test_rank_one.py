@@ -43,7 +43,9 @@ def test_any_scale_of_values_and_of_the_vector(seed: int, d: int, scale: float, 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.data())
 @settings(deadline=None)
 def test_values_that_are_equal_and_parts_that_are_zero(values: list[int], data: st.DataObject) -> None:
-    parts = data.draw(st.lists(st.sampled_from([0.0, 1e-9, -1.0, 0.5]), min_size=len(values), max_size=len(values)))
+    parts = data.draw(
+        st.lists(st.sampled_from([0.0, 1e-9, -1.0, 0.5]), min_size=len(values), max_size=len(values))
+    )
     agrees(torch.tensor(values, dtype=torch.float64), torch.tensor(parts, dtype=torch.float64))
 
 
@@ -52,7 +54,10 @@ def test_values_that_are_equal_and_parts_that_are_zero(values: list[int], data: 
 def test_values_that_are_nearly_equal(seed: int, d: int) -> None:
     torch.manual_seed(seed)
     gaps = 10 ** (-20 + 20 * torch.rand(d, dtype=torch.float64))
-    agrees(1 + gaps.cumsum(0), torch.randn(d, dtype=torch.float64) * 10 ** (-16 * torch.rand(d, dtype=torch.float64)))
+    agrees(
+        1 + gaps.cumsum(0),
+        torch.randn(d, dtype=torch.float64) * 10 ** (-16 * torch.rand(d, dtype=torch.float64)),
+    )
 
 
 @pytest.mark.parametrize("d", [255, 256, 257, 600])
@@ -82,4 +87,6 @@ def test_moments_of_drifted_rows(n: int, drift: float) -> None:
     assert torch.allclose(m.spectrum(centered=False), expected.flip(0), rtol=0, atol=1e-13 * scale)
     assert torch.allclose(m.mean_along(), (x.mean(0) @ vectors).abs().flip(0), rtol=0, atol=1e-6 * scale**0.5)
     if n > 1:
-        assert torch.allclose(m.spectrum(centered=True), torch.linalg.eigvalsh(torch.cov(x.T)).flip(0), atol=1e-10 * scale)
+        assert torch.allclose(
+            m.spectrum(centered=True), torch.linalg.eigvalsh(torch.cov(x.T)).flip(0), atol=1e-10 * scale
+        )

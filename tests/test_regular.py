@@ -61,7 +61,21 @@ def _readers() -> dict[str, Callable[[Path], object]]:
     from uncone.transforms.loading import load
 
     rows = uncone.open_rows(torch.ones(3, 2))
-    suffixes = ("npy", "npz", "safetensors", "pt", "pth", "ckpt", "bin", "parquet", "vec", "txt", "glove", "vec.gz", "gguf")
+    suffixes = (
+        "npy",
+        "npz",
+        "safetensors",
+        "pt",
+        "pth",
+        "ckpt",
+        "bin",
+        "parquet",
+        "vec",
+        "txt",
+        "glove",
+        "vec.gz",
+        "gguf",
+    )
     return {f"x.{suffix}": uncone.open_rows for suffix in suffixes} | {
         "counts.tsv": lambda path: read_counts(path, 3),
         "counts.npy": lambda path: read_counts(path, 3),
@@ -81,9 +95,12 @@ def _readers() -> dict[str, Callable[[Path], object]]:
 
 
 @pytest.mark.parametrize(
-    "make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink(path, path)]
+    "make",
+    [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink(path, path)],
 )
-def test_every_reader_refuses_what_is_no_file_and_waits_for_nothing(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_every_reader_refuses_what_is_no_file_and_waits_for_nothing(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     for name, read in _readers().items():
         make(tmp_path / name)
         if name == "track.jsonl" and not (tmp_path / name).exists():  # nothing to go on with

@@ -39,7 +39,11 @@ def main() -> None:
     claims, sentences = scifact(options.cache), sts(options.cache)
     results = {
         "command": "python experiments/calibration/run.py --cache DIR",
-        "versions": {"uncone": uncone.__version__, "torch": torch.__version__, "transformers": transformers.__version__},
+        "versions": {
+            "uncone": uncone.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
         "splits": SPLITS,
         "halves": {
             "SciFact, claims with abstracts": summary(list(_retrieval_splits(claims))),
@@ -66,7 +70,11 @@ def _retrieval_splits(data: Retrieval) -> Iterator[list[float]]:
             inside = _pairs_inside(data.relevant, *first)
             table.write_text("".join(f"{a}\t{b}\n" for a, b in inside.tolist()))
             found = uncone.calibrate(
-                data.documents[first[1]], queries=data.queries[first[0]], pairs=PairTable(table), rates=RATES, seed=seed
+                data.documents[first[1]],
+                queries=data.queries[first[0]],
+                pairs=PairTable(table),
+                rates=RATES,
+                seed=seed,
             )
         scores = data.queries[second[0]].astype(np.float64) @ data.documents[second[1]].T.astype(np.float64)
         matching = _pairs_inside(data.relevant, *second)
@@ -144,11 +152,19 @@ def _labelled(data: Sentences) -> dict[str, float]:
 
 def _other_texts(claims: Retrieval, sentences: Sentences) -> dict[str, object]:
     """What a threshold does on texts that it was not found on, and whether the drift check says so."""
-    saved, now = uncone.calibrate(sentences.vectors), uncone.calibrate(claims.documents, queries=claims.queries)
+    saved, now = (
+        uncone.calibrate(sentences.vectors),
+        uncone.calibrate(claims.documents, queries=claims.queries),
+    )
     found = drift(saved, now)
     order = np.random.default_rng(0).permutation(len(sentences.vectors))
     halves = [uncone.calibrate(sentences.vectors[order[cut]]) for cut in (slice(0, 7000), slice(7000, 14000))]
-    return {"level": found.level, "summary": found.summary, "same_texts": drift(*halves).level, "same": drift(*halves).summary}
+    return {
+        "level": found.level,
+        "summary": found.summary,
+        "same_texts": drift(*halves).level,
+        "same": drift(*halves).summary,
+    }
 
 
 def _pairs_inside(

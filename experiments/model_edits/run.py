@@ -86,7 +86,12 @@ def edits(models: list[Path], text: Path | None) -> Iterator[tuple[str, str, Hea
                 source, kind = Path(folder) / "m", str(dtype).removeprefix("torch.")
                 planted(name, settings, dtype).save_pretrained(source)
                 edit = _edit(Path(folder), source, untie, None, None)
-                yield label, kind, edit, math.nan if isinstance(edit, str) else whole_rounding(source, kind, None)
+                yield (
+                    label,
+                    kind,
+                    edit,
+                    math.nan if isinstance(edit, str) else whole_rounding(source, kind, None),
+                )
     for path in models:
         for kind in ("float32", "bfloat16", "float16"):
             with tempfile.TemporaryDirectory() as folder:
@@ -120,7 +125,10 @@ def tables(found: list[tuple[str, str, HeadEdit | str, float]]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     wholes = ["| model | dtype | difference | rounding of the whole model | ratio |", "|---|---|---|---|---|"]
-    effects = [f"| model | dtype | {' | '.join(KINDS.values())} | mean cosine |", "|---|---" + "|---" * (len(KINDS) + 1) + "|"]
+    effects = [
+        f"| model | dtype | {' | '.join(KINDS.values())} | mean cosine |",
+        "|---|---" + "|---" * (len(KINDS) + 1) + "|",
+    ]
     for label, dtype, edit, whole in found:
         if isinstance(edit, str):
             proofs.append(f"| {label} | {dtype} | refused: {edit} | | | | | | |")
@@ -130,10 +138,14 @@ def tables(found: list[tuple[str, str, HeadEdit | str, float]]) -> str:
             f"| {label} | {dtype} | {edit.way}{into} | {p.rounding:.2g} | {p.rounding_edited:.2g} | {p.rounding_edited / p.rounding:.2f} | {p.allowed:.2g} "
             f"| {p.difference:.2g} | {p.ties} of {p.positions} |"
         )
-        wholes.append(f"| {label} | {dtype} | {p.difference:.2g} | {whole:.2g} | {p.difference / whole:.2f} |")
+        wholes.append(
+            f"| {label} | {dtype} | {p.difference:.2g} | {whole:.2g} | {p.difference / whole:.2f} |"
+        )
         errors = {str(e.kind): f"{e.before:.2g} -> {e.after:.2g}" for e in edit.effects}
         cosine = f"{edit.before.mean_cosine:.3f} -> {edit.after.mean_cosine:.3f}"
-        effects.append(f"| {label} | {dtype} | {' | '.join(errors.get(kind, '') for kind in KINDS)} | {cosine} |")
+        effects.append(
+            f"| {label} | {dtype} | {' | '.join(errors.get(kind, '') for kind in KINDS)} | {cosine} |"
+        )
     return "\n".join(
         [
             "# Centred heads", "",
@@ -155,7 +167,9 @@ def main() -> None:
     """Run, print, and keep the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", type=Path, action="append", default=[STORIES] if STORIES.exists() else [])
-    parser.add_argument("--text", type=Path, help="for the real models; a sample that is part of uncone where there is none")
+    parser.add_argument(
+        "--text", type=Path, help="for the real models; a sample that is part of uncone where there is none"
+    )
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()

@@ -34,7 +34,12 @@ def written_text(model_dir: Path, samples: int = 24, length: int = 200) -> str:
     start = torch.full((samples, 1), tokenizer.bos_token_id)
     torch.manual_seed(0)
     ids = model.generate(
-        start, attention_mask=torch.ones_like(start), max_new_tokens=length, do_sample=True, top_k=0, pad_token_id=2
+        start,
+        attention_mask=torch.ones_like(start),
+        max_new_tokens=length,
+        do_sample=True,
+        top_k=0,
+        pad_token_id=2,
     )
     return "\n".join(tokenizer.batch_decode(ids, skip_special_tokens=True))
 
@@ -57,7 +62,9 @@ def losses(folder: Path, token: int, text: Path) -> dict[str, float]:
     save_file(weights, file, metadata={"format": "pt"})
     found = {}
     for method in METHODS:
-        loss = reinitialise_tokens(folder / "m", folder / f"{token}-{method}", [token], method=method, text=text).loss
+        loss = reinitialise_tokens(
+            folder / "m", folder / f"{token}-{method}", [token], method=method, text=text
+        ).loss
         assert loss is not None
         found |= {"damaged": loss.before, method: loss.after}
     weights[TABLE] = original
@@ -80,14 +87,19 @@ def main() -> None:
         text.write_text(written_text(folder / "m"), encoding="utf-8")
         whole = reinitialise_tokens(folder / "m", folder / "whole", [3], method="mean", text=text).loss
         assert whole is not None
-        lines = ["| token | times | trained | damaged | sub_tokens | mean | covariance |", "|---|---|---|---|---|---|---|"]
+        lines = [
+            "| token | times | trained | damaged | sub_tokens | mean | covariance |",
+            "|---|---|---|---|---|---|---|",
+        ]
         found = []
         for i, token, count in frequent(folder / "m", text.read_text(encoding="utf-8")):
             found.append(losses(folder, i, text))
             cells = " | ".join(f"{found[-1][key]:.3f}" for key in ("damaged", *METHODS))
             lines.append(f"| `{token}` | {count} | {whole.before:.3f} | {cells} |")
     means = {key: sum(f[key] for f in found) / len(found) for key in ("damaged", *METHODS)}
-    lines.append(f"| mean | | {whole.before:.3f} | {' | '.join(f'{value:.3f}' for value in means.values())} |")
+    lines.append(
+        f"| mean | | {whole.before:.3f} | {' | '.join(f'{value:.3f}' for value in means.values())} |"
+    )
     page = "\n".join(
         [
             "# Rows set anew", "",

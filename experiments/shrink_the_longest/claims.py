@@ -67,7 +67,12 @@ def in_short(found: list[Group]) -> str:
     if not sum(count.values()):
         return "No claim can be judged yet: that takes two seeds of two arms."
     first = f"Of {sum(count.values())} comparisons: claim holds {count['holds']}, contradicted {count['contradicted']}, undecided {count['undecided']}."
-    lines = [line for name, texts in said.items() if texts for line in (f"{_HEADS[name]}:", "", *_listed(texts), "")]
+    lines = [
+        line
+        for name, texts in said.items()
+        if texts
+        for line in (f"{_HEADS[name]}:", "", *_listed(texts), "")
+    ]
     return "\n".join([first, "", *lines]).rstrip()
 
 
@@ -105,6 +110,8 @@ def _said(result: Difference | Paired, claim: Claim) -> str:
     if result.low is None or result.high is None:
         return f"{scale * result.value:+.{digits}f} {what}"
     detectable = (
-        f", detectable {scale * result.detectable:.{digits}f}" if isinstance(result, Difference) and result.detectable else ""
+        f", detectable {scale * result.detectable:.{digits}f}"
+        if isinstance(result, Difference) and result.detectable
+        else ""
     )
     return f"{scale * result.value:+.{digits}f} [{scale * result.low:+.{digits}f}, {scale * result.high:+.{digits}f}] {what}{detectable}"

@@ -17,17 +17,30 @@ def scores(points: Tensor, labels: Tensor) -> dict[str, Any]:
     """A_1 to A_3 of one cloud, raw, centred, and centred within each class, with the isotropic floor beside them."""
     found = anisotropy_scores(points, labels, k=3)
     named: dict[str, Any] = {kind: _listed(getattr(found, kind)) for kind in KINDS}
-    return named | {"floor": {kind: _listed(getattr(found, f"{kind}_floor")) for kind in KINDS}, "n": found.n, "d": found.d}
+    return named | {
+        "floor": {kind: _listed(getattr(found, f"{kind}_floor")) for kind in KINDS},
+        "n": found.n,
+        "d": found.d,
+    }
 
 
 def mean_scores(each: list[dict[str, Any]]) -> dict[str, Any]:
     """The mean of the scores of several clouds of one size."""
     if not each:
         raise InputError("expected at least one cloud, got none")
-    found: dict[str, Any] = {"clouds": len(each), "n": each[0]["n"], "d": each[0]["d"], "floor": each[0]["floor"]}
+    found: dict[str, Any] = {
+        "clouds": len(each),
+        "n": each[0]["n"],
+        "d": each[0]["d"],
+        "floor": each[0]["floor"],
+    }
     for kind in KINDS:
         defined = [one[kind] for one in each if one[kind] is not None]
-        found[kind] = [round(sum(column) / len(column), 6) for column in zip(*defined, strict=True)] if defined else None
+        found[kind] = (
+            [round(sum(column) / len(column), 6) for column in zip(*defined, strict=True)]
+            if defined
+            else None
+        )
     return found
 
 
@@ -46,7 +59,11 @@ def clusters(points: Tensor, labels: Tensor) -> dict[str, float | None]:
     from sklearn.metrics import silhouette_score
 
     x = points.double()
-    distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") if len(x) <= 4096 else torch.cdist(x, x)
+    distances = (
+        torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
+        if len(x) <= 4096
+        else torch.cdist(x, x)
+    )
     same = labels[:, None] == labels[None]
     pair = torch.ones_like(same).triu(1)
     within, between = distances[same & pair], distances[~same & pair]

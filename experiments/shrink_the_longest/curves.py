@@ -26,10 +26,14 @@ def curves(group: Group) -> str:
         f".arm{place % len(_COLOURS)} {{ stroke: {_COLOURS[place % len(_COLOURS)]}; stroke-dasharray: {_DASHES[place % len(_DASHES)] or 'none'} }} "
         for place in range(len(arms))
     )
-    body = element("style", _STYLE + rules) + element("rect", width=f"{size[0]:g}", height=f"{size[1]:g}", fill="#fff")
+    body = element("style", _STYLE + rules) + element(
+        "rect", width=f"{size[0]:g}", height=f"{size[1]:g}", fill="#fff"
+    )
     body += "".join(_key(arm, len(group.arms[arm]), place) for place, arm in enumerate(arms))
     for place, (kind, name) in enumerate(KINDS.items()):
-        body += element("g", _panel(group, kind, name), transform=f"translate({place * (SIZE[0] + GAP):g} {_HEAD:g})")
+        body += element(
+            "g", _panel(group, kind, name), transform=f"translate({place * (SIZE[0] + GAP):g} {_HEAD:g})"
+        )
     title = f"A1 over the steps: {group.task}, {group.size} training examples"
     described = "Bold: 64 fixed held-out items without dropout. Thin: the training batch of 64 with dropout, mean of nine steps. Means over seeds."
     return svg(f"a1-{group.task}-{group.size}", title, described, size, body) + "\n"
@@ -38,7 +42,9 @@ def curves(group: Group) -> str:
 def _key(arm: str, seeds: int, place: int) -> str:
     left = 50 + 190 * place
     mark = element("path", class_=f"line arm{place % len(_COLOURS)}", d=f"M{left} 16H{left + 28}")
-    return mark + label(f"{arm}, {seeds} {'seed' if seeds == 1 else 'seeds'}", left + 34, 20, anchor="start", css="name")
+    return mark + label(
+        f"{arm}, {seeds} {'seed' if seeds == 1 else 'seeds'}", left + 34, 20, anchor="start", css="name"
+    )
 
 
 def _panel(group: Group, kind: str, name: str) -> str:
@@ -48,8 +54,12 @@ def _panel(group: Group, kind: str, name: str) -> str:
     last = max(step for curve in batches for step, _ in curve)
     x, y = axes(SIZE, (0.0, float(last)), (0.0, min(1.0, 1.08 * max(values, default=1.0))))
     body = frame(x, y, x_label="step", y_label=f"A1, {name}, 64 points")
-    body += "".join(_lines(curve, x, y, f"line batch arm{place % len(_COLOURS)}") for place, curve in enumerate(batches))
-    return body + "".join(_lines(curve, x, y, f"line arm{place % len(_COLOURS)}") for place, curve in enumerate(held_out))
+    body += "".join(
+        _lines(curve, x, y, f"line batch arm{place % len(_COLOURS)}") for place, curve in enumerate(batches)
+    )
+    return body + "".join(
+        _lines(curve, x, y, f"line arm{place % len(_COLOURS)}") for place, curve in enumerate(held_out)
+    )
 
 
 def _lines(curve: list[tuple[float, float | None]], x: Axis, y: Axis, css: str) -> str:
@@ -62,7 +72,8 @@ def _probes(group: Group, arm: str, kind: str) -> Iterator[list[tuple[float, flo
         start = None if group.before is None else group.before["probe"][kind]
         curve = [(0.0, None if start is None else float(start[0]))]
         yield curve + [
-            (float(one["step"]), None if one[kind] is None else float(one[kind][0])) for one in run["training"]["probes"]
+            (float(one["step"]), None if one[kind] is None else float(one[kind][0]))
+            for one in run["training"]["probes"]
         ]
 
 
@@ -83,6 +94,10 @@ def _mean_curve(each: list[list[tuple[float, float | None]]]) -> list[tuple[floa
 def _smoothed(curve: list[tuple[float, float | None]], width: int = 9) -> list[tuple[float, float | None]]:
     smooth = list[tuple[float, float | None]]()
     for place, (step, _) in enumerate(curve):
-        near = [value for _, value in curve[max(0, place - width // 2) : place + width // 2 + 1] if value is not None]
+        near = [
+            value
+            for _, value in curve[max(0, place - width // 2) : place + width // 2 + 1]
+            if value is not None
+        ]
         smooth.append((step, sum(near) / len(near) if near else None))
     return smooth

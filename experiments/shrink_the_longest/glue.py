@@ -59,7 +59,9 @@ def load(task: str, data: Path, *, pilot: bool = False) -> Task:
 def _mrpc(data: Path, pilot: bool) -> tuple[Items, Items]:
     # GLUE's own test.tsv has no labels; the original file has them, with the same pairs in the same order.
     held_out = "dev.tsv" if pilot else "msr_paraphrase_test.txt"
-    return _read(data / "MRPC/train.tsv", 0, (3, 4), header=True), _read(data / "MRPC" / held_out, 0, (3, 4), header=True)
+    return _read(data / "MRPC/train.tsv", 0, (3, 4), header=True), _read(
+        data / "MRPC" / held_out, 0, (3, 4), header=True
+    )
 
 
 def _cola(data: Path, pilot: bool) -> tuple[Items, Items]:
@@ -87,7 +89,9 @@ def _read(file: Path, label: int, sentences: tuple[int, ...], *, header: bool) -
             continue
         cells = line.rstrip("\r").split("\t")
         if len(cells) <= max(sentences) or cells[label] not in ("0", "1"):
-            raise InputError(f"expected a label 0 or 1 and {max(sentences) + 1} columns, got another line {at} of {file.name}")
+            raise InputError(
+                f"expected a label 0 or 1 and {max(sentences) + 1} columns, got another line {at} of {file.name}"
+            )
         texts.append(tuple(cells[column] for column in sentences))
         labels.append(int(cells[label]))
     if not texts:

@@ -104,7 +104,9 @@ def cells() -> Iterator[Cell]:
             if examples is None:
                 yield from (Cell(task, arm, seed) for arm, seeds in SEEDS.items() if seed < seeds)
             else:
-                yield from (Cell(task, arm, seed, examples) for arm, seeds in SEEDS_OF_SMALL.items() if seed < seeds)
+                yield from (
+                    Cell(task, arm, seed, examples) for arm, seeds in SEEDS_OF_SMALL.items() if seed < seeds
+                )
 
 
 def parse_examples(text: str) -> int | None:

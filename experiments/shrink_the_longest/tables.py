@@ -41,7 +41,10 @@ def report(kept: Kept, data: Path) -> tuple[str, dict[str, str]]:
         "## Anisotropy over the last steps",
         _ANISOTROPY,
         *(_anisotropy(group) for group in found),
-        *(f"![A1 over the steps of {group.task}, {group.size} examples](a1_{group.task}_{group.size}.svg)" for group in found),
+        *(
+            f"![A1 over the steps of {group.task}, {group.size} examples](a1_{group.task}_{group.size}.svg)"
+            for group in found
+        ),
         "## All held-out items, before and after",
         _HELD_OUT,
         *(_held_out(group) for group in found),
@@ -88,7 +91,9 @@ _TABLE_3 = (
 def _made_by(found: list[Group]) -> str:
     runs = [run for group in found for seeds in group.arms.values() for run in seeds.values()]
     commits = sorted({run["made_by"]["commit"] for run in runs})
-    versions = sorted({f"torch {run['made_by']['torch']}, transformers {run['made_by']['transformers']}" for run in runs})
+    versions = sorted(
+        {f"torch {run['made_by']['torch']}, transformers {run['made_by']['transformers']}" for run in runs}
+    )
     lines = [
         f"- {group.task}, {group.size} examples: {_said(next(iter(next(iter(group.arms.values())).values()))['asked']['settings'])}"
         for group in found
@@ -115,7 +120,9 @@ def _metrics(group: Group) -> str:
              *("" if compared is None else _difference(compared[name]) for name in METRICS)]
         )  # fmt: skip
     share = 100 * max(group.gold.mean(), 1 - group.gold.mean())
-    return f"### {_title(group)}, {len(group.gold)} items, larger class {share:.1f} %\n\n" + _table(head, rows)
+    return f"### {_title(group)}, {len(group.gold)} items, larger class {share:.1f} %\n\n" + _table(
+        head, rows
+    )
 
 
 def _anisotropy(group: Group) -> str:
@@ -166,9 +173,19 @@ def _beside(group: Group) -> str:
             known = table.get(f"{group.task} {kind}")
             if known is not None:
                 rows.append(
-                    [model, kind, *(" / ".join(f"{known[k][paper.ARMS.index(arm)]:.3f}" for k in range(3)) for arm in arms)]
+                    [
+                        model,
+                        kind,
+                        *(
+                            " / ".join(f"{known[k][paper.ARMS.index(arm)]:.3f}" for k in range(3))
+                            for arm in arms
+                        ),
+                    ]
                 )
-        ours = [" / ".join(_mean([at(run, (*place, k)) for run in group.arms[arm].values()]) for k in range(3)) for arm in arms]
+        ours = [
+            " / ".join(_mean([at(run, (*place, k)) for run in group.arms[arm].values()]) for k in range(3))
+            for arm in arms
+        ]
         rows.append(["this encoder", kind.replace("_", " "), *ours])
     return f"### {group.task}\n\n" + _table(["model", "kind", *arms], rows)
 

@@ -30,7 +30,9 @@ class History:
     probes: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
 
-def train(cell: Cell, settings: Settings, task: Task, directory: str, tell: Callable[[str], None]) -> dict[str, Any]:
+def train(
+    cell: Cell, settings: Settings, task: Task, directory: str, tell: Callable[[str], None]
+) -> dict[str, Any]:
     """The numbers of one cell.
 
     The seed decides which examples are drawn, their order, the head and the dropout; arms of one seed share all four, so that they can be paired.
@@ -58,7 +60,9 @@ def train(cell: Cell, settings: Settings, task: Task, directory: str, tell: Call
         history.batch.append(scores(states.detach(), labels))
         if step % every == 0 or step == settings.steps:
             history.probes.append((step, watch(model)))
-            tell(f"{cell.name} step {step} of {settings.steps}, loss {history.loss[-1]:.3f}, penalty {history.penalty[-1]:.2f}")
+            tell(
+                f"{cell.name} step {step} of {settings.steps}, loss {history.loss[-1]:.3f}, penalty {history.penalty[-1]:.2f}"
+            )
     trained = time.process_time() - began
     found = _judged(model, held_out, task.evaluation)
     return {
@@ -74,7 +78,9 @@ def start(task: Task, directory: str, settings: Settings) -> dict[str, Any]:
     tokens = model.tokens(task.evaluation.texts, settings.longest)
     states = _states(model, tokens)
     cloud = probe_rows(len(task.evaluation))
-    found = whole(states, task.evaluation.labels) | {"probe": scores(states[cloud], task.evaluation.labels[cloud])}
+    found = whole(states, task.evaluation.labels) | {
+        "probe": scores(states[cloud], task.evaluation.labels[cloud])
+    }
     return found | {"cpu_seconds": {"whole": round(time.process_time() - began, 1)}}
 
 
@@ -102,14 +108,20 @@ def _drawn(items: Items, cell: Cell) -> Items:
     if cell.examples is None:
         return items
     if cell.examples > len(items):
-        raise InputError(f"expected at most {len(items)} examples of {cell.task}, got {cell.examples}: take fewer, or all")
-    return items.at(torch.randperm(len(items), generator=torch.Generator().manual_seed(1000 + cell.seed))[: cell.examples])
+        raise InputError(
+            f"expected at most {len(items)} examples of {cell.task}, got {cell.examples}: take fewer, or all"
+        )
+    return items.at(
+        torch.randperm(len(items), generator=torch.Generator().manual_seed(1000 + cell.seed))[: cell.examples]
+    )
 
 
 def _batches(n: int, settings: Settings, seed: int) -> Iterator[Tensor]:
     """Shuffled anew each epoch; what does not fill a batch is dropped."""
     if n < settings.batch:
-        raise InputError(f"expected at least {settings.batch} training examples, got {n}: a batch is one cloud")
+        raise InputError(
+            f"expected at least {settings.batch} training examples, got {n}: a batch is one cloud"
+        )
     generator, left = torch.Generator().manual_seed(seed), settings.steps
     while left > 0:
         order = torch.randperm(n, generator=generator)
@@ -137,7 +149,9 @@ def _optimiser(model: Encoder, settings: Settings) -> tuple[torch.optim.Optimize
 
 
 def _told(history: History, settings: Settings) -> dict[str, Any]:
-    first = settings.steps - max(1, round(settings.steps * settings.last))  # steps after this one are the last 30 %
+    first = settings.steps - max(
+        1, round(settings.steps * settings.last)
+    )  # steps after this one are the last 30 %
     return {
         "loss": history.loss,
         "penalty": history.penalty,
@@ -146,7 +160,8 @@ def _told(history: History, settings: Settings) -> dict[str, Any]:
             for kind in ("raw", "centred", "within_class")
         },
         "probes": [
-            {"step": step, **{kind: one[kind] for kind in ("raw", "centred", "within_class")}} for step, one in history.probes
+            {"step": step, **{kind: one[kind] for kind in ("raw", "centred", "within_class")}}
+            for step, one in history.probes
         ],
         "last_steps": {
             "from_step": first + 1,
@@ -162,7 +177,9 @@ def _judged(model: Encoder, tokens: list[dict[str, Any]], items: Items) -> dict[
         logits = model.logits(states)
         loss = float(torch.nn.functional.cross_entropy(logits, items.labels))
     predicted = logits.argmax(1)
-    confusion = [int(((predicted == p) & (items.labels == g)).sum()) for p, g in ((1, 1), (1, 0), (0, 1), (0, 0))]
+    confusion = [
+        int(((predicted == p) & (items.labels == g)).sum()) for p, g in ((1, 1), (1, 0), (0, 1), (0, 0))
+    ]
     return {
         "items": len(items), "correct": bits(predicted == items.labels), "loss": round(loss, 5),
         "confusion": dict(zip(("tp", "fp", "fn", "tn"), confusion, strict=True)), "held_out": whole(states, items.labels),

@@ -21,7 +21,9 @@ VARIANTS = {"raw": None, "centred": "center", "removed": "all_but_the_top_d100"}
 def table_1(rows: Rows, moments: Moments, *, oracle: bool = True) -> dict[str, Any]:
     """All six columns, by both programs, and the rest. Without the oracle the rows are only streamed, and one sign is not told."""
     theirs = authors.table_1(whole(rows)) if oracle else {}
-    found: dict[str, Any] = {name: _isotropy(rows, moments, repair, theirs.get(name)) for name, repair in VARIANTS.items()}
+    found: dict[str, Any] = {
+        name: _isotropy(rows, moments, repair, theirs.get(name)) for name, repair in VARIANTS.items()
+    }
     mean = moments.mean()
     top = moments.directions()[:, 0]
     norms = torch.cat([block.double().norm(dim=1) for block in rows.blocks()])
@@ -33,11 +35,15 @@ def table_1(rows: Rows, moments: Moments, *, oracle: bool = True) -> dict[str, A
         "directions_removed": math.ceil(rows.shape[1] / 100),
         "mean_cosine": float(mean_cosine(moments)),
         "cosine_of_top_eigenvector_to_mean": abs(float(top @ mean)) / float(mean.norm()),
-        "spearman_of_norm_and_id": correlation(norms.numpy(), np.arange(len(norms), dtype=np.float64), kind="spearman"),
+        "spearman_of_norm_and_id": correlation(
+            norms.numpy(), np.arange(len(norms), dtype=np.float64), kind="spearman"
+        ),
     }
 
 
-def _isotropy(rows: Rows, moments: Moments, repair: str | None, theirs: tuple[float, Any] | None) -> dict[str, float]:
+def _isotropy(
+    rows: Rows, moments: Moments, repair: str | None, theirs: tuple[float, Any] | None
+) -> dict[str, float]:
     """`theirs` is the authors' value and the eigenvectors they took: only along these can one sign be compared to the digit."""
     if repair is not None:
         rows = repair_named(repair, d=rows.shape[1]).fit(moments).transform(rows)

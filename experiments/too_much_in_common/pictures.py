@@ -17,7 +17,11 @@ from uncone.rows import Rows
 from uncone.transforms import repair_named
 
 BIN = 1000
-ORIGINAL, CENTRED, BETWEEN = "#0072b2", "#d55e00", "viridis"  # told apart by those who see no red or green, too
+ORIGINAL, CENTRED, BETWEEN = (
+    "#0072b2",
+    "#d55e00",
+    "viridis",
+)  # told apart by those who see no red or green, too
 
 
 def draw(name: str, rows: Rows, moments: Moments, out: Path) -> list[str]:
@@ -47,12 +51,16 @@ def _figure_1(name: str, pairs: dict[str, tuple[Rows, Moments]], out: Path) -> s
             edgecolors="none",
             rasterized=True,
         )
-        axis.set(title=f"{name}, rows {title}", xlabel="along the first singular vector", ylabel="along the second")
+        axis.set(
+            title=f"{name}, rows {title}", xlabel="along the first singular vector", ylabel="along the second"
+        )
         axis.axhline(0, lw=0.5, color="0.6")
         axis.axvline(0, lw=0.5, color="0.6")
     bar = figure.colorbar(drawn, ax=axes[1], label="row id")
     bar.solids.set_alpha(1)
-    for (title, (_, moments)), color, style in zip(pairs.items(), (ORIGINAL, CENTRED), ("--", "-"), strict=True):
+    for (title, (_, moments)), color, style in zip(
+        pairs.items(), (ORIGINAL, CENTRED), ("--", "-"), strict=True
+    ):
         values = moments.spectrum(centered=False).sqrt().numpy()
         axes[2].plot(np.arange(1, len(values) + 1), values / values[0], style, color=color, label=title)
     axes[2].set(title="singular values", xlabel="index", ylabel="share of the largest", ylim=(0, 1.02))

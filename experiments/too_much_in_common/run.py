@@ -33,13 +33,18 @@ def main(arguments: list[str] | None = None) -> None:
     models = [_model(spec, chosen, out) for spec in chosen.models]
     if chosen.planted:
         _planted(out, again=chosen.again)
-    kept = [json.loads(file.read_text()) for file in sorted(out.glob("*.json")) if file.name != "planted.json"]
+    kept = [
+        json.loads(file.read_text()) for file in sorted(out.glob("*.json")) if file.name != "planted.json"
+    ]
     shown = kept if chosen.readme else models
     planted = out / "planted.json"
     from tables import all_tables
 
     text = all_tables(
-        shown, json.loads(planted.read_text())["rows"] if planted.is_file() and (chosen.planted or chosen.readme) else None
+        shown,
+        json.loads(planted.read_text())["rows"]
+        if planted.is_file() and (chosen.planted or chosen.readme)
+        else None,
     )
     print(text)
     if chosen.readme:
@@ -48,11 +53,21 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
-    parser.add_argument("--models", nargs="+", default=[], metavar="[NAME=]DIR", help="token tables to measure")
-    parser.add_argument("--data", type=Path, help="directory of the word-similarity sets; without it no Tables 2 and 3")
-    parser.add_argument("--counts", type=Path, help="token counts of the models' vocabulary, for the Zipfian repairs")
-    parser.add_argument("--planted", action="store_true", help="matrices with the paper's means and norms, too")
-    parser.add_argument("--out", type=Path, default=HERE / "results", metavar="DIR", help="where results are kept")
+    parser.add_argument(
+        "--models", nargs="+", default=[], metavar="[NAME=]DIR", help="token tables to measure"
+    )
+    parser.add_argument(
+        "--data", type=Path, help="directory of the word-similarity sets; without it no Tables 2 and 3"
+    )
+    parser.add_argument(
+        "--counts", type=Path, help="token counts of the models' vocabulary, for the Zipfian repairs"
+    )
+    parser.add_argument(
+        "--planted", action="store_true", help="matrices with the paper's means and norms, too"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=HERE / "results", metavar="DIR", help="where results are kept"
+    )
     parser.add_argument(
         "--pictures",
         type=Path,
@@ -63,9 +78,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--again", action="store_true", help="compute anew what is kept")
     parser.add_argument(
-        "--no-oracle", action="store_true", help="without the authors' program, which holds the whole table in memory"
+        "--no-oracle",
+        action="store_true",
+        help="without the authors' program, which holds the whole table in memory",
     )
-    parser.add_argument("--readme", action="store_true", help="write the tables of all kept results into README.md")
+    parser.add_argument(
+        "--readme", action="store_true", help="write the tables of all kept results into README.md"
+    )
     chosen = parser.parse_args(arguments)
     if not chosen.models and not chosen.planted and not chosen.readme:
         parser.error("name models with --models, or ask for --planted or --readme")
@@ -138,7 +157,11 @@ def _options(chosen: argparse.Namespace) -> dict[str, Any]:
 
     if chosen.counts is not None and not chosen.counts.is_file():
         raise SystemExit(f"expected a file of token counts, got {chosen.counts}: name one with --counts")
-    sets = None if chosen.data is None else repr([(one.name, one.pairs, one.gold) for one in read_word_sets(chosen.data)])
+    sets = (
+        None
+        if chosen.data is None
+        else repr([(one.name, one.pairs, one.gold) for one in read_word_sets(chosen.data)])
+    )
     return {
         "data": None if sets is None else hashlib.sha256(sets.encode()).hexdigest(),
         "counts": None if chosen.counts is None else hashlib.sha256(chosen.counts.read_bytes()).hexdigest(),
@@ -160,7 +183,9 @@ def _planted(out: Path, *, again: bool) -> None:
     file = out / "planted.json"
     kept = json.loads(file.read_text()) if file.is_file() and not again else {}
     done = kept.get("rows", {}) if kept.get("format") == FORMAT_OF_PLANTED else {}
-    all_rows(done, lambda rows: _save(file, {"format": FORMAT_OF_PLANTED, "made_by": _made_by(), "rows": rows}))
+    all_rows(
+        done, lambda rows: _save(file, {"format": FORMAT_OF_PLANTED, "made_by": _made_by(), "rows": rows})
+    )
 
 
 def _save(file: Path, found: dict[str, Any]) -> None:

@@ -32,9 +32,14 @@ def table_1(models: Sequence[dict[str, Any]]) -> str:
     lines = []
     for one in models:
         t = one["table_1"]
-        single = [f"{_four(t[v].get('authors'))} / {_four(t[v].get('same_signs_as_the_authors'))}" for v in _VARIANTS]
+        single = [
+            f"{_four(t[v].get('authors'))} / {_four(t[v].get('same_signs_as_the_authors'))}"
+            for v in _VARIANTS
+        ]
         both = [_four(t[v]["both_signs"]) for v in _VARIANTS]
-        lines.append([one["name"], *single, *both, *(f"{t[k]:.4g}" for k in ("mean_norm", "norm_of_mean", "ratio"))])
+        lines.append(
+            [one["name"], *single, *both, *(f"{t[k]:.4g}" for k in ("mean_norm", "norm_of_mean", "ratio"))]
+        )
         known = paper.table_1_row(one["name"])
         if known is not None:
             lines.append(_paper_line(known))
@@ -51,7 +56,9 @@ _VARIANTS = ("raw", "centred", "removed")
 
 
 def _paper_line(row: paper.PaperRow) -> list[str]:
-    norms = [DASH if value is None else f"{value:.2f}" for value in (row.mean_norm, row.norm_of_mean, row.ratio)]
+    norms = [
+        DASH if value is None else f"{value:.2f}" for value in (row.mean_norm, row.norm_of_mean, row.ratio)
+    ]
     return [f"paper: {row.label}", f"{row.isotropy:.2f}", *[DASH] * 5, *norms]
 
 
@@ -68,7 +75,9 @@ def beside_table_1(models: Sequence[dict[str, Any]]) -> str:
             f"{_four(t['raw']['low'])} to {_four(t['raw']['high'])}", _four(t["raw"]["toward_the_mean"]), f"{t['variance_along_mean']:.3g}",
             f"{t['mean_cosine']:.4f}", f"{t['cosine_of_top_eigenvector_to_mean']:.4f}", f"{t['spearman_of_norm_and_id']:.3f}",
         ])  # fmt: skip
-    cosine, top = (f"{paper.STATED[key]:.2f}" for key in ("mean cosine", "cosine of the top eigenvector to the mean"))
+    cosine, top = (
+        f"{paper.STATED[key]:.2f}" for key in ("mean cosine", "cosine of the top eigenvector to the mean")
+    )
     lines.append(["paper: roberta-large", *[DASH] * 5, cosine, top, DASH])
     text = "### Beside Table 1\n\n" + _markdown(head, lines)
     return text + "\n\n" + _across(models)
@@ -94,7 +103,8 @@ def _across(models: Sequence[dict[str, Any]]) -> str:
         norms = [(one["table_1"]["mean_norm"], one["table_1"]["raw"]["both_signs"]) for one in models]
         sentences.append(
             f"Over the {len(models)} models here, I(W) with both signs: {_pearson(ours):.2f} for the norm of the mean, "
-            f"{_pearson(norms):.2f} for the mean norm." + (" So few models say little." if len(models) < _FEW else "")
+            f"{_pearson(norms):.2f} for the mean norm."
+            + (" So few models say little." if len(models) < _FEW else "")
         )
     return " ".join(sentences)
 
@@ -115,7 +125,9 @@ def table_2(models: Sequence[dict[str, Any]]) -> str:
         for method in paper.METHODS:
             means = [_mean(found["results"], method, key) for key in ("pearson_inner", "pearson_cosine")]
             change = mean_differences(found["differences"]).get(method)
-            lines.append([one["name"], method, *means, DASH, DASH, DASH if change is None else _change(change)])
+            lines.append(
+                [one["name"], method, *means, DASH, DASH, DASH if change is None else _change(change)]
+            )
     return (
         "### Table 2\n\nPearson's correlation x 100 with the gold scores, unweighted mean over the five sets; pairs of single tokens. "
         "Intervals of the mean take MEN, RW, SimLex-999 and WordSim-353 as independent; the two halves of WordSim share 103 pairs, so "
@@ -130,7 +142,9 @@ def table_3(models: Sequence[dict[str, Any]]) -> str:
     for one in models:
         results = one["words"]["paper"]["results"]
         sizes = [
-            f"n = {results[name]['original']['n']} of {results[name]['original']['pairs']}" if name in results else DASH
+            f"n = {results[name]['original']['n']} of {results[name]['original']['pairs']}"
+            if name in results
+            else DASH
             for name in SETS
         ]
         lines.append([one["name"], "pairs", *sizes])
@@ -140,7 +154,10 @@ def table_3(models: Sequence[dict[str, Any]]) -> str:
                 for name in SETS
             ]
             lines.append([one["name"], method, *cells])
-    return "### Table 3\n\nThe same set by set. No figure of the paper's Table 3 is known here.\n\n" + _markdown(head, lines)
+    return (
+        "### Table 3\n\nThe same set by set. No figure of the paper's Table 3 is known here.\n\n"
+        + _markdown(head, lines)
+    )
 
 
 def field(models: Sequence[dict[str, Any]]) -> str:

@@ -34,12 +34,16 @@ def fitted(rows: Rows, moments: Moments, counts: Any = None) -> dict[str, Any]:
     return found
 
 
-def similarity(rows: Rows, vocabulary: Vocabulary, sets: tuple[WordSet, ...], repairs: dict[str, Any]) -> dict[str, Any]:
+def similarity(
+    rows: Rows, vocabulary: Vocabulary, sets: tuple[WordSet, ...], repairs: dict[str, Any]
+) -> dict[str, Any]:
     """By protocol: how words were looked up, `results[set][repair]`, and `differences[set][repair]` from the original."""
     found = {}
     for protocol in PROTOCOLS:
         scores = word_similarity(rows, vocabulary, sets, repairs, protocol=protocol)
-        differences = {name: _differences(by_repair, KIND[protocol]) for name, by_repair in scores.scores.items()}
+        differences = {
+            name: _differences(by_repair, KIND[protocol]) for name, by_repair in scores.scores.items()
+        }
         found[protocol] = {
             "vocabulary": scores.vocabulary,
             "correlation": KIND[protocol],
@@ -57,7 +61,9 @@ def _differences(scores: Any, kind: str) -> dict[str, dict[str, float]]:
         return {}
     stacked = np.stack([scores[name].cosine for name in others])
     try:
-        found = correlation_bootstraps(original.cosine, stacked, original.gold, kind=kind, resamples=RESAMPLES)
+        found = correlation_bootstraps(
+            original.cosine, stacked, original.gold, kind=kind, resamples=RESAMPLES
+        )
     except UndefinedMeasure:
         return {}
     return {

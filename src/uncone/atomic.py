@@ -35,7 +35,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     try:
         temporary, lock = _beside(target, lambda name: open(name, "xb").close())
     except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}: give a folder that exists and can be written") from error
+        raise InputError(
+            f"cannot write {target}: {error.strerror}: give a folder that exists and can be written"
+        ) from error
     try:
         with open(temporary, "wb") as handle:
             yield handle
@@ -92,11 +94,17 @@ def writable(path: str | os.PathLike[str]) -> Path:
     if target.is_dir():
         raise InputError(f"expected a file to write, got the folder {path}: give a file name in it")
     if target.exists() and not target.is_file():
-        raise InputError(f"expected a file to write, got {path} which is a device or a pipe: give a file name")
+        raise InputError(
+            f"expected a file to write, got {path} which is a device or a pipe: give a file name"
+        )
     if not target.parent.is_dir():
-        raise InputError(f"cannot write {path}: there is no folder {target.parent}: give a folder that exists")
+        raise InputError(
+            f"cannot write {path}: there is no folder {target.parent}: give a folder that exists"
+        )
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise InputError(f"cannot write {path}: the folder {target.parent} is read-only: give a folder that can be written")
+        raise InputError(
+            f"cannot write {path}: the folder {target.parent} is read-only: give a folder that can be written"
+        )
     return target
 
 
@@ -122,7 +130,9 @@ def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] |
     """
     target = Path(path)
     if os.path.lexists(target):
-        raise InputError(f"expected a new folder, got {target} which exists: choose another name or remove it")
+        raise InputError(
+            f"expected a new folder, got {target} which exists: choose another name or remove it"
+        )
     if not target.parent.is_dir():
         raise InputError(
             f"cannot create {target}: there is no folder {target.parent}: give a parent folder that can be written"
@@ -145,7 +155,9 @@ def new_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         temporary, lock = _beside(target, os.mkdir)
     except OSError as error:
-        raise InputError(f"cannot create {target}: {error.strerror}: give a parent folder that can be written") from error
+        raise InputError(
+            f"cannot create {target}: {error.strerror}: give a parent folder that can be written"
+        ) from error
     try:
         yield temporary
         for file in temporary.rglob("*"):
@@ -242,11 +254,14 @@ def check_apart(
     named, folders = [Path(target) for target in targets], [Path(model) for model in models]
     for i, target in enumerate(named):
         if any(_is_same(target, other) or _in_any_case(target) == _in_any_case(other) for other in named[:i]):
-            raise InputError(f"expected two files to write, got {target.name} twice: the second would replace the first")
+            raise InputError(
+                f"expected two files to write, got {target.name} twice: the second would replace the first"
+            )
     for target in named:
         is_result = is_new_result(target)
         if any(
-            _is_same(target, source) or (not is_result and _is_part(target, source)) for source in map(Path, sources)
+            _is_same(target, source) or (not is_result and _is_part(target, source))
+            for source in map(Path, sources)
         ) or any(_is_same(target, model) or _is_part(target, model) for model in folders):
             raise InputError(
                 f"expected another file to write than what is read, got {target}: it would be replaced; give another name"

@@ -69,12 +69,20 @@ def free_bytes() -> int | None:
     """Memory that can be taken without swapping, within the limits of the process's control group; None where the system does not say."""
     found = list[int]()
     with suppress(OSError, StopIteration, ValueError, IndexError):
-        line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+        line = next(
+            line
+            for line in Path("/proc/meminfo").read_text().splitlines()
+            if line.startswith("MemAvailable:")
+        )
         found.append(int(line.split()[1]) * 1024)
     for folder, limit, used in _CGROUPS:
         with suppress(OSError, ValueError, KeyError):  # "max" is no limit
-            cached = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())["inactive_file"]
-            found.append(max(0, int((folder / limit).read_text()) - int((folder / used).read_text()) + int(cached)))
+            cached = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())[
+                "inactive_file"
+            ]
+            found.append(
+                max(0, int((folder / limit).read_text()) - int((folder / used).read_text()) + int(cached))
+            )
     return min(found, default=None)
 
 
@@ -82,14 +90,18 @@ def _told_bytes(told: str) -> int:
     try:
         return int(float(told) * 1e9)
     except (ValueError, OverflowError) as error:
-        raise InputError(f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set it to one such as 16") from error
+        raise InputError(
+            f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set it to one such as 16"
+        ) from error
 
 
 def _gb(size: int) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-def uninitialised(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
+def uninitialised(
+    shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu"
+) -> torch.Tensor:
     """A tensor with nothing written to it yet, as `torch.empty` gives one.
 
     The first touch of fresh memory costs a page fault for every 4 KiB, which can take as long as a pass over the data;
@@ -108,7 +120,9 @@ def recycled(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.dev
     return _tensor(shape, dtype, device, most_recycled=RECYCLED_BYTES)
 
 
-def _tensor(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device, *, most_recycled: int) -> torch.Tensor:
+def _tensor(
+    shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device, *, most_recycled: int
+) -> torch.Tensor:
     if torch.device(device).type != "cpu":
         return torch.empty(shape, dtype=dtype, device=device)
     size = math.prod(shape) * dtype.itemsize
@@ -162,7 +176,9 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
     if torch.device(device).type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     found = uninitialised(shape, dtype)
-    if not _has_mapping(found.nbytes) or found.nbytes <= _SMALL:  # else just mapped by the system, which gives zeros
+    if (
+        not _has_mapping(found.nbytes) or found.nbytes <= _SMALL
+    ):  # else just mapped by the system, which gives zeros
         found.view(torch.uint8).numpy().fill(0)
     return found
 
@@ -183,7 +199,9 @@ def _map(size: int) -> mmap.mmap:
     mapping = mmap.mmap(-1, size + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system without large pages
-            mapping.madvise(mmap.MADV_HUGEPAGE, _begin(np.frombuffer(mapping, np.uint8)), size - size % _LARGE_PAGE)
+            mapping.madvise(
+                mmap.MADV_HUGEPAGE, _begin(np.frombuffer(mapping, np.uint8)), size - size % _LARGE_PAGE
+            )
     return mapping
 
 

@@ -14,7 +14,9 @@ from uncone.errors import InputError
 _UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
-def open_regular(path: str | os.PathLike[str], *, how: str = "give a file that exists and can be read") -> BinaryIO:
+def open_regular(
+    path: str | os.PathLike[str], *, how: str = "give a file that exists and can be read"
+) -> BinaryIO:
     """Open the regular file `path` for reading. A named pipe is refused without waiting for a writer, a device without a read.
 
     `how` ends the message: what to give instead.
@@ -31,7 +33,9 @@ def open_regular(path: str | os.PathLike[str], *, how: str = "give a file that e
         raise InputError(f"cannot read {os.fspath(path)!r}: {error}: {how}") from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InputError(f"cannot read {os.fspath(path)}: expected a file, got a folder, a pipe or a device: {how}")
+            raise InputError(
+                f"cannot read {os.fspath(path)}: expected a file, got a folder, a pipe or a device: {how}"
+            )
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)

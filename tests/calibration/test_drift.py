@@ -20,7 +20,10 @@ def test_other_rows_drawn_alike_are_no_drift() -> None:
     assert found.level in ("none", "small")
     assert found.largest_difference < 0.05
     assert abs(found.mean_shift_in_deviations or 0) < 0.1
-    levels = [drift(uncone.calibrate(_rows(2 * seed)), uncone.calibrate(_rows(2 * seed + 1))).level for seed in range(4)]
+    levels = [
+        drift(uncone.calibrate(_rows(2 * seed)), uncone.calibrate(_rows(2 * seed + 1))).level
+        for seed in range(4)
+    ]
     assert levels.count("none") >= 3
 
 
@@ -53,7 +56,8 @@ def test_a_rate_that_fell_to_nothing_is_a_large_drift_too() -> None:
     back = drift(round_, cone)
     assert back.level == "large"
     never = replace(
-        cone.thresholds[0], false_match_rate=replace(cone.thresholds[0].false_match_rate, value=0.0, low=0.0, high=0.001)
+        cone.thresholds[0],
+        false_match_rate=replace(cone.thresholds[0].false_match_rate, value=0.0, low=0.0, high=0.001),
     )
     (one,) = drift(replace(cone, thresholds=(never,)), cone).thresholds
     assert (one.ratio, one.high) == (None, None)
@@ -80,14 +84,17 @@ def test_what_cannot_be_compared_is_refused_or_said() -> None:
         drift(saved, products)
     with pytest.raises(InputError, match="expected a calibration with thresholds, got array without"):
         drift(replace(saved, thresholds=()), saved)
-    wider = uncone.calibrate(np.concatenate((_rows(0), _rows(3)), axis=1), queries=np.concatenate((_rows(4), _rows(5)), axis=1))
+    wider = uncone.calibrate(
+        np.concatenate((_rows(0), _rows(3)), axis=1), queries=np.concatenate((_rows(4), _rows(5)), axis=1)
+    )
     notes = drift(saved, wider).notes
     assert any("24 features, these vectors have 48" in note for note in notes)
     assert any("One of the two calibrations has queries" in note for note in notes)
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("mean", 1e308), ("mean", -1e308), ("variance", 5e-324), ("variance", 0.0), ("variance", 1e308)]
+    ("field", "value"),
+    [("mean", 1e308), ("mean", -1e308), ("variance", 5e-324), ("variance", 0.0), ("variance", 1e308)],
 )
 def test_drift_against_numbers_of_any_size_can_be_saved(field: str, value: float) -> None:
     x = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)

@@ -45,7 +45,10 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -
     [
         (_rows(1), "expected at least two rows with a score, got 1 of 1 in array"),
         (np.zeros((9, 4), np.float32), r"expected at least two rows with a score, got 0 of 9 in array"),
-        (np.array([[1.0, 2], [np.nan, 1], [2, 1]], np.float32), r"got 1 row of 3 with NaN or inf in array \(row 1\)"),
+        (
+            np.array([[1.0, 2], [np.nan, 1], [2, 1]], np.float32),
+            r"got 1 row of 3 with NaN or inf in array \(row 1\)",
+        ),
         (np.zeros((0, 4), np.float32), "expected at least one row"),
     ],
 )
@@ -88,7 +91,10 @@ def test_equal_rows_are_counted_and_told() -> None:
     assert any(note.startswith("5 pairs are of two equal rows") for note in found.notes)
     assert found.false_match_rate(1.0) >= 5 / found.pairs
     inner = uncone.calibrate(repeated, metric="inner_product")
-    assert any("of two equal rows (0.0025 of all) and score what a row does with itself" in note for note in inner.notes)
+    assert any(
+        "of two equal rows (0.0025 of all) and score what a row does with itself" in note
+        for note in inner.notes
+    )
     assert uncone.calibrate(x, queries=x).equal_pairs == 60
     assert uncone.calibrate(x, queries=_rows(seed=1)).equal_pairs == 0
 
@@ -134,7 +140,9 @@ def test_queries_of_another_model_are_suspected() -> None:
     x, q = _rows(400, 24) @ shape, _rows(300, 24, seed=1) @ shape
     assert not any("same model" in note for note in uncone.calibrate(x, queries=q).notes)
     reversed_ = q[:, ::-1].copy()
-    assert any("are they from the same model?" in note for note in uncone.calibrate(x, queries=reversed_).notes)
+    assert any(
+        "are they from the same model?" in note for note in uncone.calibrate(x, queries=reversed_).notes
+    )
     longer = uncone.calibrate(x, queries=10 * q, metric="inner_product")
     assert any(re.match("Queries are (9.8|9.9|10) times as long as rows", note) for note in longer.notes)
 
@@ -144,7 +152,10 @@ def test_too_few_pairs_for_a_rate_is_said_not_guessed() -> None:
     assert "none of 435 random pairs reaches it (the 95 % interval ends at 1 in " in found.verdict
     assert found.thresholds[0].score is not None
     assert found.thresholds[1].score is None
-    assert found.thresholds[1].reason == "needs at least 10,000 pairs, 435 were counted: calibrate with more rows"
+    assert (
+        found.thresholds[1].reason
+        == "needs at least 10,000 pairs, 435 were counted: calibrate with more rows"
+    )
     assert any("rest on little" in note for note in found.notes)
 
 
@@ -171,7 +182,9 @@ def test_rows_that_are_all_equal_have_one_score() -> None:
         (b"\xff\xfe", "expected text in UTF-8"),
     ],
 )
-def test_a_bad_table_of_pairs_is_refused_with_its_line(lines: str | bytes, message: str, tmp_path: Path) -> None:
+def test_a_bad_table_of_pairs_is_refused_with_its_line(
+    lines: str | bytes, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "p.tsv").write_bytes(lines if isinstance(lines, bytes) else lines.encode())
     with pytest.raises(InputError, match=message):
         uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv")
@@ -180,7 +193,9 @@ def test_a_bad_table_of_pairs_is_refused_with_its_line(lines: str | bytes, messa
 def test_bad_files_of_ids_are_refused(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("a\tb\n")
     (tmp_path / "ids.txt").write_text("a\nb\n")
-    with pytest.raises(InputError, match=r"expected 60 lines in .*ids.txt, one id for each row of array, got 2"):
+    with pytest.raises(
+        InputError, match=r"expected 60 lines in .*ids.txt, one id for each row of array, got 2"
+    ):
         uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
     (tmp_path / "ids.txt").write_text("a\n" * 60)
     with pytest.raises(InputError, match=r"expected each id once in .*, got 59 lines that repeat one"):

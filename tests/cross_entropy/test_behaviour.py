@@ -7,7 +7,12 @@ import pytest
 import torch
 
 from uncone import InputError
-from uncone.cross_entropy import CrossEntropyOptions, chunked, gated_linear_cross_entropy, linear_cross_entropy
+from uncone.cross_entropy import (
+    CrossEntropyOptions,
+    chunked,
+    gated_linear_cross_entropy,
+    linear_cross_entropy,
+)
 
 from .dense import FixedGate
 from .test_exactness import a_gate, gradients, problem
@@ -21,13 +26,19 @@ def test_the_heads_gradient_is_summed_in_float32(dtype: torch.dtype) -> None:
     hidden, weight = torch.ones(4096, 2, dtype=dtype), torch.zeros(4, 2, dtype=dtype)
     labels = torch.zeros(4096, dtype=torch.int64)
     _, (_, found) = gradients(
-        lambda h, w: linear_cross_entropy(h, w, labels, options=CrossEntropyOptions(reduction="sum", chunk=1)), hidden, weight
+        lambda h, w: linear_cross_entropy(
+            h, w, labels, options=CrossEntropyOptions(reduction="sum", chunk=1)
+        ),
+        hidden,
+        weight,
     )
     assert found.dtype == dtype
     assert found[:, 0].tolist() == [-3072, 1024, 1024, 1024]
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 2e-3), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 2e-3), (torch.float32, 1e-5)]
+)
 def test_narrow_inputs_come_near_the_exact_value(dtype: torch.dtype, tolerance: float) -> None:
     hidden, weight, bias, labels = (t.to(dtype) if t.is_floating_point() else t for t in problem(n=60))
     gate = a_gate(len(weight), 0.4)
@@ -60,12 +71,16 @@ def test_narrow_inputs_err_no_more_than_the_dense_way(dtype: torch.dtype, autoca
         with torch.autocast("cpu", dtype=dtype, enabled=autocast):
             return torch.nn.functional.cross_entropy(h @ w.T, labels)
 
-    exact, known = gradients(lambda h, w: torch.nn.functional.cross_entropy(h @ w.T, labels), hidden.double(), weight.double())
+    exact, known = gradients(
+        lambda h, w: torch.nn.functional.cross_entropy(h @ w.T, labels), hidden.double(), weight.double()
+    )
     (value, found), (rival, others) = gradients(ours, *leaves), gradients(dense, *leaves)
     floor = 0.1 * torch.finfo(dtype).eps
     assert abs(float(value) - float(exact)) <= abs(float(rival) - float(exact)) + floor * float(exact)
     for mine, other, true in zip(found, others, known, strict=True):
-        assert float((mine.double() - true).norm()) <= float((other.double() - true).norm()) + floor * float(true.norm())
+        assert float((mine.double() - true).norm()) <= float((other.double() - true).norm()) + floor * float(
+            true.norm()
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -76,7 +91,9 @@ def test_the_heads_gradient_rounds_no_chunk(dtype: torch.dtype) -> None:
 
     def loss(w: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=dtype):
-            return linear_cross_entropy(hidden, w, labels, options=CrossEntropyOptions(reduction="sum", chunk=2))
+            return linear_cross_entropy(
+                hidden, w, labels, options=CrossEntropyOptions(reduction="sum", chunk=2)
+            )
 
     _, (found,) = gradients(loss, torch.zeros(2, 1))
     assert found.flatten().tolist() == [-16 * (1 + 2**-10), 16 * (1 + 2**-10)]
@@ -101,7 +118,9 @@ def test_autocast_decides_the_products() -> None:
     assert (mixed[1][0].dtype, mixed[1][1].dtype) == (torch.bfloat16, torch.float32)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own, where a compiled graph ends
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor"
+)  # torch's own, where a compiled graph ends
 def test_a_compiled_model_calls_it() -> None:
     hidden, weight, _, labels = problem(dtype=torch.float32)
     gate = a_gate(len(weight), 0.4)
@@ -109,20 +128,27 @@ def test_a_compiled_model_calls_it() -> None:
     def step(h: Tensor, w: Tensor) -> Tensor:
         return gated_linear_cross_entropy(torch.tanh(h * 2), w, labels, gate=gate)
 
-    eager, compiled = gradients(step, hidden, weight), gradients(torch.compile(step, backend="aot_eager"), hidden, weight)
+    eager, compiled = (
+        gradients(step, hidden, weight),
+        gradients(torch.compile(step, backend="aot_eager"), hidden, weight),
+    )
     assert float(eager[0]) == pytest.approx(float(compiled[0]), rel=1e-6)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(eager[1], compiled[1], strict=True))
 
 
 @pytest.mark.parametrize("gate", [None, a_gate(40, 0.3)])
-def test_no_more_than_a_chunk_of_logits_is_held(gate: FixedGate | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_than_a_chunk_of_logits_is_held(
+    gate: FixedGate | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every matrix with a column for each id is as long as a chunk; they are counted as they are allocated."""
     shapes: list[tuple[int, ...]] = []
 
     class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            shapes.extend(tuple(t.shape) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor))
+            shapes.extend(
+                tuple(t.shape) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)
+            )
             return out
 
     hidden, weight, _, labels = problem(n=64)
@@ -133,7 +159,9 @@ def test_no_more_than_a_chunk_of_logits_is_held(gate: FixedGate | None, monkeypa
         ).backward()
     with_ids = [shape for shape in shapes if len(shape) == 2 and shape[1] == len(weight)]
     assert with_ids
-    assert max(n for n, _ in with_ids if n != weight.shape[1]) <= 5  # a view of W' has as many columns, and 7 rows
+    assert (
+        max(n for n, _ in with_ids if n != weight.shape[1]) <= 5
+    )  # a view of W' has as many columns, and 7 rows
 
 
 def test_without_gradients_none_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,8 +190,12 @@ def test_a_weight_of_targets_reaches_every_gradient() -> None:
     at = int((labels != -100).nonzero()[3])
     upstream[at] = 2.0
     options = CrossEntropyOptions(reduction="none")
-    _, found = gradients(lambda h, w: linear_cross_entropy(h, w, labels, options=options), hidden, weight, upstream=upstream)
-    _, alone = gradients(lambda h, w: 2 * linear_cross_entropy(h[at : at + 1], w, labels[at : at + 1]), hidden, weight)
+    _, found = gradients(
+        lambda h, w: linear_cross_entropy(h, w, labels, options=options), hidden, weight, upstream=upstream
+    )
+    _, alone = gradients(
+        lambda h, w: 2 * linear_cross_entropy(h[at : at + 1], w, labels[at : at + 1]), hidden, weight
+    )
     assert all(torch.allclose(a, b, atol=1e-14) for a, b in zip(found, alone, strict=True))
 
 
@@ -172,7 +204,9 @@ class TestRefused:
         hidden, weight, _, labels = problem()
         for wrong in (40, -1):
             labels[4] = wrong
-            with pytest.raises(InputError, match=f"expected labels from 0 to 39 or -100 .*got {wrong} at position 4 "):
+            with pytest.raises(
+                InputError, match=f"expected labels from 0 to 39 or -100 .*got {wrong} at position 4 "
+            ):
                 linear_cross_entropy(hidden, weight, labels)
 
     def test_shapes_and_dtypes(self) -> None:
@@ -189,7 +223,12 @@ class TestRefused:
             (
                 {
                     name: x.to("meta")
-                    for name, x in (("hidden", hidden), ("weight", weight), ("labels", labels), ("bias", bias))
+                    for name, x in (
+                        ("hidden", hidden),
+                        ("weight", weight),
+                        ("labels", labels),
+                        ("bias", bias),
+                    )
                 },
                 "expected tensors with values, got tensors on meta",
             ),
@@ -228,10 +267,14 @@ class TestRefused:
 
     def test_a_gate_for_another_vocabulary(self) -> None:
         hidden, weight, _, labels = problem()
-        with pytest.raises(InputError, match=r"expected gates for the head's 40 ids.*make the gate for this vocabulary"):
+        with pytest.raises(
+            InputError, match=r"expected gates for the head's 40 ids.*make the gate for this vocabulary"
+        ):
             gated_linear_cross_entropy(hidden, weight, labels, gate=a_gate(41, 0.5))
 
-    @pytest.mark.parametrize(("factor", "message"), [(4.0, "amplifies"), (-0.1, "turns it"), (float("nan"), "expected g1")])
+    @pytest.mark.parametrize(
+        ("factor", "message"), [(4.0, "amplifies"), (-0.1, "turns it"), (float("nan"), "expected g1")]
+    )
     def test_a_gate_that_amplifies(self, factor: float, message: str) -> None:
         hidden, weight, _, labels = problem()
         rare = torch.arange(40) > 20
@@ -267,19 +310,40 @@ class TestRefused:
                 float("inf"),
                 "expected hidden states without infinity, got 1 of 23 with infinity, first at position 7",
             ),
-            ("weight", (31, 2), float("nan"), "expected a head without NaN, got 1 of 40 rows with NaN, first row 31: look for"),
+            (
+                "weight",
+                (31, 2),
+                float("nan"),
+                "expected a head without NaN, got 1 of 40 rows with NaN, first row 31: look for",
+            ),
             (
                 "weight",
                 (31, 2),
                 float("-inf"),
                 "expected a head without infinity, got 1 of 40 rows with infinity, first row 31",
             ),
-            ("bias", (31,), float("nan"), "expected a bias without NaN, got 1 of 40 with NaN, first for id 31: look for"),
-            ("bias", (31,), float("inf"), "expected a bias without infinity, got 1 of 40 with infinity, first for id 31"),
+            (
+                "bias",
+                (31,),
+                float("nan"),
+                "expected a bias without NaN, got 1 of 40 with NaN, first for id 31: look for",
+            ),
+            (
+                "bias",
+                (31,),
+                float("inf"),
+                "expected a bias without infinity, got 1 of 40 with infinity, first for id 31",
+            ),
         ],
     )
     def test_what_is_not_finite(
-        self, name: str, at: tuple[int, ...], value: float, message: str, gate: FixedGate | None, reduction: str
+        self,
+        name: str,
+        at: tuple[int, ...],
+        value: float,
+        message: str,
+        gate: FixedGate | None,
+        reduction: str,
     ) -> None:
         given = dict(zip(("hidden", "weight", "bias", "labels"), problem(), strict=True))
         given["labels"][:] = 1
@@ -297,18 +361,26 @@ class TestRefused:
 def test_the_default_chunk_fits_its_buffer() -> None:
     hidden, weight, _, labels = problem(n=1700, v=30_000, d=3, dtype=torch.float32)
     sweep = chunked.Sweep(
-        hidden, weight, None, chunked.Problem(CrossEntropyOptions(), labels, labels >= 0, None, torch.float32), (False,) * 3
+        hidden,
+        weight,
+        None,
+        chunked.Problem(CrossEntropyOptions(), labels, labels >= 0, None, torch.float32),
+        (False,) * 3,
     )
     sweep.run()
     assert 130 * 2**20 <= sweep._chunk * 30_000 * 4 <= 144 * 2**20
 
 
-@pytest.mark.parametrize("items", [8, 8.0, torch.tensor(8), torch.tensor([8]), torch.tensor(8.0).bfloat16()], ids=repr)
+@pytest.mark.parametrize(
+    "items", [8, 8.0, torch.tensor(8), torch.tensor([8]), torch.tensor(8.0).bfloat16()], ids=repr
+)
 @pytest.mark.parametrize("backend", ["chunk", "wrap:torch"])
 def test_items_divide_in_whatever_form(backend: str, items: Any) -> None:
     hidden, weight, _, labels = problem()
     total = linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(reduction="sum"))
-    found = linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(num_items=items, backend=backend))
+    found = linear_cross_entropy(
+        hidden, weight, labels, options=CrossEntropyOptions(num_items=items, backend=backend)
+    )
     torch.testing.assert_close(found, total / 8)
 
 
@@ -316,7 +388,9 @@ def test_items_divide_in_whatever_form(backend: str, items: Any) -> None:
 def test_large_logits_have_a_loss_as_long_as_there_are_any(scale: float) -> None:
     hidden, weight, _, labels = problem(dtype=torch.float32)
     found, known = (
-        gradients(lambda h, w: linear_cross_entropy(h, w, labels), (hidden * scale).to(dtype), weight.to(dtype))
+        gradients(
+            lambda h, w: linear_cross_entropy(h, w, labels), (hidden * scale).to(dtype), weight.to(dtype)
+        )
         for dtype in (torch.float32, torch.float64)
     )
     torch.testing.assert_close(found[0].double(), known[0])

@@ -15,10 +15,14 @@ from .dense import FixedGate, gated, logits
 Tensor = torch.Tensor
 
 
-def problem(n: int = 23, v: int = 40, d: int = 7, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+def problem(
+    n: int = 23, v: int = 40, d: int = 7, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, ...]:
     """(hidden, weight, bias, labels) with repeated and ignored targets."""
     random = torch.Generator().manual_seed(seed)
-    hidden, weight, bias = (torch.randn(*shape, generator=random, dtype=dtype) for shape in ((n, d), (v, d), (v,)))
+    hidden, weight, bias = (
+        torch.randn(*shape, generator=random, dtype=dtype) for shape in ((n, d), (v, d), (v,))
+    )
     labels = torch.randint(0, v, (n,), generator=random)
     labels[torch.rand(n, generator=random) < 0.2] = -100
     return hidden, weight, bias, labels
@@ -48,10 +52,16 @@ OPTIONS = st.builds(
 
 
 @given(OPTIONS, st.integers(0, 10**6), st.sampled_from([None, 0.0, 0.2, 0.8, 1.0]), st.booleans())
-def test_it_is_the_dense_definition(options: CrossEntropyOptions, seed: int, rare: float | None, with_bias: bool) -> None:
+def test_it_is_the_dense_definition(
+    options: CrossEntropyOptions, seed: int, rare: float | None, with_bias: bool
+) -> None:
     hidden, weight, bias, labels = problem(seed=seed)
     gate = None if rare is None else a_gate(len(weight), rare, seed)
-    upstream = torch.rand(len(labels), dtype=torch.float64) if options.reduction == "none" else torch.tensor(0.7).double()
+    upstream = (
+        torch.rand(len(labels), dtype=torch.float64)
+        if options.reduction == "none"
+        else torch.tensor(0.7).double()
+    )
     tensors = (hidden, weight, bias) if with_bias else (hidden, weight)
 
     def ours(h: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
@@ -60,7 +70,9 @@ def test_it_is_the_dense_definition(options: CrossEntropyOptions, seed: int, rar
     def definition(h: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         return gated(h, w, labels, b, options, None if gate is None else gate.gates())
 
-    (value, found), (expected, known) = (gradients(f, *tensors, upstream=upstream) for f in (ours, definition))
+    (value, found), (expected, known) = (
+        gradients(f, *tensors, upstream=upstream) for f in (ours, definition)
+    )
     assert torch.allclose(value, expected, rtol=1e-12, atol=1e-12)
     for mine, other in zip(found, known, strict=True):
         assert float((mine - other).abs().max()) <= 1e-10
@@ -73,7 +85,11 @@ def test_without_a_gate_it_is_torchs(smoothing: float, reduction: Any) -> None:
     options = CrossEntropyOptions(label_smoothing=smoothing, reduction=reduction, chunk=4)
     upstream = torch.linspace(0, 1, len(labels)).double() if reduction == "none" else None
     ours = gradients(
-        lambda h, w, b: linear_cross_entropy(h, w, labels, bias=b, options=options), hidden, weight, bias, upstream=upstream
+        lambda h, w, b: linear_cross_entropy(h, w, labels, bias=b, options=options),
+        hidden,
+        weight,
+        bias,
+        upstream=upstream,
     )
     torchs = gradients(
         lambda h, w, b: torch.nn.functional.cross_entropy(
@@ -98,14 +114,19 @@ def test_every_chunk_gives_the_same() -> None:
 
     whole = at(None)
     for chunk in range(1, len(labels) + 2):
-        assert all(torch.allclose(a, b, rtol=1e-12, atol=1e-14) for a, b in zip(at(chunk), whole, strict=True))
+        assert all(
+            torch.allclose(a, b, rtol=1e-12, atol=1e-14) for a, b in zip(at(chunk), whole, strict=True)
+        )
 
 
 def test_the_states_get_the_plain_gradient_and_the_loss_is_counted_once() -> None:
     hidden, weight, bias, labels = problem()
     plain = gradients(lambda h, w, b: linear_cross_entropy(h, w, labels, bias=b), hidden, weight, bias)
     under = gradients(
-        lambda h, w, b: gated_linear_cross_entropy(h, w, labels, bias=b, gate=a_gate(len(weight), 0.5)), hidden, weight, bias
+        lambda h, w, b: gated_linear_cross_entropy(h, w, labels, bias=b, gate=a_gate(len(weight), 0.5)),
+        hidden,
+        weight,
+        bias,
     )
     assert torch.allclose(plain[0], under[0], rtol=1e-14)
     assert torch.allclose(plain[1][0], under[1][0], atol=1e-14)
@@ -117,9 +138,13 @@ def test_the_states_get_the_plain_gradient_and_the_loss_is_counted_once() -> Non
 def test_rows_of_the_head_sum_to_nothing_only_without_a_gate(seed: int, smoothing: float) -> None:
     hidden, weight, _, labels = problem(seed=seed)
     options = CrossEntropyOptions(label_smoothing=smoothing)
-    _, (_, plain) = gradients(lambda h, w: linear_cross_entropy(h, w, labels, options=options), hidden, weight)
+    _, (_, plain) = gradients(
+        lambda h, w: linear_cross_entropy(h, w, labels, options=options), hidden, weight
+    )
     _, (_, under) = gradients(
-        lambda h, w: gated_linear_cross_entropy(h, w, labels, gate=a_gate(len(weight), 0.5, seed), options=options),
+        lambda h, w: gated_linear_cross_entropy(
+            h, w, labels, gate=a_gate(len(weight), 0.5, seed), options=options
+        ),
         hidden,
         weight,
     )
@@ -164,7 +189,10 @@ def test_nothing_but_ignored_targets_give_zero(reduction: Any, gate: FixedGate |
     labels = torch.full_like(labels, -100)
     options = CrossEntropyOptions(reduction=reduction)
     value, found = gradients(
-        lambda h, w, b: gated_linear_cross_entropy(h, w, labels, bias=b, gate=gate, options=options), hidden, weight, bias
+        lambda h, w, b: gated_linear_cross_entropy(h, w, labels, bias=b, gate=gate, options=options),
+        hidden,
+        weight,
+        bias,
     )
     assert not value.any()
     assert not any(g.any() for g in found)
@@ -185,8 +213,13 @@ def test_shapes_of_a_batch() -> None:
     assert float(linear_cross_entropy(hidden, weight, labels.to(torch.int16))) == float(flat)
     assert float(linear_cross_entropy(hidden.view(2, 3, 4, -1), weight, labels.view(2, 3, 4))) == float(flat)
     none = CrossEntropyOptions(reduction="none")
-    assert linear_cross_entropy(hidden.view(2, 12, -1), weight, labels.view(2, 12), options=none).shape == (2, 12)
-    assert float(linear_cross_entropy(hidden.T.contiguous().T, weight.T.contiguous().T, labels)) == pytest.approx(float(flat))
+    assert linear_cross_entropy(hidden.view(2, 12, -1), weight, labels.view(2, 12), options=none).shape == (
+        2,
+        12,
+    )
+    assert float(
+        linear_cross_entropy(hidden.T.contiguous().T, weight.T.contiguous().T, labels)
+    ) == pytest.approx(float(flat))
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e-8])
@@ -204,12 +237,18 @@ def test_extreme_logits(scale: float) -> None:
 def test_targets_of_no_probability(chunk: int, softcap: float | None) -> None:
     """Losses of hundreds of nats, where the probability of the target is no float32 number."""
     hidden, weight, bias, labels = problem(n=300, dtype=torch.float32)
-    options = CrossEntropyOptions(logit_scale=60.0, chunk=chunk, softcap=softcap, label_smoothing=0.1, z_loss=1e-3)
-    value, found = gradients(lambda h, w, b: linear_cross_entropy(h, w, labels, bias=b, options=options), hidden, weight, bias)
+    options = CrossEntropyOptions(
+        logit_scale=60.0, chunk=chunk, softcap=softcap, label_smoothing=0.1, z_loss=1e-3
+    )
+    value, found = gradients(
+        lambda h, w, b: linear_cross_entropy(h, w, labels, bias=b, options=options), hidden, weight, bias
+    )
     exact, known = gradients(
         lambda h, w, b: gated(h, w, labels, b, options, None), hidden.double(), weight.double(), bias.double()
     )
-    losses = linear_cross_entropy(hidden, weight, labels, bias=bias, options=replace(options, reduction="none"))
+    losses = linear_cross_entropy(
+        hidden, weight, labels, bias=bias, options=replace(options, reduction="none")
+    )
     assert float(losses.max()) > 150
     assert float(value) == pytest.approx(float(exact), rel=1e-5)
     assert all(float((a - b).norm() / b.norm()) < 1e-4 for a, b in zip(found, known, strict=True))
@@ -228,4 +267,6 @@ def test_only_what_is_wanted_is_computed(needs: tuple[bool, bool]) -> None:
         assert (leaf.grad is not None) == need
         assert not need or torch.allclose(leaf.grad, gradient, atol=1e-14)
     with torch.no_grad():
-        assert not linear_cross_entropy(h, w, labels, options=replace(CrossEntropyOptions(), chunk=3)).requires_grad
+        assert not linear_cross_entropy(
+            h, w, labels, options=replace(CrossEntropyOptions(), chunk=3)
+        ).requires_grad

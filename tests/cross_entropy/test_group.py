@@ -23,7 +23,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("ranks")
     command = [sys.executable, "-m", "tests.cross_entropy.ranks"]
     started = [
-        subprocess.Popen([*command, str(rank), str(folder)], cwd=ROOT, stderr=subprocess.PIPE, text=True) for rank in (0, 1)
+        subprocess.Popen([*command, str(rank), str(folder)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for rank in (0, 1)
     ]
     try:
         said = [process.communicate(timeout=150)[1] for process in started]
@@ -59,9 +60,21 @@ def test_two_ranks_give_what_one_gives(pair: list[dict[str, Any]], name: str) ->
     ("attempt", "first", "second"),
     [
         ("a gate of one slice", "expected gates for the head's 40 ids, got shapes (25,)", None),
-        ("a label beyond the last rank", "expected labels from 0 to 39 or -100 (ignored), got 40 at position 4", None),
-        ("NaN in the states", "expected hidden states without NaN, got 1 of 23 with NaN, first at position 0", None),
-        ("NaN in the second slice", "got NaN or infinity on another rank", "got 1 of 15 rows with NaN, first row 28"),
+        (
+            "a label beyond the last rank",
+            "expected labels from 0 to 39 or -100 (ignored), got 40 at position 4",
+            None,
+        ),
+        (
+            "NaN in the states",
+            "expected hidden states without NaN, got 1 of 23 with NaN, first at position 0",
+            None,
+        ),
+        (
+            "NaN in the second slice",
+            "got NaN or infinity on another rank",
+            "got 1 of 15 rows with NaN, first row 28",
+        ),
         ("no rows", "got none on rank 1: use fewer ranks", None),
     ],
 )

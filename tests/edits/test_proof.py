@@ -39,7 +39,9 @@ def test_the_edited_model_may_err_by_half_as_much_again_and_no_more():
     for edited, holds in ((2.8e-3, True), (-2.8e-3, True), (3.2e-3, False), (-3.2e-3, False)):
         found = proof(original, run([edited, 0.0]), exact)
         assert found.difference <= found.rounding + found.rounding_edited
-        found = found.__class__(**{**vars(found), "same_first": 1, "ties": 0})  # what comes first is another matter
+        found = found.__class__(
+            **{**vars(found), "same_first": 1, "ties": 0}
+        )  # what comes first is another matter
         if holds:
             require(found)
         else:
@@ -85,7 +87,12 @@ def test_another_first_token_is_refused_even_where_the_distance_is_allowed():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_no_number_never_passes(bad):
     good, broken = run([1.0, 2.0], [1.0, 2.0]), run([1.0, bad], [1.0, 2.0])
-    for before, after, reference in ((good, broken, good), (broken, good, broken), (broken, good, good), (good, good, broken)):
+    for before, after, reference in (
+        (good, broken, good),
+        (broken, good, broken),
+        (broken, good, good),
+        (good, good, broken),
+    ):
         with pytest.raises(UnsupportedModel):
             require(proof(before, after, reference))
     if bad != float("-inf"):

@@ -49,10 +49,13 @@ def test_an_added_token_gets_the_mean_of_what_its_string_is_split_into(llama, tm
     plain = Tokenizer.from_file(str(llama / "tokenizer.json"))
     content = json.loads(plain.to_str()) | {"added_tokens": []}
     parts = {
-        i: Tokenizer.from_str(json.dumps(content)).encode(plain.id_to_token(i)).ids for i in ids_of(llama, "<cat-dog>", "<log>")
+        i: Tokenizer.from_str(json.dumps(content)).encode(plain.id_to_token(i)).ids
+        for i in ids_of(llama, "<cat-dog>", "<log>")
     }
     edit = reinitialise_tokens(llama, tmp_path / "o", "added")
-    assert [(t.id, t.way, list(t.sub_tokens)) for t in edit.tokens] == [(i, "sub_tokens", parts[i]) for i in sorted(parts)]
+    assert [(t.id, t.way, list(t.sub_tokens)) for t in edit.tokens] == [
+        (i, "sub_tokens", parts[i]) for i in sorted(parts)
+    ]
     before, after = tensors(llama), tensors(tmp_path / "o")
     for name in (TABLE, HEAD):
         for i, part in parts.items():
@@ -83,8 +86,14 @@ def test_only_the_rows_that_were_named_change(llama, tmp_path, method):
     assert edit.edited == 3
     assert {t.token for t in edit.tokens} == {"cat", "dog", "▁"}
     if method == "sub_tokens":
-        assert {t.token: t.way for t in edit.tokens} == {"cat": "sub_tokens", "dog": "sub_tokens", "▁": "mean"}
-        assert edit.notes == ("1 of 3 tokens cannot be written with others; their rows are the mean of all trained rows.",)
+        assert {t.token: t.way for t in edit.tokens} == {
+            "cat": "sub_tokens",
+            "dog": "sub_tokens",
+            "▁": "mean",
+        }
+        assert edit.notes == (
+            "1 of 3 tokens cannot be written with others; their rows are the mean of all trained rows.",
+        )
     again = reinitialise_tokens(llama, tmp_path / "p", ids[::-1], method=method)
     assert digests(tmp_path / "p") == digests(tmp_path / "o")
     assert again == edit
@@ -122,7 +131,9 @@ def test_zero_rows_and_rows_that_are_not_finite_are_found(tmp_path):
     assert [t.id for t in edit.tokens] == [7, 9]
     assert edit.tensors[1].mean_norm_before is None
     assert all(bool(torch.isfinite(t).all()) for t in tensors(tmp_path / "o").values())
-    with pytest.raises(InputError, match=r"expected a token whose row is zero or not finite in .*, got none: give ids"):
+    with pytest.raises(
+        InputError, match=r"expected a token whose row is zero or not finite in .*, got none: give ids"
+    ):
         reinitialise_tokens(tmp_path / "o", tmp_path / "p", method="mean")
     with pytest.raises(InputError, match=r"NaN or inf in 1: name them too \(9\)"):
         reinitialise_tokens(tmp_path / "m", tmp_path / "p", [7], method="mean")
@@ -143,7 +154,8 @@ def test_what_cannot_be(llama, tmp_path):
         reinitialise_tokens(llama, tmp_path / "o", [1])
     (llama / "tokenizer.json").write_text("{}")
     with pytest.raises(
-        InputError, match=r"expected a tokenizer in .* use the method 'mean' or 'covariance' \(--method mean\), with ids"
+        InputError,
+        match=r"expected a tokenizer in .* use the method 'mean' or 'covariance' \(--method mean\), with ids",
     ):
         reinitialise_tokens(llama, tmp_path / "p", [1])
     assert not (tmp_path / "p").exists()
@@ -217,7 +229,9 @@ def test_rows_are_drawn_where_the_plain_covariance_has_no_factor():
     trained = trained_rows(as_rows(x), torch.arange(10), with_covariance=True)
     made = new_rows(as_rows(x), range(4000), {}, trained, seed=3)
     torch.testing.assert_close(made.mean(0), trained.mean, rtol=0, atol=0.01)
-    assert float(((made - trained.mean) / SPREAD).T.cov().trace() / trained.covariance.trace()) == pytest.approx(1, rel=0.05)
+    assert float(
+        ((made - trained.mean) / SPREAD).T.cov().trace() / trained.covariance.trace()
+    ) == pytest.approx(1, rel=0.05)
     assert torch.equal(made, new_rows(as_rows(x), range(4000), {}, trained, seed=3))
 
 
@@ -245,11 +259,14 @@ def test_a_damaged_row_of_a_real_model_is_mended(tmp_path):
     weights[TABLE][token] = 3 * torch.randn(64, generator=torch.Generator().manual_seed(0))
     save_file(weights, file, metadata={"format": "pt"})
     (tmp_path / "t.txt").write_text(
-        "One day, Lily went to the park. It was a sunny day. She was happy all day. The next day, it rained. " * 20
+        "One day, Lily went to the park. It was a sunny day. She was happy all day. The next day, it rained. "
+        * 20
     )
     losses = {}
     for method in ("sub_tokens", "mean", "covariance"):
-        loss = reinitialise_tokens(tmp_path / "m", tmp_path / method, [token], method=method, text=tmp_path / "t.txt").loss
+        loss = reinitialise_tokens(
+            tmp_path / "m", tmp_path / method, [token], method=method, text=tmp_path / "t.txt"
+        ).loss
         assert loss is not None
         assert loss.with_edited > 20
         losses[method] = loss.after

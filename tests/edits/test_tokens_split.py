@@ -64,7 +64,9 @@ def test_bytes_have_no_parts():
 def test_the_end_of_a_word_is_kept():
     pieces = ["l", "o", "w", "o</w>", "w</w>", "lo", "lo</w>", "low</w>", "low"]
     merges = [("l", "o"), ("l", "o</w>"), ("lo", "w</w>"), ("lo", "w")]
-    tokenizer = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=merges, end_of_word_suffix="</w>"))
+    tokenizer = Tokenizer(
+        models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=merges, end_of_word_suffix="</w>")
+    )
     found = sub_tokens(tokenizer, [pieces.index("low</w>")])
     assert [pieces[i] for i in found[pieces.index("low</w>")]] == ["lo", "w</w>"]
     found = sub_tokens(tokenizer, [pieces.index("low"), pieces.index("low</w>")])
@@ -72,7 +74,23 @@ def test_the_end_of_a_word_is_kept():
 
 
 def test_word_pieces():
-    pieces = ["[UNK]", "[", "]", "un", "##used", "##us", "##ed", "unused", "##7", "7", "[unused7]", "##u", "##s", "ab", "a"]
+    pieces = [
+        "[UNK]",
+        "[",
+        "]",
+        "un",
+        "##used",
+        "##us",
+        "##ed",
+        "unused",
+        "##7",
+        "7",
+        "[unused7]",
+        "##u",
+        "##s",
+        "ab",
+        "a",
+    ]
     tokenizer = Tokenizer(models.WordPiece(vocab={p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -92,7 +110,9 @@ def test_word_pieces():
 def test_unigrams_against_every_split():
     scores = {"a": -3.0, "b": -3.2, "ab": -4.0, "ba": -4.1, "aba": -5.0, "abab": -6.0, "<unk>": 0.0}
     pieces = list(scores)
-    tokenizer = Tokenizer(models.Unigram(list(scores.items()), unk_id=pieces.index("<unk>"), byte_fallback=False))
+    tokenizer = Tokenizer(
+        models.Unigram(list(scores.items()), unk_id=pieces.index("<unk>"), byte_fallback=False)
+    )
     for removed in (["abab"], ["abab", "aba"], ["ab"], ["aba", "ab", "ba"]):
         found = sub_tokens(tokenizer, [pieces.index(p) for p in removed])
         for word in removed:
@@ -108,7 +128,10 @@ def test_added_tokens_are_split_as_text():
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.add_tokens(["AB", "bcd!"])
     ids = [tokenizer.token_to_id("AB"), tokenizer.token_to_id("bcd!")]
-    assert sub_tokens(tokenizer, ids) == {ids[0]: (tokenizer.token_to_id("ab"),), ids[1]: (tokenizer.token_to_id("bcd"),)}
+    assert sub_tokens(tokenizer, ids) == {
+        ids[0]: (tokenizer.token_to_id("ab"),),
+        ids[1]: (tokenizer.token_to_id("bcd"),),
+    }
 
 
 def test_a_tokenizer_that_needs_the_token_is_said():

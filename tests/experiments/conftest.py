@@ -16,7 +16,9 @@ def shrink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     """Imports a file of experiments/shrink_the_longest by name."""
     place = ROOT / "experiments/shrink_the_longest"
     names = {file.stem for file in place.glob("*.py")}
-    kept = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}  # of another experiment, or of a library
+    kept = {
+        name: sys.modules.pop(name) for name in names & sys.modules.keys()
+    }  # of another experiment, or of a library
     monkeypatch.syspath_prepend(str(place))
     yield importlib.import_module
     for name in names:

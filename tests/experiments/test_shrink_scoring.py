@@ -22,7 +22,11 @@ def test_metrics_by_hand(shrink: Load) -> None:
 
 def test_metrics_of_one_answer_for_all(shrink: Load) -> None:
     """F1 and Matthews are 0 where their quotient is undefined, without a warning."""
-    assert shrink("scoring").metrics({"tp": 0, "fp": 0, "fn": 4, "tn": 6}) == {"accuracy": 0.6, "f1": 0.0, "matthews": 0.0}
+    assert shrink("scoring").metrics({"tp": 0, "fp": 0, "fn": 4, "tn": 6}) == {
+        "accuracy": 0.6,
+        "f1": 0.0,
+        "matthews": 0.0,
+    }
 
 
 def test_differences_are_those_of_sklearn(shrink: Load) -> None:
@@ -63,10 +67,14 @@ def test_the_bootstrap_of_seeds_has_the_textbook_error(shrink: Load) -> None:
     stats = pytest.importorskip("scipy.stats")
     error, t = right.std(ddof=1) / math.sqrt(8), stats.t(7)
     assert found.detectable == pytest.approx((t.ppf(0.975) + t.ppf(0.8)) * error, rel=0.05)
-    assert found.high - found.low == pytest.approx(2 * t.ppf(0.975) * error, rel=0.05), "Student's, as of any mean of few"
+    assert found.high - found.low == pytest.approx(2 * t.ppf(0.975) * error, rel=0.05), (
+        "Student's, as of any mean of few"
+    )
 
 
-def test_the_interval_of_three_seeds_holds_the_truth_as_often_as_it_says(shrink: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interval_of_three_seeds_holds_the_truth_as_often_as_it_says(
+    shrink: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No arm is better; seeds move both, and each item is drawn anew. Percentiles of three seeds miss 0 twice as often."""
     random, scoring, missed = np.random.default_rng(3), shrink("scoring"), 0
     monkeypatch.setattr(scoring, "RESAMPLES", 500)
@@ -116,7 +124,9 @@ def test_verdicts(shrink: Load, low: float, high: float, sign: int, expected: st
 
 
 def test_one_seed_is_not_judged(shrink: Load) -> None:
-    assert shrink("claims").verdict(shrink("scoring").Paired(-0.3, None, None, 1), -1) == "one seed: not judged"
+    assert (
+        shrink("claims").verdict(shrink("scoring").Paired(-0.3, None, None, 1), -1) == "one seed: not judged"
+    )
 
 
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -24,7 +24,9 @@ def _rows(n: int, d: int = 4, seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).standard_normal((n, d), dtype=np.float32))
 
 
-def _draw(x: torch.Tensor, reserved: torch.Tensor | None = None, counts: torch.Tensor | None = None) -> Picture:
+def _draw(
+    x: torch.Tensor, reserved: torch.Tensor | None = None, counts: torch.Tensor | None = None
+) -> Picture:
     rows = as_rows(x)
     special = None if reserved is None else Reserved(reserved, "reserved", by_name=True)
     return draw_picture(rows, Moments.of(rows), special, counts=counts)
@@ -73,10 +75,14 @@ def test_counts_that_do_not_fit_are_refused(counts: torch.Tensor, message: str) 
 
 @settings(deadline=None, max_examples=8)
 @given(st.integers(1, 40_000), st.sets(st.integers(0, 39_999), max_size=300), st.booleans())
-def test_a_sample_holds_all_reserved_rows_and_no_more_than_there_is_room_for(more: int, some: set[int], many: bool) -> None:
+def test_a_sample_holds_all_reserved_rows_and_no_more_than_there_is_room_for(
+    more: int, some: set[int], many: bool
+) -> None:
     n = MOST_POINTS + more
     reserved = (
-        torch.arange(0, n, 2)[: MOST_POINTS // 2] if many else torch.tensor(sorted(i for i in some if i < n), dtype=torch.int64)
+        torch.arange(0, n, 2)[: MOST_POINTS // 2]
+        if many
+        else torch.tensor(sorted(i for i in some if i < n), dtype=torch.int64)
     )
     ids = _draw(torch.zeros(n, 1), reserved).ids
     assert len(ids) == MOST_POINTS

@@ -33,7 +33,9 @@ def _causes(subject: uncone.Subject, *levels: str) -> list[str]:
 class TestRoles:
     def test_of_a_tied_model_the_head_is_read(self, tmp_path: Path) -> None:
         planted = plant(reserved=30, drift=1.1)
-        table, head = uncone.diagnose(write_model(tmp_path / "m", planted.table, tokens=planted.labels)).subjects
+        table, head = uncone.diagnose(
+            write_model(tmp_path / "m", planted.table, tokens=planted.labels)
+        ).subjects
         assert table.under_trained == UnderTrained(None, TIED)
         assert head.under_trained is not None
         assert head.under_trained.indicator == "cosine"
@@ -49,7 +51,12 @@ class TestRoles:
         for subject in (table, head):
             assert len(_news(subject.under_trained) & set(short.planted.tolist())) >= 36
             assert subject.frequency_groups is not None
-            assert [g.name for g in subject.frequency_groups.groups] == ["frequent", "medium", "rare", "reserved"]
+            assert [g.name for g in subject.frequency_groups.groups] == [
+                "frequent",
+                "medium",
+                "rare",
+                "reserved",
+            ]
 
     def test_a_collection_has_neither_unless_it_is_counted(self) -> None:
         x = gaussian(300, 5)
@@ -85,7 +92,9 @@ class TestRoles:
             model.get_input_embeddings().weight.copy_(short.table)
             model.get_output_embeddings().weight.copy_(planted.table)
         model.save_pretrained(tmp_path / "m")
-        (tmp_path / "m" / "vocab.json").write_text(json.dumps({label: i for i, label in enumerate(planted.labels)}))
+        (tmp_path / "m" / "vocab.json").write_text(
+            json.dumps({label: i for i, label in enumerate(planted.labels)})
+        )
         found = {s.name: s.under_trained for s in uncone.diagnose(tmp_path / "m").subjects}
         for name in ("input", "head"):
             assert len(_news(found[name]) & set(planted.planted.tolist())) >= 27, name
@@ -94,7 +103,9 @@ class TestRoles:
 class TestCounts:
     def test_a_file_by_token(self, tmp_path: Path) -> None:
         planted = plant(reserved=20)
-        lines = [f"{label}\t{4000 - i}" for i, label in enumerate(planted.labels) if not label.startswith("[")]
+        lines = [
+            f"{label}\t{4000 - i}" for i, label in enumerate(planted.labels) if not label.startswith("[")
+        ]
         (tmp_path / "c.tsv").write_text("token\tcount\n" + "\n".join(lines))
         folder = write_model(tmp_path / "m", planted.table, tokens=planted.labels)
         table, head = uncone.diagnose(folder, counts=tmp_path / "c.tsv").subjects
@@ -114,15 +125,21 @@ class TestCounts:
         head = uncone.diagnose(folder, counts=torch.arange(4000), skip_nonfinite=True).subjects[1]
         assert head.under_trained is not None
         assert all(token.count == token.id for token in head.under_trained.tokens)
-        with pytest.raises(InputError, match=r"expected 4000 counts, one a row, got int64 of shape \(3998,\)"):
+        with pytest.raises(
+            InputError, match=r"expected 4000 counts, one a row, got int64 of shape \(3998,\)"
+        ):
             uncone.diagnose(folder, counts=torch.arange(3998), skip_nonfinite=True)
 
 
 class TestFinding:
-    found = UnderTrained(50, indicator="cosine", definition="d", rate=0.01, tested=4000, reference="r", known=9, known_found=8)
+    found = UnderTrained(
+        50, indicator="cosine", definition="d", rate=0.01, tested=4000, reference="r", known=9, known_found=8
+    )
 
     def test_few_are_a_note_and_many_a_warning(self) -> None:
-        (many,), (few,) = (find_under_trained(replace(self.found, found=k), tail_is_named=False) for k in (50, 1))
+        (many,), (few,) = (
+            find_under_trained(replace(self.found, found=k), tail_is_named=False) for k in (50, 1)
+        )
         assert (many.level, few.level) == ("warning", "note")
         assert many.summary.startswith("50 tokens look as if no text had trained them")
         assert few.summary.startswith("1 token looks as if no text had trained it")
@@ -153,7 +170,9 @@ class TestFinding:
 class TestRecord:
     def test_json_and_back(self, tmp_path: Path) -> None:
         planted = plant(reserved=20)
-        d = uncone.diagnose(write_model(tmp_path / "m", planted.table, tokens=planted.labels), counts=torch.arange(4000))
+        d = uncone.diagnose(
+            write_model(tmp_path / "m", planted.table, tokens=planted.labels), counts=torch.arange(4000)
+        )
         assert Diagnosis.from_json(d.to_json()) == d
 
     def test_a_record_from_before_still_loads(self) -> None:
@@ -168,7 +187,9 @@ class TestRecord:
         with pytest.raises(InputError, match="expected a value inside its interval"):
             Diagnosis.from_json(json.dumps(data))
 
-    @pytest.mark.parametrize("x", [torch.ones(1, 1), torch.zeros(4, 3), torch.ones(20, 5), gaussian(3, 1), gaussian(12, 2)])
+    @pytest.mark.parametrize(
+        "x", [torch.ones(1, 1), torch.zeros(4, 3), torch.ones(20, 5), gaussian(3, 1), gaussian(12, 2)]
+    )
     def test_tiny_tables_get_an_answer(self, tmp_path: Path, x: torch.Tensor) -> None:
         d = uncone.diagnose(write_model(tmp_path / "m", x), counts=torch.ones(len(x)))
         assert Diagnosis.from_json(d.to_json()) == d

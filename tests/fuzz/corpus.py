@@ -43,7 +43,9 @@ def make(root: Path) -> list[Seed]:
     """Write all of them under `root`, each in a folder of its own."""
     seeds: list[Seed] = []
 
-    def add(reader: str, opened: str, write: Callable[[Path], object], parts: tuple[str, ...] = ("",)) -> None:
+    def add(
+        reader: str, opened: str, write: Callable[[Path], object], parts: tuple[str, ...] = ("",)
+    ) -> None:
         folder = root / f"{reader.replace(' ', '_')}_{len(seeds)}"
         folder.mkdir(parents=True)
         write(folder / opened if opened else folder)
@@ -78,7 +80,12 @@ def _arrays(add: Add) -> None:
     add("npy", "x.npy", lambda path: np.save(path, np.asfortranarray(rows())))
     for write in (np.savez, np.savez_compressed):
         add("npz", "x.npz", lambda path, write=write: write(path, rows()))
-        add("npz", "x.npz", lambda path, write=write: write(path, a=rows(), b=rows("float64"), n=np.arange(3)), ("a", "b"))
+        add(
+            "npz",
+            "x.npz",
+            lambda path, write=write: write(path, a=rows(), b=rows("float64"), n=np.arange(3)),
+            ("a", "b"),
+        )
 
 
 def _tensors(add: Add) -> None:
@@ -145,7 +152,12 @@ def _models(add: Add) -> None:
             tuple(tensors),
         )
     for version in (0, 1):
-        add("llama2c", "model.bin", lambda path, v=version: planted(path.parent, version=v, tied=v == 0), ("input", "head"))
+        add(
+            "llama2c",
+            "model.bin",
+            lambda path, v=version: planted(path.parent, version=v, tied=v == 0),
+            ("input", "head"),
+        )
     add("model", "", lambda path: _hf(path, "GPT2LMHeadModel", "gpt2", {"wte.weight": 1}), ("input",))
     add("model", "", lambda path: _hf(path, "LlamaForCausalLM", "llama", {
         "model.embed_tokens.weight": 1, "lm_head.weight": 2}, tie_word_embeddings=False), ("input", "head"))  # fmt: skip
@@ -161,12 +173,21 @@ def _models(add: Add) -> None:
 def _hf(folder: Path, architecture: str, kind: str, tensors: dict[str, int], **config: object) -> None:
     from safetensors.torch import save_file
 
-    sizes = {"hidden_size": D, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": N}
+    sizes = {
+        "hidden_size": D,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "vocab_size": N,
+    }
     gpt2 = {"n_embd": D, "n_layer": 1, "n_head": 2, "vocab_size": N}
     written = {"architectures": [architecture], "model_type": kind, "max_position_embeddings": 16, "torch_dtype": "float32",
                "bos_token_id": 0, "eos_token_id": [1], "id2label": {"0": "a"}} | (gpt2 if kind == "gpt2" else sizes) | config  # fmt: skip
     (folder / "config.json").write_text(json.dumps(written))
-    save_file({name: torch.from_numpy(rows()) * times for name, times in tensors.items()}, folder / "model.safetensors")
+    save_file(
+        {name: torch.from_numpy(rows()) * times for name, times in tensors.items()},
+        folder / "model.safetensors",
+    )
     _tokenizer(folder)
 
 
@@ -193,14 +214,22 @@ def _texts(add: Add) -> None:
     add(
         "counts",
         "c.tsv",
-        lambda path: path.write_text("id\ttoken\tcount\n" + "".join(f"{i}\tw{i}\t{i * i}\n" for i in range(N))),
+        lambda path: path.write_text(
+            "id\ttoken\tcount\n" + "".join(f"{i}\tw{i}\t{i * i}\n" for i in range(N))
+        ),
     )
-    add("counts", "c.tsv", lambda path: path.write_text("token\tcount\n" + "".join(f"w{i}\t{i * i}\n" for i in range(N))))
+    add(
+        "counts",
+        "c.tsv",
+        lambda path: path.write_text("token\tcount\n" + "".join(f"w{i}\t{i * i}\n" for i in range(N))),
+    )
     add("counts", "c.npy", lambda path: np.save(path, np.arange(N)))
     add(
         "pairs",
         "p.tsv",
-        lambda path: path.write_text("a\tb\tlabel\n" + "".join(f"id{i}\tid{i + 1}\t{i % 2}\n" for i in range(30))),
+        lambda path: path.write_text(
+            "a\tb\tlabel\n" + "".join(f"id{i}\tid{i + 1}\t{i % 2}\n" for i in range(30))
+        ),
     )
     add("ids", "i.txt", lambda path: path.write_text(ids))
     lines = "".join(f"a sentence {i}\nanother one {i}\nü and {i} more\n" for i in range(12))
@@ -218,7 +247,10 @@ def _transformations() -> list[transforms.Affine | transforms.Transformation]:
         transforms.Center(), transforms.ScaledCenter(), transforms.AllButTheTop(2), transforms.AllButTheTop(2, centered=False),
         transforms.Whiten("pca", 1.0, n_components=3), transforms.Standardize(), transforms.ClusterCenter(3, 2),
     )  # fmt: skip
-    return [transforms.Affine(x[0].double(), x[:D].double(), offset=x[1].double()), *(one.fit(x) for one in fitted)]
+    return [
+        transforms.Affine(x[0].double(), x[:D].double(), offset=x[1].double()),
+        *(one.fit(x) for one in fitted),
+    ]
 
 
 def copied(seed: Seed, target: Path) -> Path:

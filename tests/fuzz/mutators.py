@@ -12,7 +12,24 @@ from tests.fuzz.trees import HUGE, SPIKES, mutant, nested
 
 Mutator = Callable[[bytes, bytes, random.Random], bytes]
 """(content, another valid file of the format, random) -> damaged content."""
-_EXTREMES = (0, 1, -1, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, -(2**63))
+_EXTREMES = (
+    0,
+    1,
+    -1,
+    127,
+    128,
+    255,
+    256,
+    2**15,
+    2**16 - 1,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**53,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+)
 _WORDS = (
     b"", b"nan", b"inf", b"-inf", b"1e999", b"0x10", b"1_0", b"\xd9\xa1", b"9" * 400, b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"-1", b"0",
     b"x" * 100_000, b"\xe2\x80\xa8", b"\r", b"\t", b"\n", b"99999999999999999999", b"<script>",
@@ -91,7 +108,9 @@ def metadata_value(content: bytes, other: bytes, rng: random.Random) -> bytes:
 def numpy_header(content: bytes, other: bytes, rng: random.Random) -> bytes:
     length = int.from_bytes(content[8:10], "little")
     header = content[10 : 10 + length].decode("latin-1")
-    number = rng.choice(("-1", "0", "1", "1.0", "True", "2**9", "9" * 30, "'3'", "()", "1" * 5000, "37L", "None", str(HUGE)))
+    number = rng.choice(
+        ("-1", "0", "1", "1.0", "True", "2**9", "9" * 30, "'3'", "()", "1" * 5000, "37L", "None", str(HUGE))
+    )
     swaps = (
         ("(41,", f"({number},"), (", 8)", f", {number})"), ("False", rng.choice(("True", "1", "None"))), ("'<f", rng.choice(("'>f", "'<i", "'|O"))),
         ("'shape'", "'shap'"), ("}", ", 'more': 1}"), ("(41, 8)", "(41, 8, 1)"), ("(41, 8)", "(8, 37)"), ("(41, 8)", "(" * 300),
@@ -116,7 +135,16 @@ def zip_entries(content: bytes, other: bytes, rng: random.Random) -> bytes:
     elif way == 2:
         del entries[at]
     else:
-        damage = rng.choice((flip_bits, overwrite, cut, extend, set_integer, numpy_header if name.endswith(".npy") else insert))
+        damage = rng.choice(
+            (
+                flip_bits,
+                overwrite,
+                cut,
+                extend,
+                set_integer,
+                numpy_header if name.endswith(".npy") else insert,
+            )
+        )
         entries[at] = (name, b"" if way == 3 else damage(inner, inner, rng) if inner else b"x")
     target = io.BytesIO()
     packing = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
@@ -195,17 +223,25 @@ def _near_an_end(length: int, rng: random.Random) -> int:
 def _damaged_json(text: bytes, rng: random.Random) -> bytes:
     way = rng.randrange(10)
     if way < 7:
-        return json.dumps(mutant(json.loads(text), rng, times=rng.choice((1, 1, 2)))).encode("utf-8", "surrogatepass")
+        return json.dumps(mutant(json.loads(text), rng, times=rng.choice((1, 1, 2)))).encode(
+            "utf-8", "surrogatepass"
+        )
     values = [json.dumps(value) for value in SPIKES]
     shown = text.decode("utf-8", "replace")
     if way == 7:  # keys that stand twice
         keys = [part for part in shown.split('"')[1::2] if part]
         return (
-            shown.replace("{", f'{{"{rng.choice(keys)}": {rng.choice(values)}, ', 1).encode("utf-8", "surrogatepass")
+            shown.replace("{", f'{{"{rng.choice(keys)}": {rng.choice(values)}, ', 1).encode(
+                "utf-8", "surrogatepass"
+            )
             if keys
             else text
         )
-    whole = rng.choice((nested(), "[" * 100_000, '{"a":' * 10_000 + "1" + "}" * 10_000, "9" * 10_000, *values))
+    whole = rng.choice(
+        (nested(), "[" * 100_000, '{"a":' * 10_000 + "1" + "}" * 10_000, "9" * 10_000, *values)
+    )
     if way == 8:
         return whole.encode("utf-8", "surrogatepass")
-    return shown.replace(rng.choice(("1", "0", "null", "true", "[]")), whole, 1).encode("utf-8", "surrogatepass")
+    return shown.replace(rng.choice(("1", "0", "null", "true", "[]")), whole, 1).encode(
+        "utf-8", "surrogatepass"
+    )

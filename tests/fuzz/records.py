@@ -25,9 +25,16 @@ PAGED = ("diagnosis", "comparison", "calibration")
 @cache
 def examples() -> dict[str, str]:
     """The JSON of each kind of record, by its name."""
-    check = Check("model", False, (Bar("input.isoscore", 0.4, "min", 0.5, False), Bar("rows.n", 4.0, "max", 5.0, True)))
+    check = Check(
+        "model", False, (Bar("input.isoscore", 0.4, "min", 0.5, False), Bar("rows.n", 4.0, "max", 5.0, True))
+    )
     selection = replace(
-        SELECTION, chosen="center", candidate="center", test_original=0.6, test=Interval(0.01, 0.0, 0.02), test_n=9
+        SELECTION,
+        chosen="center",
+        candidate="center",
+        test_original=0.6,
+        test=Interval(0.01, 0.0, 0.02),
+        test_n=9,
     )
     made: dict[str, Record] = {
         "diagnosis": _diagnosis(), "comparison": make_comparison(3), "tokens compared": compare([_diagnosis(), _diagnosis()]),
@@ -38,7 +45,9 @@ def examples() -> dict[str, str]:
 
 
 def _diagnosis() -> Diagnosis:
-    subject = replace(make_subject("head"), frequency_groups=make_groups(), under_trained=make_under_trained(note="a note"))
+    subject = replace(
+        make_subject("head"), frequency_groups=make_groups(), under_trained=make_under_trained(note="a note")
+    )
     assert subject.picture is not None
     count = len(subject.picture.ids)
     norms = "AAEA" * (2 * count // 3)  # two bytes a row, and no padding

@@ -82,7 +82,8 @@ def _compare(reader: str, path: Path, part: str, found: Array) -> None:
     choices = [np.asarray(one) for one in (expected if isinstance(expected, list) else [expected])]
     with np.errstate(all="ignore"):
         if not any(
-            one.shape == found.shape and np.array_equal(one.astype(found.dtype), found, equal_nan=True) for one in choices
+            one.shape == found.shape and np.array_equal(one.astype(found.dtype), found, equal_nan=True)
+            for one in choices
         ):
             raise WrongError(
                 f"{part or 'the matrix'} of shape {found.shape} differs from the independent reader's, {choices[0].shape}"
@@ -100,7 +101,11 @@ def _safetensors(path: Path, part: str) -> Array:
 
     found = load_file(path)
     if not part:  # without a name the only matrix of floats is opened, whatever it is called
-        (part,) = (name for name, tensor in found.items() if tensor.ndim == 2 and tensor.is_floating_point() and tensor.numel())
+        (part,) = (
+            name
+            for name, tensor in found.items()
+            if tensor.ndim == 2 and tensor.is_floating_point() and tensor.numel()
+        )
     return found[part].double().numpy()
 
 

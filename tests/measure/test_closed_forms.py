@@ -44,7 +44,9 @@ class TestGivenSpectrum:
         assert float(measure.isoscore_star(self.m, zeta=0.3)) == pytest.approx((ratio - 1) / 5)
         published = 0.7 * EIGENVALUES + 0.3
         ratio = float(published.sum() ** 2 / published.square().sum())
-        assert float(measure.isoscore_star(self.m, zeta=0.3, target=torch.eye(6))) == pytest.approx((ratio - 1) / 5)
+        assert float(measure.isoscore_star(self.m, zeta=0.3, target=torch.eye(6))) == pytest.approx(
+            (ratio - 1) / 5
+        )
 
     def test_ranks(self) -> None:
         for centered in (True, False):  # the rows have mean zero
@@ -58,7 +60,9 @@ class TestGivenSpectrum:
     def test_shares_and_entropy(self) -> None:
         for k in range(1, 7):
             assert float(measure.anisotropy(self.m, k)) == pytest.approx(float(EIGENVALUES[k - 1]) / 18.26)
-        assert float(measure.singular_entropy(self.m)) == pytest.approx(-float((self.p2 * self.p2.log()).sum()))
+        assert float(measure.singular_entropy(self.m)) == pytest.approx(
+            -float((self.p2 * self.p2.log()).sum())
+        )
         assert float(measure.condition_number(self.m)) == pytest.approx(30.0)
 
 
@@ -73,7 +77,9 @@ def test_an_orthonormal_frame_is_isotropic() -> None:
     assert float(measure.condition_number(m)) == pytest.approx(1.0)
     assert float(measure.mean_cosine(m)) == pytest.approx(-1 / (2 * d - 1))  # each row has one opposite
     assert float(measure.mean_shift(m)) == pytest.approx(0, abs=1e-12)
-    assert 0.99 < float(measure.partition_isotropy(frame, m)) <= 1.0  # every direction is an eigenvector: the solver picks
+    assert (
+        0.99 < float(measure.partition_isotropy(frame, m)) <= 1.0
+    )  # every direction is an eigenvector: the solver picks
     z = math.e + 1 / math.e + 2 * (d - 1)
     plus, minus = measure.partition.log_partition(open_rows(frame), rotation(d).T, longest=1.0)
     for found in (plus, minus):
@@ -110,7 +116,11 @@ def test_the_shifted_sphere(shift: float) -> None:
     angle = torch.arange(n, dtype=torch.float64) * 2 * math.pi / n
     x = torch.stack([angle.cos() + shift, angle.sin()], dim=1)
     m = Moments.of(x)
-    unit = (x[:, 0] / x.norm(dim=1)).mean() if shift != 1.0 else (x[:, 0] / x.norm(dim=1).clamp_min(1e-300)).mean()
+    unit = (
+        (x[:, 0] / x.norm(dim=1)).mean()
+        if shift != 1.0
+        else (x[:, 0] / x.norm(dim=1).clamp_min(1e-300)).mean()
+    )
     assert float(measure.mean_cosine(m)) == pytest.approx((float(unit) ** 2 * n - 1) / (n - 1), abs=2e-3)
     assert float(measure.isoscore(m)) == pytest.approx(1.0)  # mean-agnostic: it must not see the shift
     assert float(measure.mean_shift(m)) == pytest.approx(shift / float(x.norm(dim=1).mean()), abs=1e-12)
@@ -136,7 +146,9 @@ def test_references_are_what_isotropic_clouds_give(n: int, d: int) -> None:
         mean, reference = sum(values) / len(values), references[name]
         if name == "gaussian_isotropy":  # an exponential: compare the exponents
             mean, reference = math.log(mean), math.log(reference)
-        slack = 0.15 if name in ("gaussian_isotropy", "mean_shift") else 0.05  # edges of so few rows fluctuate
+        slack = (
+            0.15 if name in ("gaussian_isotropy", "mean_shift") else 0.05
+        )  # edges of so few rows fluctuate
         assert mean == pytest.approx(reference, rel=slack), name
 
 
@@ -150,7 +162,9 @@ def test_debiasing_removes_the_bias_of_few_rows(n: int, d: int) -> None:
 
 def test_the_marchenko_pastur_quantiles_are_eigenvalues() -> None:
     for n, d in [(1000, 100), (100, 100), (100, 300)]:
-        expected = torch.linalg.eigvalsh(torch.cov(gaussian(n + 1, d, dtype=torch.float64).T)).flip(0).clamp_min(0)
+        expected = (
+            torch.linalg.eigvalsh(torch.cov(gaussian(n + 1, d, dtype=torch.float64).T)).flip(0).clamp_min(0)
+        )
         found = measure.marchenko_pastur(n, d)
         assert float(found.mean()) == pytest.approx(1.0)
         assert int((found > 1e-9).sum()) == min(n, d)

@@ -23,7 +23,8 @@ def _by_steps(p: list[float], rate: float) -> list[bool]:
 
 class TestBenjaminiHochberg:
     @given(
-        st.lists(st.integers(0, 1000).map(lambda k: k / 1024), min_size=1, max_size=30), st.sampled_from([0.013, 0.11, 0.27])
+        st.lists(st.integers(0, 1000).map(lambda k: k / 1024), min_size=1, max_size=30),
+        st.sampled_from([0.013, 0.11, 0.27]),
     )
     def test_q_values_give_the_step_up_procedure(self, p: list[float], rate: float) -> None:
         q = benjamini_hochberg(torch.tensor(p, dtype=torch.float64))

@@ -106,7 +106,9 @@ def test_a_sample_has_the_neighbours_that_all_rows_give_it(cloud: str) -> None:
     levels=st.sampled_from([2, 3, 1000]), block=st.sampled_from([4, 7, 64]),
 )  # fmt: skip
 @settings(deadline=None, max_examples=80)
-def test_ties_and_copies_come_in_the_order_of_their_numbers(seed: int, n: int, d: int, k: int, levels: int, block: int) -> None:
+def test_ties_and_copies_come_in_the_order_of_their_numbers(
+    seed: int, n: int, d: int, k: int, levels: int, block: int
+) -> None:
     x = torch.randint(0, levels, (n, d), generator=torch.Generator().manual_seed(seed)).float()
     order, _ = _slow(x, min(k, n - 1))
     with pytest.MonkeyPatch.context() as patch:
@@ -130,13 +132,17 @@ def test_distinct_rows_are_the_first_of_equal_ones(k: int) -> None:
 
 def test_whether_the_last_neighbour_is_tied_is_counted() -> None:
     assert nearest_neighbours(gaussian(50, 4), 3).tied == 0
-    assert nearest_neighbours(torch.arange(10.0)[:, None], 1).tied == 8  # all but the ends have one on each side
+    assert (
+        nearest_neighbours(torch.arange(10.0)[:, None], 1).tied == 8
+    )  # all but the ends have one on each side
     assert nearest_neighbours(torch.arange(10.0)[:, None], 2).tied == 0
     assert nearest_neighbours(torch.ones(5, 2), 3).tied == 5
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("cloud", ["Gaussian", "copies", "lattice", "mean of 10,000 spreads", "Gaussian in float64"])
+@pytest.mark.parametrize(
+    "cloud", ["Gaussian", "copies", "lattice", "mean of 10,000 spreads", "Gaussian in float64"]
+)
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_rows_that_do_not_fit_are_read_in_stripes_with_the_same_result(
     monkeypatch: pytest.MonkeyPatch, cloud: str, metric: points.Metric
@@ -180,7 +186,9 @@ def test_products_worse_than_float32_are_noticed_and_taken_again(monkeypatch: py
     monkeypatch.setattr(exact, "_search_all", counted)
     nearest_neighbours(x, 10)
     assert sum(asked) < 5
-    monkeypatch.setattr(tiles.Tiles, "multiply", lambda self, *a: (t := multiply(self, *a)).copy_(t.bfloat16()))
+    monkeypatch.setattr(
+        tiles.Tiles, "multiply", lambda self, *a: (t := multiply(self, *a)).copy_(t.bfloat16())
+    )
     found = nearest_neighbours(x, 10)
     assert asked[-1] == len(x)
     assert torch.equal(found.indices, _slow(x, 10)[0])
@@ -240,7 +248,10 @@ def test_what_cannot_be_searched_is_said() -> None:
     cases = [
         (lambda: nearest_neighbours(x, 0), "expected at least one neighbour, got k = 0"),
         (lambda: nearest_neighbours(x, 3, sample=0), "expected a sample of at least one row, got 0"),
-        (lambda: nearest_neighbours(x, 3, Moments.of(x[:5])), "expected unweighted moments of the same 20 rows"),
+        (
+            lambda: nearest_neighbours(x, 3, Moments.of(x[:5])),
+            "expected unweighted moments of the same 20 rows",
+        ),
         (lambda: nearest_neighbours(bad, 3), "expected finite rows, got 1 row of 20"),
     ]
     for function, message in cases:
@@ -252,7 +263,10 @@ def test_what_cannot_be_searched_is_said() -> None:
             lambda: nearest_neighbours(torch.zeros(9, 3), 1, metric="cosine"),
             "expected at least two rows with a direction, got 0",
         ),
-        (lambda: nearest_neighbours(torch.ones(9, 3), 1, distinct=True), "expected at least two different rows, got 1"),
+        (
+            lambda: nearest_neighbours(torch.ones(9, 3), 1, distinct=True),
+            "expected at least two different rows, got 1",
+        ),
     ]:
         with pytest.raises(UndefinedMeasure, match=re.escape(message)):
             function()

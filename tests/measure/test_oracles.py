@@ -20,14 +20,18 @@ Tensor = torch.Tensor
 
 def _drifted(n: int, d: int, seed: int = 0) -> Tensor:
     spread = torch.arange(1, d + 1, dtype=torch.float64) ** -0.35
-    return gaussian(n, d, seed=seed, dtype=torch.float64) * spread + torch.linspace(0.3, 0, d, dtype=torch.float64)
+    return gaussian(n, d, seed=seed, dtype=torch.float64) * spread + torch.linspace(
+        0.3, 0, d, dtype=torch.float64
+    )
 
 
 def test_mean_cosine_is_the_mean_over_all_pairs() -> None:
     x = _drifted(80, 5)
     unit = torch.nn.functional.normalize(x, dim=1)
     pairs = [float(unit[i] @ unit[j]) for i in range(80) for j in range(80) if i != j]
-    assert float(measure.mean_cosine(Moments.of(x, second=False))) == pytest.approx(sum(pairs) / len(pairs), rel=1e-12)
+    assert float(measure.mean_cosine(Moments.of(x, second=False))) == pytest.approx(
+        sum(pairs) / len(pairs), rel=1e-12
+    )
 
 
 def test_weighted_mean_cosine_is_the_weighted_mean_over_all_pairs() -> None:
@@ -72,7 +76,10 @@ def test_rankme_is_the_published_sum_over_singular_values(n: int, d: int) -> Non
 
 
 def test_rankme_reaches_the_ends_of_its_range() -> None:
-    even, rank_one = Moments.of(torch.eye(64, dtype=torch.float64)), Moments.of(torch.ones(5, 64, dtype=torch.float64))
+    even, rank_one = (
+        Moments.of(torch.eye(64, dtype=torch.float64)),
+        Moments.of(torch.ones(5, 64, dtype=torch.float64)),
+    )
     total = 1 + 64e-7  # of the p
     assert float(measure.rankme(even)) == pytest.approx((64 / total) ** total, rel=1e-12)
     assert float(measure.rankme(even)) == pytest.approx(measure.rankme(even).range[1], rel=1e-12)
@@ -135,7 +142,9 @@ class TestPartition:
         assert float(reading) == pytest.approx(direct["value"], rel=tolerance)
         assert reading.details["one_sign"] == pytest.approx(direct["one_sign"], rel=tolerance)
         assert set(reading.details) == {"one_sign", "low", "high"}
-        assert float(reading) <= reading.details["low"] <= reading.details["one_sign"] <= reading.details["high"]
+        assert (
+            float(reading) <= reading.details["low"] <= reading.details["one_sign"] <= reading.details["high"]
+        )
         assert "not scale-free: read at mean norm" in reading.definition
 
     def test_where_float32_overflows(self) -> None:
@@ -153,7 +162,9 @@ class TestPartition:
         x, directions = _drifted(500, 10), torch.eye(10, dtype=torch.float64)
         rows = uncone.open_rows(x)
         for plain, logs in zip(
-            log_partition(rows, directions, longest=1.0), log_partition(rows, directions, longest=1e3), strict=True
+            log_partition(rows, directions, longest=1.0),
+            log_partition(rows, directions, longest=1e3),
+            strict=True,
         ):
             assert torch.allclose(plain, logs, rtol=1e-12)
 
@@ -176,7 +187,10 @@ class TestPartition:
     def test_where_eigenvalues_coincide_the_warning_has_the_spread(self, dtype: torch.dtype) -> None:
         """Along the mean of three times a frame of 64, Z(c) is 64 exp(3 / 8), and Z(-c) its inverse times 64 squared."""
         frame = torch.eye(64, dtype=torch.float64) * 3
-        readings = [measure.partition_isotropy((frame @ q).to(dtype)) for q in (frame / 3, rotation(64), rotation(64, seed=3))]
+        readings = [
+            measure.partition_isotropy((frame @ q).to(dtype))
+            for q in (frame / 3, rotation(64), rotation(64, seed=3))
+        ]
         for reading in readings:
             assert reading.details["tied"] == 64
             assert reading.details["tied_low"] == pytest.approx(math.exp(-0.75), rel=1e-5)
@@ -194,13 +208,19 @@ class TestPartition:
         found = []
         for angle in np.linspace(0, math.pi, 1001):
             plane = torch.tensor(
-                [[0, math.cos(angle), math.sin(angle)], [0, -math.sin(angle), math.cos(angle)]], dtype=torch.float64
+                [[0, math.cos(angle), math.sin(angle)], [0, -math.sin(angle), math.cos(angle)]],
+                dtype=torch.float64,
             )
             c = torch.cat([torch.eye(3, dtype=torch.float64)[:1], plane])
             z = torch.cat([(x @ c.T).exp().sum(0), (-x @ c.T).exp().sum(0)])
             found.append(float(z.min() / z.max()))
         assert reading.details["tied"] == 2
-        assert min(found) - 1e-9 <= reading.details["tied_low"] < reading.details["tied_high"] <= max(found) + 1e-9
+        assert (
+            min(found) - 1e-9
+            <= reading.details["tied_low"]
+            < reading.details["tied_high"]
+            <= max(found) + 1e-9
+        )
         assert reading.details["tied_high"] - reading.details["tied_low"] > 0.5 * (max(found) - min(found))
 
     def test_a_dense_spectrum_is_not_taken_for_tied(self) -> None:
@@ -212,7 +232,9 @@ class TestPartition:
         runs = tied_runs(values, _rounding(m, values, m.mean() @ directions))
         assert sum(stop - first for first, stop in runs) <= 16
 
-    @pytest.mark.parametrize("x", [gaussian(5000, 200), gaussian(60, 200), gaussian(900, 30) * torch.linspace(1, 1.01, 30)])
+    @pytest.mark.parametrize(
+        "x", [gaussian(5000, 200), gaussian(60, 200), gaussian(900, 30) * torch.linspace(1, 1.01, 30)]
+    )
     def test_rows_without_ties_are_read_once(self, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
         passes: list[int] = []
 
@@ -228,12 +250,18 @@ class TestPartition:
     def test_the_gaussian_value_of_a_frame_is_unique(self, dtype: torch.dtype) -> None:
         for q in (torch.eye(64, dtype=torch.float64), rotation(64), rotation(64, seed=3)):
             frame = (3 * q).to(dtype)
-            assert float(measure.gaussian_isotropy(Moments.of(frame))) == pytest.approx(math.exp(-0.75), rel=1e-5)
+            assert float(measure.gaussian_isotropy(Moments.of(frame))) == pytest.approx(
+                math.exp(-0.75), rel=1e-5
+            )
 
     def test_gaussian_rows_have_the_gaussian_value(self) -> None:
-        x = gaussian(200_000, 4, dtype=torch.float64) * 0.5 + torch.tensor([0.5, 0, 0, 0.0], dtype=torch.float64)
+        x = gaussian(200_000, 4, dtype=torch.float64) * 0.5 + torch.tensor(
+            [0.5, 0, 0, 0.0], dtype=torch.float64
+        )
         m = Moments.of(x)
-        assert float(measure.gaussian_isotropy(m)) == pytest.approx(float(measure.partition_isotropy(x, m)), rel=0.02)
+        assert float(measure.gaussian_isotropy(m)) == pytest.approx(
+            float(measure.partition_isotropy(x, m)), rel=0.02
+        )
 
     def test_moments_that_are_not_of_these_rows(self) -> None:
         x = gaussian(30, 3)
@@ -302,7 +330,10 @@ class TestGroups:
 
     @given(st.integers(0, 10**6))
     def test_given_groups(self, seed: int) -> None:
-        x, groups = _drifted(300, 4, seed=seed), torch.randint(-1, 3, (300,), generator=torch.Generator().manual_seed(seed))
+        x, groups = (
+            _drifted(300, 4, seed=seed),
+            torch.randint(-1, 3, (300,), generator=torch.Generator().manual_seed(seed)),
+        )
         found = measure.by_group(x, [measure.mean_shift], groups, second=False)
         for k, (shift,) in enumerate(found):
             assert float(shift) == pytest.approx(float(measure.mean_shift(Moments.of(x[groups == k]))))
@@ -312,13 +343,20 @@ class TestGroups:
         isotropy = measure.partition_isotropy
         for found, parts in (
             (measure.by_group(x, [measure.mean_cosine], row_measures=[isotropy]), x.split(1000)),
-            (measure.by_group(x, [measure.mean_cosine], groups, row_measures=[isotropy]), [x[groups == 0], x[groups == 1]]),
+            (
+                measure.by_group(x, [measure.mean_cosine], groups, row_measures=[isotropy]),
+                [x[groups == 0], x[groups == 1]],
+            ),
         ):
             assert [reading.name for reading in found[0]] == ["mean_cosine", "partition_isotropy"]
-            assert [float(row[1]) for row in found] == pytest.approx([float(isotropy(part)) for part in parts], rel=1e-6)
+            assert [float(row[1]) for row in found] == pytest.approx(
+                [float(isotropy(part)) for part in parts], rel=1e-6
+            )
 
     def test_an_empty_group_has_no_value(self) -> None:
-        _, (empty,), _ = measure.by_group(_drifted(30, 2), [], [0, 2, 2] * 10, row_measures=[measure.partition_isotropy])
+        _, (empty,), _ = measure.by_group(
+            _drifted(30, 2), [], [0, 2, 2] * 10, row_measures=[measure.partition_isotropy]
+        )
         assert (empty.value, empty.n) == (None, 0)
 
     def test_a_group_without_a_value_says_why(self) -> None:
@@ -340,7 +378,15 @@ class TestGroups:
         assert float(found) == pytest.approx(expected)
 
     @pytest.mark.parametrize(
-        "token", ["[unused7]", "<unused12>", "<|reserved_special_token_3|>", "madeupword0001", "<|extra_5|>", "[PAD12]"]
+        "token",
+        [
+            "[unused7]",
+            "<unused12>",
+            "<|reserved_special_token_3|>",
+            "madeupword0001",
+            "<|extra_5|>",
+            "[PAD12]",
+        ],
     )
     def test_reserved_tokens_are_found(self, token: str) -> None:
         labels = ["the"] * 50 + [token] * 20 + ["unused", "[unused", None, "<|endoftext|>"]
@@ -370,7 +416,11 @@ class TestGroups:
 
     def test_bad_groups(self) -> None:
         x = _drifted(5, 2)
-        for groups, message in [([0, 1], r"shape \(5,\)"), ([0.0] * 5, "integer groups"), ([-2, 0, 0, 0, 0], "from -1")]:
+        for groups, message in [
+            ([0, 1], r"shape \(5,\)"),
+            ([0.0] * 5, "integer groups"),
+            ([-2, 0, 0, 0, 0], "from -1"),
+        ]:
             with pytest.raises(uncone.InputError, match=message):
                 measure.by_group(x, [measure.mean_cosine], groups)
         with pytest.raises(uncone.InputError, match="bins of at least one row"):

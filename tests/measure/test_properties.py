@@ -17,7 +17,10 @@ KEPT: dict[str, tuple[Measure, set[str]]] = {
     "mean_shift": (measure.mean_shift, {"rotation", "scale", "permutation"}),
     "participation_ratio": (measure.participation_ratio, {"rotation", "scale", "permutation", "translation"}),
     "isoscore": (measure.isoscore, {"rotation", "scale", "permutation", "translation"}),
-    "isoscore debiased": (lambda m: measure.isoscore(m, debiased=True), {"rotation", "scale", "permutation", "translation"}),
+    "isoscore debiased": (
+        lambda m: measure.isoscore(m, debiased=True),
+        {"rotation", "scale", "permutation", "translation"},
+    ),
     "isoscore_star": (measure.isoscore_star, {"rotation", "scale", "permutation", "translation"}),
     "isoscore_star published": (
         lambda m: measure.isoscore_star(m, target=torch.eye(m.d)),
@@ -45,7 +48,9 @@ CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 def _cloud(seed: int) -> torch.Tensor:
     scale = torch.tensor([3.0, 1.5, 1.0, 0.7, 0.5], dtype=torch.float64)
-    return gaussian(60, 5, seed=seed, dtype=torch.float64) * scale + torch.tensor([3.0, 1.5, 0, 0, 0.4], dtype=torch.float64)
+    return gaussian(60, 5, seed=seed, dtype=torch.float64) * scale + torch.tensor(
+        [3.0, 1.5, 0, 0, 0.4], dtype=torch.float64
+    )
 
 
 def _value(function: Measure, x: torch.Tensor) -> float:
@@ -83,7 +88,9 @@ def test_scale_free_measures_are_so_over_the_range_of_float32(k: int, seed: int)
 def _assert_alike(x: torch.Tensor, y: torch.Tensor, tolerance: float) -> None:
     m, scaled = Moments.of(x, unit_second=True), Moments.of(y, unit_second=True)
     for name, function in SCALE_FREE.items():
-        assert float(function(scaled)) == pytest.approx(float(function(m)), rel=tolerance, abs=tolerance), name
+        assert float(function(scaled)) == pytest.approx(float(function(m)), rel=tolerance, abs=tolerance), (
+            name
+        )
 
 
 @pytest.mark.parametrize("k", [-1000, -560, -500])
@@ -91,10 +98,24 @@ def test_rows_too_short_for_float64_squares_are_refused_by_name(k: int) -> None:
     x = _cloud(0)
     y = x * 2.0**k
     m = Moments.of(y, unit_second=True)
-    for name in ("isoscore", "effective_rank", "stable_rank", "rankme", "dominant_dimension", "condition_number"):
-        with pytest.raises(InputError, match=r"expected a row longer than 1e-140, got \S+e-\d+ at most: scale the rows"):
+    for name in (
+        "isoscore",
+        "effective_rank",
+        "stable_rank",
+        "rankme",
+        "dominant_dimension",
+        "condition_number",
+    ):
+        with pytest.raises(
+            InputError, match=r"expected a row longer than 1e-140, got \S+e-\d+ at most: scale the rows"
+        ):
             SCALE_FREE[name](m)
-    for name in ("mean_cosine", "mean_shift", "rogue_dimensions", "uniformity"):  # of first-order sums, and of unit rows
+    for name in (
+        "mean_cosine",
+        "mean_shift",
+        "rogue_dimensions",
+        "uniformity",
+    ):  # of first-order sums, and of unit rows
         assert float(SCALE_FREE[name](m)) == pytest.approx(
             float(SCALE_FREE[name](Moments.of(x, unit_second=True))), rel=1e-12
         ), name
@@ -104,7 +125,10 @@ def test_rows_too_short_for_float64_squares_are_refused_by_name(k: int) -> None:
 @given(seed=st.integers(0, 10**6))
 def test_partition_isotropy_depends_on_scale_and_place(change: str, seed: int) -> None:
     x = _cloud(seed)
-    before, after = float(measure.partition_isotropy(x)), float(measure.partition_isotropy(CHANGES[change](x)))
+    before, after = (
+        float(measure.partition_isotropy(x)),
+        float(measure.partition_isotropy(CHANGES[change](x))),
+    )
     assert (after == pytest.approx(before, rel=1e-6)) == (change in ("rotation", "permutation"))
 
 

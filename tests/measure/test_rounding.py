@@ -113,7 +113,11 @@ def test_uniformity_over_pairs_keeps_its_digits_in_a_narrow_cone(offset: float, 
     u = u - u.mean(0)
     i, j = torch.triu_indices(500, 500, 1)
     exponents = -t * (u[i] - u[j]).square().sum(1)
-    expected = math.log1p(float(torch.expm1(exponents).mean())) if offset else math.log(float(exponents.exp().mean()))
+    expected = (
+        math.log1p(float(torch.expm1(exponents).mean()))
+        if offset
+        else math.log(float(exponents.exp().mean()))
+    )
     assert float(measure.uniformity_exact(x, t=t)) == pytest.approx(expected, rel=1e-6)
     sampled = measure.uniformity_exact(x, t=t, sample=400)
     assert sampled.interval is not None
@@ -140,10 +144,16 @@ def test_how_many_digits_are_left() -> None:
     assert m.epsilon == 2.0**-23
     error = 8 * m.epsilon
     assert rounding_warnings(1.0, m, error) == ()
-    assert rounding_warnings(-0.01, m, error) == ("about 4 digits are left after rounding: pass float64 rows for more",)
-    assert rounding_warnings(2e-5, m, error) == ("about 1 digit is left after rounding: pass float64 rows for more",)
+    assert rounding_warnings(-0.01, m, error) == (
+        "about 4 digits are left after rounding: pass float64 rows for more",
+    )
+    assert rounding_warnings(2e-5, m, error) == (
+        "about 1 digit is left after rounding: pass float64 rows for more",
+    )
     assert rounding_warnings(1e-9, m, error) == rounding_warnings(0.0, m, error)
-    assert rounding_warnings(0.0, m, error) == ("no digit is left after rounding: pass float64 rows for more",)
+    assert rounding_warnings(0.0, m, error) == (
+        "no digit is left after rounding: pass float64 rows for more",
+    )
     exact = Moments.of(gaussian(10, 2, dtype=torch.float64))
     assert rounding_warnings(1e-5, exact, 8 * exact.epsilon) == ()
     assert rounding_warnings(1e-13, exact, 8 * exact.epsilon) == ("about 1 digit is left after rounding",)

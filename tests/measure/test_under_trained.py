@@ -90,7 +90,9 @@ class TestCosine:
     def test_scale_and_order_of_rows_change_nothing(self, seed: int, scale: float) -> None:
         planted = plant(n=600, planted=12, seed=seed)
         order = torch.randperm(600, generator=torch.Generator().manual_seed(seed))
-        moved = Planted(scale * planted.table[order], [planted.labels[i] for i in order.tolist()], order, order)
+        moved = Planted(
+            scale * planted.table[order], [planted.labels[i] for i in order.tolist()], order, order
+        )
         first, second = under_trained_tokens(_rows(planted)), under_trained_tokens(_rows(moved))
         assert {planted.labels[i] for i in _found(first)} == {moved.labels[i] for i in _found(second)}
 
@@ -108,14 +110,20 @@ class TestOffset:
 
     def test_project_about_counts_the_rows_that_are_done(self) -> None:
         told = list[int]()
-        project_about(ArrayRows(gaussian(9000, 3), name="x"), torch.zeros(3, 1).double(), torch.zeros(3), told.append)
+        project_about(
+            ArrayRows(gaussian(9000, 3), name="x"), torch.zeros(3, 1).double(), torch.zeros(3), told.append
+        )
         assert told == [8192, 9000]
 
     @pytest.mark.parametrize(("dtype", "drift"), [("float32", 1e9), ("bfloat16", 1e4), ("float16", 3e4)])
     def test_where_rounding_took_the_differences_it_is_said(self, dtype: str, drift: float) -> None:
         planted = plant(drift=drift)
-        moved = Planted(planted.table.to(getattr(torch, dtype)), planted.labels, planted.unused, planted.planted)
-        with pytest.raises(UndefinedMeasure, match=f"differ by more than {dtype} rounds off, .* subtract the mean row before"):
+        moved = Planted(
+            planted.table.to(getattr(torch, dtype)), planted.labels, planted.unused, planted.planted
+        )
+        with pytest.raises(
+            UndefinedMeasure, match=f"differ by more than {dtype} rounds off, .* subtract the mean row before"
+        ):
             under_trained_tokens(_rows(moved))
 
     def test_float64_rows_hold_it_longer(self) -> None:
@@ -170,7 +178,9 @@ class TestKnownUnused:
         assert {token.count for token in u.tokens} == {0, 7}
 
     def test_too_few(self) -> None:
-        with pytest.raises(UndefinedMeasure, match=r"expected at least 10 rows known to be unused .* got fewer: give counts"):
+        with pytest.raises(
+            UndefinedMeasure, match=r"expected at least 10 rows known to be unused .* got fewer: give counts"
+        ):
             under_trained_tokens(_rows(plant(reserved=9)))
 
     def test_unused_rows_like_all_others_tell_nothing(self) -> None:
@@ -216,7 +226,9 @@ class TestRecord:
             under_trained_tokens(rows, rate=1)
         with pytest.raises(InputError, match=r"expected counts of shape \(4000,\), got \(3,\)"):
             under_trained_tokens(rows, counts=torch.ones(3))
-        with pytest.raises(InputError, match="expected unweighted moments of the same 4,000 rows, got moments of 5 rows"):
+        with pytest.raises(
+            InputError, match="expected unweighted moments of the same 4,000 rows, got moments of 5 rows"
+        ):
             under_trained_tokens(rows, Moments.of(gaussian(5, 64)))
 
     def test_q_of_a_known_row_is_that_of_one_more_test(self) -> None:
@@ -242,14 +254,20 @@ class TestRecord:
     ],
 )
 def test_the_false_discovery_rate_is_held_and_planted_rows_are_found(
-    make: Callable[..., Planted], prefer: under_trained.Indicator, options: dict[str, float], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Planted],
+    prefer: under_trained.Indicator,
+    options: dict[str, float],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Realised rate at most 1 % within its error, and power above 0.9, over 60 tables."""
     monkeypatch.setattr(under_trained, "MOST_LISTED", 10**6)
     false, power = [], []
     for seed in range(60):
         planted = make(seed=seed, **options)
-        found, true = _found(under_trained_tokens(_rows(planted), prefer=prefer)), set(planted.planted.tolist())
+        found, true = (
+            _found(under_trained_tokens(_rows(planted), prefer=prefer)),
+            set(planted.planted.tolist()),
+        )
         false.append(len(found - true) / max(1, len(found)))
         power.append(len(found & true) / len(true))
     error = statistics.stdev(false) / len(false) ** 0.5
@@ -261,7 +279,10 @@ def test_the_false_discovery_rate_is_held_and_planted_rows_are_found(
 @pytest.mark.slow
 def test_tables_without_planted_rows_have_hardly_any_finds() -> None:
     """Then every find is false: in at most a few of 100 tables is there one."""
-    with_finds = sum(bool(_found(under_trained_tokens(_rows(plant(planted=0, reserved=30, seed=seed))))) for seed in range(100))
+    with_finds = sum(
+        bool(_found(under_trained_tokens(_rows(plant(planted=0, reserved=30, seed=seed)))))
+        for seed in range(100)
+    )
     assert with_finds <= 4
 
 

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-SIZES = {"dim": 16, "hidden_dim": 12, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "vocab_size": 300, "seq_len": 16}
+SIZES = {
+    "dim": 16,
+    "hidden_dim": 12,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_kv_heads": 2,
+    "vocab_size": 300,
+    "seq_len": 16,
+}
 STORIES = (Path(__file__).parents[2] / "../shared/data/models/stories260K").resolve()
 
 
@@ -46,7 +54,9 @@ def write(path: Path, sizes: Mapping[str, int], found: Mapping[str, np.ndarray],
 def write_tokenizer(path: Path, tokens: list[bytes], scores: list[float] | None = None) -> Path:
     """A tokenizer file of these tokens."""
     scores = [-float(index) for index in range(len(tokens))] if scores is None else scores
-    content = b"".join(struct.pack("<fI", score, len(token)) + token for token, score in zip(tokens, scores, strict=True))
+    content = b"".join(
+        struct.pack("<fI", score, len(token)) + token for token, score in zip(tokens, scores, strict=True)
+    )
     path.write_bytes(struct.pack("<I", max(map(len, tokens))) + content)
     return path
 
@@ -54,7 +64,9 @@ def write_tokenizer(path: Path, tokens: list[bytes], scores: list[float] | None 
 def some_tokens(n: int) -> list[bytes]:
     """What an export writes: three control tokens, the bytes, and words."""
     words = [b" ", b"a", b"b", b" a", b"ab", b" ab"] + [f" {index}".encode() for index in range(n)]
-    return ([b"<unk>", b"\n<s>\n", b"\n</s>\n"] + [f"<0x{byte:02X}>".encode() for byte in range(256)] + words)[:n]
+    return (
+        [b"<unk>", b"\n<s>\n", b"\n</s>\n"] + [f"<0x{byte:02X}>".encode() for byte in range(256)] + words
+    )[:n]
 
 
 def planted(folder: Path, *, tied: bool = True, version: int = 0, tokens: bool = True) -> Path:
@@ -95,11 +107,16 @@ def logits(sizes: Mapping[str, int], w: Mapping[str, np.ndarray], tokens: list[i
             values[layer].append(w["attention.wv"][layer] @ y)
             mixed = np.zeros(d)
             for head in range(heads):
-                mine, theirs = slice(head * size, (head + 1) * size), slice(head // shared * size, (head // shared + 1) * size)
+                mine, theirs = (
+                    slice(head * size, (head + 1) * size),
+                    slice(head // shared * size, (head // shared + 1) * size),
+                )
                 scores = np.array([q[mine] @ key[theirs] for key in keys[layer]]) / np.sqrt(size)
                 weights = np.exp(scores - scores.max())
                 weights /= weights.sum()
-                mixed[mine] = sum(weight * value[theirs] for weight, value in zip(weights, values[layer], strict=True))
+                mixed[mine] = sum(
+                    weight * value[theirs] for weight, value in zip(weights, values[layer], strict=True)
+                )
             x = x + w["attention.wo"][layer] @ mixed
             y = _norm(x, w["ffn_norm"][layer])
             gate, up = w["feed_forward.w1"][layer] @ y, w["feed_forward.w3"][layer] @ y

@@ -16,7 +16,17 @@ from uncone import InputError, cli
 from uncone.model import convert_llama2c
 from uncone.model.llama2c_tokens import read_tokenizer
 
-from .llama2c_files import SIZES, STORIES, encode, logits, planted, read_slowly, some_tokens, tensors, write_tokenizer
+from .llama2c_files import (
+    SIZES,
+    STORIES,
+    encode,
+    logits,
+    planted,
+    read_slowly,
+    some_tokens,
+    tensors,
+    write_tokenizer,
+)
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play outside with her dog."
 V = SIZES["vocab_size"]
@@ -59,7 +69,9 @@ def test_the_real_model_tells_a_story(stories: Path) -> None:
 
     tokenizer, model = AutoTokenizer.from_pretrained(stories), AutoModelForCausalLM.from_pretrained(stories)
     prompt = tokenizer("Once upon a time", return_tensors="pt")
-    told = tokenizer.decode(model.generate(**prompt, max_new_tokens=40, do_sample=False)[0], skip_special_tokens=True)
+    told = tokenizer.decode(
+        model.generate(**prompt, max_new_tokens=40, do_sample=False)[0], skip_special_tokens=True
+    )
     assert told.startswith("Once upon a time, there was a little girl named Lily. She loved to play outside")
 
 
@@ -94,7 +106,12 @@ def test_auto_tokenizer_opens_what_was_written_and_gives_text_back(tmp_path: Pat
 
     out = uncone.to_hugging_face(planted(tmp_path), tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(out)
-    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id, len(tokenizer)) == (1, 2, 0, V)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id, len(tokenizer)) == (
+        1,
+        2,
+        0,
+        V,
+    )
     for text in ("ab a b", " ab", "hé\n\tworld  日本", "a"):
         assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text
     assert tokenizer("ab").input_ids == [1, 264]
@@ -102,16 +119,28 @@ def test_auto_tokenizer_opens_what_was_written_and_gives_text_back(tmp_path: Pat
 
 def test_the_files_are_those_of_a_llama(tmp_path: Path) -> None:
     out = uncone.to_hugging_face(planted(tmp_path, tied=False), tmp_path / "out")
-    names = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    names = {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
     assert {file.name for file in out.iterdir()} == names
     config = json.loads((out / "config.json").read_text())
-    assert (config["num_key_value_heads"], config["tie_word_embeddings"], config["vocab_size"]) == (2, False, V)
+    assert (config["num_key_value_heads"], config["tie_word_embeddings"], config["vocab_size"]) == (
+        2,
+        False,
+        V,
+    )
     found, written = tensors(SIZES, tied=False), load_file(out / "model.safetensors")
     assert np.array_equal(written["model.layers.1.mlp.down_proj.weight"].numpy(), found["feed_forward.w2"][1])
     assert np.array_equal(written["lm_head.weight"].numpy(), found["output"])
     assert not any("freqs" in name for name in written)
     rows = written["model.layers.0.self_attn.k_proj.weight"].numpy()
-    assert np.array_equal(rows, found["attention.wk"][0][[0, 2, 1, 3, 4, 6, 5, 7]])  # two heads of four features
+    assert np.array_equal(
+        rows, found["attention.wk"][0][[0, 2, 1, 3, 4, 6, 5, 7]]
+    )  # two heads of four features
 
 
 def test_a_tokenizer_of_another_name_is_taken(tmp_path: Path) -> None:
@@ -120,11 +149,16 @@ def test_a_tokenizer_of_another_name_is_taken(tmp_path: Path) -> None:
     assert uncone.to_hugging_face(path, tmp_path / "out", tokenizer=tmp_path / "mine.bin") == tmp_path / "out"
 
 
-def test_the_command_writes_the_directory_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_directory_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model, out = planted(tmp_path), tmp_path / "out"
     cli.main(["convert", str(model), str(out)])
     assert capsys.readouterr().out == f"wrote {out}\n"
-    for source, message in ((model, "expected a new folder"), (tmp_path, "expected a place outside the model")):
+    for source, message in (
+        (model, "expected a new folder"),
+        (tmp_path, "expected a place outside the model"),
+    ):
         with pytest.raises(SystemExit) as done:
             cli.main(["convert", str(source), str(out)])
         assert done.value.code == 1
@@ -137,7 +171,9 @@ class TestMessages:
     def test_no_tokenizer(self, tmp_path: Path) -> None:
         path = planted(tmp_path)
         (tmp_path / "tokenizer.bin").unlink()
-        with pytest.raises(InputError, match=r"expected a tokenizer beside .*, tok300\.bin or tokenizer\.bin, got none: put"):
+        with pytest.raises(
+            InputError, match=r"expected a tokenizer beside .*, tok300\.bin or tokenizer\.bin, got none: put"
+        ):
             uncone.to_hugging_face(path, tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
@@ -155,7 +191,9 @@ class TestMessages:
             ({}, float("nan"), "expected finite scores"),
         ],
     )
-    def test_a_tokenizer_that_is_no_llama(self, tmp_path: Path, change: dict[int, bytes], score: float, message: str) -> None:
+    def test_a_tokenizer_that_is_no_llama(
+        self, tmp_path: Path, change: dict[int, bytes], score: float, message: str
+    ) -> None:
         path = planted(tmp_path)
         tokens = [change.get(index, token) for index, token in enumerate(some_tokens(V))]
         write_tokenizer(tmp_path / "tokenizer.bin", tokens, [score] * V)

@@ -22,7 +22,8 @@ VALUES = (None, True, 1, 0.5, -1, HUGE, "x", [], ["x"], [[]], {}, {"x": 1}, 1e30
 
 
 @pytest.mark.parametrize(
-    "key", [*CONFIG, "text_config", "auto_map", "quantization_config", "base_model_prefix", "decoder_vocab_size"]
+    "key",
+    [*CONFIG, "text_config", "auto_map", "quantization_config", "base_model_prefix", "decoder_vocab_size"],
 )
 def test_a_setting_of_another_type(key: str, plant: Plant) -> None:
     directory = plant(CONFIG, TENSORS)
@@ -43,13 +44,19 @@ def test_a_model_type_that_is_no_text_where_transformers_asks_for_it(kind: objec
 
 
 @pytest.mark.parametrize(
-    "file", ["modules.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "generation_config.json"]
+    "file",
+    ["modules.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "generation_config.json"],
 )
 def test_other_files_of_a_model_with_values_of_another_type(file: str, plant: Plant) -> None:
     directory = plant({**CONFIG, "tie_word_embeddings": True}, {"model.embed_tokens.weight": (12, 8)})
     tree = {
-        "modules.json": [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}],
-        "tokenizer.json": {"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}, "added_tokens": []},
+        "modules.json": [
+            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+        ],
+        "tokenizer.json": {
+            "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"},
+            "added_tokens": [],
+        },
     }.get(file, {"unk_token": {"content": "a"}, "a": 0})
     rng = random.Random(file)
     for _ in range(60):
@@ -76,6 +83,8 @@ def test_an_encoder_with_settings_of_another_type_is_refused(tmp_path: Path) -> 
     with torch.random.fork_rng():
         transformers.BertModel(config).save_pretrained(tmp_path)
     _tokenizer(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": "x"}')
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": "x"}'
+    )
     with pytest.raises(UnsupportedModel, match="cannot be loaded"):
         load_transformer(tmp_path)

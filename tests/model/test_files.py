@@ -58,19 +58,24 @@ def test_vocab_size(plant, config, size):
 
 
 def test_a_directory_is_needed(tmp_path):
-    with pytest.raises(InputError, match=r"expected a directory with config\.json and model\.safetensors, got .*nowhere"):
+    with pytest.raises(
+        InputError, match=r"expected a directory with config\.json and model\.safetensors, got .*nowhere"
+    ):
         open_model_files(tmp_path / "nowhere")
 
 
 def test_a_config_is_needed(tmp_path):
-    with pytest.raises(InputError, match=r"without config\.json: give the directory that save_pretrained wrote"):
+    with pytest.raises(
+        InputError, match=r"without config\.json: give the directory that save_pretrained wrote"
+    ):
         open_model_files(tmp_path)
 
 
 def test_weights_are_needed(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(
-        InputError, match=r"expected model\.safetensors, pytorch_model\.bin or an index of shards .* got no weights"
+        InputError,
+        match=r"expected model\.safetensors, pytorch_model\.bin or an index of shards .* got no weights",
     ):
         open_model_files(tmp_path)
 
@@ -79,7 +84,9 @@ def test_weights_are_needed(tmp_path):
 def test_other_checkpoints_are_named_with_the_way_to_convert(tmp_path, name):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / name).write_bytes(b"\x80\x04.")
-    with pytest.raises(InputError, match=rf"got '{name}': open one tensor as .*{name}#tensor\.name, or, .*save_pretrained"):
+    with pytest.raises(
+        InputError, match=rf"got '{name}': open one tensor as .*{name}#tensor\.name, or, .*save_pretrained"
+    ):
         open_model_files(tmp_path)
 
 
@@ -93,7 +100,9 @@ def test_a_pickled_model_is_refused(tmp_path):
 def test_a_model_that_torch_saved_is_read(tmp_path):
     weight = torch.arange(24, dtype=torch.float32).reshape(8, 3)
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 8}))
-    torch.save({"wte.weight": weight, "proj": weight.T, "bias": torch.ones(8)}, tmp_path / "pytorch_model.bin")
+    torch.save(
+        {"wte.weight": weight, "proj": weight.T, "bias": torch.ones(8)}, tmp_path / "pytorch_model.bin"
+    )
     (tmp_path / "vocab.txt").write_text("a\nb\n")
     files = open_model_files(tmp_path)
     assert torch.equal(rows_of(files, "wte.weight").read(0, 8), weight)
@@ -117,14 +126,18 @@ def test_shards_that_torch_saved_are_read_through_their_index(tmp_path):
     index.write_text(json.dumps({"weight_map": placed}))
     assert rows_of(open_model_files(tmp_path), "b").shape == (4, 2)
     index.write_text(json.dumps({"weight_map": {"a": "../outside.bin"}}))
-    with pytest.raises(InputError, match=r"expected plain names of \.bin files in .*: do not trust this index"):
+    with pytest.raises(
+        InputError, match=r"expected plain names of \.bin files in .*: do not trust this index"
+    ):
         open_model_files(tmp_path)
 
 
 def test_another_safetensors_file_is_named(plant):
     directory = plant({}, {"a": (2, 2)})
     (directory / "model.safetensors").rename(directory / "adapter_model.safetensors")
-    with pytest.raises(InputError, match=r"got 'adapter_model\.safetensors': open one tensor as .*#tensor\.name"):
+    with pytest.raises(
+        InputError, match=r"got 'adapter_model\.safetensors': open one tensor as .*#tensor\.name"
+    ):
         open_model_files(directory)
 
 
@@ -165,20 +178,27 @@ def test_a_huge_config_is_refused(tmp_path, monkeypatch):
     ],
 )
 def test_shard_names_that_are_no_plain_names_are_refused(plant_shards, shard):
-    with pytest.raises(InputError, match=r"expected plain names of \.safetensors files in .*: do not trust this index"):
+    with pytest.raises(
+        InputError, match=r"expected plain names of \.safetensors files in .*: do not trust this index"
+    ):
         open_model_files(plant_shards({}, {"a": shard}))
 
 
 def test_a_missing_shard_is_named(plant_shards):
     with pytest.raises(InputError, match=r"lists the shard model-2\.safetensors, which is missing"):
         open_model_files(
-            plant_shards({"model-1.safetensors": {"a": (2, 2)}}, {"a": "model-1.safetensors", "b": "model-2.safetensors"})
+            plant_shards(
+                {"model-1.safetensors": {"a": (2, 2)}},
+                {"a": "model-1.safetensors", "b": "model-2.safetensors"},
+            )
         )
 
 
 def test_a_tensor_missing_from_its_shard_is_named(plant_shards):
     with pytest.raises(InputError, match=r"places tensor 'b' in m\.safetensors, which does not hold it"):
-        open_model_files(plant_shards({"m.safetensors": {"a": (2, 2)}}, {"a": "m.safetensors", "b": "m.safetensors"}))
+        open_model_files(
+            plant_shards({"m.safetensors": {"a": (2, 2)}}, {"a": "m.safetensors", "b": "m.safetensors"})
+        )
 
 
 @pytest.mark.parametrize("placed", [{}, [], {"a": 3}, "x"])

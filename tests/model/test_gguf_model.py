@@ -20,16 +20,28 @@ HEAD = np.random.default_rng(1).standard_normal((V, D)).astype("f4")
 
 
 def planted(
-    path: Path, tensors: dict[str, np.ndarray], *, arch: str = "llama", tokens: int = V, quantised: bool = False, **keys: bool
+    path: Path,
+    tensors: dict[str, np.ndarray],
+    *,
+    arch: str = "llama",
+    tokens: int = V,
+    quantised: bool = False,
+    **keys: bool,
 ) -> Path:
     kind = Q8 if quantised else None
-    content = {name: (gguf.quants.quantize(value, Q8) if quantised else value, kind) for name, value in tensors.items()}
+    content = {
+        name: (gguf.quants.quantize(value, Q8) if quantised else value, kind)
+        for name, value in tensors.items()
+    }
     told = {key.replace("__", "."): value for key, value in keys.items()}
     return write_gguf(path, content, arch=arch, tokens=[f"▁{index}" for index in range(tokens)], keys=told)
 
 
 def test_table_and_head_with_their_tokens(tmp_path: Path) -> None:
-    path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE, "output.weight": HEAD, "blk.0.attn_q.weight": TABLE[:D]})
+    path = planted(
+        tmp_path / "x.gguf",
+        {"token_embd.weight": TABLE, "output.weight": HEAD, "blk.0.attn_q.weight": TABLE[:D]},
+    )
     found = open_subjects(path)
     assert [name for name, _ in found.rows] == ["input", "head"]
     assert found.notes == ()
@@ -48,13 +60,18 @@ def test_a_missing_head_is_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arch", "keys"), [("bert", {}), ("nomic-bert", {}), ("t5encoder", {}), ("qwen3", {"qwen3__attention__causal": False})]
+    ("arch", "keys"),
+    [("bert", {}), ("nomic-bert", {}), ("t5encoder", {}), ("qwen3", {"qwen3__attention__causal": False})],
 )
 def test_an_encoder_has_no_head(tmp_path: Path, arch: str, keys: dict[str, bool]) -> None:
     path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE}, arch=arch, **keys)
     assert [name for name, _ in open_subjects(path).rows] == ["input"]
-    assert open_subjects(path).notes == (f"{arch} is an encoder: the GGUF file holds no output head over the vocabulary",)
-    with pytest.raises(InputError, match=r"expected a model with an output head, got .*; its token table is .*#input"):
+    assert open_subjects(path).notes == (
+        f"{arch} is an encoder: the GGUF file holds no output head over the vocabulary",
+    )
+    with pytest.raises(
+        InputError, match=r"expected a model with an output head, got .*; its token table is .*#input"
+    ):
         uncone.open_rows(f"{path}#head")
 
 
@@ -67,7 +84,9 @@ def test_quantised_rows_are_said_to_be(tmp_path: Path) -> None:
 
 def test_a_diagnosis_reads_a_quantised_file(tmp_path: Path) -> None:
     table = np.random.default_rng(0).standard_normal((300, D)).astype("f4")
-    d = uncone.diagnose(planted(tmp_path / "x.gguf", {"token_embd.weight": table}, tokens=300, quantised=True))
+    d = uncone.diagnose(
+        planted(tmp_path / "x.gguf", {"token_embd.weight": table}, tokens=300, quantised=True)
+    )
     assert [subject.dtype for subject in d.subjects] == ["Q8_0", "Q8_0"]
     exact = uncone.diagnose(table).subjects[0]
     for measurement, other in zip(d.subjects[0].measurements, exact.measurements, strict=True):
@@ -77,7 +96,9 @@ def test_a_diagnosis_reads_a_quantised_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tokens", [V - 5, V + 5])
 def test_another_number_of_tokens_than_rows(tmp_path: Path, tokens: int) -> None:
-    labels = uncone.open_rows(f"{planted(tmp_path / 'x.gguf', {'token_embd.weight': TABLE}, tokens=tokens)}#input").labels
+    labels = uncone.open_rows(
+        f"{planted(tmp_path / 'x.gguf', {'token_embd.weight': TABLE}, tokens=tokens)}#input"
+    ).labels
     assert labels is not None
     assert len(labels) == V
     assert labels[34] == "▁34"
@@ -93,7 +114,10 @@ def test_a_folder_of_one_file_is_opened_and_one_of_several_is_not(tmp_path: Path
     planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE})
     assert [name for name, _ in open_subjects(tmp_path).rows] == ["input", "head"]
     (tmp_path / "y.gguf").write_bytes(b"")
-    with pytest.raises(InputError, match=r"expected one GGUF model in .*, got 2 files \('x\.gguf', 'y\.gguf'\): give the file"):
+    with pytest.raises(
+        InputError,
+        match=r"expected one GGUF model in .*, got 2 files \('x\.gguf', 'y\.gguf'\): give the file",
+    ):
         open_subjects(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match=r"got 'x\.gguf', 'y\.gguf': give the file, .*x\.gguf"):
@@ -103,7 +127,8 @@ def test_a_folder_of_one_file_is_opened_and_one_of_several_is_not(tmp_path: Path
 def test_a_file_without_a_table(tmp_path: Path) -> None:
     path = planted(tmp_path / "x.gguf", {"blk.0.attn_q.weight": TABLE})
     with pytest.raises(
-        UnsupportedModel, match=r"no tensor 'token_embd\.weight' in .*: give a model with a token table, or .*'blk\.0\.attn_q"
+        UnsupportedModel,
+        match=r"no tensor 'token_embd\.weight' in .*: give a model with a token table, or .*'blk\.0\.attn_q",
     ):
         open_subjects(path)
     assert uncone.open_rows(f"{path}#blk.0.attn_q.weight").shape == (V, D)
@@ -115,7 +140,9 @@ def test_a_model_split_into_one_part_is_whole(tmp_path: Path) -> None:
 
 
 def test_the_whole_model(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected one matrix of the model .*, got the whole model: say .*x\.gguf#input"):
+    with pytest.raises(
+        InputError, match=r"expected one matrix of the model .*, got the whole model: say .*x\.gguf#input"
+    ):
         uncone.open_rows(planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE}))
 
 

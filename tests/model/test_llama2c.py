@@ -51,7 +51,11 @@ def test_subjects_are_table_and_head_with_their_tokens(tmp_path: Path, tied: boo
 
 def test_a_tensor_that_is_the_head_is_read_as_one(tmp_path: Path) -> None:
     path = planted(tmp_path, tied=False)
-    for part, kind in (("output.weight", "head"), ("tok_embeddings.weight", "input"), ("layers.1.attention.wo.weight", "rows")):
+    for part, kind in (
+        ("output.weight", "head"),
+        ("tok_embeddings.weight", "input"),
+        ("layers.1.attention.wo.weight", "rows"),
+    ):
         assert [name for name, _ in open_subjects(f"{path}#{part}").rows] == [kind]
 
 
@@ -69,16 +73,22 @@ def test_a_model_without_a_tokenizer_has_no_labels(tmp_path: Path) -> None:
 
 
 def test_earlier_exports_wrote_the_characters_of_bytes(tmp_path: Path) -> None:
-    tokens = [chr(index - 3).encode() if 3 <= index < 259 else token for index, token in enumerate(some_tokens(V))]
+    tokens = [
+        chr(index - 3).encode() if 3 <= index < 259 else token for index, token in enumerate(some_tokens(V))
+    ]
     found = read_tokenizer(write_tokenizer(tmp_path / "t.bin", tokens), V)
-    assert list(found.pieces) == list(read_tokenizer(write_tokenizer(tmp_path / "u.bin", some_tokens(V)), V).pieces)
+    assert list(found.pieces) == list(
+        read_tokenizer(write_tokenizer(tmp_path / "u.bin", some_tokens(V)), V).pieces
+    )
 
 
 def test_bytes_that_are_no_text_are_told_and_single_ones_are_bytes(tmp_path: Path) -> None:
     """run.c reads and prints the bytes of a token as they are."""
     tokens = [bytes([index - 3]) if 3 <= index < 259 else token for index, token in enumerate(some_tokens(V))]
     found = read_tokenizer(write_tokenizer(tmp_path / "t.bin", tokens), V)
-    assert list(found.pieces) == list(read_tokenizer(write_tokenizer(tmp_path / "u.bin", some_tokens(V)), V).pieces)
+    assert list(found.pieces) == list(
+        read_tokenizer(write_tokenizer(tmp_path / "u.bin", some_tokens(V)), V).pieces
+    )
     assert not found.no_text
     tokens[270], tokens[299] = b"a\xff", b"\xe2\x96"
     found = read_tokenizer(write_tokenizer(tmp_path / "t.bin", tokens), V)
@@ -102,7 +112,8 @@ class TestMessages:
         size = path.stat().st_size
         path.write_bytes(path.read_bytes()[:-4])
         with pytest.raises(
-            InputError, match=rf"expected {size} bytes for the llama2\.c model .*, got {size - 4}: the file was cut"
+            InputError,
+            match=rf"expected {size} bytes for the llama2\.c model .*, got {size - 4}: the file was cut",
         ):
             uncone.open_rows(f"{path}#input")
 
@@ -112,7 +123,9 @@ class TestMessages:
         with pytest.raises(InputError, match="its header lies, or it is of another format"):
             uncone.open_rows(f"{path}#input")
 
-    @pytest.mark.parametrize("sizes", [{"n_layers": 4096}, {"vocab_size": 2**24}, {"hidden_dim": 2**24, "n_layers": 4096}])
+    @pytest.mark.parametrize(
+        "sizes", [{"n_layers": 4096}, {"vocab_size": 2**24}, {"hidden_dim": 2**24, "n_layers": 4096}]
+    )
     def test_a_lying_header_allocates_nothing(self, tmp_path: Path, sizes: dict[str, int]) -> None:
         path = planted(tmp_path)
         path.write_bytes(struct.pack("<7i", *(SIZES | sizes).values()) + path.read_bytes()[28:])
@@ -122,7 +135,8 @@ class TestMessages:
     def test_a_quantised_model(self, tmp_path: Path) -> None:
         path = write(tmp_path / "m.bin", SIZES, tensors(SIZES), 2)
         with pytest.raises(
-            InputError, match=r"version 0 or 1, got version 2 in .* \(quantised to int8, .*: export it in float32"
+            InputError,
+            match=r"version 0 or 1, got version 2 in .* \(quantised to int8, .*: export it in float32",
         ):
             uncone.open_rows(f"{path}#input")
 
@@ -135,21 +149,34 @@ class TestMessages:
         path = tmp_path / "m.bin"
         path.write_bytes(struct.pack("<Ii7i", 0x616B3432, 1, *[0] * 7).ljust(300, b"\0"))
         with pytest.raises(
-            InputError, match=r"expected a model of llama2\.c, got .*, whose header holds numbers that no model has: copy"
+            InputError,
+            match=r"expected a model of llama2\.c, got .*, whose header holds numbers that no model has: copy",
         ):
             uncone.open_rows(f"{path}#input")
 
     @pytest.mark.parametrize(
         "change",
-        [{"n_heads": 3}, {"n_kv_heads": 3}, {"n_kv_heads": 8}, {"dim": 0}, {"n_heads": 16}, {"seq_len": -1}, {"dim": 2**30}],
+        [
+            {"n_heads": 3},
+            {"n_kv_heads": 3},
+            {"n_kv_heads": 8},
+            {"dim": 0},
+            {"n_heads": 16},
+            {"seq_len": -1},
+            {"dim": 2**30},
+        ],
     )
     def test_numbers_that_no_model_has(self, tmp_path: Path, change: dict[str, int]) -> None:
         path = tmp_path / "m.bin"
         path.write_bytes(struct.pack("<7i", *(SIZES | change).values()) + bytes(1000))
         assert not is_llama2c(path)
-        with pytest.raises(InputError, match=r"expected a \.bin file of torch\.save, of word2vec or of llama2\.c"):
+        with pytest.raises(
+            InputError, match=r"expected a \.bin file of torch\.save, of word2vec or of llama2\.c"
+        ):
             uncone.open_rows(path)
-        with pytest.raises(InputError, match="of another kind, or with a header of numbers that no model has: copy"):
+        with pytest.raises(
+            InputError, match="of another kind, or with a header of numbers that no model has: copy"
+        ):
             open_llama2c(path)
 
     def test_an_unknown_tensor(self, tmp_path: Path) -> None:
@@ -162,7 +189,8 @@ class TestMessages:
 
     def test_the_whole_model(self, tmp_path: Path) -> None:
         with pytest.raises(
-            InputError, match=r"expected one matrix of the model .*, got the whole model: say .*model\.bin#input"
+            InputError,
+            match=r"expected one matrix of the model .*, got the whole model: say .*model\.bin#input",
         ):
             uncone.open_rows(planted(tmp_path))
 
@@ -170,7 +198,8 @@ class TestMessages:
         write(tmp_path / "other.bin", SIZES, tensors(SIZES))
         planted(tmp_path)
         with pytest.raises(
-            InputError, match=r"expected one model of llama2\.c in .*, got 2 \('model\.bin', 'other\.bin'\): give"
+            InputError,
+            match=r"expected one model of llama2\.c in .*, got 2 \('model\.bin', 'other\.bin'\): give",
         ):
             open_subjects(tmp_path)
 
@@ -186,7 +215,9 @@ class TestMessages:
     )
     def test_a_tokenizer_that_is_none(self, tmp_path: Path, content: bytes, message: str) -> None:
         (tmp_path / "t.bin").write_bytes(content)
-        with pytest.raises(InputError, match=rf"expected a llama2\.c tokenizer of {V} tokens in .*, got .*{message[4:]}"):
+        with pytest.raises(
+            InputError, match=rf"expected a llama2\.c tokenizer of {V} tokens in .*, got .*{message[4:]}"
+        ):
             read_tokenizer(tmp_path / "t.bin", V)
 
 

@@ -41,27 +41,42 @@ def test_the_class_decides_where_names_mislead(plant):
 
 
 def test_a_vocabulary_size_that_only_the_class_knows(plant):
-    config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": D, "n_layer": 1, "n_head": 2}
+    config = {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "n_embd": D,
+        "n_layer": 1,
+        "n_head": 2,
+    }
     places = find_places(opened(plant, config, {"transformer.wte.weight": (50257, D)}))
-    assert (places.input, places.head, places.tied) == ("transformer.wte.weight", "transformer.wte.weight", True)
+    assert (places.input, places.head, places.tied) == (
+        "transformer.wte.weight",
+        "transformer.wte.weight",
+        True,
+    )
 
 
 def test_a_head_that_the_checkpoint_lacks_is_no_head(plant):
     places = find_places(opened(plant, LLAMA, {"model.embed_tokens.weight": (V, D)}))
     assert places.head is None
-    assert places.why == "LlamaForCausalLM has an output head of its own, but the checkpoint holds no tensor for it"
+    assert (
+        places.why
+        == "LlamaForCausalLM has an output head of its own, but the checkpoint holds no tensor for it"
+    )
 
 
 def test_a_table_that_the_checkpoint_lacks_is_refused_with_a_way_out(plant):
     with pytest.raises(
-        UnsupportedModel, match=r"loaded unchanged as the token table of LlamaForCausalLM .*embed_tokens.*#foo: there are 'foo'"
+        UnsupportedModel,
+        match=r"loaded unchanged as the token table of LlamaForCausalLM .*embed_tokens.*#foo: there are 'foo'",
     ):
         find_places(opened(plant, LLAMA, {"foo": (V, D), "bar": (D, D)} | {"lm_head.bias": (V,)}))
 
 
 def test_a_config_of_another_model_is_told_from_the_shapes(plant):
     with pytest.raises(
-        InputError, match=r"makes 'model\.embed_tokens\.weight' \[32, 16\], the file has \[32, 8\].*open .*#model\.embed_tokens"
+        InputError,
+        match=r"makes 'model\.embed_tokens\.weight' \[32, 16\], the file has \[32, 8\].*open .*#model\.embed_tokens",
     ):
         find_places(opened(plant, LLAMA | {"hidden_size": 16}))
 
@@ -72,10 +87,14 @@ def test_without_architectures_the_bare_model_of_the_type_is_taken(plant):
     assert places.why.startswith("config.json names no architecture, and LlamaModel")
 
 
-@pytest.mark.parametrize("name", ["FooForCausalLM", "pipeline", "LlamaConfig", "../x", "PreTrainedModel", "", "__class__"])
+@pytest.mark.parametrize(
+    "name", ["FooForCausalLM", "pipeline", "LlamaConfig", "../x", "PreTrainedModel", "", "__class__"]
+)
 def test_what_is_no_model_class_of_transformers_is_refused(plant, name):
     files = opened(plant, LLAMA | {"architectures": [name], "auto_map": {"AutoModelForCausalLM": "evil.Foo"}})
-    with pytest.raises(UnsupportedModel, match=r"is not part of transformers .*code that comes with a model is never run"):
+    with pytest.raises(
+        UnsupportedModel, match=r"is not part of transformers .*code that comes with a model is never run"
+    ):
         locate(files)
 
 
@@ -86,7 +105,9 @@ def test_an_unknown_model_type_is_refused(plant, kind):
 
 
 def test_code_in_the_directory_is_not_run(plant, tmp_path):
-    directory = plant(LLAMA | {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}}, PAIR)
+    directory = plant(
+        LLAMA | {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}}, PAIR
+    )
     (directory / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     assert find_places(open_model_files(directory)).head == "lm_head.weight"
     assert not (tmp_path / "ran").exists()
@@ -107,7 +128,13 @@ def test_settings_that_do_not_move_the_table_are_ignored(plant, more):
 
 @pytest.mark.parametrize(
     "more",
-    [{"hidden_size": "eight"}, {"hidden_size": -8}, {"num_attention_heads": 0}, {"dtype": "float99"}, {"hidden_act": "none"}],
+    [
+        {"hidden_size": "eight"},
+        {"hidden_size": -8},
+        {"num_attention_heads": 0},
+        {"dtype": "float99"},
+        {"hidden_act": "none"},
+    ],
 )
 def test_a_config_that_cannot_be_built_is_refused_in_one_line(plant, more):
     with pytest.raises(
@@ -120,7 +147,10 @@ def test_a_config_that_cannot_be_built_is_refused_in_one_line(plant, more):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"num_hidden_layers": 10**6}, "expected num_hidden_layers of at most 1024 in config.json, got 1000000"),
+        (
+            {"num_hidden_layers": 10**6},
+            "expected num_hidden_layers of at most 1024 in config.json, got 1000000",
+        ),
         ({"text_config": {"n_layer": 5000}}, "expected n_layer of at most 1024"),
         ({"num_labels": 10**9}, "expected num_labels of at most 131072"),
         ({"max_position_embeddings": 10**4000}, "got a number of 13288 bits"),
@@ -137,8 +167,15 @@ def test_absurd_counts_are_refused_at_once(plant, more, message):
 def test_a_constructor_that_does_not_end_is_stopped(plant, monkeypatch):
     """ALBERT makes `inner_group_num` layers in each of `num_hidden_groups` groups; no list of such names is ever complete."""
     monkeypatch.setattr("uncone.model.bounds._MOST_PARTS", 1000)
-    config = {"architectures": ["AlbertForMaskedLM"], "model_type": "albert", "inner_group_num": 2**31 - 1, "hidden_size": 64}
-    with pytest.raises(InputError, match=r"expected a model of at most 1000 modules and parameters in config\.json, got more"):
+    config = {
+        "architectures": ["AlbertForMaskedLM"],
+        "model_type": "albert",
+        "inner_group_num": 2**31 - 1,
+        "hidden_size": 64,
+    }
+    with pytest.raises(
+        InputError, match=r"expected a model of at most 1000 modules and parameters in config\.json, got more"
+    ):
         locate(opened(plant, config))
     torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(600)))  # the bound ends with the construction
 
@@ -150,7 +187,12 @@ def test_the_largest_real_configs_pass():
 
 def test_a_big_model_is_built_without_its_weights(plant):
     """A 70-billion-parameter config: shapes are checked, so the planted tensors make it end in an InputError, quickly."""
-    config = LLAMA | {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64}
+    config = LLAMA | {
+        "hidden_size": 8192,
+        "intermediate_size": 28672,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+    }
     with pytest.raises(InputError, match=r"\[32, 8192\], the file has \[32, 8\]"):
         locate(opened(plant, config))
 
@@ -160,7 +202,9 @@ def test_transformers_is_kept_quiet_and_its_settings_are_given_back(plant, capfd
 
     before = logging.getLogger("transformers").level, hub.HF_HUB_OFFLINE
     with caplog.at_level(logging.DEBUG):
-        locate(opened(plant, LLAMA | {"bos_token_id": 10**6, "rope_scaling": {"type": "linear", "factor": 2.0}}))
+        locate(
+            opened(plant, LLAMA | {"bos_token_id": 10**6, "rope_scaling": {"type": "linear", "factor": 2.0}})
+        )
     assert (logging.getLogger("transformers").level, hub.HF_HUB_OFFLINE) == before
     assert capfd.readouterr() == ("", "")
     assert not [record for record in caplog.records if record.name.startswith("transformers")]

@@ -18,7 +18,9 @@ transformers = pytest.importorskip("transformers")
 def edited(path: Path, **changes: object) -> Path:
     """The directory with other settings in its config.json; None takes one out."""
     config = json.loads((path / "config.json").read_text()) | changes
-    (path / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+    (path / "config.json").write_text(
+        json.dumps({key: value for key, value in config.items() if value is not None})
+    )
     return path
 
 
@@ -28,7 +30,9 @@ def test_a_model_runs_as_it_was_saved(tmp_path):
     found = load_model(open_model_files(tmp_path / "m"))
     ids = torch.arange(12)[None]
     with torch.no_grad():
-        torch.testing.assert_close(found(input_ids=ids).logits, model(input_ids=ids).logits)  # its attention is the plain one
+        torch.testing.assert_close(
+            found(input_ids=ids).logits, model(input_ids=ids).logits
+        )  # its attention is the plain one
     assert not found.training
     assert load_model(open_model_files(tmp_path / "m"), dtype=torch.float64).dtype == torch.float64
 
@@ -37,7 +41,8 @@ def test_a_config_that_its_files_cannot_fill_allocates_nothing(tmp_path):
     saved(tmp_path / "m", "LlamaForCausalLM")
     edited(tmp_path / "m", hidden_size=2**18, vocab_size=2**18)  # 256 GiB for the table alone
     with pytest.raises(
-        InputError, match=r"expected weights for the model that config\.json of .* numbers, got \d+: they belong to different"
+        InputError,
+        match=r"expected weights for the model that config\.json of .* numbers, got \d+: they belong to different",
     ):
         load_model(open_model_files(tmp_path / "m"))
 
@@ -52,14 +57,22 @@ def test_weights_that_are_missing_are_not_made_up(tmp_path):
 def test_classes_that_transformers_does_not_know_are_not_run(tmp_path):
     saved(tmp_path / "m", "LlamaForCausalLM")
     (tmp_path / "m" / "evil.py").write_text("raise SystemExit('run')")
-    edited(tmp_path / "m", architectures=["EvilForCausalLM"], auto_map={"AutoModelForCausalLM": "evil.EvilForCausalLM"})
+    edited(
+        tmp_path / "m",
+        architectures=["EvilForCausalLM"],
+        auto_map={"AutoModelForCausalLM": "evil.EvilForCausalLM"},
+    )
     with pytest.raises(UnsupportedModel, match="code that comes with a model is never run"):
         load_model(open_model_files(tmp_path / "m"))
 
 
 def test_settings_that_choose_other_files_or_kernels_are_left_out(tmp_path):
     saved(tmp_path / "m", "LlamaForCausalLM")
-    edited(tmp_path / "m", _attn_implementation="kernels-community/evil", auto_map={"AutoModelForCausalLM": "evil.Evil"})
+    edited(
+        tmp_path / "m",
+        _attn_implementation="kernels-community/evil",
+        auto_map={"AutoModelForCausalLM": "evil.Evil"},
+    )
     assert load_model(open_model_files(tmp_path / "m")).config._attn_implementation == "eager"
 
 

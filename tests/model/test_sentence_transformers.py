@@ -17,13 +17,19 @@ from uncone.model.open import open_subjects
 
 V, D = 16, 4
 TABLE = torch.arange(V * D, dtype=torch.float32).reshape(V, D)
-TRANSFORMER, STATIC = "sentence_transformers.models.Transformer", "sentence_transformers.models.StaticEmbedding"
+TRANSFORMER, STATIC = (
+    "sentence_transformers.models.Transformer",
+    "sentence_transformers.models.StaticEmbedding",
+)
 
 
 def modules(directory: Path, kind: str, folder: object, *others: str) -> Path:
     directory.mkdir(exist_ok=True)
     listed = [{"idx": 0, "name": "0", "path": folder, "type": kind}]
-    listed += [{"idx": 1, "name": "1", "path": other, "type": "sentence_transformers.models.Pooling"} for other in others]
+    listed += [
+        {"idx": 1, "name": "1", "path": other, "type": "sentence_transformers.models.Pooling"}
+        for other in others
+    ]
     (directory / "modules.json").write_text(json.dumps(listed))
     return directory
 
@@ -32,14 +38,18 @@ def transformer(folder: Path, architecture: str = "BertModel", **settings: objec
     folder.mkdir(exist_ok=True)
     config = {"architectures": [architecture], "model_type": "bert", "vocab_size": V, **settings}
     (folder / "config.json").write_text(json.dumps(config))
-    save_file({"embeddings.word_embeddings.weight": TABLE, "other": torch.ones(3, 3)}, folder / "model.safetensors")
+    save_file(
+        {"embeddings.word_embeddings.weight": TABLE, "other": torch.ones(3, 3)}, folder / "model.safetensors"
+    )
     (folder / "vocab.txt").write_text("".join(f"t{index}\n" for index in range(V)))
 
 
 def static(folder: Path, **tensors: torch.Tensor) -> None:
     folder.mkdir(exist_ok=True)
     save_file(tensors or {"embedding.weight": TABLE}, folder / "model.safetensors")
-    Tokenizer(WordLevel({f"w{index}": index for index in range(V)}, unk_token="w0")).save(str(folder / "tokenizer.json"))
+    Tokenizer(WordLevel({f"w{index}": index for index in range(V)}, unk_token="w0")).save(
+        str(folder / "tokenizer.json")
+    )
 
 
 @pytest.mark.parametrize("folder", ["", ".", "0_Transformer"])
@@ -64,7 +74,9 @@ def test_a_head_that_is_not_used_is_none(tmp_path: Path) -> None:
 
 def test_a_head_that_is_used_stays(tmp_path: Path) -> None:
     """SPLADE reads its output head."""
-    transformer(modules(tmp_path, "sentence_transformers.sparse_encoder.models.MLMTransformer", ""), "BertForMaskedLM")
+    transformer(
+        modules(tmp_path, "sentence_transformers.sparse_encoder.models.MLMTransformer", ""), "BertForMaskedLM"
+    )
     assert [name for name, _ in open_subjects(tmp_path).rows] == ["input", "head"]
 
 
@@ -109,7 +121,9 @@ class TestMessages:
 
     @pytest.mark.parametrize("folder", ["../outside", "/etc", "a/b", "..", "a\\b", "a\0b"])
     def test_a_folder_outside(self, tmp_path: Path, folder: str) -> None:
-        with pytest.raises(InputError, match=r"expected the plain name of a folder in .*: do not trust this file"):
+        with pytest.raises(
+            InputError, match=r"expected the plain name of a folder in .*: do not trust this file"
+        ):
             open_subjects(modules(tmp_path, TRANSFORMER, folder))
 
     def test_a_missing_folder(self, tmp_path: Path) -> None:
@@ -133,12 +147,16 @@ class TestMessages:
             open_subjects(tmp_path)
 
     def test_another_kind(self, tmp_path: Path) -> None:
-        with pytest.raises(UnsupportedModel, match=r"the first module of .* is a BoW without config\.json: .* open a matrix"):
+        with pytest.raises(
+            UnsupportedModel, match=r"the first module of .* is a BoW without config\.json: .* open a matrix"
+        ):
             open_subjects(modules(tmp_path, "sentence_transformers.models.BoW", ""))
 
     def test_static_embeddings_without_a_table(self, tmp_path: Path) -> None:
         static(modules(tmp_path, STATIC, ""), other=TABLE)
-        with pytest.raises(UnsupportedModel, match=r"no tensor 'embedding\.weight' or 'embeddings' in .*; there are 'other'"):
+        with pytest.raises(
+            UnsupportedModel, match=r"no tensor 'embedding\.weight' or 'embeddings' in .*; there are 'other'"
+        ):
             open_subjects(tmp_path)
 
     def test_no_weights(self, tmp_path: Path) -> None:
@@ -147,7 +165,9 @@ class TestMessages:
 
 
 @given(st.binary(max_size=200))
-def test_no_list_raises_anything_but_our_errors(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
+def test_no_list_raises_anything_but_our_errors(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes
+) -> None:
     directory = tmp_path_factory.mktemp("modules")
     (directory / "modules.json").write_bytes(text)
     with pytest.raises(uncone.UnconeError):

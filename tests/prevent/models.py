@@ -139,7 +139,14 @@ def without_dropout(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        for name in ("dropout", "attention_dropout", "activation_dropout", "drop_prob", "layerdrop", "hidden_dropout"):
+        for name in (
+            "dropout",
+            "attention_dropout",
+            "activation_dropout",
+            "drop_prob",
+            "layerdrop",
+            "hidden_dropout",
+        ):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
 

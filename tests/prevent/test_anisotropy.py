@@ -84,7 +84,11 @@ def test_half_precision_is_widened_and_nothing_is_changed() -> None:
         (torch.randn(4, 2), 0, "expected k of at least 1, got 0"),
         (torch.empty(0, 2), 3, "expected finite points"),
         (torch.full((3, 2), torch.inf), 3, "expected finite points"),
-        (torch.ones(3, 2, dtype=torch.int64), 3, r"expected points with floating point numbers, got torch.int64"),
+        (
+            torch.ones(3, 2, dtype=torch.int64),
+            3,
+            r"expected points with floating point numbers, got torch.int64",
+        ),
         (torch.ones(3, 0), 3, r"expected finite points .* got \(3, 0\)"),
         (torch.ones(3, 2), True, "expected k of at least 1, got True"),
         ([[1.0, 2.0]], 3, r"expected points of shape \(N, D\), got list"),
@@ -110,7 +114,10 @@ def test_the_unit_of_the_points_changes_nothing(scale: float) -> None:
 
 
 def test_classes_that_are_small_beside_the_gap_between_them_have_scores() -> None:
-    x, far = torch.randn(20, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64), torch.ones(1, 4).double()
+    x, far = (
+        torch.randn(20, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+        torch.ones(1, 4).double(),
+    )
     alone = anisotropy_scores(x, torch.zeros(20, dtype=torch.int64)).within_class
     found = anisotropy_scores(torch.cat([x * 1e-180, far]), torch.arange(21) // 20).within_class
     assert found == pytest.approx(alone)

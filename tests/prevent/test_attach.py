@@ -78,7 +78,9 @@ def test_gradient_checkpointing(model: Any) -> None:
         model(**batch()).loss.backward()
     assert float(again) == pytest.approx(float(loss), rel=1e-6)
     assert largest(found, known) < 1e-6
-    assert int(gate._current.sum()) == int((attached.head_map.align(batch()["labels"], -100) != -100).sum()), "counted once"
+    assert int(gate._current.sum()) == int(
+        (attached.head_map.align(batch()["labels"], -100) != -100).sum()
+    ), "counted once"
 
 
 def test_the_gate_counts_aligned_targets_of_training_alone() -> None:
@@ -132,7 +134,10 @@ def test_tuples_and_arguments_by_position() -> None:
     with uncone.attach(model):
         named = model(**inputs)
         loss, logits, *_ = model(
-            inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=inputs["labels"], return_dict=False
+            inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            labels=inputs["labels"],
+            return_dict=False,
         )
     assert float(loss) == float(named.loss)
     assert not hasattr(logits, "shape")
@@ -205,7 +210,9 @@ def test_a_step_without_a_loss_is_named() -> None:
     with uncone.attach(model, gate=RareTokenGate(V)) as attached:
         model(**batch())
         attached.step()
-        with pytest.raises(UnsupportedModel, match="expected at least one training loss in this step, got none"):
+        with pytest.raises(
+            UnsupportedModel, match="expected at least one training loss in this step, got none"
+        ):
             attached.step()
 
 
@@ -221,7 +228,9 @@ def test_fewer_states_than_labels_are_named() -> None:
     model = build("LlamaForCausalLM")
     with (
         uncone.attach(model),
-        pytest.raises(InputError, match="hidden state for each of 36 labels, got 3 at the head: leave logits_to_keep"),
+        pytest.raises(
+            InputError, match="hidden state for each of 36 labels, got 3 at the head: leave logits_to_keep"
+        ),
     ):
         model(**batch(), logits_to_keep=1)
 
@@ -241,13 +250,17 @@ def test_a_forward_that_failed_is_counted_once() -> None:
 def test_a_loss_that_changed_since_is_refused() -> None:
     mixtral = build("MixtralForCausalLM")
     with uncone.attach(mixtral) as attached:
-        with pytest.raises(UnsupportedModel, match="expected the cross-entropy as the only loss, got aux_loss besides"):
+        with pytest.raises(
+            UnsupportedModel, match="expected the cross-entropy as the only loss, got aux_loss besides"
+        ):
             mixtral(**batch(), output_router_logits=True)
         assert attached._step.loss is None
         with pytest.raises(InputError, match="expected no ignore_index in a call of the model, got 3"):
             mixtral(**batch(), ignore_index=3)
         mixtral.loss_function = lambda *args, **kwargs: torch.zeros(())
-        with pytest.raises(UnsupportedModel, match="expected the loss function that was there when the model was attached to"):
+        with pytest.raises(
+            UnsupportedModel, match="expected the loss function that was there when the model was attached to"
+        ):
             mixtral(**batch())
 
 
@@ -281,7 +294,10 @@ def test_scaled_losses_are_gated_alike() -> None:
         _, once = loss_and_gradients(model, batch())
         model.zero_grad()
         (model(**batch()).loss * 2.0**16).backward()
-    assert largest({n: p.grad / 2.0**16 for n, p in model.named_parameters() if p.grad is not None}, once) < 1e-15
+    assert (
+        largest({n: p.grad / 2.0**16 for n, p in model.named_parameters() if p.grad is not None}, once)
+        < 1e-15
+    )
 
 
 def test_a_wrapped_forward_is_still_ours_and_detaches() -> None:
@@ -353,7 +369,9 @@ class Strange(torch.nn.Module):
     def get_input_embeddings(self) -> Any:
         return self.inner.transformer.wte
 
-    def forward(self, input_ids: Tensor, attention_mask: Any = None, labels: Any = None, return_dict: bool = True) -> Any:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Any = None, labels: Any = None, return_dict: bool = True
+    ) -> Any:
         out = self.inner(input_ids=input_ids, attention_mask=attention_mask)
         out.logits = self.change(out.logits)
         if labels is not None:
@@ -403,7 +421,8 @@ def test_a_parameter_behind_the_head_is_refused() -> None:
 def test_a_loss_with_something_added_is_refused() -> None:
     mixtral = build("MixtralForCausalLM", output_router_logits=True, router_aux_loss_coef=0.5)
     with pytest.raises(
-        UnsupportedModel, match="expected the model's own loss on a probe batch to be the cross-entropy of its logits"
+        UnsupportedModel,
+        match="expected the model's own loss on a probe batch to be the cross-entropy of its logits",
     ):
         uncone.attach(mixtral)
 
@@ -411,7 +430,9 @@ def test_a_loss_with_something_added_is_refused() -> None:
 def test_models_that_cannot_be_gated_are_refused() -> None:
     import transformers
 
-    with pytest.raises(UnsupportedModel, match="expected a transformers model with an output head, got Linear"):
+    with pytest.raises(
+        UnsupportedModel, match="expected a transformers model with an output head, got Linear"
+    ):
         uncone.attach(torch.nn.Linear(2, 2))
     headless = transformers.BertModel(
         transformers.BertConfig(vocab_size=V, hidden_size=D, num_hidden_layers=1, num_attention_heads=4)
@@ -420,7 +441,9 @@ def test_models_that_cannot_be_gated_are_refused() -> None:
         uncone.attach(headless)
     quantised = build("LlamaForCausalLM")
     quantised.lm_head.weight = torch.nn.Parameter(torch.zeros(V, D, dtype=torch.int8), requires_grad=False)
-    with pytest.raises(UnsupportedModel, match=r"expected a head in floating point, got Linear of torch.int8"):
+    with pytest.raises(
+        UnsupportedModel, match=r"expected a head in floating point, got Linear of torch.int8"
+    ):
         uncone.attach(quantised)
     odd = build("LlamaForCausalLM")
     odd.lm_head = torch.nn.Bilinear(D, D, V)
@@ -430,7 +453,10 @@ def test_models_that_cannot_be_gated_are_refused() -> None:
 
 def test_a_second_hand_on_the_model_is_refused() -> None:
     model = gpt2()
-    with uncone.attach(model), pytest.raises(UnsupportedModel, match="expected a model that nothing is attached to"):
+    with (
+        uncone.attach(model),
+        pytest.raises(UnsupportedModel, match="expected a model that nothing is attached to"),
+    ):
         uncone.attach(model)
 
     def lce_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -447,10 +473,19 @@ def test_a_second_hand_on_the_model_is_refused() -> None:
     ("arguments", "message"),
     [
         ({"gate": RareTokenGate(V + 1)}, "expected a gate for the head's 97 rows, got one for 98"),
-        ({"gate": RareTokenGate(V, ignore_index=3)}, "expected one ignore_index, got 3 of the gate and -100 of the options"),
-        ({"options": CrossEntropyOptions(softcap=3.0)}, "expected options without softcap and logit_scale, got 3.0"),
+        (
+            {"gate": RareTokenGate(V, ignore_index=3)},
+            "expected one ignore_index, got 3 of the gate and -100 of the options",
+        ),
+        (
+            {"options": CrossEntropyOptions(softcap=3.0)},
+            "expected options without softcap and logit_scale, got 3.0",
+        ),
         ({"options": CrossEntropyOptions(num_items=3)}, "expected options without num_items"),
-        ({"options": CrossEntropyOptions(ignore_index=None)}, "expected options with an ignore_index, got None"),
+        (
+            {"options": CrossEntropyOptions(ignore_index=None)},
+            "expected options with an ignore_index, got None",
+        ),
     ],
 )
 def test_arguments_that_contradict_the_model_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -471,10 +506,14 @@ def test_arguments_that_contradict_the_model_are_refused(arguments: dict[str, An
         ({"n_gpu": 2}, "expected one device a process, got 2"),
     ],
 )
-def test_settings_of_a_trainer_that_go_around_the_head_are_refused(setting: dict[str, Any], message: str) -> None:
+def test_settings_of_a_trainer_that_go_around_the_head_are_refused(
+    setting: dict[str, Any], message: str
+) -> None:
     from types import SimpleNamespace
 
-    args = SimpleNamespace(**({"label_smoothing_factor": 0.0, "use_liger_kernel": False, "n_gpu": 0} | setting))
+    args = SimpleNamespace(
+        **({"label_smoothing_factor": 0.0, "use_liger_kernel": False, "n_gpu": 0} | setting)
+    )
     attached = uncone.attach(gpt2())
     with pytest.raises(UnsupportedModel, match=message):
         trainer_callback(attached).on_train_begin(args, SimpleNamespace(global_step=0), None)
@@ -486,5 +525,7 @@ def test_a_forward_that_was_patched_over_is_refused() -> None:
     model = gpt2()
     attached = uncone.attach(model)
     model.forward = type(model).forward.__get__(model)
-    with pytest.raises(UnsupportedModel, match="expected the attached forward of GPT2LMHeadModel, got another"):
+    with pytest.raises(
+        UnsupportedModel, match="expected the attached forward of GPT2LMHeadModel, got another"
+    ):
         attached.callback.on_train_begin(SimpleNamespace(), SimpleNamespace(global_step=0), None)

@@ -126,7 +126,9 @@ def test_two_handles_and_a_gate_work_together_and_come_off_in_any_order() -> Non
     model, inputs = build("GPT2LMHeadModel"), tokens(rows=6)
     plain = model(**inputs).loss.item()
     gate = uncone.attach(model)
-    first, second = (attach_states(model, PersistentEntropy(w), pooling="mean", layer=i) for w, i in ((1.0, -1), (3.0, 1)))
+    first, second = (
+        attach_states(model, PersistentEntropy(w), pooling="mean", layer=i) for w, i in ((1.0, -1), (3.0, 1))
+    )
     loss = model(**inputs).loss.item()
     assert first.value is not None
     assert second.value is not None
@@ -149,10 +151,14 @@ def test_a_loop_without_labels_asks_for_the_penalty(kind: str) -> None:
         found = attached.penalty()
         found.backward()
         attached.step()
-        with pytest.raises(InputError, match=r"expected a forward in training mode .* since the last call, got none"):
+        with pytest.raises(
+            InputError, match=r"expected a forward in training mode .* since the last call, got none"
+        ):
             attached.penalty()
     states = model(**inputs).last_hidden_state
-    assert found.item() == pytest.approx(PersistentEntropy()(pool(states, inputs["attention_mask"], "mean")).item())
+    assert found.item() == pytest.approx(
+        PersistentEntropy()(pool(states, inputs["attention_mask"], "mean")).item()
+    )
     assert next(model.parameters()).grad is not None
 
 
@@ -199,7 +205,9 @@ def test_a_column_of_its_own_is_taken_out() -> None:
         assert kept.labels is not None
         assert kept.labels.tolist() == topic.tolist()
         for wrong in ({}, {"topic": topic[:3]}, {"topic": topic.float()}):
-            with pytest.raises(InputError, match="expected a column 'topic' in the batch with one integer a sequence"):
+            with pytest.raises(
+                InputError, match="expected a column 'topic' in the batch with one integer a sequence"
+            ):
                 model(**inputs, **wrong)
         model.eval()(**inputs, topic=topic)
         attached.check()

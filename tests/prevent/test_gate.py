@@ -45,7 +45,9 @@ def count(labels: Tensor) -> list[int]:
     return [int((labels == v).sum()) for v in range(V)]
 
 
-def slow_gates(window: list[list[int]], steps: int, alpha: float, special: set[int] = frozenset()) -> tuple[list[Any], ...]:  # type: ignore[assignment]
+def slow_gates(
+    window: list[list[int]], steps: int, alpha: float, special: set[int] = frozenset()
+) -> tuple[list[Any], ...]:  # type: ignore[assignment]
     """Section 3 of the paper, id by id: `window` holds the counts of steps."""
     a = [sum(c[v] for c in window) for v in range(V)]
     rare = [v not in special and a[v] / steps < alpha for v in range(V)]
@@ -57,7 +59,8 @@ def slow_gates(window: list[list[int]], steps: int, alpha: float, special: set[i
 
 def agree(found: Gates, slow: tuple[list[Any], ...]) -> bool:
     return found[0].tolist() == slow[0] and all(
-        torch.allclose(mine, torch.tensor(other), rtol=1e-6, atol=1e-9) for mine, other in zip(found[1:], slow[1:], strict=True)
+        torch.allclose(mine, torch.tensor(other), rtol=1e-6, atol=1e-9)
+        for mine, other in zip(found[1:], slow[1:], strict=True)
     )
 
 
@@ -119,13 +122,19 @@ def test_hard_lets_no_push_through() -> None:
 
 
 @given(
-    st.lists(st.integers(0, 6), min_size=V, max_size=V).filter(any), st.floats(0, 1), st.sets(st.integers(0, V - 1), max_size=9)
+    st.lists(st.integers(0, 6), min_size=V, max_size=V).filter(any),
+    st.floats(0, 1),
+    st.sets(st.integers(0, V - 1), max_size=9),
 )
-def test_a_share_is_met_exactly_by_the_ids_with_fewest_targets(counts: list[int], share: float, protected: set[int]) -> None:
+def test_a_share_is_met_exactly_by_the_ids_with_fewest_targets(
+    counts: list[int], share: float, protected: set[int]
+) -> None:
     gate = RareTokenGate(V, counts=counts, rare_share=share, protected_ids=protected)
     rare = gate.gates()[0].tolist()
     free = [v for v in range(V) if v not in protected]
-    assert [v for v in free if rare[v]] == sorted(sorted(free, key=lambda v: (counts[v], -v))[: int(share * len(free))])
+    assert [v for v in free if rare[v]] == sorted(
+        sorted(free, key=lambda v: (counts[v], -v))[: int(share * len(free))]
+    )
     assert not any(rare[v] for v in protected)
 
 
@@ -197,7 +206,9 @@ def test_the_memory_is_what_is_stated() -> None:
     st.sampled_from([{}, {"memory": "ring"}, {"memory": "average"}, {"mode": "official"}, {"mode": "paper"}, {"window": "epoch"}]),
     st.integers(0, 7), st.integers(0, 1), st.booleans(),
 )  # fmt: skip
-def test_a_resumed_gate_is_an_uninterrupted_one_to_the_bit(kind: dict[str, Any], at: int, micro: int, by_file: bool) -> None:
+def test_a_resumed_gate_is_an_uninterrupted_one_to_the_bit(
+    kind: dict[str, Any], at: int, micro: int, by_file: bool
+) -> None:
     import tempfile
 
     steps = zipfian(8)
@@ -253,7 +264,8 @@ def test_a_changed_batch_is_refused_or_rescaled() -> None:
     refusing = RareTokenGate(V, mode="paper", alpha=0.9)
     refusing.load_state_dict(state)
     with pytest.raises(
-        InputError, match=r"expected about \d+ targets a step, as before the resume, got \d+: keep ranks x batch"
+        InputError,
+        match=r"expected about \d+ targets a step, as before the resume, got \d+: keep ranks x batch",
     ):
         run(refusing, doubled)
     rescaling = RareTokenGate(V, mode="paper", alpha=0.9, on_batch_change="rescale", window=5)
@@ -288,12 +300,15 @@ def test_a_batch_that_is_told_is_compared_exactly() -> None:
         resumed.load_state_dict(gate.state_dict())
     same_batch.set_batch(64)
     run(same_batch, [[labels[:1] for labels in step] for step in zipfian(5)])
-    with pytest.raises(InputError, match=r"expected 64 sequences a step, as before the resume, got 65: keep ranks x batch"):
+    with pytest.raises(
+        InputError, match=r"expected 64 sequences a step, as before the resume, got 65: keep ranks x batch"
+    ):
         other.set_batch(65)
     rescaled = RareTokenGate(V, on_batch_change="rescale")
     rescaled.load_state_dict(gate.state_dict())
     with pytest.warns(
-        UserWarning, match="expected 64 sequences a step, as before the resume, got 32: counts a step are read at"
+        UserWarning,
+        match="expected 64 sequences a step, as before the resume, got 32: counts a step are read at",
     ):
         rescaled.set_batch(32)
 
@@ -313,7 +328,9 @@ MUTATIONS: dict[str, Any] = {
     "shares are not finite": lambda s: s["shares"].fill_(torch.nan),
     "rare is float": lambda s: s["gates"].update(rare=s["gates"]["rare"].float()),
     "a gate amplifies": lambda s: s["gates"]["g1"].fill_(5),
-    "a gate acts on ids that are not rare": lambda s: s["gates"].update(rare=torch.zeros(V, dtype=torch.bool)),
+    "a gate acts on ids that are not rare": lambda s: s["gates"].update(
+        rare=torch.zeros(V, dtype=torch.bool)
+    ),
     "the eligible ids are cut": lambda s: s.update(can_be_rare=s["can_be_rare"][:3]),
     "the step is negative": lambda s: s.update(step=-1),
     "the step is a word": lambda s: s.update(step="many"),
@@ -356,11 +373,15 @@ def test_memories_refuse_what_they_cannot_have_held(memory: str, change: dict[st
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    save_file({"x": torch.ones(1)}, tmp_path / "a", metadata={"format": "uncone.gate/1", "state": "[nonsense"})
+    save_file(
+        {"x": torch.ones(1)}, tmp_path / "a", metadata={"format": "uncone.gate/1", "state": "[nonsense"}
+    )
     with pytest.raises(InputError, match="expected a state that state_dict or save gave"):
         RareTokenGate(V).load(tmp_path / "a")
     save_file({"x": torch.ones(1)}, tmp_path / "b")
-    with pytest.raises(InputError, match=r"expected the state of a gate of format 'uncone.gate/1', got .*b of format None"):
+    with pytest.raises(
+        InputError, match=r"expected the state of a gate of format 'uncone.gate/1', got .*b of format None"
+    ):
         RareTokenGate(V).load(tmp_path / "b")
 
 
@@ -405,8 +426,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"memory": "ring", "window": "epoch"}, "expected memory 'exact' with window='epoch'"),
     ({"memory": "ring", "mode": "official"}, "expected memory 'exact'.*cannot take back single steps"),
     ({"counts": [1, 2]}, "expected corpus counts of shape .40,., .*got shape .2,."),
-    ({"counts": [1] * V, "mode": "official"}, "expected the modes 'relative' or 'hard' and no alpha with corpus counts"),
-    ({"counts": [1] * V, "alpha": 0.5}, "expected the modes 'relative' or 'hard' and no alpha with corpus counts"),
+    (
+        {"counts": [1] * V, "mode": "official"},
+        "expected the modes 'relative' or 'hard' and no alpha with corpus counts",
+    ),
+    (
+        {"counts": [1] * V, "alpha": 0.5},
+        "expected the modes 'relative' or 'hard' and no alpha with corpus counts",
+    ),
     ({"protected_ids": [40]}, "expected protected_ids from 0 to 39, got 40"),
     ({"n_tokens": 41}, "expected n_tokens from 1 to 40, got 41"),
     ({"start_step": 0}, "expected start_step of at least 1, got 0"),

@@ -34,7 +34,9 @@ def slow(
         own = points if c is None else points[[i for i in range(len(points)) if int(labels[i]) == c]]  # type: ignore[index]
         if len(own) < 5:
             continue
-        tree = scipy.sparse.csgraph.minimum_spanning_tree(scipy.spatial.distance.squareform(scipy.spatial.distance.pdist(own)))
+        tree = scipy.sparse.csgraph.minimum_spanning_tree(
+            scipy.spatial.distance.squareform(scipy.spatial.distance.pdist(own))
+        )
         bars = sorted(float(value) for value in tree.data)
         k = prominent_bars(torch.tensor(bars, dtype=torch.float64)) if select else len(bars)
         chosen, rest = bars[len(bars) - k :], bars[: len(bars) - k]
@@ -47,7 +49,8 @@ def slow(
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"select": False}, {"weight": 0.3}, {"length_weight": 0.05}, {"weight": 0, "length_weight": 0.5}]
+    "settings",
+    [{}, {"select": False}, {"weight": 0.3}, {"length_weight": 0.05}, {"weight": 0, "length_weight": 0.5}],
 )
 @pytest.mark.parametrize("classes", [0, 1, 2, 5])
 def test_it_is_a_loop_over_classes(settings: dict[str, Any], classes: int) -> None:
@@ -57,7 +60,9 @@ def test_it_is_a_loop_over_classes(settings: dict[str, Any], classes: int) -> No
         labels[7] = -100
     penalty = PersistentEntropy(**settings)
     loss = penalty(points, labels)
-    wanted, entropies, kept = slow(points, labels, *({"weight": 1.0, "select": True, "length_weight": 0.0} | settings).values())
+    wanted, entropies, kept = slow(
+        points, labels, *({"weight": 1.0, "select": True, "length_weight": 0.0} | settings).values()
+    )
     assert float(loss) == pytest.approx(wanted, rel=1e-9)
     assert penalty.last is not None
     assert penalty.last.entropy.tolist() == pytest.approx(entropies, rel=1e-9)
@@ -174,7 +179,9 @@ def test_repeated_points_are_counted_and_change_nothing_else() -> None:
 def test_scale_and_place_change_nothing(scale: float, seed: int) -> None:
     points, labels = cloud(30, 5, seed), torch.arange(30) % 2
     penalty = PersistentEntropy(select=False)
-    assert float(penalty(scale * points + scale, labels)) == pytest.approx(float(penalty(points, labels)), rel=1e-9)
+    assert float(penalty(scale * points + scale, labels)) == pytest.approx(
+        float(penalty(points, labels)), rel=1e-9
+    )
 
 
 def test_autocast_and_half_precision_do_not_reach_it() -> None:
@@ -207,7 +214,10 @@ def test_what_is_kept_is_detached() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"select": "best"}, r"expected select to be True \(prominent bars\) or False \(all bars\), got 'best'"),
+        (
+            {"select": "best"},
+            r"expected select to be True \(prominent bars\) or False \(all bars\), got 'best'",
+        ),
         ({"select": 1}, r"expected select to be True .*, got 1"),
         ({"weight": -1.0}, "expected weight to be a number from 0 up, got -1.0"),
         ({"weight": float("nan")}, "expected weight to be a number from 0 up, got nan"),
@@ -219,7 +229,9 @@ def test_what_is_kept_is_detached() -> None:
 def test_settings_that_are_no_such_penalty_are_refused(settings: dict[str, Any], said: str) -> None:
     made = PersistentEntropy.__new__(PersistentEntropy)
     with pytest.raises(InputError, match=said):
-        inspect.unwrap(PersistentEntropy.__init__)(made, **settings)  # as without the tests' own checks of types
+        inspect.unwrap(PersistentEntropy.__init__)(
+            made, **settings
+        )  # as without the tests' own checks of types
 
 
 @pytest.mark.parametrize(
@@ -228,7 +240,11 @@ def test_settings_that_are_no_such_penalty_are_refused(settings: dict[str, Any],
         (torch.zeros(6), None, r"expected points of shape \(N, D\), got \(6,\)"),
         (torch.zeros(6, 2, dtype=torch.int64), None, "floating point"),
         (torch.full((6, 2), float("nan")), None, "expected finite points, got NaN"),
-        (torch.zeros(6, 2), torch.zeros(5, dtype=torch.int64), r"expected labels of shape \(6,\) with integers, got \(5,\)"),
+        (
+            torch.zeros(6, 2),
+            torch.zeros(5, dtype=torch.int64),
+            r"expected labels of shape \(6,\) with integers, got \(5,\)",
+        ),
         (torch.zeros(6, 2), torch.zeros(6), "with integers, got .* of torch.float32"),
         (torch.zeros(3, 2, dtype=torch.int64), None, "floating point"),
         ([[1.0, 2.0]], None, r"expected points of shape \(N, D\), got list"),
@@ -251,14 +267,18 @@ def test_a_point_that_is_not_finite_is_named_by_its_own_row(labels: list[int] | 
 
 def test_numbers_of_numpy_are_weights() -> None:
     assert (
-        inspect.unwrap(PersistentEntropy.__init__)(made := PersistentEntropy.__new__(PersistentEntropy), np.float32(0.5))
+        inspect.unwrap(PersistentEntropy.__init__)(
+            made := PersistentEntropy.__new__(PersistentEntropy), np.float32(0.5)
+        )
         is None
     )
     assert made.weight == 0.5
 
 
 @pytest.mark.parametrize("sizes", [None, (20, 4, 9)])
-def test_the_selection_is_told_how_large_the_largest_class_is(sizes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_selection_is_told_how_large_the_largest_class_is(
+    sizes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a GPU it waits for the device where it has to ask."""
     import uncone.prevent.persistent_entropy as module
 

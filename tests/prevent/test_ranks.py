@@ -42,7 +42,9 @@ def gates_of(labels: list[list[Tensor]], **options: Any) -> list[Any]:
     return found
 
 
-def trained(model: Any, inner: Any, batches: Any, *, gate: RareTokenGate, attached: Any = None) -> dict[str, Tensor]:
+def trained(
+    model: Any, inner: Any, batches: Any, *, gate: RareTokenGate, attached: Any = None
+) -> dict[str, Tensor]:
     """The gradients of the last of a few steps, as whole tensors."""
     attached = attached or uncone.attach(inner, gate=gate)
     for step in range(STEPS):
@@ -79,7 +81,9 @@ def _models_on_ranks(name: str, rank: int) -> dict[str, Any]:
         return part(step, rank)
 
     model = build(name)
-    found = {f"ddp {name}": trained(torch.nn.parallel.DistributedDataParallel(model), model, mine, gate=_gate())}
+    found = {
+        f"ddp {name}": trained(torch.nn.parallel.DistributedDataParallel(model), model, mine, gate=_gate())
+    }
     # DDP finds a parameter without a gradient only at its first forward: attach comes after it here, and before it below.
     model = build(name)
     gate = _gate()
@@ -173,5 +177,6 @@ def test_single_losses_of_a_head_sharded_by_itself_are_refused(ranks: list[dict[
     for found in ranks:
         assert len(found["refused"]) == 2
         assert all(
-            "expected reduction 'mean' with a head that is sharded by itself, got 'none'" in said for said in found["refused"]
+            "expected reduction 'mean' with a head that is sharded by itself, got 'none'" in said
+            for said in found["refused"]
         )

@@ -63,7 +63,9 @@ def test_a_resumed_track_forgets_what_was_lost_with_the_run(tmp_path: Path) -> N
     assert path.read_text().count("\n") == 3
     assert '"of": "held-out"' in path.read_text()
     path.write_text("nothing\n")
-    with pytest.raises(InputError, match=r"expected lines of JSON with a step in track.jsonl, got something else in line 1"):
+    with pytest.raises(
+        InputError, match=r"expected lines of JSON with a step in track.jsonl, got something else in line 1"
+    ):
         track.resume(6)
 
 
@@ -71,7 +73,10 @@ def test_a_step_without_states_is_an_error() -> None:
     model, inputs = classifier(), batch()
     with attach_states(model, Kept()) as attached:
         model(input_ids=inputs["input_ids"])
-        with pytest.raises(UnsupportedModel, match="expected at least one cloud of states in this step, got none: pass labels"):
+        with pytest.raises(
+            UnsupportedModel,
+            match="expected at least one cloud of states in this step, got none: pass labels",
+        ):
             attached.step()
     with attach_states(model.base_model, Kept()) as attached:
         model.base_model(input_ids=inputs["input_ids"])
@@ -171,7 +176,9 @@ def test_a_track_is_of_whole_steps(every: Any) -> None:
 
 @pytest.mark.parametrize("k", [0, 1.5, True])
 def test_a_track_is_of_some_scores(k: Any) -> None:
-    with pytest.raises(InputError, match="expected k of at least 1, got"):  # when it is made, and not in the first step
+    with pytest.raises(
+        InputError, match="expected k of at least 1, got"
+    ):  # when it is made, and not in the first step
         inspect.unwrap(AnisotropyTrack.__init__)(AnisotropyTrack.__new__(AnisotropyTrack), k=k)
 
 
@@ -179,7 +186,9 @@ def test_a_forward_patched_over_is_noticed() -> None:
     model = classifier()
     attached = attach_states(model, Kept())
     model.forward = lambda **inputs: None
-    with pytest.raises(UnsupportedModel, match="expected the attached forward of BertForSequenceClassification, got another"):
+    with pytest.raises(
+        UnsupportedModel, match="expected the attached forward of BertForSequenceClassification, got another"
+    ):
         attached.check()
 
 
@@ -195,7 +204,9 @@ def test_a_forward_patched_over_is_noticed() -> None:
 )
 def test_layers_that_there_are_not_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        inspect.unwrap(attach_states)(classifier(), Kept(), **options)  # as without the tests' own checks of types
+        inspect.unwrap(attach_states)(
+            classifier(), Kept(), **options
+        )  # as without the tests' own checks of types
 
 
 def test_models_without_states_of_one_stack_are_refused() -> None:
@@ -203,11 +214,17 @@ def test_models_without_states_of_one_stack_are_refused() -> None:
 
     with pytest.raises(UnsupportedModel, match="expected a transformers model, got Linear"):
         attach_states(torch.nn.Linear(2, 2), Kept())
-    of_images = transformers.ViTModel(transformers.ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1))
-    with pytest.raises(UnsupportedModel, match="expected a model of token ids, got ViTModel without a table of tokens"):
+    of_images = transformers.ViTModel(
+        transformers.ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    )
+    with pytest.raises(
+        UnsupportedModel, match="expected a model of token ids, got ViTModel without a table of tokens"
+    ):
         attach_states(of_images, Kept())
     t5 = build("T5ForConditionalGeneration")
-    with pytest.raises(UnsupportedModel, match=r"of one stack, got T5ForConditionalGeneration .* pass its get_encoder\(\)"):
+    with pytest.raises(
+        UnsupportedModel, match=r"of one stack, got T5ForConditionalGeneration .* pass its get_encoder\(\)"
+    ):
         attach_states(t5, Kept())
     kept = Kept()
     with attach_states(t5.get_encoder(), kept, pooling="mean") as attached:
@@ -221,10 +238,19 @@ def test_models_without_states_of_one_stack_are_refused() -> None:
 
 def test_penalties_that_are_no_number_and_masks_that_are_none_are_refused() -> None:
     model, inputs = classifier(), batch(8)
-    with attach_states(model, lambda points, labels: points.sum(1)), pytest.raises(InputError, match="expected a scalar"):
+    with (
+        attach_states(model, lambda points, labels: points.sum(1)),
+        pytest.raises(InputError, match="expected a scalar"),
+    ):
         model(**inputs)
-    with attach_states(model, lambda points, labels: 1.0), pytest.raises(InputError, match="from the penalty, got float"):  # type: ignore[arg-type, return-value]
+    with (
+        attach_states(model, lambda points, labels: 1.0),
+        pytest.raises(InputError, match="from the penalty, got float"),
+    ):  # type: ignore[arg-type, return-value]
         model(**inputs)
     cube = torch.ones(8, 1, 10, 10, dtype=torch.bool)
-    with attach_states(model, Kept()), pytest.raises(InputError, match=r"expected an attention_mask of shape \(8, 10\)"):
+    with (
+        attach_states(model, Kept()),
+        pytest.raises(InputError, match=r"expected an attention_mask of shape \(8, 10\)"),
+    ):
         model(**inputs | {"attention_mask": cube})

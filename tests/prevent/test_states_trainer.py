@@ -42,7 +42,14 @@ class Values:
 
 
 def trainer(
-    folder: Path, model: Any, penalty: Any, *, steps: int = 4, data: Any = None, more: Any = None, **settings: Any
+    folder: Path,
+    model: Any,
+    penalty: Any,
+    *,
+    steps: int = 4,
+    data: Any = None,
+    more: Any = None,
+    **settings: Any,
 ) -> Any:
     import transformers
 
@@ -52,7 +59,11 @@ def trainer(
     )  # fmt: skip
     attached = attach_states(model, penalty, **(more or {}))
     run = transformers.Trainer(
-        model, arguments, train_dataset=data or examples(), eval_dataset=examples(32), callbacks=[attached.callback]
+        model,
+        arguments,
+        train_dataset=data or examples(),
+        eval_dataset=examples(32),
+        callbacks=[attached.callback],
     )
     run.attached = attached
     return run
@@ -64,12 +75,18 @@ def losses(run: Any) -> list[float]:
 
 @pytest.mark.parametrize("accumulated", [1, 2])
 @pytest.mark.parametrize("kind", ["BertFor", "LlamaFor"])
-def test_the_logged_loss_is_the_models_and_the_penalty_once(kind: str, accumulated: int, tmp_path: Path) -> None:
+def test_the_logged_loss_is_the_models_and_the_penalty_once(
+    kind: str, accumulated: int, tmp_path: Path
+) -> None:
     """With a learning rate of 0, against the same run without a penalty."""
     values = Values()
     found, plain = (
         trainer(
-            tmp_path, classifier(kind, dtype=torch.float32), penalty, gradient_accumulation_steps=accumulated, learning_rate=0.0
+            tmp_path,
+            classifier(kind, dtype=torch.float32),
+            penalty,
+            gradient_accumulation_steps=accumulated,
+            learning_rate=0.0,
         )
         for penalty in (values, None)
     )
@@ -95,12 +112,22 @@ def test_a_causal_models_penalty_is_a_mean_over_micro_batches(tmp_path: Path) ->
     for run in (found, plain):
         run.train()
     for step, (with_penalty, without) in enumerate(zip(losses(found), losses(plain), strict=True)):
-        assert with_penalty - without == pytest.approx(sum(values.found[2 * step : 2 * step + 2]) / 2, rel=1e-3)
+        assert with_penalty - without == pytest.approx(
+            sum(values.found[2 * step : 2 * step + 2]) / 2, rel=1e-3
+        )
 
 
 def test_evaluation_while_it_trains_adds_nothing(tmp_path: Path) -> None:
     values, model = Values(), classifier(dtype=torch.float32)
-    run = trainer(tmp_path, model, values, learning_rate=0.0, eval_strategy="steps", eval_steps=1, gradient_checkpointing=True)
+    run = trainer(
+        tmp_path,
+        model,
+        values,
+        learning_rate=0.0,
+        eval_strategy="steps",
+        eval_steps=1,
+        gradient_checkpointing=True,
+    )
     run.train()
     assert len(values.found) == 4, "one a training step"
     run.attached.detach()
@@ -112,7 +139,13 @@ def test_it_trains_tracks_evaluates_and_saves(tmp_path: Path) -> None:
     track = AnisotropyTrack(5, tmp_path / "track.jsonl")
     model = classifier(dtype=torch.float32)
     run = trainer(
-        tmp_path / "out", model, PersistentEntropy(0.1), steps=30, more={"track": track}, bf16=True, learning_rate=1e-2
+        tmp_path / "out",
+        model,
+        PersistentEntropy(0.1),
+        steps=30,
+        more={"track": track},
+        bf16=True,
+        learning_rate=1e-2,
     )
     run.train()
     evaluated = run.evaluate(examples())["eval_loss"]
@@ -128,7 +161,9 @@ def test_it_trains_tracks_evaluates_and_saves(tmp_path: Path) -> None:
 
 def test_a_column_of_classes_reaches_it_through_a_trainer(tmp_path: Path) -> None:
     values = Values()
-    trainer(tmp_path, classifier(dtype=torch.float32), values, steps=2, batch=32, more={"labels": "topic"}).train()
+    trainer(
+        tmp_path, classifier(dtype=torch.float32), values, steps=2, batch=32, more={"labels": "topic"}
+    ).train()
     assert values.inner.last is not None
     assert values.inner.last.classes.tolist() == [0, 1, 2]
 

@@ -37,7 +37,14 @@ def examples(name: str, n: int = 64) -> list[dict[str, Tensor]]:
 
 
 def trainer(
-    name: str, folder: Path, *, model: Any = None, gate: Any = "one", steps: int = STEPS, more: Any = (), **settings: Any
+    name: str,
+    folder: Path,
+    *,
+    model: Any = None,
+    gate: Any = "one",
+    steps: int = STEPS,
+    more: Any = (),
+    **settings: Any,
 ) -> Any:
     """A Trainer on one of the small models, gated unless `gate` is None; its callback stops with the model attached."""
     import transformers
@@ -49,7 +56,9 @@ def trainer(
     )  # fmt: skip
     gate = RareTokenGate(V, window="epoch") if gate == "one" else gate
     attached = uncone.attach(model, gate=gate)
-    return transformers.Trainer(model, arguments, train_dataset=examples(name), callbacks=[attached.callback, *more])
+    return transformers.Trainer(
+        model, arguments, train_dataset=examples(name), callbacks=[attached.callback, *more]
+    )
 
 
 def losses(run: Any) -> list[float]:
@@ -62,7 +71,9 @@ def test_without_a_gate_a_trainer_runs_as_with_the_models_own_loss(tmp_path: Pat
     attached = trainer("GPT2LMHeadModel", tmp_path / "a", gate=None)
     attached.train()
     stock = transformers.Trainer(
-        build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0), attached.args, train_dataset=examples("GPT2LMHeadModel")
+        build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0),
+        attached.args,
+        train_dataset=examples("GPT2LMHeadModel"),
     )
     stock.train()
     assert losses(attached) == pytest.approx(losses(stock), rel=1e-3)
@@ -74,7 +85,9 @@ def test_mixed_precision_is_as_with_the_models_own_loss(tmp_path: Path) -> None:
     attached = trainer("GPT2LMHeadModel", tmp_path / "a", gate=None, bf16=True)
     attached.train()
     stock = transformers.Trainer(
-        build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0), attached.args, train_dataset=examples("GPT2LMHeadModel")
+        build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0),
+        attached.args,
+        train_dataset=examples("GPT2LMHeadModel"),
     )
     stock.train()
     assert losses(attached) == pytest.approx(losses(stock), rel=1e-2)
@@ -114,7 +127,9 @@ def test_a_killed_run_goes_on_to_the_same_loss(name: str, tmp_path: Path) -> Non
     whole = trainer(name, tmp_path / "whole")
     whole.train()
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\nfrom tests.prevent.test_trainer import main\n"
-    killed = subprocess.run([sys.executable, "-c", f"{code}main({name!r}, {str(tmp_path / 'killed')!r})"], capture_output=True)
+    killed = subprocess.run(
+        [sys.executable, "-c", f"{code}main({name!r}, {str(tmp_path / 'killed')!r})"], capture_output=True
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
     resumed = trainer(name, tmp_path / "killed")
     resumed.train(resume_from_checkpoint=True)

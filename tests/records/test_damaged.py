@@ -126,7 +126,12 @@ def test_a_record_larger_than_any_is_not_read(monkeypatch: pytest.MonkeyPatch, t
 @pytest.mark.parametrize("place", ["/dev/zero", "pipe", "loop", "folder", "missing"])
 @pytest.mark.parametrize(
     "command",
-    [("report", "{0}"), ("check", "{0}", "--max", "x=1"), ("compare", "{0}", "{0}"), ("calibrate", "{1}", "--against", "{0}")],
+    [
+        ("report", "{0}"),
+        ("check", "{0}", "--max", "x=1"),
+        ("compare", "{0}", "{0}"),
+        ("calibrate", "{1}", "--against", "{0}"),
+    ],
 )
 def test_what_is_no_regular_file_is_refused_at_once(
     command: tuple[str, ...], place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -137,7 +142,9 @@ def test_what_is_no_regular_file_is_refused_at_once(
     np.save(tmp_path / "x.npy", np.eye(4, dtype=np.float32))
     verb, *rest = (part.format(tmp_path / place, tmp_path / "x.npy") for part in command)
     for more in (
-        ((), ("--json", str(tmp_path / "out.json"))) if verb != "report" else ((), ("--html", str(tmp_path / "o.html")))
+        ((), ("--json", str(tmp_path / "out.json")))
+        if verb != "report"
+        else ((), ("--html", str(tmp_path / "o.html")))
     ):
         status, _, err = run_command(verb, capsys, *rest, *more)
         assert (status, err.count("\n")) == (1, 1)

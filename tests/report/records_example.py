@@ -33,7 +33,10 @@ def coordinates(points: list[tuple[float, float, float]]) -> tuple[str, float]:
 
 def make_picture(n: int = 60, labels: tuple[str | None, ...] | None = None, shift: float = 2.0) -> Picture:
     """`n` points on a spiral, moved away from the origin by `shift` for the raw panel: a cone."""
-    spiral = [(math.sqrt(i / n) * math.cos(2.4 * i), math.sqrt(i / n) * math.sin(2.4 * i), 0.1 * (i % 3)) for i in range(n)]
+    spiral = [
+        (math.sqrt(i / n) * math.cos(2.4 * i), math.sqrt(i / n) * math.sin(2.4 * i), 0.1 * (i % 3))
+        for i in range(n)
+    ]
     raw, raw_scale = coordinates([(x + shift, y, z) for x, y, z in spiral])
     centered, centered_scale = coordinates(spiral)
     groups = tuple(1 if i % 12 == 5 else 2 if i >= 0.9 * n else 0 for i in range(n))
@@ -102,7 +105,9 @@ def make_subject(name: str = "input") -> Subject:
         return subject
     return replace(
         subject,
-        without_effect=(Measurement("mean_cosine", 0.613, "", (-1.0, 1.0), "lower", 0.0, None, 6000, 8, False),),
+        without_effect=(
+            Measurement("mean_cosine", 0.613, "", (-1.0, 1.0), "lower", 0.0, None, 6000, 8, False),
+        ),
         left_out=3,
     )
 
@@ -121,7 +126,19 @@ def make_hostile(text: str) -> Diagnosis:
     labels = tuple(text if i % 2 else None for i in range(60))
     picture = replace(make_picture(labels=labels), group_names=(text, text + " reserved", text + "!"))
     measured = Measurement(
-        text, 0.5, "", (0.0, 1.0), "higher", 1.0, None, 9, 9, None, {text: text, "list": [text]}, (text,), text
+        text,
+        0.5,
+        "",
+        (0.0, 1.0),
+        "higher",
+        1.0,
+        None,
+        9,
+        9,
+        None,
+        {text: text, "list": [text]},
+        (text,),
+        text,
     )
     undefined = Measurement(text, None, text)
     groups = replace(make_groups(), reserved=text, reserved_group=replace(make_groups().bins[0], name=text))

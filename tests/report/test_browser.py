@@ -44,10 +44,14 @@ MEASURE_TEXT = """() => [...document.querySelectorAll('svg.chart')].filter(svg =
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Headless Chromium from the system."""
-    found = [path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))]
+    found = [
+        path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))
+    ]
     if not found:
         pytest.skip("no Chromium on PATH: install chromium, chromium-browser or google-chrome")
-    api = pytest.importorskip("playwright.sync_api", reason="the extra [dev] with playwright is not installed")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="the extra [dev] with playwright is not installed"
+    )
     with api.sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=found[0], args=ARGUMENTS)
         yield launched
@@ -58,7 +62,9 @@ class _Visit:
     """One page opened from disk, with everything it said, threw and asked for."""
 
     def __init__(self, browser: Any, path: Path, width: int, scheme: str, **options: Any) -> None:
-        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, **options
+        )
         self.page = self.context.new_page()
         self.said: list[str] = []
         self.asked: list[str] = []
@@ -68,7 +74,9 @@ class _Visit:
         self.page.goto(path.as_uri(), wait_until="load")
 
 
-def _visit(browser: Any, diagnosis: Diagnosis, folder: Path, width: int, scheme: str, **options: Any) -> tuple[_Visit, str]:
+def _visit(
+    browser: Any, diagnosis: Diagnosis, folder: Path, width: int, scheme: str, **options: Any
+) -> tuple[_Visit, str]:
     path = folder / "report.html"
     write_html(diagnosis, path)
     return _Visit(browser, path, width, scheme, **options), path.as_uri()
@@ -90,7 +98,9 @@ def test_page_is_quiet_and_fits(browser: Any, tmp_path: Path, width: int, scheme
     page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "an open detail is too wide"
     drawings = page.evaluate(MEASURE_TEXT)
-    assert len(drawings) == (10 if scripts else 14), "with scripts the picture to explore stands in for the drawn cones"
+    assert len(drawings) == (10 if scripts else 14), (
+        "with scripts the picture to explore stands in for the drawn cones"
+    )
     for drawing in drawings:
         assert drawing["smallest"] >= 9.5
         assert drawing["cut"] == []

@@ -39,7 +39,9 @@ def test_chart_is_accessible_xml(chart: Chart) -> None:
     root = ET.fromstring(chart.svg)
     assert root.tag == SVG + "svg"
     assert root.get("role") == "img"
-    names = {element.get("id"): element.text for element in root if element.tag in (SVG + "title", SVG + "desc")}
+    names = {
+        element.get("id"): element.text for element in root if element.tag in (SVG + "title", SVG + "desc")
+    }
     assert list(names) == (root.get("aria-labelledby") or "").split()
     assert all(names.values())
     words = " ".join(element.text or "" for element in root.iter(SVG + "text"))
@@ -116,7 +118,9 @@ def test_bins_without_reserved_rows_have_no_such_panel() -> None:
 
 
 def test_spectrum_leaves_out_rounding_and_says_so() -> None:
-    chart = spectrum_chart(Spectrum((4.0, 1.0, 1e-14, 0.0), (1.0, 0.9, 0.0, -1e-18), (1.0, 0.9, 0.8, 0.7)), "s")
+    chart = spectrum_chart(
+        Spectrum((4.0, 1.0, 1e-14, 0.0), (1.0, 0.9, 0.0, -1e-18), (1.0, 0.9, 0.8, 0.7)), "s"
+    )
     assert chart is not None
     assert "Not drawn: 4 values" in chart.caption
     assert "4 times" in chart.caption

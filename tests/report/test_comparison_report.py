@@ -30,7 +30,9 @@ def make_other() -> Diagnosis:
     cosine = replace(subject.measurements[0], value=0.61, interval=(0.6, 0.62))
     isoscore = replace(subject.measurements[1], value=0.9997)
     groups = make_groups()
-    bins = tuple(replace(g, mean_cosine=0.5, cosine_to_reserved=None if g.start == 3000 else 0.6) for g in groups.bins)
+    bins = tuple(
+        replace(g, mean_cosine=0.5, cosine_to_reserved=None if g.start == 3000 else 0.6) for g in groups.bins
+    )
     moved = replace(
         subject, measurements=(cosine, isoscore, *subject.measurements[2:]), findings=subject.findings[2:],
         groups=replace(groups, bins=bins), norms=Norms(0.8, 1.5, 2.0, (0.8, 1.4, 1.6, 2.0), (1000, 3000, 2000)),
@@ -49,7 +51,9 @@ def _hostile(text: str) -> Diagnosis:
     hostile = make_hostile(text)
     (subject,) = hostile.subjects
     first, second = subject.measurements
-    return replace(hostile, subjects=(replace(subject, measurements=(first, replace(second, name=f"{text}!"))),))
+    return replace(
+        hostile, subjects=(replace(subject, measurements=(first, replace(second, name=f"{text}!"))),)
+    )
 
 
 def _printed(comparison: Comparison, *, width: int = 80, encoding: str = "utf-8") -> str:
@@ -114,14 +118,21 @@ def test_the_page_is_complete_and_policed() -> None:
     assert STILL.startswith("default-src 'none'")
     identifiers = [value for name, value in reader.attributes if name == "id"]
     assert len(identifiers) == len(set(identifiers))
-    labelled = [part for name, value in reader.attributes if name == "aria-labelledby" for part in (value or "").split()]
+    labelled = [
+        part
+        for name, value in reader.attributes
+        if name == "aria-labelledby"
+        for part in (value or "").split()
+    ]
     assert set(labelled) <= set(identifiers)
     for words in (
         comparison.verdict, "+0.592", "+0.582 to +0.602", "+0.610 from isotropic", "0.9996", "Degenerate tail", "only in A; B has none",
         "undefined: more than half", "It drifts.", "0.1.1", "MOVER",
     ):  # fmt: skip
         assert words in reader.text
-    assert page.index(comparison.verdict.replace("&", "&amp;")) < page.index("Findings") < page.index("Pictures")
+    assert (
+        page.index(comparison.verdict.replace("&", "&amp;")) < page.index("Findings") < page.index("Pictures")
+    )
 
 
 def _assert_harmless_list(page: str) -> _Reader:
@@ -159,7 +170,9 @@ def test_hostile_strings_show_as_text(text: str) -> None:
 def test_any_string_is_harmless(text: str) -> None:
     page = report.comparison_to_html(compare([_hostile(text), _hostile(text + "x")]))
     _assert_harmless_list(page)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]", page)
+    assert not re.search(
+        r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]", page
+    )
 
 
 def test_records_with_next_to_nothing() -> None:
@@ -167,7 +180,16 @@ def test_records_with_next_to_nothing() -> None:
     found = compare([empty, empty])
     assert "have no subject in common" in report.comparison_to_html(found)
     assert "have no subject in common" in _printed(found)
-    bare = replace(make_subject(), measurements=(), findings=(), groups=None, spectrum=None, norms=None, picture=None, n=0)
+    bare = replace(
+        make_subject(),
+        measurements=(),
+        findings=(),
+        groups=None,
+        spectrum=None,
+        norms=None,
+        picture=None,
+        n=0,
+    )
     for other in (bare, make_subject()):
         found = compare([Diagnosis("n", "v", (bare,)), Diagnosis("m", "v", (other,))])
         _assert_harmless_list(report.comparison_to_html(found))
@@ -191,13 +213,33 @@ side = st.fixed_dictionaries({
 def _subject(of: dict[str, Any]) -> Subject:
     """A subject whose numbers are anything that a file can hold."""
     measured = Measurement(
-        "isoscore", of["value"], "r", (of["low"], of["high"]), "higher", of["reference"], of["interval"], of["n"], 8
+        "isoscore",
+        of["value"],
+        "r",
+        (of["low"], of["high"]),
+        "higher",
+        of["reference"],
+        of["interval"],
+        of["n"],
+        8,
     )
     bins = tuple(Group("g", start, start + size, 1, 0, a, None, b, c) for start, size, a, b, c in of["bins"])
     spectra = None if of["spectrum"] is None else Spectrum(*(tuple(values) for values in of["spectrum"]))
     edges = tuple(of["edges"])
     norms = Norms(edges[0], edges[0], edges[-1], edges, tuple(of["counts"][: len(edges) - 1]))
-    return Subject("rows", "s", of["n"], 8, "float32", (measured,), (), Groups(1000, "r", None, bins), spectra, norms, None)
+    return Subject(
+        "rows",
+        "s",
+        of["n"],
+        8,
+        "float32",
+        (measured,),
+        (),
+        Groups(1000, "r", None, bins),
+        spectra,
+        norms,
+        None,
+    )
 
 
 @given(st.lists(side, min_size=2, max_size=3))

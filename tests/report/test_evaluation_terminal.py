@@ -23,14 +23,25 @@ def _evaluation(*sets: str, name: str = "m") -> Evaluation:
         results={
             "sts": {
                 one: {
-                    repair: {"spearman_cosine": value, "spearman_inner": value - 1 if repair != "center" else None, "n": 1234}
+                    repair: {
+                        "spearman_cosine": value,
+                        "spearman_inner": value - 1 if repair != "center" else None,
+                        "n": 1234,
+                    }
                     for repair, value in numbers.items()
                 }
                 for one in sets
             }
         },
-        differences={"sts": {one: {repair: {"spearman_cosine": change} for repair, change in changes.items()} for one in sets}},
-        prices={one: {"whiten": Price(2.0, 0.001, 10, 100), "center": Price(0.5, 0.001, 10, 100)} for one in sets},
+        differences={
+            "sts": {
+                one: {repair: {"spearman_cosine": change} for repair, change in changes.items()}
+                for one in sets
+            }
+        },
+        prices={
+            one: {"whiten": Price(2.0, 0.001, 10, 100), "center": Price(0.5, 0.001, 10, 100)} for one in sets
+        },
         notes=("a note",),
         intervals="Intervals: 95 %.",
         provenance={"measure": "spearman_cosine"},
@@ -51,8 +62,9 @@ def test_one_set_shows_changes_and_intervals() -> None:
     assert ["all_but_the_top_original_d100", "71.50", "+1.50", "+0.50", "to", "+2.50", "+"] in lines
     assert ["whiten", "67.00", "-3.00", "-4.00", "to", "-2.00", "-"] in lines
     assert ["center", "70.25", "+0.25", "-1.00", "to", "+1.50"] in lines
-    assert "Price: whiten took 2 s to fit, the others at most 0.50 s; applying takes at most 10 microseconds" in " ".join(
-        " ".join(line) for line in lines
+    assert (
+        "Price: whiten took 2 s to fit, the others at most 0.50 s; applying takes at most 10 microseconds"
+        in " ".join(" ".join(line) for line in lines)
     )
 
 
@@ -72,7 +84,9 @@ def test_the_papers_protocol_shows_pearson_of_both_products() -> None:
     one = _evaluation("stsb")
     for protocol, first in (("paper", "pearson_cosine"), ("field", "spearman_cosine")):
         sets = {name: {"original": {**numbers, "n": 9}} for name in ("men", "rw")}
-        found = replace(one, task="wordsim", protocol=protocol, results={"wordsim": sets}, provenance={"measure": first})
+        found = replace(
+            one, task="wordsim", protocol=protocol, results={"wordsim": sets}, provenance={"measure": first}
+        )
         titles = [line.strip() for line in _printed(found).splitlines() if " x 100 of the " in line]
         kind, other = ("Pearson", "Spearman") if protocol == "paper" else ("Spearman", "Pearson")
         assert titles[0] == f"{kind} x 100 of the cosine"

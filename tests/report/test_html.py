@@ -14,7 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.report.records_example import HOSTILE, make_diagnosis, make_findings, make_hostile, make_measurements, make_subject
+from tests.report.records_example import (
+    HOSTILE,
+    make_diagnosis,
+    make_findings,
+    make_hostile,
+    make_measurements,
+    make_subject,
+)
 from uncone.errors import InputError
 from uncone.records import Diagnosis, Groups
 from uncone.records.text import number, typeset, visible
@@ -24,10 +31,44 @@ from uncone.report.html import POLICY
 
 GOLD = Path(__file__).parent / "gold.html"
 ALLOWED = {
-    *("html", "head", "meta", "link", "title", "style", "body", "header", "main", "section", "article", "footer", "nav"),
+    *(
+        "html",
+        "head",
+        "meta",
+        "link",
+        "title",
+        "style",
+        "body",
+        "header",
+        "main",
+        "section",
+        "article",
+        "footer",
+        "nav",
+    ),
     *("svg", "g", "circle", "path", "rect", "text", "desc", "clippath", "figure", "figcaption"),
     *("table", "thead", "tbody", "tr", "th", "td"),
-    *("p", "h1", "h2", "h3", "h4", "h5", "div", "span", "b", "strong", "a", "ul", "li", "br", "code", "bdi", "dl", "dt", "dd"),
+    *(
+        "p",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "div",
+        "span",
+        "b",
+        "strong",
+        "a",
+        "ul",
+        "li",
+        "br",
+        "code",
+        "bdi",
+        "dl",
+        "dt",
+        "dd",
+    ),
     *("details", "summary"),
     *("script", "canvas", "fieldset", "legend", "label", "input", "select", "option", "button", "i"),
 }
@@ -63,7 +104,9 @@ def _assert_harmless(page: str) -> _Reader:
     assert set(reader.tags) <= ALLOWED
     assert page.count("<script>") <= 1
     assert not [name for name, _ in reader.attributes if name.startswith("on")]
-    addresses = [value or "" for name, value in reader.attributes if name in ("href", "src", "action", "xlink:href")]
+    addresses = [
+        value or "" for name, value in reader.attributes if name in ("href", "src", "action", "xlink:href")
+    ]
     assert all(address.startswith(("#s", "data:image/svg+xml,")) for address in addresses)
     return reader
 
@@ -72,7 +115,9 @@ def test_page_is_the_gold() -> None:
     page = to_html(make_diagnosis())
     if os.environ.get("UNCONE_WRITE_GOLD") == "1":
         GOLD.write_text(page, encoding="utf-8")
-    assert page == GOLD.read_text(encoding="utf-8"), "the page changed: look at it, then run with UNCONE_WRITE_GOLD=1"
+    assert page == GOLD.read_text(encoding="utf-8"), (
+        "the page changed: look at it, then run with UNCONE_WRITE_GOLD=1"
+    )
 
 
 def test_page_is_well_formed_and_policed() -> None:
@@ -86,7 +131,12 @@ def test_page_is_well_formed_and_policed() -> None:
     assert "<title>example-model · uncone diagnosis</title>" in page
     identifiers = [value for name, value in reader.attributes if name == "id"]
     assert len(identifiers) == len(set(identifiers))
-    labelled = [part for name, value in reader.attributes if name == "aria-labelledby" for part in (value or "").split()]
+    labelled = [
+        part
+        for name, value in reader.attributes
+        if name == "aria-labelledby"
+        for part in (value or "").split()
+    ]
     assert set(labelled) <= set(identifiers)
 
 
@@ -94,10 +144,15 @@ def test_first_comes_the_verdict_then_three_numbers() -> None:
     text = _Reader(to_html(make_diagnosis())).text
     verdict = text.rindex("The input token table looks healthy as a whole")
     places = [
-        text.index(words, verdict) for words in ("Mean cosine", "IsoScore", "Cosine of the tail to reserved rows", "Findings")
+        text.index(words, verdict)
+        for words in ("Mean cosine", "IsoScore", "Cosine of the tail to reserved rows", "Findings")
     ]
     assert places == sorted(places)
-    assert [key.label for key in keys(make_subject())] == ["Mean cosine", "IsoScore", "Cosine of the tail to reserved rows"]
+    assert [key.label for key in keys(make_subject())] == [
+        "Mean cosine",
+        "IsoScore",
+        "Cosine of the tail to reserved rows",
+    ]
 
 
 def test_headline_without_groups_is_the_effective_rank() -> None:
@@ -146,7 +201,10 @@ def test_every_number_and_every_sentence_is_on_the_page() -> None:
 
 def test_findings_come_worst_first() -> None:
     text = _Reader(to_html(make_diagnosis())).text
-    places = [text.index(finding.summary) for finding in sorted(make_findings(), key=lambda f: "swnh".index(f.level[0]))]
+    places = [
+        text.index(finding.summary)
+        for finding in sorted(make_findings(), key=lambda f: "swnh".index(f.level[0]))
+    ]
     assert places == sorted(places)
 
 
@@ -184,13 +242,23 @@ def test_hostile_strings_show_as_text(text: str) -> None:
 def test_any_string_is_harmless(text: str) -> None:
     page = to_html(make_hostile(text))
     _assert_harmless(page)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]", page)
+    assert not re.search(
+        r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]", page
+    )
 
 
 def test_a_record_with_next_to_nothing_still_gives_a_page() -> None:
     assert "Nothing read" in _assert_harmless(to_html(Diagnosis("n", "Nothing read.", ()))).text
     empty = replace(
-        make_subject(), measurements=(), findings=(), groups=None, spectrum=None, norms=None, picture=None, notes=(), n=0
+        make_subject(),
+        measurements=(),
+        findings=(),
+        groups=None,
+        spectrum=None,
+        norms=None,
+        picture=None,
+        notes=(),
+        n=0,
     )
     text = _assert_harmless(to_html(Diagnosis("n", "Nothing.", (empty,)))).text
     assert "No finding was drawn" in text
@@ -199,7 +267,9 @@ def test_a_record_with_next_to_nothing_still_gives_a_page() -> None:
 
 def test_page_is_self_contained() -> None:
     page = to_html(make_diagnosis())
-    assert not re.findall(r"<script[^>]* src|javascript:|@import|<iframe|<object|<link(?! rel=\"icon\")", page)
+    assert not re.findall(
+        r"<script[^>]* src|javascript:|@import|<iframe|<object|<link(?! rel=\"icon\")", page
+    )
     urls = re.findall(r"url\(([^)]*)\)", page)
     assert all(url.startswith("#") for url in urls)
     assert set(re.findall(r"https?://[^\s\"'<]+", page)) == {"http://www.w3.org/2000/svg"}

@@ -43,13 +43,23 @@ TOKENS = TokenEdit(
     loss=TextLoss(HOSTILE, "next_token", 400, 2, 3.5, 3.4),
 )  # fmt: skip
 SELECTION = Selection(
-    "Leave it.", HOSTILE, "retrieval", "ndcg10", "original", None, 0.6, {"center": Interval(-0.01, -0.02, 0.005)}, 200
+    "Leave it.",
+    HOSTILE,
+    "retrieval",
+    "ndcg10",
+    "original",
+    None,
+    0.6,
+    {"center": Interval(-0.01, -0.02, 0.005)},
+    200,
 )
 
 
 def _printed(record: Record, encoding: str = "utf-8") -> str:
     raw = io.BytesIO()
-    console = Console(file=io.TextIOWrapper(raw, encoding=encoding), width=100, color_system=None, highlight=False)
+    console = Console(
+        file=io.TextIOWrapper(raw, encoding=encoding), width=100, color_system=None, highlight=False
+    )
     report.print_record(record, console)
     console.file.flush()
     return raw.getvalue().decode(encoding)
@@ -75,8 +85,15 @@ def test_a_repair_says_what_was_undefined_and_rounds_onto_no_limit() -> None:
 def test_an_edit_of_a_head_shows_its_proof_and_its_losses() -> None:
     told = _printed(HEAD)
     sentence = " ".join(told.split())
-    assert "its log-probabilities are within 1.50e-5 nats of exact ones, the original's within 2.00e-5" in sentence
-    shown = {line[: line.rindex(" ")].strip(): line.split()[-1] for line in told.splitlines() if "e-5" in line and "  " in line}
+    assert (
+        "its log-probabilities are within 1.50e-5 nats of exact ones, the original's within 2.00e-5"
+        in sentence
+    )
+    shown = {
+        line[: line.rindex(" ")].strip(): line.split()[-1]
+        for line in told.splitlines()
+        if "e-5" in line and "  " in line
+    }
     assert shown["largest error of the edited model"] == "1.50e-5"
     assert shown["allowed to it"] == "4.00e-5"
     assert shown["largest difference between the two"] == "1.00e-5"
@@ -95,7 +112,9 @@ def test_an_edit_of_tokens_shows_some_and_counts_the_rest() -> None:
     assert "12 tokens of" in told
     assert "and 2 more" in told
     assert "not finite" in told
-    assert "3.50 nats before, 3.40 after, over 400 targets (2 of them edited tokens)" in " ".join(told.split())
+    assert "3.50 nats before, 3.40 after, over 400 targets (2 of them edited tokens)" in " ".join(
+        told.split()
+    )
 
 
 def test_a_selection_shows_every_repair() -> None:

@@ -16,7 +16,9 @@ def _printed(diagnosis: Diagnosis, *, width: int = 80, encoding: str = "utf-8", 
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
     system = "standard" if colour else None
-    report.print_diagnosis(diagnosis, Console(file=stream, width=width, force_terminal=colour, color_system=system))
+    report.print_diagnosis(
+        diagnosis, Console(file=stream, width=width, force_terminal=colour, color_system=system)
+    )
     return raw.getvalue().decode(encoding)
 
 
@@ -29,7 +31,9 @@ def test_verdict_comes_first_and_lines_fit_80_columns() -> None:
 
 def test_findings_worst_first_with_their_level_in_words() -> None:
     text = _printed(make_diagnosis())
-    places = [text.index(level) for level in ("SEVERE  Degenerate tail", "WARNING  Rogue", "NOTE  Norm", "HEALTHY")]
+    places = [
+        text.index(level) for level in ("SEVERE  Degenerate tail", "WARNING  Rogue", "NOTE  Norm", "HEALTHY")
+    ]
     assert places == sorted(places)
     assert places[0] < text.index("Mean cosine, raw")
     assert "What to do: Re-initialise them." in text

@@ -44,7 +44,10 @@ def make_groups(*, by: str = "count", name: str = "frequent") -> FrequencyGroups
 def make_under_trained(
     *, token: str | None = "Ġdavidjl", found: int = 60, count: int | None = 3, note: str = ""
 ) -> UnderTrained:
-    tokens = tuple(UnderTrainedToken(i, token, 0.1, 1e-20, 1e-17, 0.44, 0.9, None, count, expected=i >= 30) for i in range(35))
+    tokens = tuple(
+        UnderTrainedToken(i, token, 0.1, 1e-20, 1e-17, 0.44, 0.9, None, count, expected=i >= 30)
+        for i in range(35)
+    )
     return UnderTrained(
         found,
         "",
@@ -108,7 +111,9 @@ class TestPage:
         assert "no control" in _page(None, make_under_trained(note="no control"))
 
     def test_why_nothing_is_told(self) -> None:
-        assert "Not told: nothing to compare &lt;with&gt;." in _page(None, UnderTrained(None, "nothing to compare <with>"))
+        assert "Not told: nothing to compare &lt;with&gt;." in _page(
+            None, UnderTrained(None, "nothing to compare <with>")
+        )
 
     @pytest.mark.parametrize("text", HOSTILE)
     def test_hostile_words_stay_words(self, text: str) -> None:
@@ -133,7 +138,9 @@ class TestTerminal:
         assert "of 20 rows known to be unused 19 look it too" in " ".join(shown.split())
 
     def test_without_a_result_the_reason_is_given(self) -> None:
-        assert "Under-trained tokens: not told, too few" in _terminal(_diagnosis(None, UnderTrained(None, "too few")))
+        assert "Under-trained tokens: not told, too few" in _terminal(
+            _diagnosis(None, UnderTrained(None, "too few"))
+        )
 
     @pytest.mark.parametrize("text", HOSTILE)
     def test_hostile_words_and_a_narrow_encoding(self, text: str) -> None:

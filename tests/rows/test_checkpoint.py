@@ -25,7 +25,12 @@ from uncone.rows.checkpoint import read_checkpoint
 
 from ..matrices import gaussian
 
-DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
 
 
 def _all(rows: uncone.Rows) -> torch.Tensor:
@@ -58,12 +63,20 @@ def test_a_bare_tensor_needs_no_name(tmp_path: Path) -> None:
 
 def test_nested_names_are_joined_with_dots(tmp_path: Path) -> None:
     x = gaussian(4, 3)
-    content = {"state_dict": {"model": {"embed.weight": x}}, "optimizer": {"state": {0: {"exp_avg": x * 2}}, "more": [x * 3]}}
+    content = {
+        "state_dict": {"model": {"embed.weight": x}},
+        "optimizer": {"state": {0: {"exp_avg": x * 2}}, "more": [x * 3]},
+    }
     path = _saved(tmp_path / "x.ckpt", content)
-    for name, factor in (("state_dict.model.embed.weight", 1), ("optimizer.state.0.exp_avg", 2), ("optimizer.more.0", 3)):
+    for name, factor in (
+        ("state_dict.model.embed.weight", 1),
+        ("optimizer.state.0.exp_avg", 2),
+        ("optimizer.more.0", 3),
+    ):
         assert torch.equal(_all(uncone.open_rows(f"{path}#{name}")), x * factor)
     with pytest.raises(
-        InputError, match=r"expected one matrix in .*, got 3: say which with x\.ckpt#NAME; it holds 'state_dict"
+        InputError,
+        match=r"expected one matrix in .*, got 3: say which with x\.ckpt#NAME; it holds 'state_dict",
     ):
         uncone.open_rows(path)
 
@@ -71,10 +84,16 @@ def test_nested_names_are_joined_with_dots(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", [torch.ones(2, 2), {"b": torch.ones(2, 2)}])
 @pytest.mark.parametrize("old", [False, True])
 def test_names_that_are_the_same_once_joined_are_refused(tmp_path: Path, first: object, old: bool) -> None:
-    content = {1: first, "1": torch.zeros(3, 3)} if isinstance(first, torch.Tensor) else {"a": first, "a.b": torch.zeros(3, 3)}
+    content = (
+        {1: first, "1": torch.zeros(3, 3)}
+        if isinstance(first, torch.Tensor)
+        else {"a": first, "a.b": torch.zeros(3, 3)}
+    )
     path = _saved(tmp_path / "x.pt", content, _use_new_zipfile_serialization=not old)
     for spec in (path, f"{path}#a.b"):
-        with pytest.raises(InputError, match=r"expected one tensor called '(1|a\.b)' in .*, got two: joined with dots"):
+        with pytest.raises(
+            InputError, match=r"expected one tensor called '(1|a\.b)' in .*, got two: joined with dots"
+        ):
             uncone.open_rows(spec)
 
 
@@ -88,7 +107,9 @@ def test_names_are_not_joined_without_end(tmp_path: Path) -> None:
     for content in ({long: {i: torch.ones(2, 2) for i in range(50)}}, deep):
         path = _saved(tmp_path / "x.pt", content)
         tracemalloc.start()
-        with pytest.raises(InputError, match=r"expected names of at most 4096 characters in .*, got a longer one"):
+        with pytest.raises(
+            InputError, match=r"expected names of at most 4096 characters in .*, got a longer one"
+        ):
             uncone.open_rows(path)
         assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
         tracemalloc.stop()
@@ -115,7 +136,9 @@ def test_tied_weights_are_one_matrix_under_either_name(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_transposed_and_sliced_matrices_are_read_through_their_strides(tmp_path: Path, view, dtype: str) -> None:
+def test_transposed_and_sliced_matrices_are_read_through_their_strides(
+    tmp_path: Path, view, dtype: str
+) -> None:
     x = view(gaussian(20, 6, dtype=DTYPES[dtype]))
     rows = uncone.open_rows(_saved(tmp_path / "x.pt", x))
     expected = x.double() if dtype == "float64" else x.float()
@@ -140,7 +163,10 @@ def test_a_checkpoint_without_checksums_is_read(tmp_path: Path) -> None:
 
 def test_the_format_before_1_6_is_loaded_whole(tmp_path: Path) -> None:
     x = gaussian(9, 4, dtype=torch.bfloat16)
-    content = {"m": {"x": x, "tied": x, "t": x.T, "n": torch.arange(4), "e": torch.ones(1, 3).expand(5, 3)}, "lr": 0.1}
+    content = {
+        "m": {"x": x, "tied": x, "t": x.T, "n": torch.arange(4), "e": torch.ones(1, 3).expand(5, 3)},
+        "lr": 0.1,
+    }
     path = _saved(tmp_path / "x.bin", content, _use_new_zipfile_serialization=False)
     for name, expected in (("x", x), ("tied", x), ("t", x.T)):
         assert torch.equal(_all(uncone.open_rows(f"{path}#m.{name}")), expected.float())
@@ -171,7 +197,9 @@ def test_memory_stays_that_of_a_block(tmp_path: Path) -> None:
         "    del block; most = max(most, anonymous() - before)\n"
         "print(most)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "x.pt")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "x.pt")], capture_output=True, text=True, check=True
+    )
     assert float(done.stdout) < 64
 
 
@@ -191,7 +219,8 @@ class TestMessages:
     def test_an_object_is_not_unpickled(self, tmp_path: Path) -> None:
         path = _saved(tmp_path / "x.pt", {"args": argparse.Namespace(lr=1), "w": torch.ones(2, 2)})
         with pytest.raises(
-            InputError, match=r"got an object of argparse\.Namespace, which only unpickling .* run code: where you"
+            InputError,
+            match=r"got an object of argparse\.Namespace, which only unpickling .* run code: where you",
         ):
             uncone.open_rows(path)
 
@@ -235,7 +264,9 @@ class TestMessages:
     @pytest.mark.parametrize("old", [False, True])
     def test_tensors_that_tie_are_counted_each(self, tmp_path: Path, old: bool) -> None:
         x = torch.ones(3)
-        path = _saved(tmp_path / "x.pt", {"a": x, "b": x, "c": x.long()}, _use_new_zipfile_serialization=not old)
+        path = _saved(
+            tmp_path / "x.pt", {"a": x, "b": x, "c": x.long()}, _use_new_zipfile_serialization=not old
+        )
         with pytest.raises(InputError, match="got none among 3 tensors"):
             uncone.open_rows(path)
 
@@ -252,13 +283,16 @@ class TestMessages:
     def test_another_zip_file(self, tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
             archive.writestr("hello", b"")
-        with pytest.raises(InputError, match=r"which torch cannot read \(.*\): it was cut or damaged, or is of another kind"):
+        with pytest.raises(
+            InputError, match=r"which torch cannot read \(.*\): it was cut or damaged, or is of another kind"
+        ):
             uncone.open_rows(tmp_path / "x.pt")
 
     def test_compressed_members(self, tmp_path: Path) -> None:
         path = _saved(tmp_path / "x.pt", {"w": gaussian(9, 3)})
         with pytest.raises(
-            InputError, match=r"expected a PyTorch checkpoint that is stored uncompressed, got .* with a compressed member"
+            InputError,
+            match=r"expected a PyTorch checkpoint that is stored uncompressed, got .* with a compressed member",
         ):
             uncone.open_rows(_rewritten(path, {}, zipfile.ZIP_DEFLATED))
 
@@ -266,11 +300,14 @@ class TestMessages:
     def test_another_kind(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "x.pt").write_bytes(content)
         with pytest.raises(
-            InputError, match=r"expected a PyTorch checkpoint, as torch\.save writes it, got .* of another kind"
+            InputError,
+            match=r"expected a PyTorch checkpoint, as torch\.save writes it, got .* of another kind",
         ):
             uncone.open_rows(tmp_path / "x.pt")
         (tmp_path / "x.bin").write_bytes(content)
-        with pytest.raises(InputError, match=r"expected a \.bin file of torch\.save, of word2vec or of llama2\.c, got"):
+        with pytest.raises(
+            InputError, match=r"expected a \.bin file of torch\.save, of word2vec or of llama2\.c, got"
+        ):
             uncone.open_rows(tmp_path / "x.bin")
 
     def test_a_cut_file(self, tmp_path: Path) -> None:
@@ -279,7 +316,9 @@ class TestMessages:
         with pytest.raises(InputError, match=r"which torch cannot read \(.*\): it was cut or damaged"):
             uncone.open_rows(path)
 
-    @pytest.mark.parametrize(("order", "message"), [(b"big", "little-endian machine"), (b"bigend", "little-endian machine")])
+    @pytest.mark.parametrize(
+        ("order", "message"), [(b"big", "little-endian machine"), (b"bigend", "little-endian machine")]
+    )
     def test_a_big_endian_file(self, tmp_path: Path, order: bytes, message: str) -> None:
         path = _rewritten(_saved(tmp_path / "x.pt", torch.ones(100, 3)), {"byteorder": order})
         with pytest.raises(InputError, match=message):
@@ -310,7 +349,8 @@ class TestMessages:
         content = {"w": torch.ones(2, 2), "q": torch.ones(2, 2).to(dtype)}
         path = _saved(tmp_path / "x.pt", content, _use_new_zipfile_serialization=False)
         with pytest.raises(
-            InputError, match=r"expected tensors of older dtypes in .*x\.pt, .* got one of a newer dtype .*: save it again"
+            InputError,
+            match=r"expected tensors of older dtypes in .*x\.pt, .* got one of a newer dtype .*: save it again",
         ):
             uncone.open_rows(f"{path}#w")
 
@@ -337,8 +377,12 @@ class TestMessages:
 
     @pytest.mark.parametrize("numbers", [15, 17])
     def test_a_record_of_another_size_than_its_storage(self, tmp_path: Path, numbers: int) -> None:
-        path = _pickled(tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(numbers, dtype="f4").tobytes())
-        with pytest.raises(InputError, match=f"lies about tensor '': its storage has 64 bytes, and its record {4 * numbers}"):
+        path = _pickled(
+            tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(numbers, dtype="f4").tobytes()
+        )
+        with pytest.raises(
+            InputError, match=f"lies about tensor '': its storage has 64 bytes, and its record {4 * numbers}"
+        ):
             uncone.open_rows(path)
 
 
@@ -359,9 +403,17 @@ def _number(value: int) -> bytes:
 
 def _tensor(numel: int, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
     """What torch.save writes for one float32 tensor in storage 0, with these numbers."""
-    storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpu" + _number(numel) + b"tQ"
+    storage = (
+        b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpu" + _number(numel) + b"tQ"
+    )
     sizes = b"(" + b"".join(map(_number, shape)) + b"t(" + b"".join(map(_number, strides)) + b"t"
-    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + _number(offset) + sizes + b"\x89ccollections\nOrderedDict\n)RtR"
+    return (
+        b"ctorch._utils\n_rebuild_tensor_v2\n("
+        + storage
+        + _number(offset)
+        + sizes
+        + b"\x89ccollections\nOrderedDict\n)RtR"
+    )
 
 
 def test_the_planted_instructions_are_those_of_torch(tmp_path: Path) -> None:
@@ -476,12 +528,17 @@ def test_an_object_of_a_very_long_name_is_refused_at_once(tmp_path: Path, legacy
     instructions = b"\x80\x02}q\x00X\x01\x00\x00\x00wq\x01c" + name.encode() + b"\nf\nq\x02s."
     if legacy:
         path.write_bytes(
-            b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {})) + instructions + pickle.dumps([], 2)
+            b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {}))
+            + instructions
+            + pickle.dumps([], 2)
         )
     else:
         torch.save({"w": torch.ones(2, 2)}, tmp_path / "whole.pt")
         with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(path, "w") as damaged:
             for member in whole.infolist():
-                damaged.writestr(member.filename, instructions if member.filename.endswith("data.pkl") else whole.read(member))
+                damaged.writestr(
+                    member.filename,
+                    instructions if member.filename.endswith("data.pkl") else whole.read(member),
+                )
     with pytest.raises(InputError, match=r"an object in it has a name of 20003 characters"):
         uncone.open_rows(path)

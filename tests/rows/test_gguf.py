@@ -101,7 +101,9 @@ def test_quantised_rows_are_near_what_was_quantised(tmp_path: Path, name: str) -
 
 def test_the_header_is_what_was_written(tmp_path: Path) -> None:
     source = LocalFile(
-        _written(tmp_path / "x.gguf", {"w": (_random(3, 2), None)}, alignment=64, keys={"llama.context_length": 7})
+        _written(
+            tmp_path / "x.gguf", {"w": (_random(3, 2), None)}, alignment=64, keys={"llama.context_length": 7}
+        )
     )
     header = read_gguf(source)
     assert header.metadata["general.architecture"] == "llama"
@@ -145,26 +147,36 @@ def test_memory_stays_that_of_a_block(tmp_path: Path) -> None:
         "    del block; most = max(most, anonymous() - before)\n"
         "print(most)"
     )
-    done = subprocess.run([sys.executable, "-c", code, f"{path}#w"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"{path}#w"], capture_output=True, text=True, check=True
+    )
     assert float(done.stdout) < 64
 
 
 class TestMessages:
     """Each says what was expected, what came and what to do."""
 
-    def test_the_package_is_needed_for_quantised_tensors_only(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_package_is_needed_for_quantised_tensors_only(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         x = _random(8, 32)
-        path = _written(tmp_path / "x.gguf", {"w": (gguf.quants.quantize(x, TYPES.Q8_0), TYPES.Q8_0), "v": (x, None)})
+        path = _written(
+            tmp_path / "x.gguf", {"w": (gguf.quants.quantize(x, TYPES.Q8_0), TYPES.Q8_0), "v": (x, None)}
+        )
         monkeypatch.setitem(sys.modules, "gguf", None)
         assert _rows(path, "v").shape == (8, 32)
-        with pytest.raises(InputError, match=r"reading Q8_0 from .* needs the package gguf: pip install 'uncone\[gguf\]'"):
+        with pytest.raises(
+            InputError, match=r"reading Q8_0 from .* needs the package gguf: pip install 'uncone\[gguf\]'"
+        ):
             _rows(path)
 
     @pytest.mark.parametrize("name", ["Q8_1", "Q8_K"])
     def test_a_type_that_is_not_dequantised(self, tmp_path: Path, name: str) -> None:
         size = gguf.GGML_QUANT_SIZES[TYPES[name]][1]
         path = _written(tmp_path / "x.gguf", {"w": (np.zeros((2, size), np.uint8), TYPES[name])})
-        with pytest.raises(InputError, match=f"the package gguf cannot dequantise {name} .*: install a newer one, or convert"):
+        with pytest.raises(
+            InputError, match=f"the package gguf cannot dequantise {name} .*: install a newer one, or convert"
+        ):
             _rows(path)
 
     def test_integers(self, tmp_path: Path) -> None:
@@ -176,7 +188,9 @@ class TestMessages:
             _rows(_written(tmp_path / "x.gguf", {"w": (np.ones(3, "f4"), None)}))
 
     def test_an_unknown_tensor(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match=r"no tensor 'token_embd' in .*: did you mean 'token_embd.weight'"):
+        with pytest.raises(
+            InputError, match=r"no tensor 'token_embd' in .*: did you mean 'token_embd.weight'"
+        ):
             _rows(_written(tmp_path / "x.gguf", {"token_embd.weight": (_random(3, 2), None)}), "token_embd")
 
     @pytest.mark.parametrize("content", [b"", b"GGUF", b"GGML" + bytes(40)])
@@ -185,10 +199,14 @@ class TestMessages:
         with pytest.raises(InputError, match=r"expected a GGUF file, got .* without its magic number"):
             _rows(tmp_path / "x.gguf")
 
-    @pytest.mark.parametrize(("version", "message"), [(1, "version 1"), (4, "version 4"), (3 << 24, "a big-endian file")])
+    @pytest.mark.parametrize(
+        ("version", "message"), [(1, "version 1"), (4, "version 4"), (3 << 24, "a big-endian file")]
+    )
     def test_other_versions(self, tmp_path: Path, version: int, message: str) -> None:
         (tmp_path / "x.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", version, 0, 0) + bytes(40))
-        with pytest.raises(InputError, match=f"expected GGUF of version 2 or 3, little-endian, got {message}"):
+        with pytest.raises(
+            InputError, match=f"expected GGUF of version 2 or 3, little-endian, got {message}"
+        ):
             _rows(tmp_path / "x.gguf")
 
 
@@ -196,7 +214,15 @@ def _text(value: bytes) -> bytes:
     return struct.pack("<Q", len(value)) + value
 
 
-def _file(path: Path, *, keys: bytes = b"", n_keys: int = 0, tensors: bytes = b"", n_tensors: int = 0, rest: int = 64) -> Path:
+def _file(
+    path: Path,
+    *,
+    keys: bytes = b"",
+    n_keys: int = 0,
+    tensors: bytes = b"",
+    n_tensors: int = 0,
+    rest: int = 64,
+) -> Path:
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, n_tensors, n_keys) + keys + tensors + bytes(rest))
     return path
 
@@ -214,20 +240,35 @@ _ARRAY = struct.pack("<I", 9)
 LIES = {
     "tensors without end": ({"n_tensors": 2**60}, "1152921504606846976 tensors in"),
     "keys without end": ({"n_keys": 2**60}, "keys in"),
-    "a key's length": ({"n_keys": 1, "keys": struct.pack("<Q", 2**60)}, "a key has 1152921504606846976 bytes"),
+    "a key's length": (
+        {"n_keys": 1, "keys": struct.pack("<Q", 2**60)},
+        "a key has 1152921504606846976 bytes",
+    ),
     "a string's length": (
         {"n_keys": 1, "keys": _text(b"a") + struct.pack("<IQ", 8, 2**60)},
         "the file was cut, or its header lies",
     ),
-    "an array of strings": ({"n_keys": 1, "keys": _text(b"a") + _ARRAY + struct.pack("<IQ", 8, 2**60)}, "items in an array"),
-    "an array of numbers": ({"n_keys": 1, "keys": _text(b"a") + _ARRAY + struct.pack("<IQ", 4, 2**60)}, "items in an array"),
+    "an array of strings": (
+        {"n_keys": 1, "keys": _text(b"a") + _ARRAY + struct.pack("<IQ", 8, 2**60)},
+        "items in an array",
+    ),
+    "an array of numbers": (
+        {"n_keys": 1, "keys": _text(b"a") + _ARRAY + struct.pack("<IQ", 4, 2**60)},
+        "items in an array",
+    ),
     "arrays in arrays": (
         {"n_keys": 1, "keys": _text(b"a") + _ARRAY + struct.pack("<IQ", 9, 1) * 50},
         "arrays in arrays without end",
     ),
     "an unknown value": ({"n_keys": 1, "keys": _text(b"a") + struct.pack("<I", 99)}, "a value of type 99"),
-    "a key twice": ({"n_keys": 2, "keys": (_text(b"a") + struct.pack("<II", 4, 1)) * 2}, "the key 'a' stands twice"),
-    "an alignment": ({"n_keys": 1, "keys": _text(b"general.alignment") + struct.pack("<II", 4, 3)}, "its alignment is '3'"),
+    "a key twice": (
+        {"n_keys": 2, "keys": (_text(b"a") + struct.pack("<II", 4, 1)) * 2},
+        "the key 'a' stands twice",
+    ),
+    "an alignment": (
+        {"n_keys": 1, "keys": _text(b"general.alignment") + struct.pack("<II", 4, 3)},
+        "its alignment is '3'",
+    ),
     "an alignment of zero": (
         {"n_keys": 1, "keys": _text(b"general.alignment") + struct.pack("<II", 4, 0)},
         "its alignment is '0'",
@@ -254,7 +295,12 @@ def test_lying_headers_are_refused(tmp_path: Path, name: str) -> None:
 @given(st.binary(max_size=300))
 def test_random_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "x.gguf"
-    for head in (b"", b"GGUF\3\0\0\0", b"GGUF\3\0\0\0" + struct.pack("<QQ", 1, 1), b"GGUF\3\0\0\0" + struct.pack("<QQ", 1, 0)):
+    for head in (
+        b"",
+        b"GGUF\3\0\0\0",
+        b"GGUF\3\0\0\0" + struct.pack("<QQ", 1, 1),
+        b"GGUF\3\0\0\0" + struct.pack("<QQ", 1, 0),
+    ):
         path.write_bytes(head + data)
         with pytest.raises(uncone.UnconeError):
             uncone.open_rows(f"{path}#input")
@@ -262,10 +308,14 @@ def test_random_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, data
 
 @settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6), st.booleans())
-def test_mutated_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, changes, in_header: bool) -> None:
+def test_mutated_files_are_refused_or_read(
+    tmp_path_factory: pytest.TempPathFactory, changes, in_header: bool
+) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
     x = gguf.quants.quantize(_random(4, 32), TYPES.Q8_0)
-    path = _written(folder / "x.gguf", {"token_embd.weight": (x, TYPES.Q8_0), "output.weight": (_random(4, 8), None)})
+    path = _written(
+        folder / "x.gguf", {"token_embd.weight": (x, TYPES.Q8_0), "output.weight": (_random(4, 8), None)}
+    )
     content = bytearray(path.read_bytes())
     for at, value in changes:
         content[at % (400 if in_header else len(content))] = value

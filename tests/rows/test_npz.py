@@ -59,7 +59,8 @@ def test_column_major_is_read_where_it_can_be(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "d.npz", w=x)
     assert np.array_equal(_all(uncone.open_rows(tmp_path / "s.npz")).numpy(), x)
     with pytest.raises(
-        InputError, match=r"expected a row-major matrix, got a column-major one in deflated form from .*d\.npz#w"
+        InputError,
+        match=r"expected a row-major matrix, got a column-major one in deflated form from .*d\.npz#w",
     ):
         uncone.open_rows(tmp_path / "d.npz")
 
@@ -67,7 +68,10 @@ def test_column_major_is_read_where_it_can_be(tmp_path: Path) -> None:
 def test_a_member_longer_than_its_directory_says_is_found(tmp_path: Path) -> None:
     """zipfile pads a member's own header where it does not know its size before."""
     x = gaussian(20, 3).numpy()
-    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive, archive.open("w.npy", "w", force_zip64=True) as member:
+    with (
+        zipfile.ZipFile(tmp_path / "x.npz", "w") as archive,
+        archive.open("w.npy", "w", force_zip64=True) as member,
+    ):
         np.save(member, x)
     assert np.array_equal(_all(uncone.open_rows(tmp_path / "x.npz")).numpy(), x)
 
@@ -107,7 +111,8 @@ class TestMessages:
     def test_several_matrices_are_listed(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "x.npz", a=np.ones((2, 2)), b=np.ones((2, 2)), c=np.arange(2))
         with pytest.raises(
-            InputError, match=r"expected one matrix in .*, got 2: say which with x\.npz#NAME; it holds 'a', 'b'"
+            InputError,
+            match=r"expected one matrix in .*, got 2: say which with x\.npz#NAME; it holds 'a', 'b'",
         ):
             uncone.open_rows(tmp_path / "x.npz")
 
@@ -139,7 +144,9 @@ class TestMessages:
     @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
     def test_petabytes_are_not_believed(self, tmp_path: Path, method: int) -> None:
         path = _zip(tmp_path / "x.npz", {"w.npy": _npy(HUGE, b"\0" * 400)}, method)
-        with pytest.raises(InputError, match=r"expected 4000000000000\d+ bytes for shape \(1000000000, 1000000\) of float32"):
+        with pytest.raises(
+            InputError, match=r"expected 4000000000000\d+ bytes for shape \(1000000000, 1000000\) of float32"
+        ):
             uncone.open_rows(f"{path}#w")
 
     def test_petabytes_in_the_directory_are_not_believed(self, tmp_path: Path) -> None:
@@ -148,7 +155,10 @@ class TestMessages:
         at = content.rindex(b"PK\1\2") + 24  # the uncompressed size
         content[at : at + 4] = struct.pack("<I", 2**32 - 2)
         path.write_bytes(content)
-        with pytest.raises(InputError, match=r"the zip .* lies about 'w\.npy': \d+ deflated bytes cannot stand for 4294967294"):
+        with pytest.raises(
+            InputError,
+            match=r"the zip .* lies about 'w\.npy': \d+ deflated bytes cannot stand for 4294967294",
+        ):
             uncone.open_rows(f"{path}#w")
 
     def test_a_name_twice(self, tmp_path: Path) -> None:
@@ -208,13 +218,16 @@ class TestMessages:
         content = path.read_bytes()
         path.write_bytes(content.replace(b"w.npy", b"v.npy", 1))
         with pytest.raises(
-            InputError, match=r"the zip .* lies about 'w\.npy': its own header calls it 'v\.npy'; copy the file again"
+            InputError,
+            match=r"the zip .* lies about 'w\.npy': its own header calls it 'v\.npy'; copy the file again",
         ):
             uncone.open_rows(path)
 
     def test_a_name_that_is_no_ascii(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "x.npz", ü=np.ones((2, 2)))
-        assert torch.equal(_all(uncone.open_rows(f"{tmp_path}/x.npz#ü")), torch.ones(2, 2, dtype=torch.float64))
+        assert torch.equal(
+            _all(uncone.open_rows(f"{tmp_path}/x.npz#ü")), torch.ones(2, 2, dtype=torch.float64)
+        )
 
 
 def _saved(how: str) -> bytes:
@@ -275,7 +288,9 @@ print(peak(sys.argv[3]) - before)
 """
 
 
-@pytest.mark.parametrize(("what", "n"), [("moments", 2_000_000), pytest.param("diagnose", 10_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("what", "n"), [("moments", 2_000_000), pytest.param("diagnose", 10_000_000, marks=pytest.mark.slow)]
+)
 def test_memory_does_not_grow_with_the_rows_of_a_deflated_matrix(tmp_path: Path, what: str, n: int) -> None:
     """Their numbers, marks and a list of those to draw took 17 bytes a row."""
     for name, rows in (("small", 200_000), ("large", n)):

@@ -38,7 +38,9 @@ def _fixed(x: torch.Tensor) -> object:
 def _listed(x: torch.Tensor, *, large: bool = False) -> object:
     n, d = x.shape
     array, offset = (pa.LargeListArray, np.int64) if large else (pa.ListArray, np.int32)
-    return array.from_arrays(pa.array(np.arange(0, n * d + 1, d, dtype=offset)), pa.array(x.numpy().reshape(-1)))
+    return array.from_arrays(
+        pa.array(np.arange(0, n * d + 1, d, dtype=offset)), pa.array(x.numpy().reshape(-1))
+    )
 
 
 LAYOUTS = {"fixed": _fixed, "lists": _listed, "large lists": lambda x: _listed(x, large=True)}
@@ -53,9 +55,13 @@ def _write(path: Path, columns: dict[str, object], **options: object) -> Path:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", VALUES)
 @pytest.mark.parametrize("group", [None, 1000, GRID])
-def test_every_layout_and_dtype_reads_the_same(tmp_path: Path, layout: str, dtype: str, group: int | None) -> None:
+def test_every_layout_and_dtype_reads_the_same(
+    tmp_path: Path, layout: str, dtype: str, group: int | None
+) -> None:
     x = gaussian(2 * GRID + 7, 3).to(getattr(torch, dtype))
-    path = _write(tmp_path / "x.parquet", {"id": range(len(x)), "v": LAYOUTS[layout](x)}, row_group_size=group)
+    path = _write(
+        tmp_path / "x.parquet", {"id": range(len(x)), "v": LAYOUTS[layout](x)}, row_group_size=group
+    )
     wide = x if dtype == "float64" else x.float()
     for spec in (path, f"{path}#v"):
         rows = uncone.open_rows(spec)
@@ -107,12 +113,17 @@ def test_a_column_of_text_gives_the_labels(tmp_path: Path, column: str) -> None:
 def test_other_columns_give_no_labels(tmp_path: Path) -> None:
     x = gaussian(3, 2)
     assert (
-        uncone.open_rows(_write(tmp_path / "x.parquet", {"v": _listed(x), "id": [1, 2, 3], "note": ["a"] * 3})).labels is None
+        uncone.open_rows(
+            _write(tmp_path / "x.parquet", {"v": _listed(x), "id": [1, 2, 3], "note": ["a"] * 3})
+        ).labels
+        is None
     )
 
 
 def test_labels_that_are_no_utf8_cost_nothing(tmp_path: Path) -> None:
-    text = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"a\xff")])
+    text = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"a\xff")]
+    )
     path = _write(tmp_path / "x.parquet", {"v": _listed(gaussian(1, 2)), "word": text})
     assert uncone.open_rows(path).labels == ["a\ufffd"]
 
@@ -136,12 +147,17 @@ OPTIONS: dict[str, dict[str, object]] = {
 def test_every_way_to_write_reads_the_same(tmp_path: Path, name: str) -> None:
     x = gaussian(70, 3)
     path = _write(
-        tmp_path / "x.parquet", {"id": range(70), "v": _listed(x), "w": ["a"] * 70}, row_group_size=30, **OPTIONS[name]
+        tmp_path / "x.parquet",
+        {"id": range(70), "v": _listed(x), "w": ["a"] * 70},
+        row_group_size=30,
+        **OPTIONS[name],
     )
     assert torch.equal(_all(uncone.open_rows(f"{path}#v")), x)
 
 
-@pytest.mark.parametrize("options", [{}, {"use_dictionary": False}, {"use_dictionary": False, "data_page_version": "2.0"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"use_dictionary": False}, {"use_dictionary": False, "data_page_version": "2.0"}]
+)
 def test_pages_of_other_counts_than_the_footer_says(tmp_path: Path, options: dict[str, object]) -> None:
     """40 rows came with 25 labels: each place where a number of 40 stands is made 25 in turn."""
     path = _write(
@@ -152,7 +168,9 @@ def test_pages_of_other_counts_than_the_footer_says(tmp_path: Path, options: dic
     )
     content, refused = path.read_bytes(), []
     for at in range(len(content) - 9):
-        if content[at] in (0x15, 0x16) and content[at + 1] == 2 * 40:  # an i32 or i64 in Thrift's compact protocol
+        if (
+            content[at] in (0x15, 0x16) and content[at + 1] == 2 * 40
+        ):  # an i32 or i64 in Thrift's compact protocol
             path.write_bytes(content[: at + 1] + bytes([2 * 25]) + content[at + 2 :])
             try:
                 rows = uncone.open_rows(f"{path}#v")
@@ -208,10 +226,14 @@ def test_a_part_of_other_rows_than_its_footer_says(
         _write(tmp_path / "t" / f"{name}.parquet", {"v": _listed(gaussian(10, 2))})
     real = parquet.open_part
     monkeypatch.setattr(
-        parquet, "open_part", lambda path: replace(real(path), rows=said) if path.name == "a.parquet" else real(path)
+        parquet,
+        "open_part",
+        lambda path: replace(real(path), rows=said) if path.name == "a.parquet" else real(path),
     )
     rows = uncone.open_rows(tmp_path / "t")
-    with pytest.raises(InputError, match=rf"the footer of .*a\.parquet lies: {said} rows, got {got}; copy or write"):
+    with pytest.raises(
+        InputError, match=rf"the footer of .*a\.parquet lies: {said} rows, got {got}; copy or write"
+    ):
         list(rows.blocks())
 
 
@@ -226,7 +248,9 @@ class TestMessages:
         deepest = tmp_path.joinpath("t", *["k=v"] * 65)
         deepest.mkdir(parents=True)
         _write(deepest / "x.parquet", {"v": _listed(gaussian(3, 2))})
-        with pytest.raises(InputError, match=r"expected folders named key=value at most 64 deep, got deeper ones in "):
+        with pytest.raises(
+            InputError, match=r"expected folders named key=value at most 64 deep, got deeper ones in "
+        ):
             uncone.open_rows(tmp_path / "t")
         assert uncone.open_rows(tmp_path / "t" / "k=v").shape == (3, 2)
 
@@ -241,7 +265,8 @@ class TestMessages:
         else:
             entry.symlink_to(tmp_path if what == "a linked folder" else tmp_path / "nothing")
         with pytest.raises(
-            InputError, match=rf"expected files and folders in .*t, got {entry.name}, a link or a pipe: remove it"
+            InputError,
+            match=rf"expected files and folders in .*t, got {entry.name}, a link or a pipe: remove it",
         ):
             uncone.open_rows(tmp_path / "t")
 
@@ -264,26 +289,35 @@ class TestMessages:
 
     def test_unknown_column_names_the_nearest(self, tmp_path: Path) -> None:
         path = _write(tmp_path / "x.parquet", {"embedding": _listed(gaussian(3, 2)), "id": range(3)})
-        with pytest.raises(InputError, match=r"no column 'embeding' in .*x\.parquet: did you mean 'embedding'\?"):
+        with pytest.raises(
+            InputError, match=r"no column 'embeding' in .*x\.parquet: did you mean 'embedding'\?"
+        ):
             uncone.open_rows(f"{path}#embeding")
 
     def test_several_columns_are_listed(self, tmp_path: Path) -> None:
         x = gaussian(3, 2)
         path = _write(tmp_path / "x.parquet", {"a": _listed(x), "b": _fixed(x), "c": [1.0, 2.0, 3.0]})
         with pytest.raises(
-            InputError, match=r"expected one column of lists in .*, got 2: say which with x\.parquet#NAME; it holds 'a', 'b'"
+            InputError,
+            match=r"expected one column of lists in .*, got 2: say which with x\.parquet#NAME; it holds 'a', 'b'",
         ):
             uncone.open_rows(path)
 
     def test_no_column_of_lists(self, tmp_path: Path) -> None:
         path = _write(tmp_path / "x.parquet", {"c": [1.0, 2.0], "d": [[1], [2]]})
-        with pytest.raises(InputError, match=r"expected a column of lists of float64, .* got none among 'c', 'd'"):
+        with pytest.raises(
+            InputError, match=r"expected a column of lists of float64, .* got none among 'c', 'd'"
+        ):
             uncone.open_rows(path)
 
-    @pytest.mark.parametrize("values", [[1.0, 2.0], [[1], [2]], [["a"], ["b"]], [[[1.0]], [[2.0]]], ["a", "b"]])
+    @pytest.mark.parametrize(
+        "values", [[1.0, 2.0], [[1], [2]], [["a"], ["b"]], [[[1.0]], [[2.0]]], ["a", "b"]]
+    )
     def test_a_column_of_something_else(self, tmp_path: Path, values: list[object]) -> None:
         path = _write(tmp_path / "x.parquet", {"c": values})
-        with pytest.raises(InputError, match=r"expected lists of float64, float32 or float16 in column 'c' of .*, got "):
+        with pytest.raises(
+            InputError, match=r"expected lists of float64, float32 or float16 in column 'c' of .*, got "
+        ):
             uncone.open_rows(f"{path}#c")
 
     def test_two_columns_of_one_name(self, tmp_path: Path) -> None:
@@ -297,23 +331,29 @@ class TestMessages:
         _write(tmp_path / "t" / "a.parquet", {"v": _fixed(x)})
         _write(tmp_path / "t" / "b.parquet", {"v": _fixed(x.double())})
         with pytest.raises(
-            InputError, match=r"got lists of 2 float in a\.parquet and lists of 2 double in b\.parquet: write the parts"
+            InputError,
+            match=r"got lists of 2 float in a\.parquet and lists of 2 double in b\.parquet: write the parts",
         ):
             uncone.open_rows(tmp_path / "t")
         _write(tmp_path / "t" / "b.parquet", {"w": _fixed(x)})
         with pytest.raises(
-            InputError, match=r"no column 'v' in .*b\.parquet: did you mean|no column 'v' in .*b\.parquet: it holds 'w'"
+            InputError,
+            match=r"no column 'v' in .*b\.parquet: did you mean|no column 'v' in .*b\.parquet: it holds 'w'",
         ):
             uncone.open_rows(tmp_path / "t")
         _write(tmp_path / "t" / "a.parquet", {"v": _listed(x)})
         _write(tmp_path / "t" / "b.parquet", {"v": _listed(gaussian(3, 5))})
-        with pytest.raises(InputError, match=r"expected a list of 2 numbers in row 0 of .*b\.parquet#v, got one of 5"):
+        with pytest.raises(
+            InputError, match=r"expected a list of 2 numbers in row 0 of .*b\.parquet#v, got one of 5"
+        ):
             _all(uncone.open_rows(tmp_path / "t"))
 
     def test_no_rows(self, tmp_path: Path) -> None:
         for name, layout in LAYOUTS.items():
             path = _write(tmp_path / f"{name}.parquet", {"v": layout(gaussian(3, 2)).slice(0, 0)})
-            with pytest.raises(InputError, match=r"expected at least one row and one column, got shape \(0, "):
+            with pytest.raises(
+                InputError, match=r"expected at least one row and one column, got shape \(0, "
+            ):
                 uncone.open_rows(path)
 
     @pytest.mark.parametrize("content", [b"", b"PAR1", b"hello" * 10, b"PAR1" + b"\xff" * 20 + b"PAR1"])
@@ -331,14 +371,18 @@ class TestMessages:
     def test_without_pyarrow(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = _write(tmp_path / "x.parquet", {"v": _listed(gaussian(3, 2))})
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-        with pytest.raises(InputError, match=r"expected pyarrow for reading .*: pip install 'uncone\[parquet\]'"):
+        with pytest.raises(
+            InputError, match=r"expected pyarrow for reading .*: pip install 'uncone\[parquet\]'"
+        ):
             uncone.open_rows(path)
 
 
 def _saved(fixed: bool) -> bytes:
     stream, x = io.BytesIO(), gaussian(40, 3)
     pq.write_table(
-        pa.table({"v": (_fixed if fixed else _listed)(x), "word": [f"w{i}" for i in range(40)]}), stream, row_group_size=15
+        pa.table({"v": (_fixed if fixed else _listed)(x), "word": [f"w{i}" for i in range(40)]}),
+        stream,
+        row_group_size=15,
     )
     return stream.getvalue()
 
@@ -390,7 +434,9 @@ except uncone.InputError as error:
     first = (
         rb"^(PAR1\x15\x00\x15" + size + rb"\x15)" + size
     )  # the header of the first page: its kind, its size, and that in the file
-    content, times = re.subn(first, lambda found: found[1] + b"\xfe\xff\xff\xff\x0f", path.read_bytes(), flags=re.DOTALL)
+    content, times = re.subn(
+        first, lambda found: found[1] + b"\xfe\xff\xff\xff\x0f", path.read_bytes(), flags=re.DOTALL
+    )
     assert times == 1
     (tmp_path / "y.parquet").write_bytes(content)
     run = [sys.executable, "-c", code, str(path), str(tmp_path / "y.parquet")]
@@ -409,8 +455,12 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
     text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(6000, np.int32)), pa.array(["a" * 200_000]))
     table = pa.table({"v": _listed(torch.zeros(6000, 2)), "word": text})
-    pq.write_table(table, tmp_path / "x.parquet", compression="zstd", store_schema=False, dictionary_pagesize_limit=2**30)
-    done = subprocess.run([sys.executable, "-c", code, f"{tmp_path}/x.parquet#v"], capture_output=True, text=True, check=True)
+    pq.write_table(
+        table, tmp_path / "x.parquet", compression="zstd", store_schema=False, dictionary_pagesize_limit=2**30
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"{tmp_path}/x.parquet#v"], capture_output=True, text=True, check=True
+    )
     assert float(done.stdout) < 200  # 1.2 GB, if each row had its own
 
 

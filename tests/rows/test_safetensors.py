@@ -13,11 +13,17 @@ from uncone.rows.safetensors import CODES, read_metadata, read_tensors, to_bytes
 
 DTYPES = [getattr(torch, name) for name in CODES]
 SHAPES = st.lists(st.integers(0, 4), max_size=3)
-TENSORS = st.dictionaries(st.text(min_size=1, max_size=8), st.tuples(SHAPES, st.sampled_from(DTYPES)), max_size=5)
+TENSORS = st.dictionaries(
+    st.text(min_size=1, max_size=8), st.tuples(SHAPES, st.sampled_from(DTYPES)), max_size=5
+)
 
 
 def _made(asked: dict[str, tuple[list[int], torch.dtype]]) -> dict[str, torch.Tensor]:
-    return {name: (10 * torch.randn(shape)).to(dtype) for name, (shape, dtype) in asked.items() if name != "__metadata__"}
+    return {
+        name: (10 * torch.randn(shape)).to(dtype)
+        for name, (shape, dtype) in asked.items()
+        if name != "__metadata__"
+    }
 
 
 @given(TENSORS, st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=5))
@@ -46,13 +52,21 @@ def test_the_library_reads_what_is_written(
 
 def test_equal_tensors_in_another_order_and_layout_are_equal_bytes() -> None:
     one = {"b": torch.arange(6.0).view(2, 3).T, "a": torch.ones(2, dtype=torch.bool), "c": torch.tensor(3)}
-    other = {"c": torch.tensor(3), "a": torch.ones(2, dtype=torch.bool), "b": torch.arange(6.0).view(2, 3).T.contiguous()}
+    other = {
+        "c": torch.tensor(3),
+        "a": torch.ones(2, dtype=torch.bool),
+        "b": torch.arange(6.0).view(2, 3).T.contiguous(),
+    }
     assert to_bytes(one, {"x": "1", "y": "2"}) == to_bytes(other, {"x": "1", "y": "2"})
 
 
 def test_a_dtype_that_torch_lacks_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
-    content = b'{"__metadata__":{"format":"x/1"},"codes":{"dtype":"F8_E5M2","shape":[4],"data_offsets":[0,4]}}'
+    content = (
+        b'{"__metadata__":{"format":"x/1"},"codes":{"dtype":"F8_E5M2","shape":[4],"data_offsets":[0,4]}}'
+    )
     path.write_bytes(len(content).to_bytes(8, "little") + content + bytes(4))
-    with pytest.raises(InputError, match=r"expected tensors, got .* with tensor 'codes' of F8_E5M2: write them"):
+    with pytest.raises(
+        InputError, match=r"expected tensors, got .* with tensor 'codes' of F8_E5M2: write them"
+    ):
         read_tensors(path, format="x/1", what="tensors", how="write them")

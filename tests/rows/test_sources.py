@@ -22,7 +22,12 @@ from uncone.rows import GRID, CenteredRows
 
 from ..matrices import gaussian
 
-DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
 
 
 def _all(rows: uncone.Rows) -> torch.Tensor:
@@ -33,7 +38,10 @@ def _all(rows: uncone.Rows) -> torch.Tensor:
 @pytest.mark.parametrize("n", [1, 7, GRID, GRID + 3])
 def test_safetensors_and_tensors_read_alike(tmp_path: Path, dtype: str, n: int) -> None:
     x = gaussian(n, 5, dtype=DTYPES[dtype])
-    save_file({"w": x, "bias": torch.ones(3), "ids": torch.ones(2, 2, dtype=torch.int64)}, tmp_path / "f.safetensors")
+    save_file(
+        {"w": x, "bias": torch.ones(3), "ids": torch.ones(2, 2, dtype=torch.int64)},
+        tmp_path / "f.safetensors",
+    )
     expected = x.double() if dtype == "float64" else x.float()
     for rows in (
         uncone.open_rows(tmp_path / "f.safetensors"),
@@ -53,7 +61,8 @@ def test_npy_reads_every_order_and_dtype(tmp_path: Path, dtype: str, order: str)
     rows = uncone.open_rows(tmp_path / "x.npy")
     assert np.array_equal(_all(rows).numpy(), x)
     assert torch.equal(
-        rows.read(10, 12), torch.from_numpy(x[10:12].astype("f8" if "8" in str(dtype) or dtype == "float64" else "f4"))
+        rows.read(10, 12),
+        torch.from_numpy(x[10:12].astype("f8" if "8" in str(dtype) or dtype == "float64" else "f4")),
     )
 
 
@@ -131,7 +140,10 @@ LIES = {
     "no offsets": ({"w": {"dtype": "F32", "shape": [2, 2]}}, "its data_offsets are"),
     "many axes": (_tensor(shape=[2**62] * 60_000, data_offsets=[0, 0]), "60000 axes"),
     "an unknown dtype": (_tensor(dtype="F33"), "is unknown"),
-    "shared bytes": (_tensor() | {"v": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}}, "share bytes"),
+    "shared bytes": (
+        _tensor() | {"v": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}},
+        "share bytes",
+    ),
     "bytes at the begin": (
         _tensor(shape=[1, 3], data_offsets=[4, 16]),
         "the header and 'w' have 4 bytes of no tensor between them",
@@ -143,11 +155,17 @@ LIES = {
         },
         "'w' and 'v' have 7 bytes of no tensor between them",
     ),
-    "bytes at the end": (_tensor(shape=[1, 3], data_offsets=[0, 12]), "4 bytes after 'w' belong to no tensor"),
+    "bytes at the end": (
+        _tensor(shape=[1, 3], data_offsets=[0, 12]),
+        "4 bytes after 'w' belong to no tensor",
+    ),
     "metadata of numbers": (_tensor() | {"__metadata__": {"n": 1}}, "its __metadata__ is no object of texts"),
     "metadata in a list": (_tensor() | {"__metadata__": ["pt"]}, "its __metadata__ is no object of texts"),
     "a constant of JavaScript": (_tensor() | {"v": math.nan}, "does not parse .NaN is no JSON"),
-    "nothing in a tensor": (_tensor() | {"v": {"dtype": "F32", "shape": [0], "data_offsets": [8, 8]}}, "share bytes"),
+    "nothing in a tensor": (
+        _tensor() | {"v": {"dtype": "F32", "shape": [0], "data_offsets": [8, 8]}},
+        "share bytes",
+    ),
 }
 
 
@@ -184,7 +202,10 @@ def test_a_file_cut_while_it_is_open_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_message_stays_short_whatever_the_header_holds(tmp_path: Path) -> None:
-    names = {f"{'x' * 400}{i}": {"dtype": "F32", "shape": [1, 1], "data_offsets": [4 * i, 4 * i + 4]} for i in range(5_000)}
+    names = {
+        f"{'x' * 400}{i}": {"dtype": "F32", "shape": [1, 1], "data_offsets": [4 * i, 4 * i + 4]}
+        for i in range(5_000)
+    }
     path = _header(tmp_path / "f.safetensors", names, b"\0" * 20_000)
     for spec in (path, f"{path}#{'x' * 3000}"):
         with pytest.raises(InputError) as caught:
@@ -205,7 +226,8 @@ class TestMessages:
 
     def test_missing_file(self, tmp_path: Path) -> None:
         with pytest.raises(
-            InputError, match=r"no file or folder '.*nothing\.npy', and no model of that name .* downloads nothing"
+            InputError,
+            match=r"no file or folder '.*nothing\.npy', and no model of that name .* downloads nothing",
         ):
             uncone.open_rows(tmp_path / "nothing.npy")
 
@@ -220,18 +242,25 @@ class TestMessages:
 
     def test_another_kind(self, tmp_path: Path) -> None:
         (tmp_path / "x.csv").write_text("1,2")
-        with pytest.raises(InputError, match=r"expected a model directory, .* got 'x\.csv' of another kind: convert it"):
+        with pytest.raises(
+            InputError, match=r"expected a model directory, .* got 'x\.csv' of another kind: convert it"
+        ):
             uncone.open_rows(tmp_path / "x.csv")
 
     def test_unknown_tensor_names_the_nearest(self, tmp_path: Path) -> None:
-        save_file({"wte.weight": torch.ones(2, 2), "wpe.weight": torch.ones(2, 2)}, tmp_path / "f.safetensors")
+        save_file(
+            {"wte.weight": torch.ones(2, 2), "wpe.weight": torch.ones(2, 2)}, tmp_path / "f.safetensors"
+        )
         with pytest.raises(InputError, match=r"no tensor 'wte\.wieght' in .*: did you mean 'wte\.weight'"):
             uncone.open_rows(f"{tmp_path}/f.safetensors#wte.wieght")
 
     def test_several_matrices_are_listed(self, tmp_path: Path) -> None:
-        save_file({"a": torch.ones(2, 2), "b": torch.ones(2, 2), "c": torch.ones(2)}, tmp_path / "f.safetensors")
+        save_file(
+            {"a": torch.ones(2, 2), "b": torch.ones(2, 2), "c": torch.ones(2)}, tmp_path / "f.safetensors"
+        )
         with pytest.raises(
-            InputError, match=r"expected one matrix .* got 2: say which with f\.safetensors#NAME; it holds 'a', 'b'"
+            InputError,
+            match=r"expected one matrix .* got 2: say which with f\.safetensors#NAME; it holds 'a', 'b'",
         ):
             uncone.open_rows(tmp_path / "f.safetensors")
 
@@ -257,8 +286,15 @@ class TestMessages:
     def test_integers(self, tmp_path: Path) -> None:
         np.save(tmp_path / "x.npy", np.ones((2, 2), dtype="i4"))
         save_file({"w": torch.ones(2, 2, dtype=torch.int8)}, tmp_path / "f.safetensors")
-        for spec in (tmp_path / "x.npy", np.ones((2, 2), dtype="i8"), torch.ones(2, 2).long(), f"{tmp_path}/f.safetensors#w"):
-            with pytest.raises(InputError, match=r"expected .* of float64, float32, float16 or bfloat16, got"):
+        for spec in (
+            tmp_path / "x.npy",
+            np.ones((2, 2), dtype="i8"),
+            torch.ones(2, 2).long(),
+            f"{tmp_path}/f.safetensors#w",
+        ):
+            with pytest.raises(
+                InputError, match=r"expected .* of float64, float32, float16 or bfloat16, got"
+            ):
                 uncone.open_rows(spec)
 
     def test_pickled_arrays_are_never_loaded(self, tmp_path: Path) -> None:
@@ -271,7 +307,8 @@ class TestMessages:
         content = (tmp_path / "x.npy").read_bytes()
         (tmp_path / "x.npy").write_bytes(content[:-1])
         with pytest.raises(
-            InputError, match=r"expected 1728 bytes for shape \(100, 4\) of float32 .* got 1727: the file was cut"
+            InputError,
+            match=r"expected 1728 bytes for shape \(100, 4\) of float32 .* got 1727: the file was cut",
         ):
             uncone.open_rows(tmp_path / "x.npy")
 
@@ -299,7 +336,9 @@ class TestMessages:
             uncone.open_rows(torch.full((2, 2), float("nan")), skip_nonfinite=True)
 
     @pytest.mark.parametrize("spec", ["", "#w"])
-    def test_an_empty_name_is_not_the_current_folder(self, spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_empty_name_is_not_the_current_folder(
+        self, spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """As a shell makes it of a variable that is not set: "$MODEL#input"."""
         save_file({"w": gaussian(3, 2)}, tmp_path / "model.safetensors")
         (tmp_path / "config.json").write_text("{}")
@@ -315,7 +354,9 @@ class TestMessages:
         assert uncone.open_rows(f"{folder}/f.safetensors#v").shape == (3, 2)
 
 
-@pytest.mark.parametrize("size", ["True", "-3", "3.0", "None", "'3'", "9223372036854775808", "9" * 400, "9" * 4299, "9" * 5000])
+@pytest.mark.parametrize(
+    "size", ["True", "-3", "3.0", "None", "'3'", "9223372036854775808", "9" * 400, "9" * 4299, "9" * 5000]
+)
 @pytest.mark.parametrize("shape", ["({}, 2)", "(3, {})", "({0}, {0})"])
 def test_a_size_of_an_array_that_is_no_size(tmp_path: Path, size: str, shape: str) -> None:
     shape = shape.format(size)
@@ -324,7 +365,11 @@ def test_a_size_of_an_array_that_is_no_size(tmp_path: Path, size: str, shape: st
     (tmp_path / "x.npy").write_bytes(content)
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as file:
         file.writestr("x.npy", content)
-    for read in (uncone.open_rows, lambda path: uncone.open_rows(path.with_suffix(".npz")), lambda path: read_counts(path, 3)):
+    for read in (
+        uncone.open_rows,
+        lambda path: uncone.open_rows(path.with_suffix(".npz")),
+        lambda path: read_counts(path, 3),
+    ):
         with pytest.raises(InputError) as error:
             read(tmp_path / "x.npy")
         assert len(str(error.value)) < 1000

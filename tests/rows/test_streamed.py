@@ -37,7 +37,11 @@ class Pieces(StreamedRows):
 
 
 @given(
-    st.integers(1, 40), st.lists(st.integers(0, 9), min_size=1).filter(any), st.integers(1, 50), st.integers(1, 12), st.data()
+    st.integers(1, 40),
+    st.lists(st.integers(0, 9), min_size=1).filter(any),
+    st.integers(1, 50),
+    st.integers(1, 12),
+    st.data(),
 )
 def test_blocks_and_ranges_are_those_of_the_matrix(
     n: int, lengths: list[int], step: int, size: int, data: st.DataObject
@@ -72,7 +76,9 @@ def test_a_nearer_place_to_begin_is_taken() -> None:
 
 def test_a_block_that_one_piece_holds_is_not_copied() -> None:
     x = gaussian(64, 2)
-    assert [block.data_ptr() for block in Pieces(x, [32], 64).blocks(16)] == [x[k:].data_ptr() for k in (0, 16, 32, 48)]
+    assert [block.data_ptr() for block in Pieces(x, [32], 64).blocks(16)] == [
+        x[k:].data_ptr() for k in (0, 16, 32, 48)
+    ]
 
 
 def test_a_block_that_is_kept_never_changes_and_one_let_go_is_used_again() -> None:

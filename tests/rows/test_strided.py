@@ -24,19 +24,34 @@ DTYPES = {"float64": "f8", "float32": "f4", "float16": "f2"}
     st.tuples(st.integers(1, 3), st.integers(0, 3)), st.integers(1, 200), st.data(),
 )  # fmt: skip
 def test_rows_are_what_numpy_reads(
-    tmp_path_factory: pytest.TempPathFactory, shape, dtype: str, across: bool, swapped: bool, gaps, at_once: int, data
+    tmp_path_factory: pytest.TempPathFactory,
+    shape,
+    dtype: str,
+    across: bool,
+    swapped: bool,
+    gaps,
+    at_once: int,
+    data,
 ) -> None:
     (n, d), (gap, more) = shape, gaps
     inner = gap if not across else gap * n + more
     strides = (gap, inner) if across else (inner * d + more, inner)
     kind = np.dtype(DTYPES[dtype]).newbyteorder(">" if swapped else "<")
-    flat = np.random.default_rng(0).standard_normal(5 + (n - 1) * strides[0] + (d - 1) * strides[1] + 1).astype(kind)
+    flat = (
+        np.random.default_rng(0)
+        .standard_normal(5 + (n - 1) * strides[0] + (d - 1) * strides[1] + 1)
+        .astype(kind)
+    )
     path = tmp_path_factory.mktemp("strided") / "x"
     path.write_bytes(flat.tobytes())
-    expected = np.lib.stride_tricks.as_strided(flat[5:], (n, d), tuple(stride * kind.itemsize for stride in strides))
+    expected = np.lib.stride_tricks.as_strided(
+        flat[5:], (n, d), tuple(stride * kind.itemsize for stride in strides)
+    )
     wide = torch.from_numpy(expected.astype("f8" if dtype == "float64" else "f4"))
     source = LocalFile(path)
-    rows = StridedRows(source, offset=5 * kind.itemsize, shape=shape, strides=strides, dtype=dtype, name="x", swapped=swapped)
+    rows = StridedRows(
+        source, offset=5 * kind.itemsize, shape=shape, strides=strides, dtype=dtype, name="x", swapped=swapped
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strided, "_AT_ONCE", at_once)
         start = data.draw(st.integers(0, n))

@@ -65,14 +65,17 @@ class TestText:
 
     @pytest.mark.parametrize("between", [" ", "\t"])
     @pytest.mark.parametrize("header", [b"", b"2 2\n", b"1 2\n"])
-    def test_line_ends_of_one_carriage_return_are_refused(self, tmp_path: Path, header: bytes, between: str) -> None:
+    def test_line_ends_of_one_carriage_return_are_refused(
+        self, tmp_path: Path, header: bytes, between: str
+    ) -> None:
         """The rows before the last stood in its word."""
         bad = b"\r".join(f"w{i}{between}0.5{between}1.5".encode() for i in range(3))
         first = b"" if header == b"1 2\n" else b"a 0.25 0.75\n"
         path = _write(tmp_path / "x.txt", header + first + bad + b"\n")
         number = 1 + bool(header) + bool(first)
         with pytest.raises(
-            InputError, match=rf"line {number} of .*: expected a line that ends in \\n or .*convert the line ends"
+            InputError,
+            match=rf"line {number} of .*: expected a line that ends in \\n or .*convert the line ends",
         ):
             _all(uncone.open_rows(path))
 
@@ -89,7 +92,9 @@ class TestText:
         """Room for D numbers a line was made before a line was looked at: 100,000 lines of a million numbers."""
         content = b"w" + b" 1" * 1_000_000 + b"\n" + b"\n" * 100_000 + b"w 1\n"
         rows = uncone.open_rows(_write(tmp_path / "x.txt", content))
-        with pytest.raises(InputError, match=r"line 2 of .*: expected D = 1000000 numbers after the word, got 0"):
+        with pytest.raises(
+            InputError, match=r"line 2 of .*: expected D = 1000000 numbers after the word, got 0"
+        ):
             list(rows.blocks(1))
 
     def test_an_earlier_bad_line_is_named_before_a_short_one(self, tmp_path: Path) -> None:
@@ -159,7 +164,9 @@ class TestText:
         with pytest.raises(InputError, match=r"got 3 rows of 5 with NaN or inf .* \(rows 1, 2, 3\)"):
             uncone.Moments.of(uncone.open_rows(path))
 
-    def test_opening_and_reading_leave_no_threads(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_opening_and_reading_leave_no_threads(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         import threading
 
         monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
@@ -223,7 +230,9 @@ def test_other_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         uncone.open_rows(_write(tmp_path / "long.txt", b"a 0.5\n" + b"b" * 5000))
 
 
-def test_a_line_that_goes_bad_later_is_named_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_goes_bad_later_is_named_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 500)
     lines = _text(gaussian(GRID + 50, 2)).splitlines()
     lines[GRID + 30] = b"word 0.5 oops"
@@ -278,7 +287,11 @@ def test_pieces_are_read_as_the_plain_rule_says(lines: list[bytes], d: int) -> N
     split = [split_line(line, d) for line in lines]
     assert words_of(piece, d) == [word for word, _ in split]
     values = [[number(field) for field in numbers] for _, numbers in split]
-    bad = [i for i in range(len(lines)) if len(values[i]) < d or None in values[i] or _ends_in_decimal(split[i][0])]
+    bad = [
+        i
+        for i in range(len(lines))
+        if len(values[i]) < d or None in values[i] or _ends_in_decimal(split[i][0])
+    ]
     if bad:
         with pytest.raises(LineError) as caught:
             parse_piece(piece, d)
@@ -293,9 +306,7 @@ def test_pieces_are_read_as_the_plain_rule_says(lines: list[bytes], d: int) -> N
 def test_the_merges_of_a_tokenizer_are_no_word_vectors(tmp_path: Path, name: str, lines: list[str]) -> None:
     """Its first line ends in a number, so that it was opened as rows of one."""
     path = _write(tmp_path / name, "\n".join(["#version: 0.2", *lines, ""]).encode())
-    message = (
-        r"expected word vectors in .*, got the merges of a BPE tokenizer \('#version: 0\.2', .* give the model's directory"
-    )
+    message = r"expected word vectors in .*, got the merges of a BPE tokenizer \('#version: 0\.2', .* give the model's directory"
     with pytest.raises(InputError, match=message):
         uncone.open_rows(path)
 
@@ -303,7 +314,8 @@ def test_the_merges_of_a_tokenizer_are_no_word_vectors(tmp_path: Path, name: str
 def test_a_second_line_without_numbers_is_told_on_opening(tmp_path: Path) -> None:
     path = _write(tmp_path / "x.txt", b"Chapter 1\nIt was a dark night\nand 2 storms\n")
     with pytest.raises(
-        InputError, match=r"line 2 of .*: expected a word and D = 1 numbers as in line 1, got 'It was a dark night': is it"
+        InputError,
+        match=r"line 2 of .*: expected a word and D = 1 numbers as in line 1, got 'It was a dark night': is it",
     ):
         uncone.open_rows(path)
     assert uncone.open_rows(_write(path, b"Chapter 1\nSection 2\n")).shape == (2, 1)
@@ -350,7 +362,11 @@ def test_mutated_files_are_refused_or_read(
     (folder / "x.vec").write_bytes(_mutated(_text(x, header=True), changes, stop))
     (folder / "x.vec.gz").write_bytes(_mutated(gzip.compress(_text(x, header=True)), changes, stop))
     (folder / "x.bin").write_bytes(_mutated(_binary(x), changes, stop))
-    for name, opener in (("x.vec", uncone.open_rows), ("x.vec.gz", uncone.open_rows), ("x.bin", open_word2vec_binary)):
+    for name, opener in (
+        ("x.vec", uncone.open_rows),
+        ("x.vec.gz", uncone.open_rows),
+        ("x.bin", open_word2vec_binary),
+    ):
         try:
             rows = opener(folder / name)
             assert _all(rows).shape == rows.shape
@@ -391,7 +407,10 @@ class TestBinary:
             (b"999999999999999 300\n", "lies: 999999999999999 words with 300 float32 each take at least"),
             (b"1 999999999999999999\n", "lies: 1 words with 999999999999999999 float32 each take at least"),
             (b"0 3\n", "expected at least one row and one column"),
-            (_binary(gaussian(3, 2))[:-4], r"expected 3 words with 2 float32 each in .*, got 2 and a part: the file was cut"),
+            (
+                _binary(gaussian(3, 2))[:-4],
+                r"expected 3 words with 2 float32 each in .*, got 2 and a part: the file was cut",
+            ),
             (_binary(gaussian(3, 2)) + b"w4 ", "lies: 4 bytes follow the last of 3 words"),
             (b"2 3\na 0.1 0.2 0.3\nb 0.4 0.5 0.6\n", "got numbers as text: rename it to end in .vec or .txt"),
             (_text(gaussian(9, 3), header=True), "got numbers as text: rename it to end in .vec or .txt"),
@@ -400,7 +419,10 @@ class TestBinary:
                 "got numbers as text: rename it to end in .vec or .txt",
             ),
             (b"1 2\n New York 0.25 0.25 \r\n", "got numbers as text: rename it to end in .vec or .txt"),
-            (b"1 2\n" + b"x" * 70_000, "expected word 1 of 1 at byte 4 of .*, got no space within 65536 bytes"),
+            (
+                b"1 2\n" + b"x" * 70_000,
+                "expected word 1 of 1 at byte 4 of .*, got no space within 65536 bytes",
+            ),
         ],
     )
     def test_messages(self, tmp_path: Path, content: bytes, message: str) -> None:
@@ -408,7 +430,9 @@ class TestBinary:
             open_word2vec_binary(_write(tmp_path / "x.bin", content))
 
     @given(st.binary(max_size=200))
-    def test_random_bytes_are_refused_or_read(self, tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    def test_random_bytes_are_refused_or_read(
+        self, tmp_path_factory: pytest.TempPathFactory, data: bytes
+    ) -> None:
         path = _write(tmp_path_factory.mktemp("fuzz") / "x.bin", b"2 3\n" + data)
         with contextlib.suppress(uncone.UnconeError):
             assert _all(open_word2vec_binary(path)).shape == (2, 3)
@@ -436,7 +460,9 @@ def _trained(text: str, d: int) -> tuple[list[str], torch.Tensor]:
     for gap in range(1, 5):
         pairs = torch.stack([ids[:-gap], ids[gap:]])
         pairs = pairs[:, (pairs >= 0).all(0)]
-        counts.index_put_((pairs[0], pairs[1]), torch.ones(pairs.shape[1], dtype=torch.float64), accumulate=True)
+        counts.index_put_(
+            (pairs[0], pairs[1]), torch.ones(pairs.shape[1], dtype=torch.float64), accumulate=True
+        )
     counts += counts.T.clone()
     expected = counts.sum(0) * counts.sum(1, keepdim=True) / counts.sum()
     pmi = (counts / expected).log().clamp_min(0).nan_to_num(0)

@@ -76,7 +76,10 @@ def test_a_mean_over_two_subsets_by_all_resamples() -> None:
 
     def every(system: np.ndarray, items: np.ndarray) -> np.ndarray:
         return np.array(
-            [_by_ranks(system[items[list(c)]], gold[items[list(c)]]) for c in itertools.product(range(4), repeat=4)]
+            [
+                _by_ranks(system[items[list(c)]], gold[items[list(c)]])
+                for c in itertools.product(range(4), repeat=4)
+            ]
         )
 
     places = (np.arange(0, 8, 2), np.arange(1, 8, 2))
@@ -106,7 +109,9 @@ def test_a_mean_over_subsets_keeps_their_sizes_and_draws_them_apart() -> None:
     assert (both.difference, both.low, both.high) == pytest.approx(expected, abs=0.012)
     # The same items twice: independent draws make the mean's interval narrower by the square root of 2.
     twice = [np.tile(one[:40], 2) for one in (a, b, gold)]
-    (narrow,) = mean_correlation_bootstraps(twice[0], twice[1][None], twice[2], [0] * 40 + [1] * 40, resamples=8000)
+    (narrow,) = mean_correlation_bootstraps(
+        twice[0], twice[1][None], twice[2], [0] * 40 + [1] * 40, resamples=8000
+    )
     assert (alone.high - alone.low) / (narrow.high - narrow.low) == pytest.approx(2**0.5, rel=0.06)
 
 
@@ -191,7 +196,9 @@ def test_many_systems_at_once_are_each_alone() -> None:
 
 def test_large_common_offsets_lose_no_digits() -> None:
     x, gold = np.random.default_rng(8).random((2, 40))
-    assert correlation(x + 1e6, gold - 1e6, kind="pearson") == pytest.approx(scipy.stats.pearsonr(x, gold)[0], abs=1e-8)
+    assert correlation(x + 1e6, gold - 1e6, kind="pearson") == pytest.approx(
+        scipy.stats.pearsonr(x, gold)[0], abs=1e-8
+    )
 
 
 def test_refusals_say_what_came() -> None:

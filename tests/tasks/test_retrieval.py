@@ -21,7 +21,9 @@ pytest.importorskip("ir_measures", reason="the extra [evaluate] is not installed
 
 def _data(documents: int, judged: dict[str, dict[str, int]]) -> RetrievalData:
     ids = tuple(f"d{at}" for at in range(documents))
-    return RetrievalData("planted", ids, tuple(f"text {name}" for name in ids), dict.fromkeys(judged, "?"), {"test": judged})
+    return RetrievalData(
+        "planted", ids, tuple(f"text {name}" for name in ids), dict.fromkeys(judged, "?"), {"test": judged}
+    )
 
 
 def test_ndcg_by_hand() -> None:
@@ -45,13 +47,16 @@ def test_as_a_slow_loop() -> None:
     generator = np.random.default_rng(0)
     queries, documents = generator.standard_normal((6, 5)), generator.standard_normal((200, 5))
     judged = {
-        f"q{q}": {f"d{d}": int(generator.integers(0, 4)) for d in generator.choice(200, 15, replace=False)} for q in range(6)
+        f"q{q}": {f"d{d}": int(generator.integers(0, 4)) for d in generator.choice(200, 15, replace=False)}
+        for q in range(6)
     }
     scores = retrieve(queries, documents, _data(200, judged), list(judged), split="test")
     for at, relevant in enumerate(judged.values()):
         order = sorted(range(200), key=lambda d: -float(queries[at] @ documents[d]))
         gain = sum(relevant.get(f"d{d}", 0) / math.log2(rank + 2) for rank, d in enumerate(order[:10]))
-        best = sum(g / math.log2(rank + 2) for rank, g in enumerate(sorted(relevant.values(), reverse=True)[:10]))
+        best = sum(
+            g / math.log2(rank + 2) for rank, g in enumerate(sorted(relevant.values(), reverse=True)[:10])
+        )
         assert scores.ndcg10[at] == pytest.approx(gain / best)
         positive = {name for name, grade in relevant.items() if grade > 0}
         found = positive & {f"d{d}" for d in order[:100]}
@@ -69,7 +74,10 @@ def test_a_query_is_not_its_own_answer() -> None:
 @given(st.integers(1, 5), st.integers(1, 60), st.integers(1, 30), st.integers(0, 2**31))
 def test_nearest_is_a_stable_sort(q: int, n: int, k: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
-    queries, documents = generator.integers(-1, 2, (q, 3)).astype(float), generator.integers(-1, 2, (n, 3)).astype(float)
+    queries, documents = (
+        generator.integers(-1, 2, (q, 3)).astype(float),
+        generator.integers(-1, 2, (n, 3)).astype(float),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "_DOCUMENTS", 7)
         patch.setattr(search, "_SCORES", 14)
@@ -141,7 +149,9 @@ def test_bad_data_is_named(tmp_path: Path, file: str, content: str | bytes, mess
 def test_missing_data_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a directory in the layout of BEIR"):
         read_retrieval(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"expected corpus\.jsonl, queries\.jsonl, qrels/test\.tsv in .*no such file"):
+    with pytest.raises(
+        InputError, match=r"expected corpus\.jsonl, queries\.jsonl, qrels/test\.tsv in .*no such file"
+    ):
         read_retrieval(tmp_path)
     (tmp_path / "corpus.jsonl.xz").write_bytes(b"no archive")
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "x"}\n')

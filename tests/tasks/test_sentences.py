@@ -96,7 +96,10 @@ def test_a_cache_on_a_full_disk_is_said(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(InputError, match=r"cannot write .*npy: File too large: nothing of it was written; free some space"):
+        with pytest.raises(
+            InputError,
+            match=r"cannot write .*npy: File too large: nothing of it was written; free some space",
+        ):
             encode_texts(_Counting(), ["a"] * 5000, cache=tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -115,7 +118,9 @@ def test_a_digest_is_of_contents(tmp_path: Path) -> None:
 
 
 def test_what_is_no_encoder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected an encoder of sentences, got .* without modules\.json and config\.json"):
+    with pytest.raises(
+        InputError, match=r"expected an encoder of sentences, got .* without modules\.json and config\.json"
+    ):
         open_encoder(tmp_path)
     (tmp_path / "modules.json").write_text("{}x")
     with pytest.raises(InputError, match="expected a list of modules"):
@@ -145,14 +150,22 @@ def test_a_transformers_model_is_pooled_over_its_tokens(tmp_path: Path) -> None:
     from transformers import AutoModel, AutoTokenizer
 
     directory = _bert(tmp_path / "bert")
-    texts = ["water time .", "house", "people small water time house people small water time house people small time"]
+    texts = [
+        "water time .",
+        "house",
+        "people small water time house people small water time house people small time",
+    ]
     ticks: list[tuple[int, int]] = []
     vectors = open_encoder(directory).encode(texts, tick=lambda *done: ticks.append(done))
     assert ticks == [(3, 3)]
     model, tokenizer = AutoModel.from_pretrained(directory).eval(), AutoTokenizer.from_pretrained(directory)
     for text, vector in zip(texts, vectors, strict=True):
         with torch.no_grad():
-            alone = model(**tokenizer(text, truncation=True, max_length=12, return_tensors="pt")).last_hidden_state[0].mean(0)
+            alone = (
+                model(**tokenizer(text, truncation=True, max_length=12, return_tensors="pt"))
+                .last_hidden_state[0]
+                .mean(0)
+            )
         assert vector == pytest.approx(alone.numpy(), abs=1e-6)
 
 
@@ -170,7 +183,9 @@ def test_sentence_transformers_without_their_last_normalisation(minilm: Path) ->
     texts = ["A man is eating.", "Two dogs run through a very long field of grass and flowers.", "x"]
     encoder = open_encoder(minilm)
     vectors = encoder.encode(texts)
-    theirs = sentence_transformers.SentenceTransformer(str(minilm), device="cpu").encode(texts, show_progress_bar=False)
+    theirs = sentence_transformers.SentenceTransformer(str(minilm), device="cpu").encode(
+        texts, show_progress_bar=False
+    )
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     assert encoder.normalizes
     assert np.abs(norms - 1).max() > 0.1
@@ -183,7 +198,10 @@ def test_a_panic_of_a_loader_is_a_message_and_an_interrupt_stays_one(tmp_path: P
     class Panic(BaseException):
         """As pyo3's PanicException, which is no Exception."""
 
-    with pytest.raises(UnsupportedModel, match=r"the encoder in .* cannot be loaded: index out of range"), _loading(tmp_path):
+    with (
+        pytest.raises(UnsupportedModel, match=r"the encoder in .* cannot be loaded: index out of range"),
+        _loading(tmp_path),
+    ):
         raise Panic("index out of range\nnote: a backtrace")
     with pytest.raises(KeyboardInterrupt), _loading(tmp_path):
         raise KeyboardInterrupt

@@ -29,7 +29,9 @@ def test_numbers_are_those_of_scipy() -> None:
     vectors = np.random.default_rng(1).standard_normal((120, 6)).astype(np.float32)
     place = {sentence: at for at, sentence in enumerate(pairs.sentences())}
     scores = sts_scores(pairs, place, vectors, 2 * vectors)
-    left, right = (vectors[[place[s] for s in side]].astype(np.float64) for side in (pairs.first, pairs.second))
+    left, right = (
+        vectors[[place[s] for s in side]].astype(np.float64) for side in (pairs.first, pairs.second)
+    )
     inner = (left * right).sum(1)
     cosine = inner / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
     assert scores.cosine == pytest.approx(cosine)
@@ -62,7 +64,9 @@ def test_the_three_layouts(tmp_path: Path) -> None:
     senteval.mkdir(parents=True)
     (senteval / "STS.input.MSRpar.txt").write_text('a "quoted\tb\nc\td\ne\tf\n')
     (senteval / "STS.gs.MSRpar.txt").write_text("1.0\n\n3\n")
-    (tmp_path / "downloads" / "sts13.tsv").write_text("subset\tsentence1\tsentence2\tscore\nFNWN\ta\tb\t1\nOnWN\tc\td\t2\n")
+    (tmp_path / "downloads" / "sts13.tsv").write_text(
+        "subset\tsentence1\tsentence2\tscore\nFNWN\ta\tb\t1\nOnWN\tc\td\t2\n"
+    )
     sets = {one.name: one for one in read_sts(tmp_path)}
     assert list(sets) == ["sts13", "stsb"]
     assert sets["sts13"].test.subset == ("FNWN", "OnWN")

@@ -69,7 +69,9 @@ def test_planted_rows_have_the_paper_s_norms_and_follow_the_law(experiment: Any)
     assert run["both_signs"] < run["low"] <= run["authors"] * (1 + 1e-4)
     assert math.log(run["both_signs"]) / math.log(run["toward_the_mean"]) == pytest.approx(2, abs=0.25)
     wide = planted.measured(row, n=4000, d=128, seeds=(0,), along_mean=2.8)["runs"][0]
-    assert wide["away_from_the_mean"] > 5 * wide["toward_the_mean"]  # here the sign alone makes the difference
+    assert (
+        wide["away_from_the_mean"] > 5 * wide["toward_the_mean"]
+    )  # here the sign alone makes the difference
     assert wide["both_signs"] == pytest.approx(math.exp(-2 * 2.04), rel=0.2)
 
 
@@ -77,7 +79,10 @@ def _words(tmp_path: Path) -> tuple[Path, Path]:
     words = [f"w{k}" for k in range(200)]
     x = np.random.default_rng(3).normal(0.2, 1.0, (200, 30)).astype(np.float32)
     vectors = tmp_path / "words.vec"
-    vectors.write_text("200 30\n" + "".join(f"{w} {' '.join(f'{v:.5f}' for v in r)}\n" for w, r in zip(words, x, strict=True)))
+    vectors.write_text(
+        "200 30\n"
+        + "".join(f"{w} {' '.join(f'{v:.5f}' for v in r)}\n" for w, r in zip(words, x, strict=True))
+    )
     data = tmp_path / "sets"
     data.mkdir()
     for file in ("men3000.tsv", "rw2034.tsv", "simlex999.tsv", "ws353_sim.tsv", "ws353_rel.tsv"):
@@ -95,11 +100,19 @@ def test_a_run_prints_the_tables_keeps_its_numbers_and_takes_them_up(
     asked = ["--models", f"gpt2-medium={vectors}", "--data", str(data), "--out", str(tmp_path / "out")]
     run.main(asked)
     printed = capsys.readouterr().out
-    for heading in ("### Table 1", "### Beside Table 1", "### Table 2", "### Table 3", "### The usual protocol"):
+    for heading in (
+        "### Table 1",
+        "### Beside Table 1",
+        "### Table 2",
+        "### Table 3",
+        "### The usual protocol",
+    ):
         assert heading in printed
     lines = printed.splitlines()
     ours = next(k for k, line in enumerate(lines) if line.startswith("| gpt2-medium | "))
-    assert lines[ours + 1].startswith("| paper: gpt2-medium | 0.52 |")  # the paper's row stands under the model of its name
+    assert lines[ours + 1].startswith(
+        "| paper: gpt2-medium | 0.52 |"
+    )  # the paper's row stands under the model of its name
     kept = tmp_path / "out/gpt2-medium.json"
     numbers = json.loads(kept.read_text())
     assert numbers["words"]["paper"]["results"]["men"]["original"]["n"] == 60
@@ -123,7 +136,9 @@ def test_the_halves_of_wordsim_are_not_taken_as_independent(experiment: Any) -> 
         return {"center": {"difference": 1.0, "low": 1.0 - low, "high": 1.0 + high}}
 
     sets = {name: known(3.0, 4.0) for name in ("men", "rw", "simlex999")}
-    found = tables.mean_differences(sets | {"wordsim_sim": known(1.0, 3.0), "wordsim_rel": known(2.0, 1.0)})["center"]
+    found = tables.mean_differences(sets | {"wordsim_sim": known(1.0, 3.0), "wordsim_rel": known(2.0, 1.0)})[
+        "center"
+    ]
     assert found["difference"] == 1.0
     assert found["low"] == pytest.approx(1 - math.sqrt(3 * 3.0**2 + (1.0 + 2.0) ** 2) / 5)
     assert found["high"] == pytest.approx(1 + math.sqrt(3 * 4.0**2 + (3.0 + 1.0) ** 2) / 5)
@@ -153,7 +168,9 @@ def test_the_readme_holds_the_tables_of_the_kept_results(experiment: Any) -> Non
     readme = (HERE / "README.md").read_text(encoding="utf-8")
     run = experiment("run")
     assert readme.partition(run.BEGIN)[2].partition(run.END)[0].strip() == text.strip()
-    shown = [line.partition("(pictures/")[2].rstrip(")") for line in readme.splitlines() if line.startswith("![")]
+    shown = [
+        line.partition("(pictures/")[2].rstrip(")") for line in readme.splitlines() if line.startswith("![")
+    ]
     assert sorted(shown) == sorted(file.name for file in (HERE / "pictures").glob("*.png"))
 
 
@@ -182,8 +199,14 @@ def test_minilm_as_the_authors_program_has_it(
     }  # fmt: skip
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     for one in read_word_sets(DATA):
-        ids = [[tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word)) for word in pair] for pair in one.pairs]
-        kept = [k for k, two in enumerate(ids) if all(len(each) == 1 and each != [tokenizer.unk_token_id] for each in two)]
+        ids = [
+            [tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word)) for word in pair] for pair in one.pairs
+        ]
+        kept = [
+            k
+            for k, two in enumerate(ids)
+            if all(len(each) == 1 and each != [tokenizer.unk_token_id] for each in two)
+        ]
         gold = [one.gold[k] for k in kept]
         for method, x in made.items():
             left, right = (x[[ids[k][side][0] for k in kept]] for side in (0, 1))
@@ -202,7 +225,10 @@ def test_pictures_are_drawn(experiment: Any, minilm: Path, tmp_path: Path) -> No
     rows = uncone.open_rows(f"{minilm}#input")
     moments = Moments.of(rows)
     assert pictures.draw("minilm", rows, moments, tmp_path) == ["minilm_figure_1.png", "minilm_figure_3.png"]
-    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("minilm_figure_1.png", "minilm_figure_3.png"))
+    assert all(
+        (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+        for name in ("minilm_figure_1.png", "minilm_figure_3.png")
+    )
     centred = uncone.transforms.repair_named("center", d=384).fit(moments).transform(rows)
     bins = pictures.cosines_to_unused(rows, centred)
     assert bins["unused"] == 994
@@ -222,6 +248,9 @@ def test_norms_and_isotropy_are_correlated_from_three_models_on(experiment: Any)
     for n in (3, 7, 8):
         told = tables._across(models[:n])
         expected = np.corrcoef(norms[:n], isotropy[:n])[0, 1]
-        assert f"Over the {n} models here, I(W) with both signs: {expected:.2f} for the norm of the mean, " in told
+        assert (
+            f"Over the {n} models here, I(W) with both signs: {expected:.2f} for the norm of the mean, "
+            in told
+        )
         assert told.endswith("So few models say little.") == (n < 8)
     assert "nan for the norm of the mean" in tables._across(models[:1] * 3)

@@ -35,7 +35,9 @@ def test_the_columns_of_each_layout(tmp_path: Path) -> None:
         "word1\tword2\tPOS\tSimLex999\tconc(w1)\r\nold\tnew\tA\t1.58\t2.72\r\nre-do\tmake\tV\t4\t1\r\n"
     )
     (tmp_path / "rw.txt").write_text("provincialism\tnarrow-mindedness\t8.11\t9\t7\n")
-    (tmp_path / "ws353_sim.tsv").write_bytes(b"\xef\xbb\xbfword1\tword2\tscore\ntiger\ttiger\t10.00\n\ntiger  cat 7.35")
+    (tmp_path / "ws353_sim.tsv").write_bytes(
+        b"\xef\xbb\xbfword1\tword2\tscore\ntiger\ttiger\t10.00\n\ntiger  cat 7.35"
+    )
     men, rw, simlex, similar = read_word_sets(tmp_path)
     assert men.pairs == (("well-known", "sun"), ("moon", "sun"))  # the tag goes, the word's own hyphen stays
     assert men.gold == (50.0, 3.0)
@@ -63,7 +65,9 @@ def test_the_columns_of_each_layout(tmp_path: Path) -> None:
         ("rw.txt", "word1 word2 score\n", r"expected word pairs in .*rw.txt, got none"),
     ],
 )
-def test_a_line_that_does_not_fit_is_named_by_its_number(tmp_path: Path, file: str, text: str, message: str) -> None:
+def test_a_line_that_does_not_fit_is_named_by_its_number(
+    tmp_path: Path, file: str, text: str, message: str
+) -> None:
     (tmp_path / file).write_text(text)
     with pytest.raises(InputError, match=message):
         read_word_sets(tmp_path)
@@ -78,11 +82,18 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 def test_sets_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a directory of word-similarity sets, got .*nowhere"):
         read_word_sets(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"got no file of them: looked for MEN_dataset_lemma_form_full or men3000.tsv; rw.txt"):
+    with pytest.raises(
+        InputError,
+        match=r"got no file of them: looked for MEN_dataset_lemma_form_full or men3000.tsv; rw.txt",
+    ):
         read_word_sets(tmp_path)
     (tmp_path / "rw.txt.gz").write_bytes(gzip.compress(b"a b 1\n"))
     assert [one.name for one in read_word_sets(tmp_path)] == ["rw"]
-    with pytest.raises(InputError, match=r"expected simlex999 in .* looked for SimLex-999.txt or simlex999.tsv; put it there"):
+    with pytest.raises(
+        InputError, match=r"expected simlex999 in .* looked for SimLex-999.txt or simlex999.tsv; put it there"
+    ):
         read_word_sets(tmp_path, sets=("rw", "simlex999"))
-    with pytest.raises(InputError, match="expected sets out of men, rw, simlex999, wordsim_sim, wordsim_rel, got mc30"):
+    with pytest.raises(
+        InputError, match="expected sets out of men, rw, simlex999, wordsim_sim, wordsim_rel, got mc30"
+    ):
         read_word_sets(tmp_path, sets=("mc30",))

@@ -25,7 +25,9 @@ def planted(tmp_path: Path) -> tuple[Path, np.ndarray, list[tuple[int, int]], np
     pairs = [tuple(sorted(generator.choice(40, 2, replace=False).tolist())) for _ in range(60)]
     unit = clean / np.linalg.norm(clean, axis=1, keepdims=True)
     gold = np.array([unit[a] @ unit[b] for a, b in pairs])
-    rows = "".join(f"{WORDS[a]}\t{WORDS[b]}\t{score:.4f}\n" for (a, b), score in zip(pairs, gold, strict=True))
+    rows = "".join(
+        f"{WORDS[a]}\t{WORDS[b]}\t{score:.4f}\n" for (a, b), score in zip(pairs, gold, strict=True)
+    )
     (tmp_path / "rg").mkdir()
     (tmp_path / "rg" / "men3000.tsv").write_text("word1\tword2\tscore\n" + rows)
     return tmp_path, vectors, pairs, gold
@@ -47,9 +49,13 @@ def test_numbers_differences_and_prices(
     numbers = found.results["wordsim"]["men"]
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosine = [unit[a] @ unit[b] for a, b in pairs]
-    assert numbers["original"]["spearman_cosine"] == pytest.approx(100 * scipy.stats.spearmanr(cosine, gold)[0], abs=0.2)
+    assert numbers["original"]["spearman_cosine"] == pytest.approx(
+        100 * scipy.stats.spearmanr(cosine, gold)[0], abs=0.2
+    )
     change = found.differences["wordsim"]["men"]["all_but_the_top_2"][measure]
-    assert change.difference == pytest.approx(numbers["all_but_the_top_2"][measure] - numbers["original"][measure])
+    assert change.difference == pytest.approx(
+        numbers["all_but_the_top_2"][measure] - numbers["original"][measure]
+    )
     assert change.low > 0
     assert found.provenance["measure"] == measure
     assert found.provenance["rows_sha256"] == hashlib.sha256(vectors.astype(np.float32).tobytes()).hexdigest()

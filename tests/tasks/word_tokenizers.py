@@ -21,7 +21,12 @@ def byte_level(words: Sequence[str] = WORDS, *, add_prefix_space: bool = False) 
 
 def wordpiece(words: Sequence[str] = WORDS, *, lowercase: bool = False) -> Any:
     """As BERT: a word starts with its bare form, its further pieces with ##."""
-    tokens = ["[UNK]", *words, *"abcdefghijklmnopqrstuvwxyz", *("##" + letter for letter in "abcdefghijklmnopqrstuvwxyz")]
+    tokens = [
+        "[UNK]",
+        *words,
+        *"abcdefghijklmnopqrstuvwxyz",
+        *("##" + letter for letter in "abcdefghijklmnopqrstuvwxyz"),
+    ]
     vocabulary = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -32,14 +37,18 @@ def wordpiece(words: Sequence[str] = WORDS, *, lowercase: bool = False) -> Any:
 
 def metaspace(words: Sequence[str] = WORDS, *, prepend: str = "always") -> Any:
     """As T5 and newer Llama files: SentencePiece's space mark, put before the text or not."""
-    tokenizer = _merged([SPACE + word for word in words], [SPACE, *(chr(code) for code in range(33, 127))], unk="<unk>")
+    tokenizer = _merged(
+        [SPACE + word for word in words], [SPACE, *(chr(code) for code in range(33, 127))], unk="<unk>"
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prepend)
     return tokenizer
 
 
 def normalised_spaces(words: Sequence[str] = WORDS) -> Any:
     """As Llama 2: the mark is put there by the normaliser, and nothing cuts the text before the merges."""
-    tokenizer = _merged([SPACE + word for word in words], [SPACE, *(chr(code) for code in range(33, 127))], unk="<unk>")
+    tokenizer = _merged(
+        [SPACE + word for word in words], [SPACE, *(chr(code) for code in range(33, 127))], unk="<unk>"
+    )
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
     return tokenizer
 

@@ -71,7 +71,9 @@ def wide_clouds(n: int, d: int, far: float, dtype: torch.dtype) -> dict[str, tor
     return {kind: cloud.to(dtype) for kind, cloud in found.items()}
 
 
-@pytest.mark.skipif(np.finfo(np.longdouble).maxexp < 16384, reason="long doubles are no wider than doubles here")
+@pytest.mark.skipif(
+    np.finfo(np.longdouble).maxexp < 16384, reason="long doubles are no wider than doubles here"
+)
 @pytest.mark.parametrize("algorithm", ["compiled", "torch", "one pass", "fixed rounds"])
 @pytest.mark.parametrize(
     ("far", "dtype"),
@@ -83,12 +85,16 @@ def wide_clouds(n: int, d: int, far: float, dtype: torch.dtype) -> dict[str, tor
     ],
 )
 @pytest.mark.parametrize(("n", "d"), [(40, 3), (200, 17)])
-def test_no_square_leaves_the_range_of_its_floats(n: int, d: int, far: float, dtype: torch.dtype, algorithm: Algorithm) -> None:
+def test_no_square_leaves_the_range_of_its_floats(
+    n: int, d: int, far: float, dtype: torch.dtype, algorithm: Algorithm
+) -> None:
     for kind, points in wide_clouds(n, d, far, dtype).items():
         with forced(algorithm):
             found = barcode(points).lengths
         expected, least = in_long_doubles(points).astype(np.float64), torch.finfo(dtype).tiny
-        np.testing.assert_allclose(found.double().numpy(), expected, rtol=1e-6, atol=least * 1e-6, err_msg=kind)
+        np.testing.assert_allclose(
+            found.double().numpy(), expected, rtol=1e-6, atol=least * 1e-6, err_msg=kind
+        )
 
 
 def test_powers_of_two_scale_the_lengths_and_change_no_edge() -> None:
@@ -102,11 +108,16 @@ def test_powers_of_two_scale_the_lengths_and_change_no_edge() -> None:
                         found = barcode(torch.from_numpy(np.ldexp(x.numpy(), power)))
                         assert torch.equal(found.edges, once.edges)
                         expected = np.ldexp(once.lengths.numpy(), power)
-                        np.testing.assert_allclose(found.lengths.numpy(), expected, rtol=4 * torch.finfo(dtype).eps, atol=0)
+                        np.testing.assert_allclose(
+                            found.lengths.numpy(), expected, rtol=4 * torch.finfo(dtype).eps, atol=0
+                        )
 
 
 def test_distances_with_a_quotient_beyond_the_squares_of_float64_are_refused_in_one_pass() -> None:
     points = torch.randn(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 1e-5
     points[7] = 1e300
-    with forced("one pass"), pytest.raises(InputError, match=r"within a factor of 1e300, got rows \d+ and \d+ .* in row 7"):
+    with (
+        forced("one pass"),
+        pytest.raises(InputError, match=r"within a factor of 1e300, got rows \d+ and \d+ .* in row 7"),
+    ):
         barcode(points)

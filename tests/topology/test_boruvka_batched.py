@@ -41,7 +41,9 @@ def seeded(seed: int) -> torch.Generator:
     st.sampled_from([torch.float32, torch.float64]),
 )
 @settings(deadline=None, max_examples=40)
-def test_it_is_kruskal_s_tree_on_ties_and_duplicates(seed: int, n: int, clouds: int, values: int, dtype: torch.dtype) -> None:
+def test_it_is_kruskal_s_tree_on_ties_and_duplicates(
+    seed: int, n: int, clouds: int, values: int, dtype: torch.dtype
+) -> None:
     points = torch.randint(0, values, (clouds, n, 2), generator=seeded(seed)).to(dtype)
     squared = (points[:, :, None] - points[:, None]).square().sum(3)
     found = spanning_trees(squared)
@@ -54,7 +56,9 @@ def test_it_is_kruskal_s_tree_on_ties_and_duplicates(seed: int, n: int, clouds: 
 @settings(deadline=None, max_examples=40)
 def test_only_points_inside_count(seed: int, n: int) -> None:
     g = seeded(seed)
-    squared = torch.randint(0, 9, (3, n, n), generator=g).double()  # symmetric only after the smaller of two counts
+    squared = torch.randint(
+        0, 9, (3, n, n), generator=g
+    ).double()  # symmetric only after the smaller of two counts
     inside = torch.rand(3, n, generator=g) < 0.7
     found = spanning_trees(squared, inside)
     for tree, one, chosen in zip(found.tolist(), squared, inside, strict=True):
@@ -72,7 +76,9 @@ def test_chains_take_all_the_rounds_and_stars_one() -> None:
             ]  # each nearest to the one before: one long chain of parents
             squared = (line[:, None] - line).square()[None]
             assert sorted(spanning_trees(squared)[0].tolist()) == kruskal(squared[0], list(range(n)))
-            ruler = torch.tensor([((k & -k).bit_length()) for k in range(1, n + 1)], dtype=torch.float64).cumsum(0)[order]
+            ruler = torch.tensor(
+                [((k & -k).bit_length()) for k in range(1, n + 1)], dtype=torch.float64
+            ).cumsum(0)[order]
             squared = (ruler[:, None] - ruler).square()[None]  # halves its components each round
             assert sorted(spanning_trees(squared)[0].tolist()) == kruskal(squared[0], list(range(n)))
 
@@ -129,7 +135,9 @@ def test_it_is_the_barcode_of_groups(seed: int, sizes: list[int]) -> None:
     g = seeded(seed)
     groups = torch.repeat_interleave(torch.tensor(sizes))[torch.randperm(sum(sizes), generator=g)]
     points = torch.randn(sum(sizes), 3, generator=g)
-    points[len(points) // 2 :] = points[: (len(points) + 1) // 2].clone()  # repeated points, in their groups or not
+    points[len(points) // 2 :] = points[
+        : (len(points) + 1) // 2
+    ].clone()  # repeated points, in their groups or not
     order = torch.sort(groups, stable=True).indices
     edges, lengths = shortest_first(points, Clouds(sizes, order, points.device))
     expected = barcode(points, groups)
@@ -166,7 +174,9 @@ class OnDevice(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tensors = [a for a in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
-        assert all(t.device.type == "meta" or t.ndim == 0 for t in tensors), f"{func} takes a tensor of the host"
+        assert all(t.device.type == "meta" or t.ndim == 0 for t in tensors), (
+            f"{func} takes a tensor of the host"
+        )
         return func(*args, **(kwargs or {}))
 
 
@@ -182,7 +192,13 @@ def test_nothing_waits_for_the_device() -> None:
         persistent_entropy(torch.where(mask, lengths, 0), bars).sum().backward()
         spanning_trees(distances(points.detach())[0], torch.ones(3, 32, dtype=torch.bool, device="meta"))
     assert points.grad is not None
-    for asks in (lambda t: t.sum().item(), lambda t: t.nonzero(), lambda t: t[t > 0], torch.unique, lambda t: t.tolist()):
+    for asks in (
+        lambda t: t.sum().item(),
+        lambda t: t.nonzero(),
+        lambda t: t[t > 0],
+        torch.unique,
+        lambda t: t.tolist(),
+    ):
         with pytest.raises((RuntimeError, NotImplementedError)):  # the guard does guard
             asks(points.detach())
 
@@ -211,7 +227,9 @@ def test_on_a_gpu_under_graph_replay() -> None:
     )
 
 
-@pytest.mark.parametrize(("far", "dtype"), [(1e20, torch.float32), (1e37, torch.float32), (1e200, torch.float64)])
+@pytest.mark.parametrize(
+    ("far", "dtype"), [(1e20, torch.float32), (1e37, torch.float32), (1e200, torch.float64)]
+)
 def test_points_far_out_hide_no_distance(far: float, dtype: torch.dtype) -> None:
     points = torch.randn(60, 24, generator=seeded(9), dtype=torch.float64).to(dtype)
     lengths = shortest_first(points, Clouds([60], None, points.device))[1]

@@ -16,7 +16,8 @@ def test_groups_and_places() -> None:
 
 def test_what_is_no_tensor_is_refused() -> None:
     with pytest.raises(
-        InputError, match=r"expected lengths of shape \(M,\) with floating point numbers, got list: pass Barcode\.lengths"
+        InputError,
+        match=r"expected lengths of shape \(M,\) with floating point numbers, got list: pass Barcode\.lengths",
     ):
         check_lengths([1.0, 2.0])
     with pytest.raises(InputError, match="expected bars as a tensor of integers, got list"):

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from torch.autograd import gradcheck
 
 from uncone.errors import InputError
-from uncone.topology import barcode, pair_ends, pair_lengths, pairs_of_generators, pairs_of_intervals, persistent_entropy
+from uncone.topology import (
+    barcode,
+    pair_ends,
+    pair_lengths,
+    pairs_of_generators,
+    pairs_of_intervals,
+    persistent_entropy,
+)
 
 # gudhi's generators of a square of side 1, with a fifth point on a corner
 SQUARE = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
@@ -20,7 +27,9 @@ GENERATORS = (np.array([[1, 1, 0], [2, 2, 1], [3, 3, 0]]), [np.array([[3, 2, 2, 
 def ring(seed: int, n: int = 30) -> torch.Tensor:
     g = torch.Generator().manual_seed(seed)
     angle = torch.rand(n, generator=g, dtype=torch.float64) * 2 * math.pi
-    return torch.stack([angle.cos(), angle.sin()], 1) + 0.05 * torch.randn(n, 2, generator=g, dtype=torch.float64)
+    return torch.stack([angle.cos(), angle.sin()], 1) + 0.05 * torch.randn(
+        n, 2, generator=g, dtype=torch.float64
+    )
 
 
 def test_a_square_by_hand() -> None:
@@ -70,8 +79,12 @@ def test_it_is_gudhi_s_persistence(seed: int) -> None:
         ours = np.stack([births.numpy(), deaths.numpy()], 1)
         np.testing.assert_allclose(ours[np.lexsort(ours.T)], intervals[np.lexsort(intervals.T)], rtol=1e-12)
     bars = barcode(x).lengths
-    torch.testing.assert_close(bars[bars > 0], pair_lengths(x, pairs_of_generators(generators, 0)).sort().values)
-    assert gradcheck(lambda points: pair_lengths(points, pairs_of_generators(generators)), (x.requires_grad_(),))
+    torch.testing.assert_close(
+        bars[bars > 0], pair_lengths(x, pairs_of_generators(generators, 0)).sort().values
+    )
+    assert gradcheck(
+        lambda points: pair_lengths(points, pairs_of_generators(generators)), (x.requires_grad_(),)
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -150,7 +163,10 @@ def test_what_is_refused() -> None:
         pairs_of_intervals(SQUARE, [[1.0, math.nan]])
     with pytest.raises(InputError, match="expected rows of one length, got several"):
         pair_lengths(SQUARE, [[0, 1, 2], [0, 1]])
-    with pytest.raises(InputError, match=r"expected \(m, 4\) integers in dimension 1 of the generators, got \(2, 3\) of int64"):
+    with pytest.raises(
+        InputError,
+        match=r"expected \(m, 4\) integers in dimension 1 of the generators, got \(2, 3\) of int64",
+    ):
         pairs_of_generators((GENERATORS[0], [GENERATORS[0][:2]], [], []))
     with pytest.raises(InputError, match="expected at least two points, got 1"):
         pairs_of_intervals(SQUARE[:1], [[1.0, 2.0]])
@@ -163,9 +179,13 @@ def test_scaled_points_have_the_pairs_of_the_points(power: int) -> None:
     pairs = np.array([[*edges[10], *edges[30]]])
     births, deaths = pair_ends(x, pairs)
     scaled = torch.from_numpy(np.ldexp(x.numpy(), power))
-    assert torch.equal(pair_lengths(scaled, pairs), torch.ldexp(deaths - births, torch.tensor(power, dtype=torch.float64)))
+    assert torch.equal(
+        pair_lengths(scaled, pairs), torch.ldexp(deaths - births, torch.tensor(power, dtype=torch.float64))
+    )
     intervals = torch.stack([births, deaths], 1).numpy()
-    assert np.array_equal(pairs_of_intervals(scaled, np.ldexp(intervals, power)), pairs_of_intervals(x, intervals))
+    assert np.array_equal(
+        pairs_of_intervals(scaled, np.ldexp(intervals, power)), pairs_of_intervals(x, intervals)
+    )
 
 
 def test_points_that_have_no_distances_are_refused() -> None:

@@ -54,4 +54,8 @@ def test_an_error_inside_puts_it_back() -> None:
 
 def _precision() -> str:
     matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
-    return str(matmul.fp32_precision) if hasattr(matmul, "fp32_precision") else torch.get_float32_matmul_precision()
+    return (
+        str(matmul.fp32_precision)
+        if hasattr(matmul, "fp32_precision")
+        else torch.get_float32_matmul_precision()
+    )

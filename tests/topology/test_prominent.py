@@ -70,12 +70,22 @@ def barcodes(family: str, count: int) -> list[list[float]]:
             bars = np.array(tree_lengths(g.normal(size=(n + 1, int(g.choice([2, 8, 64]))))))
         else:
             centres = g.normal(size=(int(g.integers(2, 6)), 8)) * 5
-            bars = np.array(tree_lengths(centres[g.integers(0, len(centres), n + 1)] + 0.3 * g.normal(size=(n + 1, 8))))
+            bars = np.array(
+                tree_lengths(centres[g.integers(0, len(centres), n + 1)] + 0.3 * g.normal(size=(n + 1, 8)))
+            )
         made.append((bars * 10.0 ** g.integers(-3, 4)).tolist())
     return made
 
 
-FAMILIES = ["uniform", "lognormal", "gamma", "half long, half short", "near-equal", "gaussian cloud", "clusters"]
+FAMILIES = [
+    "uniform",
+    "lognormal",
+    "gamma",
+    "half long, half short",
+    "near-equal",
+    "gaussian cloud",
+    "clusters",
+]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -83,7 +93,9 @@ def test_it_is_the_procedure(family: str) -> None:
     made = barcodes(family, 60)
     both = {c: [by_the_procedure(bars, c) for bars in made] for c in CONVENTIONS}
     for convention, expected in both.items():
-        assert [prominent_bars(torch.tensor(bars, dtype=torch.float64), convention=convention) for bars in made] == expected
+        assert [
+            prominent_bars(torch.tensor(bars, dtype=torch.float64), convention=convention) for bars in made
+        ] == expected
         flat = torch.tensor([one for bars in made for one in bars], dtype=torch.float64)
         counts = prominent_counts(flat, torch.tensor([len(bars) for bars in made]), convention=convention)
         assert counts.tolist() == expected
@@ -94,12 +106,16 @@ def test_it_is_the_procedure(family: str) -> None:
 def test_it_is_the_procedure_a_thousand_times(family: str) -> None:
     for bars in barcodes(family, 1000):
         for convention in CONVENTIONS:
-            assert prominent_bars(torch.tensor(bars, dtype=torch.float64), convention=convention) == by_the_procedure(
-                bars, convention
-            )
+            assert prominent_bars(
+                torch.tensor(bars, dtype=torch.float64), convention=convention
+            ) == by_the_procedure(bars, convention)
 
 
-@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=40), st.sampled_from(CONVENTIONS), st.integers(-60, 60))
+@given(
+    st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=40),
+    st.sampled_from(CONVENTIONS),
+    st.integers(-60, 60),
+)
 @settings(deadline=None, max_examples=50)
 def test_order_and_scale_change_nothing(bars: list[float], convention: str, power: int) -> None:
     lengths = torch.tensor(bars, dtype=torch.float64)
@@ -108,25 +124,31 @@ def test_order_and_scale_change_nothing(bars: list[float], convention: str, powe
     assert prominent_bars(lengths.flip(0) * 2.0**power, convention=convention) == kept
 
 
-@given(st.lists(st.lists(st.floats(0, 100, width=32), max_size=12), max_size=12), st.sampled_from(CONVENTIONS))
+@given(
+    st.lists(st.lists(st.floats(0, 100, width=32), max_size=12), max_size=12), st.sampled_from(CONVENTIONS)
+)
 @settings(deadline=None, max_examples=30)
 def test_groups_are_single_clouds(groups: list[list[float]], convention: str) -> None:
     groups += [[1.0]] * 9  # enough of them for the table
     flat = torch.tensor([one for bars in groups for one in sorted(bars)], dtype=torch.float32)
     bars = torch.tensor([len(bars) for bars in groups])
-    expected = [prominent_bars(torch.tensor(one, dtype=torch.float32), convention=convention) for one in groups]
+    expected = [
+        prominent_bars(torch.tensor(one, dtype=torch.float32), convention=convention) for one in groups
+    ]
     assert prominent_counts(flat, bars, convention=convention).tolist() == expected
     assert prominent_counts(flat, bars, convention=convention, width=20).tolist() == expected
     mask = prominent_mask(flat, bars, convention=convention)
-    for lengths, chosen, k in zip(flat.split(bars.tolist()), mask.split(bars.tolist()), expected, strict=True):
+    for lengths, chosen, k in zip(
+        flat.split(bars.tolist()), mask.split(bars.tolist()), expected, strict=True
+    ):
         assert chosen.sum() == k
         assert torch.equal(lengths[chosen], lengths[len(lengths) - k :])
 
 
 def test_a_wide_group_is_taken_alone_and_in_the_table_alike() -> None:
-    lengths = torch.rand(3, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + torch.tensor(
-        [[0.0], [1.0], [100.0]]
-    )
+    lengths = torch.rand(
+        3, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    ) + torch.tensor([[0.0], [1.0], [100.0]])
     expected = prominent_counts(lengths.flatten(), torch.tensor([300, 300, 300]))
     assert torch.equal(_counts(lengths.sort(dim=1, descending=True).values, "official"), expected)
 
@@ -184,14 +206,18 @@ def test_the_bound_is_smooth_where_its_form_changes(gap: float) -> None:
     a = 1 - Decimal(gap)
     exact = a * (a - 1 - a.ln()) / (1 - a) ** 2
     assert features_per_bar(float(a)) == pytest.approx(float(exact), rel=1e-12)
-    assert float(_features_per_bar(torch.tensor(float(a), dtype=torch.float64))) == pytest.approx(float(exact), rel=1e-12)
+    assert float(_features_per_bar(torch.tensor(float(a), dtype=torch.float64))) == pytest.approx(
+        float(exact), rel=1e-12
+    )
 
 
 def test_what_is_refused() -> None:
     bars = torch.ones(5)
     with pytest.raises(InputError, match='expected convention "official" or "exclusive", got \'both\''):
         check_convention("both")
-    with pytest.raises(InputError, match=r"expected lengths of shape \(M,\) with floating point numbers, got \(1, 5\)"):
+    with pytest.raises(
+        InputError, match=r"expected lengths of shape \(M,\) with floating point numbers, got \(1, 5\)"
+    ):
         prominent_bars(bars[None])
     with pytest.raises(InputError, match=r"got \(5,\) of torch.int64"):
         prominent_bars(torch.arange(5))

@@ -19,7 +19,9 @@ DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 def _affine(d: int, k: int, *, seed: int = 0, offset: bool = False) -> Affine:
     shift, *weight = gaussian(d + 1, d, seed=seed, dtype=torch.float64)
     return Affine(
-        shift, torch.stack(weight)[:, :k], offset=gaussian(1, k, seed=seed + 1, dtype=torch.float64)[0] if offset else None
+        shift,
+        torch.stack(weight)[:, :k],
+        offset=gaussian(1, k, seed=seed + 1, dtype=torch.float64)[0] if offset else None,
     )
 
 
@@ -37,7 +39,11 @@ def _by_hand(a: Affine, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("offset", [False, True])
 def test_it_is_what_its_definition_says(offset: bool) -> None:
     x = gaussian(5, 4, dtype=torch.float64)
-    for a in (_affine(4, 3, offset=offset), _affine(4, 4, offset=offset), Affine(x[0], offset=x[1] if offset else None)):
+    for a in (
+        _affine(4, 3, offset=offset),
+        _affine(4, 4, offset=offset),
+        Affine(x[0], offset=x[1] if offset else None),
+    ):
         torch.testing.assert_close(a.transform(x), _by_hand(a, x))
 
 
@@ -47,7 +53,9 @@ def test_every_dtype_comes_back_and_errs_no_more_than_its_rounding(dtype: torch.
     y = a.transform(x)
     assert (y.dtype, y.device, y.shape) == (dtype, x.device, (40, 5))
     exact = a.transform(x.double())
-    torch.testing.assert_close(y.double(), exact, rtol=2 * torch.finfo(dtype).eps, atol=20 * torch.finfo(torch.float32).eps)
+    torch.testing.assert_close(
+        y.double(), exact, rtol=2 * torch.finfo(dtype).eps, atol=20 * torch.finfo(torch.float32).eps
+    )
 
 
 def test_arrays_tensors_and_rows_give_the_same_numbers() -> None:
@@ -103,7 +111,11 @@ def test_inputs_are_not_modified_and_gradients_pass() -> None:
 def test_compose_is_one_after_the_other(
     seed: int, d: int, k: int, out: int, offsets: tuple[bool, bool], plain: tuple[bool, bool]
 ) -> None:
-    first = Affine(gaussian(1, d, seed=seed)[0]) if plain[0] else _affine(d, min(d, k), seed=seed, offset=offsets[0])
+    first = (
+        Affine(gaussian(1, d, seed=seed)[0])
+        if plain[0]
+        else _affine(d, min(d, k), seed=seed, offset=offsets[0])
+    )
     second = (
         Affine(gaussian(1, first.k, seed=seed)[0])
         if plain[1]
@@ -119,7 +131,9 @@ def test_compose_is_one_after_the_other(
 @given(seed=st.integers(0, 1000), d=st.integers(1, 8), offset=st.booleans(), identity=st.booleans())
 def test_the_inverse_undoes_it(seed: int, d: int, offset: bool, identity: bool) -> None:
     weight = None if identity else rotation(d, seed=seed) * torch.linspace(0.1, 10, d, dtype=torch.float64)
-    a = Affine(gaussian(1, d, seed=seed)[0], weight, offset=gaussian(1, d, seed=seed + 1)[0] if offset else None)
+    a = Affine(
+        gaussian(1, d, seed=seed)[0], weight, offset=gaussian(1, d, seed=seed + 1)[0] if offset else None
+    )
     x = gaussian(9, d, seed=seed + 2, dtype=torch.float64)
     torch.testing.assert_close(a.inverse_transform(a.transform(x)), x)
     torch.testing.assert_close(a.transform(a.inverse_transform(x)), x)
@@ -180,10 +194,19 @@ def test_a_sum_that_overflows_is_no_number_that_does() -> None:
     [
         ({"shift": torch.zeros(2, 2)}, r"expected a shift of shape \(D,\), got \(2, 2\)"),
         ({"shift": torch.zeros(0)}, r"expected a shift of shape \(D,\), got \(0,\)"),
-        ({"shift": torch.zeros(2), "weight": torch.zeros(3, 2)}, r"expected a weight of shape \(2, K\), got \(3, 2\)"),
-        ({"shift": torch.zeros(2), "weight": torch.zeros(2)}, r"expected a weight of shape \(D, K\), got \(2,\)"),
+        (
+            {"shift": torch.zeros(2), "weight": torch.zeros(3, 2)},
+            r"expected a weight of shape \(2, K\), got \(3, 2\)",
+        ),
+        (
+            {"shift": torch.zeros(2), "weight": torch.zeros(2)},
+            r"expected a weight of shape \(D, K\), got \(2,\)",
+        ),
         ({"shift": torch.tensor([1.0, float("nan")])}, "expected finite numbers in shift"),
-        ({"shift": torch.zeros(2), "offset": torch.zeros(3)}, r"expected an offset of shape \(2,\), got \(3,\)"),
+        (
+            {"shift": torch.zeros(2), "offset": torch.zeros(3)},
+            r"expected an offset of shape \(2,\), got \(3,\)",
+        ),
     ],
 )
 def test_an_affine_map_that_is_none_is_refused(arguments: dict[str, Tensor], message: str) -> None:

@@ -46,7 +46,13 @@ def x(tmp_path: Path) -> np.ndarray:
     return found
 
 
-@given(n=st.integers(1, 70), d=st.integers(1, 5), k=st.integers(1, 6), block=st.integers(1, 400), dtype=st.sampled_from("248"))
+@given(
+    n=st.integers(1, 70),
+    d=st.integers(1, 5),
+    k=st.integers(1, 6),
+    block=st.integers(1, 400),
+    dtype=st.sampled_from("248"),
+)
 @settings(max_examples=25, deadline=None)
 def test_any_shape_in_blocks_of_any_size_is_the_plain_product(
     tmp_path_factory: pytest.TempPathFactory, n: int, d: int, k: int, block: int, dtype: str
@@ -71,11 +77,15 @@ def test_any_shape_in_blocks_of_any_size_is_the_plain_product(
     [Center(), Whiten("pca", n_components=3), AllButTheTop(1, centered=False), ScaledCenter()],
     ids=lambda t: type(t).__name__,
 )
-def test_what_is_written_is_what_transform_gives(tmp_path: Path, x: np.ndarray, transformation, monkeypatch) -> None:
+def test_what_is_written_is_what_transform_gives(
+    tmp_path: Path, x: np.ndarray, transformation, monkeypatch
+) -> None:
     monkeypatch.setattr(stages, "BLOCK_BYTES", 1000)
     transformation.fit(x)
     done = list[int]()
-    repair_rows(uncone.open_rows(tmp_path / "x.npy"), transformation, tmp_path / "y.npy", progress=done.append)
+    repair_rows(
+        uncone.open_rows(tmp_path / "x.npy"), transformation, tmp_path / "y.npy", progress=done.append
+    )
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), transformation.transform(x), rtol=1e-5, atol=1e-5)
     assert done[-1] == 300
     assert done == sorted(done)
@@ -177,14 +187,18 @@ def test_rows_that_are_not_finite_are_refused_by_number(tmp_path: Path, x: np.nd
 
 def test_numbers_that_half_precision_cannot_hold_are_refused(tmp_path: Path, x: np.ndarray) -> None:
     large = Affine(torch.zeros(6), 1e5 * torch.eye(6))
-    with pytest.raises(InputError, match=r"expected numbers that float16 can hold, .*: convert the rows to a wider dtype"):
+    with pytest.raises(
+        InputError, match=r"expected numbers that float16 can hold, .*: convert the rows to a wider dtype"
+    ):
         repair_rows(x.astype(np.float16), large, tmp_path / "y.npy")
     assert not (tmp_path / "y.npy").exists()
 
 
 def test_an_error_in_the_middle_of_the_source_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(stages, "BLOCK_BYTES", 64)
-    (tmp_path / "x.vec").write_text("".join(f"w{i} 0.5 {'oops' if i == 900 else '1.5'}\n" for i in range(1000)))
+    (tmp_path / "x.vec").write_text(
+        "".join(f"w{i} 0.5 {'oops' if i == 900 else '1.5'}\n" for i in range(1000))
+    )
     (tmp_path / "y.vec").write_text("old")
     rows = uncone.open_rows(tmp_path / "x.vec")
     with pytest.raises(InputError, match=r"line 901 of .* expected a number, got 'oops'"):
@@ -215,7 +229,9 @@ def test_kill_9_in_the_middle_leaves_the_old_file_or_none(tmp_path: Path, old: b
     target = tmp_path / "y.npy"
     if old:
         target.write_text("old")
-    process = subprocess.Popen([sys.executable, "-c", _SLOW, tmp_path / "x.npy", target], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SLOW, tmp_path / "x.npy", target], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "half\n"
     os.kill(process.pid, signal.SIGKILL)
@@ -230,7 +246,9 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path, x: np.ndarray) ->
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))  # of 7,328 bytes
     try:
-        with pytest.raises(InputError, match=r"cannot write .*y.npy: File too large: nothing of it was written"):
+        with pytest.raises(
+            InputError, match=r"cannot write .*y.npy: File too large: nothing of it was written"
+        ):
             repair_rows(x, Center().fit(x), tmp_path / "y.npy", overwrite=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -23,7 +23,14 @@ X = np.random.default_rng(0).normal(1, size=(200, 12)).astype(np.float32)
 
 @pytest.mark.parametrize(
     "transformation",
-    [Center(), AllButTheTop(2), AllButTheTop(2, centered=False), Whiten(), Whiten("pca", n_components=5), Standardize()],
+    [
+        Center(),
+        AllButTheTop(2),
+        AllButTheTop(2, centered=False),
+        Whiten(),
+        Whiten("pca", n_components=5),
+        Standardize(),
+    ],
     ids=repr,
 )
 def test_faiss_gives_what_transform_gives(tmp_path: Path, transformation) -> None:
@@ -53,7 +60,9 @@ def test_rotations_are_known_to_be_orthonormal() -> None:
 
 
 def test_what_is_not_affine_or_not_fitted_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected an affine transformation for a Faiss transform, .* got ClusterCenter"):
+    with pytest.raises(
+        InputError, match=r"expected an affine transformation for a Faiss transform, .* got ClusterCenter"
+    ):
         to_faiss(ClusterCenter())
     with pytest.raises(InputError, match="expected a fitted Center"):
         to_faiss(Center())

@@ -125,7 +125,9 @@ def test_weights_are_repeated_rows(made: Transformation, seed: int) -> None:
     counts[0] = 1
     weighted = _fresh(made).fit(x, weights=counts).transform(x)
     repeated = _fresh(made).fit(x.repeat_interleave(counts, 0)).transform(x)
-    if isinstance(made, Whiten):  # one factor for all: the covariance is divided by N - 1, under weights in Kish's sense
+    if isinstance(
+        made, Whiten
+    ):  # one factor for all: the covariance is divided by N - 1, under weights in Kish's sense
         repeated = repeated * (float(weighted.norm()) / float(repeated.norm()))
     torch.testing.assert_close(weighted, repeated)
     scaled = _fresh(made).fit(x, weights=counts.numpy() * 1e-3).transform(x)
@@ -135,7 +137,9 @@ def test_weights_are_repeated_rows(made: Transformation, seed: int) -> None:
 @_from_moments
 def test_equal_weights_are_none(made: Transformation) -> None:
     x = _cone(dtype=torch.float64)
-    torch.testing.assert_close(_fresh(made).fit(x, weights=torch.full((300,), 2.5)).transform(x), _fresh(made).fit_transform(x))
+    torch.testing.assert_close(
+        _fresh(made).fit(x, weights=torch.full((300,), 2.5)).transform(x), _fresh(made).fit_transform(x)
+    )
 
 
 @_from_moments
@@ -164,7 +168,10 @@ def test_the_digest_is_of_the_numbers_and_of_no_format(tmp_path: Path) -> None:
     assert digest(as_rows(half)) == hashlib.sha256(half.float().numpy().tobytes()).hexdigest()
     assert digest(as_rows(x.double())) == hashlib.sha256(x.double().numpy().tobytes()).hexdigest()
     w = torch.arange(1, GRID + 11)
-    assert Center().fit(x, weights=w).fitted_.weights == hashlib.sha256(w.numpy().astype("<f8").tobytes()).hexdigest()
+    assert (
+        Center().fit(x, weights=w).fitted_.weights
+        == hashlib.sha256(w.numpy().astype("<f8").tobytes()).hexdigest()
+    )
 
 
 def test_names_that_are_passed_on_hold_no_whole_path() -> None:
@@ -264,7 +271,9 @@ def test_one_row_or_one_column() -> None:
     for narrow in (Center(), Whiten(power=1.0), Standardize()):
         assert abs(float(narrow.fit_transform(column).mean())) < 1e-12
     assert float(Whiten(power=1.0).fit_transform(column).var()) == pytest.approx(1)
-    with pytest.raises(InputError, match="expected rows of more than 1 features to remove 1 directions, got 1"):
+    with pytest.raises(
+        InputError, match="expected rows of more than 1 features to remove 1 directions, got 1"
+    ):
         AllButTheTop().fit(column)
 
 
@@ -327,7 +336,8 @@ def test_directions_without_variance_are_not_removed(dtype: torch.dtype) -> None
     x = (gaussian(300, 2, dtype=torch.float64) @ gaussian(2, 8, seed=1, dtype=torch.float64) + 3).to(dtype)
     assert AllButTheTop(2).fit(x).variances_.shape == (2,)
     with pytest.raises(
-        InputError, match="expected rows that vary in at least 3 directions, got 2: the others would be arbitrary"
+        InputError,
+        match="expected rows that vary in at least 3 directions, got 2: the others would be arbitrary",
     ):
         AllButTheTop(3).fit(x)
     made = ClusterCenter(1, 5).fit(x)
@@ -336,10 +346,14 @@ def test_directions_without_variance_are_not_removed(dtype: torch.dtype) -> None
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the resident memory of Linux")
-@pytest.mark.parametrize("make", ["Center()", "AllButTheTop()", "Whiten()", "Standardize()", "ScaledCenter()"])
+@pytest.mark.parametrize(
+    "make", ["Center()", "AllButTheTop()", "Whiten()", "Standardize()", "ScaledCenter()"]
+)
 def test_memory_is_that_of_a_block_and_not_of_the_file(make: str, tmp_path: Path) -> None:
     d, blocks = 1024, 8
-    file = np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype=np.float32, shape=(blocks * GRID, d))
+    file = np.lib.format.open_memmap(
+        tmp_path / "x.npy", mode="w+", dtype=np.float32, shape=(blocks * GRID, d)
+    )
     for i in range(blocks):
         file[i * GRID : (i + 1) * GRID] = gaussian(GRID, d, seed=i).numpy()
     file.flush()
@@ -361,5 +375,7 @@ watcher = threading.Thread(target=watch); watcher.start()
 done.set(); watcher.join()
 print(peak[0] - before)
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "x.npy")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "x.npy")], capture_output=True, text=True, check=True
+    )
     assert float(done.stdout) < 140, "a block has 32 MiB, a matrix of sums 8 MiB, the file 256 MiB"

@@ -20,7 +20,9 @@ _seeds = given(seed=st.integers(0, 10_000))
 
 def _cone(n: int = 400, d: int = 10, *, seed: int = 0) -> Tensor:
     """Rows with a mean and a decaying spectrum, float64."""
-    return with_spectrum(n, 2.0 ** -torch.arange(d), seed=seed) + gaussian(1, d, seed=seed + 7, dtype=torch.float64)
+    return with_spectrum(n, 2.0 ** -torch.arange(d), seed=seed) + gaussian(
+        1, d, seed=seed + 7, dtype=torch.float64
+    )
 
 
 def _directions(x: Tensor, k: int) -> Tensor:
@@ -88,7 +90,9 @@ def test_all_but_the_top_is_the_papers_formula(d: int, centered: bool) -> None:
             expected[i] -= u @ (row - mean if centered else row) * u
     made = AllButTheTop(k, centered=centered)
     torch.testing.assert_close(made.fit_transform(x), expected)
-    torch.testing.assert_close((made.components_ @ directions.T).abs(), torch.eye(k, dtype=torch.float64), atol=1e-7, rtol=0)
+    torch.testing.assert_close(
+        (made.components_ @ directions.T).abs(), torch.eye(k, dtype=torch.float64), atol=1e-7, rtol=0
+    )
 
 
 def test_it_is_what_scikit_learn_gives() -> None:
@@ -96,7 +100,9 @@ def test_it_is_what_scikit_learn_gives() -> None:
     x = _cone(d=30).numpy()
     pca = decomposition.PCA(3, svd_solver="full").fit(x)
     y = x - pca.mean_
-    np.testing.assert_allclose(AllButTheTop(3).fit_transform(x), y - y @ pca.components_.T @ pca.components_, atol=1e-9)
+    np.testing.assert_allclose(
+        AllButTheTop(3).fit_transform(x), y - y @ pca.components_.T @ pca.components_, atol=1e-9
+    )
 
 
 @settings(max_examples=6)
@@ -121,7 +127,9 @@ def test_removed_directions_are_gone_and_removed_once(seed: int, k: int) -> None
     weight = made.affine_.weight
     assert weight is not None
     torch.testing.assert_close(weight @ weight, weight)
-    torch.testing.assert_close(made.transform(y + made.mean_), y)  # what is repaired stays as it is, put where it was
+    torch.testing.assert_close(
+        made.transform(y + made.mean_), y
+    )  # what is repaired stays as it is, put where it was
     values = torch.linalg.eigvalsh(torch.cov(y.T)).flip(0)[: 6 - k]
     torch.testing.assert_close(values, 2.0 ** -torch.arange(k, 6).double())
 
@@ -187,7 +195,9 @@ def test_zca_of_few_components_keeps_the_width_and_their_rank() -> None:
     y = Whiten(n_components=4).fit_transform(x)
     assert y.shape == x.shape
     assert int(torch.linalg.matrix_rank(y)) == 4
-    torch.testing.assert_close(y, Whiten("pca", n_components=4).fit_transform(x) @ Whiten(n_components=4).fit(x).components_)
+    torch.testing.assert_close(
+        y, Whiten("pca", n_components=4).fit_transform(x) @ Whiten(n_components=4).fit(x).components_
+    )
 
 
 @settings(max_examples=5)
@@ -221,7 +231,9 @@ def test_what_removes_directions_cannot_be_undone() -> None:
 
 def test_too_few_rows_are_not_whitened_unless_forced() -> None:
     x = _cone(49, 10)
-    with pytest.raises(InputError, match=r"expected at least 50 rows to whiten 10 features, got 49: .* force=True"):
+    with pytest.raises(
+        InputError, match=r"expected at least 50 rows to whiten 10 features, got 49: .* force=True"
+    ):
         Whiten().fit(x)
     with pytest.raises(InputError, match="got 49"):
         Whiten().fit(_cone(60, 10), weights=torch.arange(60) > 10)
@@ -229,7 +241,9 @@ def test_too_few_rows_are_not_whitened_unless_forced() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Whiten(force=True).fit(x).warnings_ == ()
-    with pytest.warns(UserWarning, match="whitening 20 features by 15 rows: at least 6 directions are raised to the floor"):
+    with pytest.warns(
+        UserWarning, match="whitening 20 features by 15 rows: at least 6 directions are raised to the floor"
+    ):
         made = Whiten(force=True).fit(gaussian(15, 20))
     assert len(made.warnings_) == 1
     with pytest.raises(InputError, match="expected at most 10 components"):

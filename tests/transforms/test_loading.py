@@ -68,14 +68,18 @@ def test_what_was_saved_comes_back_to_the_bit(made: Transformation, tmp_path: Pa
         assert affine.fitted == made.fitted_
         assert torch.equal(affine.transform(x), made.transform(x))
     else:
-        with pytest.raises(InputError, match=r"expected an affine transformation, got .* read it with uncone.transforms.load"):
+        with pytest.raises(
+            InputError, match=r"expected an affine transformation, got .* read it with uncone.transforms.load"
+        ):
             Affine.load(path)
 
 
 @pytest.mark.parametrize("fitted", [None, FITTED])
 @pytest.mark.parametrize("weight", [None, gaussian(4, 3)])
 @pytest.mark.parametrize("offset", [None, gaussian(1, 3)[0]])
-def test_an_affine_map_comes_back(fitted: Fitted | None, weight: Tensor | None, offset: Tensor | None, tmp_path: Path) -> None:
+def test_an_affine_map_comes_back(
+    fitted: Fitted | None, weight: Tensor | None, offset: Tensor | None, tmp_path: Path
+) -> None:
     made = Affine(torch.arange(4.0 if weight is not None else 3.0), weight, fitted, offset)
     made.save(tmp_path / "a.safetensors")
     for found in (load(tmp_path / "a.safetensors"), Affine.load(tmp_path / "a.safetensors")):
@@ -89,7 +93,11 @@ def test_an_affine_map_comes_back(fitted: Fitted | None, weight: Tensor | None, 
 def test_the_file_says_whose_it_is_and_can_be_used_without_this_package(saved: Path) -> None:
     header, tensors = _parts(saved)
     fitted = json.loads(header["fitted"])
-    assert (header["format"], header["kind"], header["uncone"]) == ("uncone.repair/1", "Whiten", uncone.__version__)
+    assert (header["format"], header["kind"], header["uncone"]) == (
+        "uncone.repair/1",
+        "Whiten",
+        uncone.__version__,
+    )
     assert (fitted["name"], fitted["n"], fitted["d"], len(fitted["sha256"])) == ("tensor", 300, 8, 64)
     assert json.loads(header["options"])["power"] == 1.0
     x = _rows()
@@ -134,7 +142,12 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[Any, ...]:
             return Path.touch, (tmp_path / "unpickled",)
 
-    for content in (pickle.dumps(Trap()), b"\xff" * 64, b"PK\x03\x04" + bytes(100), (10**9).to_bytes(8, "little") + bytes(64)):
+    for content in (
+        pickle.dumps(Trap()),
+        b"\xff" * 64,
+        b"PK\x03\x04" + bytes(100),
+        (10**9).to_bytes(8, "little") + bytes(64),
+    ):
         bad.write_bytes(content)
         with pytest.raises(InputError, match="expected a safetensors"):
             load(bad)

@@ -28,7 +28,8 @@ def _x(dtype: str = "float32") -> np.ndarray:
 
 def _text(path: Path, x: np.ndarray, words: list[str], *, header: bool) -> Path:
     lines = [f"{len(x)} {x.shape[1]}"] * header + [
-        f"{word} {' '.join(map(repr, row))}" for word, row in zip(words, x.astype(np.float64).tolist(), strict=True)
+        f"{word} {' '.join(map(repr, row))}"
+        for word, row in zip(words, x.astype(np.float64).tolist(), strict=True)
     ]
     path.write_bytes(("\n".join(lines) + "\n").encode())
     return path
@@ -40,7 +41,8 @@ def _rows(spec: Path | str) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize(
-    "out", ["y.npy", "y.npz", "y.npz#name", "y.safetensors", "y.safetensors#name", "y.parquet", "y.parquet#name"]
+    "out",
+    ["y.npy", "y.npz", "y.npz#name", "y.safetensors", "y.safetensors#name", "y.parquet", "y.parquet#name"],
 )
 def test_the_dtype_stays_and_uncone_reads_it_again(tmp_path: Path, dtype: str, out: str) -> None:
     if "parquet" in out:
@@ -137,7 +139,9 @@ def test_word2vec_binary_is_as_gensim_writes_it(tmp_path: Path) -> None:
     source = _text(tmp_path / "x.vec", _x(), words, header=True)
     repair_rows(uncone.open_rows(source), ADD_ONE, tmp_path / "y.bin")
     y = _x() + np.float32(1)
-    expected = f"{N} {D}\n".encode() + b"".join(f"{w} ".encode() + row.tobytes() for w, row in zip(words, y, strict=True))
+    expected = f"{N} {D}\n".encode() + b"".join(
+        f"{w} ".encode() + row.tobytes() for w, row in zip(words, y, strict=True)
+    )
     assert (tmp_path / "y.bin").read_bytes() == expected
     repair_rows(uncone.open_rows(tmp_path / "y.bin"), Affine(torch.ones(D)), tmp_path / "z.bin")
     assert uncone.open_rows(tmp_path / "z.bin").labels == words
@@ -166,14 +170,20 @@ def _labelled(x: np.ndarray, labels: list) -> uncone.Rows:
         (None, "y.vec", "none"),
     ],
 )
-def test_words_that_would_not_be_read_back_are_refused_by_row(tmp_path: Path, word: str | None, out: str, why: str) -> None:
+def test_words_that_would_not_be_read_back_are_refused_by_row(
+    tmp_path: Path, word: str | None, out: str, why: str
+) -> None:
     with pytest.raises(InputError, match=rf"expected a word that {out} can hold in row 1, got .*{why}"):
         repair_rows(_labelled(_x()[:2], ["fine", word]), ADD_ONE, tmp_path / out)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_glove_file_has_no_first_line_and_others_have_one(tmp_path: Path) -> None:
-    for out, first in (("y.glove", b"w0 "), ("y.vec", f"{N} {D}\n".encode()), ("y.txt", f"{N} {D}\n".encode())):
+    for out, first in (
+        ("y.glove", b"w0 "),
+        ("y.vec", f"{N} {D}\n".encode()),
+        ("y.txt", f"{N} {D}\n".encode()),
+    ):
         repair_rows(_labelled(_x(), WORDS), ADD_ONE, tmp_path / out)
         assert (tmp_path / out).read_bytes().startswith(first)
 
@@ -196,7 +206,9 @@ class TestParquet:
     @pytest.mark.parametrize("kind", ["list", "large", "fixed"])
     def test_other_columns_stay_in_their_places(self, tmp_path: Path, kind: str) -> None:
         table = self._table(kind)
-        self.pq.write_table(table.replace_schema_metadata({"who": "me"}), tmp_path / "x.parquet", row_group_size=37)
+        self.pq.write_table(
+            table.replace_schema_metadata({"who": "me"}), tmp_path / "x.parquet", row_group_size=37
+        )
         repair_rows(uncone.open_rows(tmp_path / "x.parquet"), ADD_ONE, tmp_path / "y.parquet")
         found = self.pq.read_table(tmp_path / "y.parquet")
         assert found.schema.equals(table.schema)
@@ -228,7 +240,9 @@ class TestParquet:
         (tmp_path / "parts").mkdir()
         self.pq.write_table(self._table("list"), tmp_path / "parts" / "0.parquet")
         self.pq.write_table(self._table("list").drop_columns(["id"]), tmp_path / "parts" / "1.parquet")
-        with pytest.raises(InputError, match=r"expected the same columns in all parts .*, got others in 1.parquet"):
+        with pytest.raises(
+            InputError, match=r"expected the same columns in all parts .*, got others in 1.parquet"
+        ):
             repair_rows(uncone.open_rows(tmp_path / "parts"), ADD_ONE, tmp_path / "y.parquet")
 
     def test_labels_become_a_column_and_words_again(self, tmp_path: Path) -> None:
@@ -249,7 +263,10 @@ class TestParquet:
 
 def test_what_a_format_has_no_place_for_is_said(tmp_path: Path) -> None:
     source = _text(tmp_path / "x.vec", _x(), WORDS, header=True)
-    assert "The words of the source are not in" in repair_rows(uncone.open_rows(source), ADD_ONE, tmp_path / "y.npy").notes[0]
+    assert (
+        "The words of the source are not in"
+        in repair_rows(uncone.open_rows(source), ADD_ONE, tmp_path / "y.npy").notes[0]
+    )
     doubles = Center().fit(_x("float64"))
     np.save(tmp_path / "x.npy", _x("float64"))
     assert repair_rows(_x("float64"), doubles, tmp_path / "z.npy").notes == ()

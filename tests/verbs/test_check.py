@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.command import run_command
-from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_measurements, make_subject
+from tests.report.records_example import (
+    HOSTILE,
+    make_diagnosis,
+    make_hostile,
+    make_measurements,
+    make_subject,
+)
 from uncone import cli
 from uncone.errors import InputError
 from uncone.records import Check, Diagnosis, Measurement
@@ -39,7 +45,13 @@ def _one_subject() -> Diagnosis:
 
 def test_within_all_bars_is_status_0(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = _run(
-        capsys, saved, "--max", "input.mean_cosine=0.3", "--min", "input.isoscore=0.2", "--max=head.isoscore=1"
+        capsys,
+        saved,
+        "--max",
+        "input.mean_cosine=0.3",
+        "--min",
+        "input.isoscore=0.2",
+        "--max=head.isoscore=1",
     )
     assert (status, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
@@ -52,7 +64,9 @@ def test_beyond_a_bar_is_status_2(saved: str, capsys: pytest.CaptureFixture[str]
     status, out, err = _run(capsys, saved, "--max", "input.mean_cosine=0.01", "--min", "input.isoscore=0.2")
     assert (status, err) == (2, "")
     assert out.startswith("example-model is beyond 1 of 2 bars: input.mean_cosine.\n")
-    assert ["BEYOND", "input.mean_cosine", "0.0181", "at", "most", "0.01"] in [line.split() for line in out.splitlines()]
+    assert ["BEYOND", "input.mean_cosine", "0.0181", "at", "most", "0.01"] in [
+        line.split() for line in out.splitlines()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -123,13 +137,20 @@ def test_the_result_as_json(saved: str, tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_names() -> None:
     d = make_diagnosis()
-    found = uncone.check(d, maxima={"input.rogue_dimensions.dimensions.0": 3, "head.without_effect.mean_cosine": 0.7})
+    found = uncone.check(
+        d, maxima={"input.rogue_dimensions.dimensions.0": 3, "head.without_effect.mean_cosine": 0.7}
+    )
     assert [(bar.name, bar.value) for bar in found.bars] == [
         ("input.rogue_dimensions.dimensions.0", 3.0), ("head.without_effect.mean_cosine", 0.613),
     ]  # fmt: skip
-    assert uncone.check(_one_subject(), maxima={"mean_cosine": 1, "input.mean_cosine": 1}).bars[0].name == "input.mean_cosine"
+    assert (
+        uncone.check(_one_subject(), maxima={"mean_cosine": 1, "input.mean_cosine": 1}).bars[0].name
+        == "input.mean_cosine"
+    )
     dotted = replace(
-        make_subject(), name="a.b", measurements=(Measurement("c.d", 1.0, details={"e": 2}), Measurement("c", 3.0))
+        make_subject(),
+        name="a.b",
+        measurements=(Measurement("c.d", 1.0, details={"e": 2}), Measurement("c", 3.0)),
     )
     found = uncone.check(replace(d, subjects=(dotted,)), minima={"a.b.c.d": 0, "a.b.c.d.e": 0, "c": 0})
     assert [bar.value for bar in found.bars] == [1.0, 2.0, 3.0]
@@ -149,7 +170,10 @@ def test_a_number_that_is_not_finite_is_refused(value: float) -> None:
 
 @pytest.mark.parametrize("bar", [math.inf, 10**400, True, "0.3"])
 def test_a_bar_that_is_no_number_is_refused(bar: object) -> None:
-    with pytest.raises((InputError, Exception), match=r"expected a finite number as the max of mean_cosine|violates type hint"):
+    with pytest.raises(
+        (InputError, Exception),
+        match=r"expected a finite number as the max of mean_cosine|violates type hint",
+    ):
         uncone.check(_one_subject(), maxima={"mean_cosine": bar})  # type: ignore[dict-item]
 
 
@@ -208,7 +232,9 @@ def test_either_side_of_a_bar(value: float, bar: float) -> None:
 def test_hostile_names_are_text(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     hostile = make_hostile(text)
     (subject,) = hostile.subjects
-    replace(hostile, subjects=(replace(subject, measurements=subject.measurements[:1]),)).save(tmp_path / "d.json")
+    replace(hostile, subjects=(replace(subject, measurements=subject.measurements[:1]),)).save(
+        tmp_path / "d.json"
+    )
     for bar, status in ((f"{text}=1", 0), (f"{text}=0", 2), ("nothing=0", 1)):
         found, out, err = _run(capsys, str(tmp_path / "d.json"), f"--max={bar}")
         if text.strip() == text and "\ud800" not in text:
@@ -248,7 +274,17 @@ def test_a_name_that_cannot_be_printed_changes_no_status(
 
 
 @pytest.mark.parametrize(
-    "bar", [np.float32(0.3), np.float16(0.3), np.int64(1), np.uint8(1), np.longdouble(0.3), np.float64(0.3), Fraction(1, 3), 1]
+    "bar",
+    [
+        np.float32(0.3),
+        np.float16(0.3),
+        np.int64(1),
+        np.uint8(1),
+        np.longdouble(0.3),
+        np.float64(0.3),
+        Fraction(1, 3),
+        1,
+    ],
 )
 def test_bars_are_any_real_numbers(bar: SupportsFloat) -> None:
     found = uncone.check(_one_subject(), maxima={"mean_cosine": bar}).bars[0]
@@ -271,5 +307,7 @@ for bar in ("0.3", None, 1j, np.complex64(1), np.True_, [0.3], np.array(0.3)):
     except uncone.InputError as error:
         print(str(error).startswith("expected a finite number as the max of input.mean_cosine"))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.split() == ["True"] * 7

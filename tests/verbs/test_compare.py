@@ -33,13 +33,22 @@ from ..planted import FAULTS, drifted, healthy, low_rank, rogue, write_model
 Interval = tuple[float, float] | None
 
 
-def _subject(*measurements: Measurement, name: str = "rows", norm: float = 1.0, n: int = 100, d: int = 8) -> Subject:
+def _subject(
+    *measurements: Measurement, name: str = "rows", norm: float = 1.0, n: int = 100, d: int = 8
+) -> Subject:
     norms = Norms(norm, norm, norm, (norm, norm + 1), (n,))
     return Subject(name, f"file#{name}", n, d, "float32", measurements, (), None, None, norms, None)
 
 
 def _reading(value: float | None, name: str = "mean_cosine", **given: object) -> Measurement:
-    standing = {"range": (-1.0, 1.0), "better": "lower", "reference": 0.0, "n": 100, "d": 8, "centered": False}
+    standing = {
+        "range": (-1.0, 1.0),
+        "better": "lower",
+        "reference": 0.0,
+        "n": 100,
+        "d": 8,
+        "centered": False,
+    }
     return Measurement(name, value, **(standing | given))  # type: ignore[arg-type]
 
 
@@ -137,7 +146,9 @@ finite = st.floats(-1e6, 1e6, allow_nan=False)
 
 
 @given(finite, finite, st.sampled_from(("higher", "lower", "neither")), st.floats(0, 10), st.floats(0, 10))
-def test_swapping_the_sides_turns_every_sign(a: float, b: float, better: str, wide: float, narrow: float) -> None:
+def test_swapping_the_sides_turns_every_sign(
+    a: float, b: float, better: str, wide: float, narrow: float
+) -> None:
     one = _reading(a, better=better, range=(None, None), interval=(a - wide, a + narrow))
     other = _reading(b, better=better, range=(None, None), interval=(b - narrow, b + wide))
     there, back = _compared(one, other).changes[1], _compared(other, one).changes[1]
@@ -152,11 +163,16 @@ def test_swapping_the_sides_turns_every_sign(a: float, b: float, better: str, wi
 extreme = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@given(st.lists(st.none() | extreme, min_size=2, max_size=6), st.none() | extreme, st.tuples(extreme, extreme))
+@given(
+    st.lists(st.none() | extreme, min_size=2, max_size=6), st.none() | extreme, st.tuples(extreme, extreme)
+)
 def test_any_finite_numbers_give_a_record_that_can_be_saved(
     values: list[float | None], reference: float | None, interval: tuple[float, float]
 ) -> None:
-    readings = [_reading(value, reference=reference, interval=interval, reason="none", range=(None, 1.0)) for value in values]
+    readings = [
+        _reading(value, reference=reference, interval=interval, reason="none", range=(None, 1.0))
+        for value in values
+    ]
     found = uncone.compare([_diagnosis(_subject(reading)) for reading in readings])
     assert Comparison.from_json(found.to_json()) == found
 
@@ -165,11 +181,20 @@ def test_a_diagnosis_against_itself_has_no_difference() -> None:
     found = uncone.compare([make_diagnosis()] * 6)
     for subject in found.subjects:
         for measure in (*subject.measures, *subject.without_effect):
-            assert {None if change is None else change.difference for change in measure.changes} <= {None, 0.0}
-            assert {None if change is None else change.direction for change in measure.changes} <= {None, "equal"}
+            assert {None if change is None else change.difference for change in measure.changes} <= {
+                None,
+                0.0,
+            }
+            assert {None if change is None else change.direction for change in measure.changes} <= {
+                None,
+                "equal",
+            }
             assert not any(measure.cautions)
     assert "differs little" in found.verdict
-    assert [d.name for d in found.diagnoses] == ["example-model", *(f"example-model ({k})" for k in range(2, 7))]
+    assert [d.name for d in found.diagnoses] == [
+        "example-model",
+        *(f"example-model ({k})" for k in range(2, 7)),
+    ]
     assert found.notes == ()
 
 
@@ -198,14 +223,20 @@ def test_subjects_are_matched_by_name_and_the_others_said() -> None:
 
 
 def test_single_subjects_of_other_names_are_compared_and_said() -> None:
-    found = uncone.compare([_diagnosis(_subject(_reading(0.1), name="input")), _diagnosis(_subject(_reading(0.3)))])
+    found = uncone.compare(
+        [_diagnosis(_subject(_reading(0.1), name="input")), _diagnosis(_subject(_reading(0.3)))]
+    )
     (subject,) = found.subjects
-    assert subject.notes == ("named 'input' in A, 'rows' in B: compared, since each diagnosis has one subject",)
+    assert subject.notes == (
+        "named 'input' in A, 'rows' in B: compared, since each diagnosis has one subject",
+    )
     assert subject.measures[0].changes[1] is not None
 
 
 def test_a_head_is_compared_with_heads_only() -> None:
-    found = uncone.compare([_diagnosis(_subject(_reading(0.1), name="head")), _diagnosis(_subject(_reading(0.3)))])
+    found = uncone.compare(
+        [_diagnosis(_subject(_reading(0.1), name="head")), _diagnosis(_subject(_reading(0.3)))]
+    )
     assert [subject.name for subject in found.subjects] == ["head", "rows"]
     assert found.verdict == "model and model (2) have no subject in common, so nothing could be compared."
     assert "no subject is in all diagnoses" in found.notes[0]
@@ -214,14 +245,18 @@ def test_a_head_is_compared_with_heads_only() -> None:
 def test_readings_of_other_rows_are_not_subtracted() -> None:
     compared = _compared(_reading(0.1), _reading(0.2, centered=True))
     assert compared.changes == (None, None)
-    assert compared.cautions[1] == ("read from other rows: rows as stored in A, the mean row subtracted in B",)
+    assert compared.cautions[1] == (
+        "read from other rows: rows as stored in A, the mean row subtracted in B",
+    )
 
 
 def test_another_definition_is_a_caution() -> None:
     compared = _compared(_reading(0.1, definition="z = 0.2"), _reading(0.2, definition="z = 0.3"))
     assert compared.cautions[1] == ("defined otherwise in A and B: compare the definitions",)
     scale = "I(W); not scale-free: read at mean norm {}"
-    assert not _compared(_reading(0.1, definition=scale.format(1)), _reading(0.2, definition=scale.format(2))).cautions[1]
+    assert not _compared(
+        _reading(0.1, definition=scale.format(1)), _reading(0.2, definition=scale.format(2))
+    ).cautions[1]
 
 
 def test_the_finite_sample_bias_of_isoscore_is_a_caution_where_it_explains_the_difference() -> None:
@@ -241,11 +276,19 @@ def test_the_finite_sample_bias_of_isoscore_is_a_caution_where_it_explains_the_d
 
 
 def test_the_scale_of_rows_is_a_caution_for_the_partition_function() -> None:
-    readings = [_reading(value, "partition_isotropy", better="higher", range=(0.0, 1.0)) for value in (0.9, 0.3)]
-    found = uncone.compare([_diagnosis(_subject(r, norm=norm)) for r, norm in zip(readings, (1.0, 2.5), strict=True)])
-    assert found.subjects[0].measures[0].cautions[1] == ("it depends on the scale of the rows (mean norm 1 in A, 2.50 in B)",)
+    readings = [
+        _reading(value, "partition_isotropy", better="higher", range=(0.0, 1.0)) for value in (0.9, 0.3)
+    ]
+    found = uncone.compare(
+        [_diagnosis(_subject(r, norm=norm)) for r, norm in zip(readings, (1.0, 2.5), strict=True)]
+    )
+    assert found.subjects[0].measures[0].cautions[1] == (
+        "it depends on the scale of the rows (mean norm 1 in A, 2.50 in B)",
+    )
     near = 1 + 0.9 * SCALE_APART
-    same = uncone.compare([_diagnosis(_subject(r, norm=norm)) for r, norm in zip(readings, (1.0, near), strict=True)])
+    same = uncone.compare(
+        [_diagnosis(_subject(r, norm=norm)) for r, norm in zip(readings, (1.0, near), strict=True)]
+    )
     assert not same.subjects[0].measures[0].cautions[1]
     assert "worse than model in partition isotropy (0.300 instead of 0.900)" in same.verdict
 
@@ -265,7 +308,9 @@ def test_verdict_names_the_largest_changes_both_ways() -> None:
     ).replace("isoscore (", "IsoScore (", 1)
     little = uncone.compare([side(0.1, 0.9, 7.0), side(0.1 + MEANINGFUL, 0.9, 7.0)])
     assert little.verdict == "model (2) differs little from model."
-    three = uncone.compare([side(0.1, 0.9, 7.0), side(0.1, 0.9, 7.0), side(0.6, 0.9, 7.0)], names=["a", "b", "c"])
+    three = uncone.compare(
+        [side(0.1, 0.9, 7.0), side(0.1, 0.9, 7.0), side(0.6, 0.9, 7.0)], names=["a", "b", "c"]
+    )
     assert three.verdict == "Against a: b differs little; c is worse in mean cosine (0.600 instead of 0.100)."
 
 
@@ -277,7 +322,10 @@ def test_verdict_tells_findings_that_came_and_went() -> None:
     assert found.verdict == (
         "model (2) differs little from model, with rogue dimensions gone and degenerate tail new (severe)."
     )
-    worse = [replace(_subject(_reading(0.1)), findings=(Finding("drift", level, "s"),)) for level in ("warning", "severe")]
+    worse = [
+        replace(_subject(_reading(0.1)), findings=(Finding("drift", level, "s"),))
+        for level in ("warning", "severe")
+    ]
     assert uncone.compare([_diagnosis(side) for side in worse]).verdict.endswith(
         "differs little from model, with drift now severe."
     )
@@ -287,7 +335,9 @@ def test_verdict_tells_findings_that_came_and_went() -> None:
 def test_versions_that_differ_are_said() -> None:
     one = _diagnosis(_subject(_reading(0.1)), versions={"uncone": "0.1.0", "torch": "2.13.0"})
     other = _diagnosis(_subject(_reading(0.1)), versions={"uncone": "0.2.0", "torch": "2.13.0"})
-    assert uncone.compare([one, other]).notes == ("made with different versions of uncone: 0.1.0 (A), 0.2.0 (B)",)
+    assert uncone.compare([one, other]).notes == (
+        "made with different versions of uncone: 0.1.0 (A), 0.2.0 (B)",
+    )
     assert uncone.compare([one, replace(one, schema="uncone.diagnosis/2")]).notes == (
         "written with different schemas: uncone.diagnosis/1 (A), uncone.diagnosis/2 (B)",
     )
@@ -295,7 +345,9 @@ def test_versions_that_differ_are_said() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_two_to_six(count: int) -> None:
-    with pytest.raises(InputError, match=f"expected 2 to 6 diagnoses to compare, got {count}: give the baseline first"):
+    with pytest.raises(
+        InputError, match=f"expected 2 to 6 diagnoses to compare, got {count}: give the baseline first"
+    ):
         uncone.compare([make_diagnosis()] * count)
 
 
@@ -307,7 +359,9 @@ def test_names_must_fit(names: list[str]) -> None:
 
 def test_what_is_there_twice_is_refused() -> None:
     twice = _diagnosis(_subject(_reading(0.1), _reading(0.2)))
-    with pytest.raises(InputError, match="expected measures of 'rows' in 'model' of different names, got 'mean_cosine' twice"):
+    with pytest.raises(
+        InputError, match="expected measures of 'rows' in 'model' of different names, got 'mean_cosine' twice"
+    ):
         uncone.compare([twice, twice])
     with pytest.raises(InputError, match="expected subjects of 'model' of different names, got 'rows' twice"):
         uncone.compare([_diagnosis(_subject(), _subject())] * 2)
@@ -319,7 +373,9 @@ def test_the_record_round_trips_without_pictures(tmp_path: object) -> None:
     again = Comparison.from_json(found.to_json())
     assert again.to_json() == found.to_json()
     assert again.verdict == found.verdict
-    with pytest.raises(InputError, match=r"expected a comparison of schema 'uncone.comparison/1', got 'uncone.diagnosis/1'"):
+    with pytest.raises(
+        InputError, match=r"expected a comparison of schema 'uncone.comparison/1', got 'uncone.diagnosis/1'"
+    ):
         Comparison.from_json(make_diagnosis().to_json())
 
 
@@ -365,8 +421,14 @@ def test_readings_of_tokens_by_hand() -> None:
         "after is worse than before in share that looks untrained (0.750 instead of 0.100) "
         "and mean cosine of rare rows (0.500 instead of 0.200)."
     )
-    assert uncone.compare([one, _with_tokens(Estimate(0.2), None)]).subjects[0].tokens[-1].changes == (None, None)
-    assert uncone.check(other, maxima={"rare.mean_cosine": 0.5, "rows.under_trained_share": 0.5}).bars[1].value == 0.75
+    assert uncone.compare([one, _with_tokens(Estimate(0.2), None)]).subjects[0].tokens[-1].changes == (
+        None,
+        None,
+    )
+    assert (
+        uncone.check(other, maxima={"rare.mean_cosine": 0.5, "rows.under_trained_share": 0.5}).bars[1].value
+        == 0.75
+    )
 
 
 @pytest.mark.slow
@@ -374,7 +436,9 @@ def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) ->
     """The intervals of a diagnosis' own groups: those of the difference are wider than either, and hold the difference."""
     tables = {"healthy": healthy(0, 3000, 32), "faulty": healthy(0, 3000, 32), "twin": healthy(3, 3000, 32)}
     tables["faulty"][-600:] += 0.6 * tables["faulty"][0]
-    diagnoses = {name: uncone.diagnose(str(write_model(tmp_path / name, table))) for name, table in tables.items()}
+    diagnoses = {
+        name: uncone.diagnose(str(write_model(tmp_path / name, table))) for name, table in tables.items()
+    }
     found = uncone.compare([diagnoses["healthy"], diagnoses["faulty"]]).subjects[0]
     rare = next(measure for measure in found.tokens if measure.name == "rare.mean_cosine")
     change, readings = rare.changes[1], found.readings("rare.mean_cosine", table="tokens")
@@ -384,7 +448,10 @@ def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) ->
     assert change.interval[0] < change.difference < change.interval[1]
     widths = [r.interval[1] - r.interval[0] for r in readings if r is not None and r.interval is not None]
     assert change.interval[1] - change.interval[0] >= max(widths)
-    assert uncone.check(diagnoses["faulty"], maxima={"input.rare.mean_cosine": 0.9}).bars[0].value == rare.values[1]
+    assert (
+        uncone.check(diagnoses["faulty"], maxima={"input.rare.mean_cosine": 0.9}).bars[0].value
+        == rare.values[1]
+    )
     same = uncone.compare([diagnoses["healthy"], diagnoses["twin"]]).subjects[0]
     ways = [m.changes[1].direction for m in same.tokens if m.better == "lower" and m.changes[1] is not None]
     assert ways.count("unclear") >= len(ways) - 1, "healthy twins differ within their intervals"
@@ -393,7 +460,13 @@ def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) ->
 # Planted faults: what must be worse against the healthy twin, and what no fault of that kind can touch.
 WORSE = {
     "common_direction_drift": ("mean_cosine", "mean_shift", "stable_rank", "anisotropy_1_raw", "uniformity"),
-    "rogue_dimensions": ("isoscore", "participation_ratio", "dominant_dimension", "anisotropy_1", "effective_rank"),
+    "rogue_dimensions": (
+        "isoscore",
+        "participation_ratio",
+        "dominant_dimension",
+        "anisotropy_1",
+        "effective_rank",
+    ),
     "low_effective_rank": ("isoscore", "effective_rank", "singular_entropy", "condition_number"),
     "degenerate_tail": ("mean_cosine",),
 }
@@ -425,7 +498,9 @@ def test_healthy_tables_drawn_anew_differ_little(twin: Diagnosis) -> None:
 
 
 def test_the_worst_of_several_is_named_against_the_first(twin: Diagnosis) -> None:
-    found = uncone.compare([twin, *(uncone.diagnose(fault()) for fault in (drifted, rogue, low_rank))], names=list("abcd"))
+    found = uncone.compare(
+        [twin, *(uncone.diagnose(fault()) for fault in (drifted, rogue, low_rank))], names=list("abcd")
+    )
     b, c, d = found.verdict.removeprefix("Against a: ").split("; ")
     assert "mean cosine (0.5" in b
     assert b.endswith(", with common direction drift new (severe)")

@@ -32,21 +32,30 @@ def saved(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "a.json", tmp_path / "b.json"
 
 
-def test_a_comparison_from_start_to_files(saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_from_start_to_files(
+    saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, out, err = _run(capsys, *saved, "--json", tmp_path / "c.json", "--html", tmp_path / "c.html")
     assert (status, err) == (0, "")
     found = Comparison.load(tmp_path / "c.json")
     assert " ".join(out.split()).startswith(found.verdict)
     assert found.verdict in (tmp_path / "c.html").read_text()
     assert out.endswith(f"wrote {tmp_path / 'c.json'}\nwrote {tmp_path / 'c.html'}\n")
-    assert json.loads((tmp_path / "c.json").read_text())["subjects"][0]["measures"][0]["changes"][1]["direction"] == "worse"
+    assert (
+        json.loads((tmp_path / "c.json").read_text())["subjects"][0]["measures"][0]["changes"][1]["direction"]
+        == "worse"
+    )
 
 
 def test_names_are_separated_by_commas(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(capsys, *saved, "--names", "before, after")[1].startswith("after is worse than before in mean cosine")
+    assert _run(capsys, *saved, "--names", "before, after")[1].startswith(
+        "after is worse than before in mean cosine"
+    )
 
 
-def test_errors_are_one_clear_line(saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_clear_line(
+    saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\xff")
     (tmp_path / "e.json").write_text("")
     (tmp_path / "c.json").write_text('{"schema": "uncone.comparison/1"}')
@@ -80,7 +89,12 @@ def test_the_workflow_is_valid_and_its_commands_exist() -> None:
     ran = [shlex.split(re.sub(r"\$\w+", "x", step["run"])) for step in steps if "run" in step]
     commands = [tokens[1:] for tokens in ran if tokens[0] == "uncone"]
     assert [tokens[0] for tokens in commands] == ["diagnose", "compare", "check"]
-    written = {tokens[place + 1] for tokens in commands for place, token in enumerate(tokens) if token in ("--json", "--html")}
+    written = {
+        tokens[place + 1]
+        for tokens in commands
+        for place, token in enumerate(tokens)
+        if token in ("--json", "--html")
+    }
     for tokens in commands:
         command, bound, _ = cli.app.parse_args(tokens, exit_on_error=False, print_error=False)
         assert command.__name__ == tokens[0]

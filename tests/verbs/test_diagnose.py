@@ -93,7 +93,9 @@ class TestHead:
         assert _causes(first) == _causes(second) == [fault]
         for a, b in zip(first.measurements, second.measurements, strict=True):
             if a.value is not None and a.name != "mean_cosine":
-                slack = 1e-2 if a.name == "condition_number" else 1e-3  # warned: near the rounding of float32 products
+                slack = (
+                    1e-2 if a.name == "condition_number" else 1e-3
+                )  # warned: near the rounding of float32 products
                 assert b.value == pytest.approx(a.value, rel=slack, abs=1e-5), a.name
 
     def test_a_tied_head_is_the_table_with_its_mean_removed(self, tmp_path: Path) -> None:
@@ -108,7 +110,9 @@ class TestHead:
         assert [s.name for s in uncone.diagnose(f"{folder}#head").subjects] == ["head"]
         assert [s.name for s in uncone.diagnose(f"{folder}#input").subjects] == ["input"]
         assert [s.name for s in uncone.diagnose(f"{folder}#embed_out.weight").subjects] == ["head"]
-        assert uncone.diagnose(f"{folder}#embed_out.weight").verdict == uncone.diagnose(f"{folder}#head").verdict
+        assert (
+            uncone.diagnose(f"{folder}#embed_out.weight").verdict == uncone.diagnose(f"{folder}#head").verdict
+        )
 
 
 class TestMiniLM:
@@ -165,7 +169,9 @@ class TestRecord:
         with pytest.raises(KeyError):
             subject.measurement("nothing")
 
-    @pytest.mark.parametrize("x", [torch.ones(1, 1), torch.zeros(4, 3), torch.ones(2, 5), gaussian(3, 1), gaussian(2, 2)])
+    @pytest.mark.parametrize(
+        "x", [torch.ones(1, 1), torch.zeros(4, 3), torch.ones(2, 5), gaussian(3, 1), gaussian(2, 2)]
+    )
     def test_tiny_inputs_get_an_answer(self, x: torch.Tensor) -> None:
         d = uncone.diagnose(x)
         assert d.verdict
@@ -259,7 +265,9 @@ class TestRecord:
         assert "40" in uncone.report.to_html(d)
 
     def test_a_device_that_is_not_there(self) -> None:
-        with pytest.raises(InputError, match="expected a device that torch can compute on in float64, got 'nonsense'"):
+        with pytest.raises(
+            InputError, match="expected a device that torch can compute on in float64, got 'nonsense'"
+        ):
             uncone.diagnose(healthy(), device="nonsense")
 
 
@@ -283,27 +291,42 @@ class TestBrokenRecords:
                 "expected a diagnosis of schema 'uncone.diagnosis/1', got 'uncone.diagnosis/99'",
             ),
             (lambda d: d.update(subjects=3), "expected a list at diagnosis.subjects, got 3"),
-            (lambda d: d["subjects"][0].update(n="many"), r"expected an integer at diagnosis.subjects\[0\].n, got 'many'"),
+            (
+                lambda d: d["subjects"][0].update(n="many"),
+                r"expected an integer at diagnosis.subjects\[0\].n, got 'many'",
+            ),
             (lambda d: d["subjects"][0]["measurements"][0].update(value=True), "expected a finite number at"),
             (lambda d: d["subjects"][0]["measurements"][0].update(range=[0]), "expected a list of 2 at"),
             (
                 lambda d: d["subjects"][0]["findings"][0].update(level="fine"),
                 "expected one of 'healthy', 'note', 'warning', 'severe' at",
             ),
-            (lambda d: d["subjects"][0]["picture"].update(raw="!!"), "expected base64 in the picture's 'raw'"),
+            (
+                lambda d: d["subjects"][0]["picture"].update(raw="!!"),
+                "expected base64 in the picture's 'raw'",
+            ),
             (lambda d: d["subjects"][0]["picture"].update(raw=""), "expected 30 rows of three int16"),
             (lambda d: d["subjects"][0]["picture"]["groups"].__setitem__(0, 9), "expected groups below 4"),
             (lambda d: d["subjects"][0]["picture"]["labels"].pop(), "expected 30 labels and groups"),
             (lambda d: d["subjects"][0]["picture"].update(raw_scale=1e308), "expected scales of the picture"),
-            (lambda d: d["subjects"][0]["measurements"][0].update(value=10**400), "expected a finite number at"),
-            (lambda d: d["subjects"][0]["measurements"][0].update(details=_nested(700)), "expected at most 20 levels"),
+            (
+                lambda d: d["subjects"][0]["measurements"][0].update(value=10**400),
+                "expected a finite number at",
+            ),
+            (
+                lambda d: d["subjects"][0]["measurements"][0].update(details=_nested(700)),
+                "expected at most 20 levels",
+            ),
             (
                 lambda d: d["subjects"][0]["measurements"][0].update(details={"a": [10**400]}),
                 "expected finite numbers and integers below",
             ),
             (lambda d: d["subjects"][0].update(n=2**63), "expected an integer below 2\\^63"),
             (lambda d: d["subjects"][0]["norms"].update(edges=[]), "rising edges"),
-            (lambda d: d["subjects"][0]["groups"]["bins"][0].update(stop=0), "expected bins from a start to a later stop"),
+            (
+                lambda d: d["subjects"][0]["groups"]["bins"][0].update(stop=0),
+                "expected bins from a start to a later stop",
+            ),
         ],
     )
     def test_each_is_refused_by_name(self, change: object, message: str) -> None:
@@ -316,7 +339,9 @@ class TestBrokenRecords:
         """Every integer of a record counts rows, names one, or is a place: set to -1, each is refused by its name."""
         whole = json.loads(json.dumps(self.base))
         whole["subjects"][0]["under_trained"] = dataclasses.asdict(
-            UnderTrained(3, tested=7, tokens=(UnderTrainedToken(5, "a", 0.1, 0.1, 0.1, 1.0, None, None, count=2),))
+            UnderTrained(
+                3, tested=7, tokens=(UnderTrainedToken(5, "a", 0.1, 0.1, 0.1, 1.0, None, None, count=2),)
+            )
         )
         whole = json.loads(json.dumps(whole))
         places = [place for place in _integers_in(whole, ()) if "details" not in place]
@@ -338,7 +363,9 @@ class TestBrokenRecords:
                 inner = inner[key]
             inner[place[-1]] = -1
             name = "diagnosis" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
-            with pytest.raises(InputError, match=re.escape(f"expected a whole number from 0 up at {name}, got -1")):
+            with pytest.raises(
+                InputError, match=re.escape(f"expected a whole number from 0 up at {name}, got -1")
+            ):
                 Diagnosis.from_json(json.dumps(data))
 
     def test_a_number_that_is_read_as_infinite(self) -> None:
@@ -369,7 +396,9 @@ def _integers_in(data: object, place: tuple[str | int, ...]) -> Iterator[tuple[s
     """Where integers lie in parsed JSON; of a list the first and the last."""
     if isinstance(data, int) and not isinstance(data, bool):
         yield place
-    items = data.items() if isinstance(data, dict) else list(enumerate(data)) if isinstance(data, list) else []
+    items = (
+        data.items() if isinstance(data, dict) else list(enumerate(data)) if isinstance(data, list) else []
+    )
     items = items if isinstance(data, dict) or len(items) < 3 else [items[0], items[-1]]
     for key, value in items:
         yield from _integers_in(value, (*place, key))
@@ -380,21 +409,30 @@ def test_labels_of_a_megabyte_are_cut_in_the_record(tmp_path: Path, suffix: str)
     """16 rows with labels of 1 MB each made a JSON of 16 MB. Words are still looked up by all they are."""
     x, path = gaussian(40, 4), tmp_path / f"x.{suffix}"
     x[20:] *= 1e-3  # found to be untrained, as the reserved rows are
-    words = [f"[unused{'0' * (10**6 if i > 30 else 0)}{i}]" if i > 25 else f"{'w' * 10**6}{i}" for i in range(40)]
+    words = [
+        f"[unused{'0' * (10**6 if i > 30 else 0)}{i}]" if i > 25 else f"{'w' * 10**6}{i}" for i in range(40)
+    ]
     if suffix == "parquet":
         pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
         pq.write_table(
             pa.table(
-                {"v": x.tolist(), "word": words}, schema=pa.schema([("v", pa.list_(pa.float32())), ("word", pa.string())])
+                {"v": x.tolist(), "word": words},
+                schema=pa.schema([("v", pa.list_(pa.float32())), ("word", pa.string())]),
             ),
             path,
         )
     else:
-        path.write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, x.tolist(), strict=True)))
+        path.write_text(
+            "".join(
+                f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, x.tolist(), strict=True)
+            )
+        )
     rows = uncone.open_rows(path)
     d = uncone.diagnose(rows, counts=torch.arange(40), neighbours=True)
     assert len(d.to_json()) < 200_000
-    assert {len(label or "") for label in d.subjects[0].picture.labels} <= ({200, 10} if suffix == "txt" else {80, 10})
+    assert {len(label or "") for label in d.subjects[0].picture.labels} <= (
+        {200, 10} if suffix == "txt" else {80, 10}
+    )
     assert suffix == "parquet" or rows.labels == words
 
 
@@ -402,7 +440,9 @@ def test_tokens_of_a_megabyte_are_cut_among_the_untrained() -> None:
     x = gaussian(300, 64)
     x[:20] *= 1e-3
     rows = uncone.open_rows(x)
-    labels: list[str | None] = [None if i < 10 else f"{'w' * 10**6}{i}" if i < 20 else str(i) for i in range(300)]
+    labels: list[str | None] = [
+        None if i < 10 else f"{'w' * 10**6}{i}" if i < 20 else str(i) for i in range(300)
+    ]
     rows.load_labels = lambda: labels
     found = measure.under_trained_tokens(rows, prefer="norm")
     assert {len(token.token or "") for token in found.tokens} == {0, 200}

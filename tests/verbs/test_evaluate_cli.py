@@ -18,7 +18,19 @@ DATA = Path(__file__).parents[2] / "../shared/data"
 def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=True), write_sts(tmp_path / "sts")
     given = ["--repair", "center", "all_but_the_top_2", "--cache", str(tmp_path / "cache")]
-    main(["evaluate", str(words), "--task", "sts", "--data", str(sts), *given, "--json", str(tmp_path / "e.json")])
+    main(
+        [
+            "evaluate",
+            str(words),
+            "--task",
+            "sts",
+            "--data",
+            str(sts),
+            *given,
+            "--json",
+            str(tmp_path / "e.json"),
+        ]
+    )
     printed = capsys.readouterr().out
     assert "all_but_the_top_2 does best" in " ".join(printed.split())
     assert "wrote" in printed
@@ -30,9 +42,19 @@ def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(("spoiled", "chosen"), [(True, "all_but_the_top_2"), (False, "original")])
-def test_a_choice_without_a_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool, chosen: str) -> None:
+def test_a_choice_without_a_repair(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool, chosen: str
+) -> None:
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=spoiled), write_sts(tmp_path / "sts")
-    given = ["--method", "auto", "--repair", "center", "all_but_the_top_2", "--json", str(tmp_path / "s.json")]
+    given = [
+        "--method",
+        "auto",
+        "--repair",
+        "center",
+        "all_but_the_top_2",
+        "--json",
+        str(tmp_path / "s.json"),
+    ]
     main(["evaluate", str(words), "--task", "sts", "--data", str(sts), *given])
     printed = " ".join(capsys.readouterr().out.split())
     assert ("words.vec with all_but_the_top_2: on the test split" in printed) == spoiled
@@ -64,13 +86,23 @@ def test_a_choice_without_a_repair(tmp_path: Path, capsys: pytest.CaptureFixture
             "expected --method auto with the task sts or retrieval, got it with wordsim",
         ),
         (["--task", "sts", "--method", "auto"], "expected a directory of data for the task sts, got none"),
-        (["--task", "sts", "--data", ".", "--method", "auto", "--protocol", "paper"], "expected the protocol 'paper' with"),
+        (
+            ["--task", "sts", "--data", ".", "--method", "auto", "--protocol", "paper"],
+            "expected the protocol 'paper' with",
+        ),
         (["--task", "sts", "--data", ".", "--method", "center"], "Invalid value"),
-        (["--task", "ann", "--cache", "c"], "expected no cache with the task ann of stored vectors, got one (--cache, cache=)"),
+        (
+            ["--task", "ann", "--cache", "c"],
+            "expected no cache with the task ann of stored vectors, got one (--cache, cache=)",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = write_word_vectors(tmp_path / "words.vec", spoiled=False)
@@ -119,12 +151,23 @@ def test_the_real_encoder_scores_as_sentence_transformers_has_it(minilm: Path, t
     sentence_transformers = pytest.importorskip("sentence_transformers")
     (tmp_path / "sts").mkdir()
     (tmp_path / "sts" / "stsb_test.tsv.xz").symlink_to((DATA / "sts/STSBenchmark/stsb_test.tsv.xz").resolve())
-    given = ["--data", str(tmp_path / "sts"), "--repair", "center", "--repair", "whiten", "--json", str(tmp_path / "e.json")]
+    given = [
+        "--data",
+        str(tmp_path / "sts"),
+        "--repair",
+        "center",
+        "--repair",
+        "whiten",
+        "--json",
+        str(tmp_path / "e.json"),
+    ]
     main(["evaluate", str(minilm), "--task", "sts", *given])
     numbers = Evaluation.load(tmp_path / "e.json").results["sts"]["stsb"]["original"]
     (one,) = read_sts(tmp_path / "sts")
     model = sentence_transformers.SentenceTransformer(str(minilm), device="cpu")
-    left, right = (model.encode(list(side), show_progress_bar=False) for side in (one.test.first, one.test.second))
+    left, right = (
+        model.encode(list(side), show_progress_bar=False) for side in (one.test.first, one.test.second)
+    )
     expected = 100 * scipy.stats.spearmanr((left * right).sum(1), one.test.gold)[0]
     assert numbers["spearman_cosine"] == pytest.approx(expected, abs=0.01)
     assert numbers["spearman_inner"] == pytest.approx(expected, abs=0.01)

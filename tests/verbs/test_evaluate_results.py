@@ -22,9 +22,13 @@ def test_kept_records_load_and_begin_as_they_are_printed(path: Path) -> None:
 def test_the_document_quotes_the_kept_results() -> None:
     page = (ROOT / "docs/evaluation.md").read_text(encoding="utf-8").partition("## What it says of MiniLM")[2]
     quoted = [
-        line for block in re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) for line in block.splitlines()
+        line
+        for block in re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
     ]
-    printed = {line for path in RESULTS.glob("*.txt") for line in path.read_text(encoding="utf-8").splitlines()}
+    printed = {
+        line for path in RESULTS.glob("*.txt") for line in path.read_text(encoding="utf-8").splitlines()
+    }
     assert len(quoted) > 30
     assert set(quoted) <= printed | {"..."}
 

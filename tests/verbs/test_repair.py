@@ -61,8 +61,12 @@ def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> N
     before, after = ({m.name: m.value for m in side} for side in (found.before, found.after))
     assert list(before) == list(after) == ["mean_cosine", "isoscore", "partition_isotropy"]
     for value, rows in ((before, x), (after, y)):
-        assert value["mean_cosine"] == pytest.approx(float(uncone.measure.mean_cosine(uncone.Moments.of(rows))), abs=1e-6)
-        assert value["partition_isotropy"] == pytest.approx(float(uncone.measure.partition_isotropy(rows)), rel=1e-5)
+        assert value["mean_cosine"] == pytest.approx(
+            float(uncone.measure.mean_cosine(uncone.Moments.of(rows))), abs=1e-6
+        )
+        assert value["partition_isotropy"] == pytest.approx(
+            float(uncone.measure.partition_isotropy(rows)), rel=1e-5
+        )
     assert found.gains is True
     assert "center takes the mean cosine from 0.5" in found.verdict
     assert found.cost.relative_change == pytest.approx(np.linalg.norm(y - x) / np.linalg.norm(x), rel=1e-6)
@@ -137,11 +141,18 @@ def test_rows_that_are_not_finite_are_refused_or_left_out_as_asked(cone: Path, t
     kept = np.delete(x, [7, 300], axis=0)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), kept - kept.mean(0, dtype=np.float64), atol=1e-5)
     assert any(
-        note.startswith("2 rows that are not finite are not in what was written, the first row 7") for note in found.notes
+        note.startswith("2 rows that are not finite are not in what was written, the first row 7")
+        for note in found.notes
     )
     np.save(tmp_path / "counts.npy", np.ones(2000))
     with pytest.raises(InputError, match="expected finite rows with --counts"):
-        repair(tmp_path / "x.npy", tmp_path / "z.npy", skip_nonfinite=True, counts=tmp_path / "counts.npy", method="center")
+        repair(
+            tmp_path / "x.npy",
+            tmp_path / "z.npy",
+            skip_nonfinite=True,
+            counts=tmp_path / "counts.npy",
+            method="center",
+        )
 
 
 def test_of_equal_rows_nothing_can_be_said(tmp_path: Path) -> None:
@@ -155,8 +166,15 @@ def test_a_transformation_is_saved_over_nothing_that_is_read_or_written(cone: Pa
     documents = tmp_path / "documents.npz"
     np.savez(documents, a=np.load(cone))
     before = {path: path.read_bytes() for path in (cone, documents)}
-    for save, out in ((cone, "y.npy"), (documents, "y.npy"), (tmp_path / "y.npz", "y.npz#a"), (tmp_path / "y.npy", "y.npy")):
-        with pytest.raises(InputError, match=r"expected another file to write than what is read|expected two files to write"):
+    for save, out in (
+        (cone, "y.npy"),
+        (documents, "y.npy"),
+        (tmp_path / "y.npz", "y.npz#a"),
+        (tmp_path / "y.npy", "y.npy"),
+    ):
+        with pytest.raises(
+            InputError, match=r"expected another file to write than what is read|expected two files to write"
+        ):
             repair(cone, tmp_path / out, method="center", fit_on=f"{documents}#a", save=save)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -166,7 +184,8 @@ def test_a_saved_transformation_is_replaced_only_if_it_may_go(cone: Path, tmp_pa
     repair(cone, out, method="center", save=kept)
     before = kept.read_bytes()
     with pytest.raises(
-        InputError, match=r"expected a new file for the transformation, got .*t.safetensors which exists: choose another"
+        InputError,
+        match=r"expected a new file for the transformation, got .*t.safetensors which exists: choose another",
     ):
         repair(cone, tmp_path / "z.npy", method="standardize", save=kept)
     assert kept.read_bytes() == before
@@ -196,7 +215,9 @@ def test_many_rows_are_measured_by_evenly_spaced_ones(monkeypatch: pytest.Monkey
     found = compare(x, x - 1)
     assert found.measured == 100
     chosen = x[[i * 1000 // 99 for i in range(100)]]
-    assert found.before[0].value == pytest.approx(float(uncone.measure.mean_cosine(uncone.Moments.of(chosen))))
+    assert found.before[0].value == pytest.approx(
+        float(uncone.measure.mean_cosine(uncone.Moments.of(chosen)))
+    )
     assert rank_lost(Center().fit(x)) == 0
 
 
@@ -212,7 +233,9 @@ def test_kinds_of_specs(tmp_path: Path, cone: Path) -> None:
 
 
 class TestTheCommand:
-    def test_from_a_file_to_a_file(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_from_a_file_to_a_file(
+        self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         _run(cone, tmp_path / "y.npy", "--method", "center", "--json", tmp_path / "r.json")
         told = " ".join(capsys.readouterr().out.split())
         assert told.startswith("BETTER ")
@@ -231,12 +254,22 @@ class TestTheCommand:
         (encoder / "modules.json").write_text("[]")
         before = sorted(tmp_path.iterdir())
         for arguments, message in (
-            ((encoder, y, "--data", tmp_path, "--text", cone, "--overwrite"), "expected no --overwrite with a model"),
+            (
+                (encoder, y, "--data", tmp_path, "--text", cone, "--overwrite"),
+                "expected no --overwrite with a model",
+            ),
             ((encoder, y, "--data", tmp_path), "give --text F with one a line, --fit-on VECTORS"),
             ((cone, cone, "--method", "center", "--overwrite"), "another file to write than what is read"),
             ((cone, y, "--json", cone), "it would be replaced"),
             (
-                (cone, y, "--fit-on", f"{model / 'model.safetensors'}#x", "--json", model / "model.safetensors"),
+                (
+                    cone,
+                    y,
+                    "--fit-on",
+                    f"{model / 'model.safetensors'}#x",
+                    "--json",
+                    model / "model.safetensors",
+                ),
                 "it would be replaced",
             ),
             ((cone, y, "--json", y), "expected two files to write"),
@@ -261,13 +294,22 @@ class TestTheCommand:
             ),
             ((model, y, "--method", "center"), "got the language model"),
             ((cone, tmp_path / "no" / "y.npy", "--method", "center"), "there is no folder"),
-            ((cone, tmp_path / "y.xlsx", "--method", "center"), "expected a file name that ends in one of .npy"),
+            (
+                (cone, tmp_path / "y.xlsx", "--method", "center"),
+                "expected a file name that ends in one of .npy",
+            ),
             ((cone, tmp_path / "y.npy#a", "--method", "center"), "expected a file name without '#'"),
             ((cone, tmp_path / "no" / "y.npy", "--data", tmp_path / "m"), "there is no folder"),
             ((cone, cone, "--data", tmp_path / "m"), "another file to write than what is read"),
             ((cone, y, "--data", tmp_path, "--text", cone), "expected no --text with vectors"),
-            ((encoder, encoder / "o", "--data", tmp_path, "--text", cone), "expected a place outside the model"),
-            ((encoder, encoder / "o", "--method", "center", "--text", cone), "expected a place outside the model"),
+            (
+                (encoder, encoder / "o", "--data", tmp_path, "--text", cone),
+                "expected a place outside the model",
+            ),
+            (
+                (encoder, encoder / "o", "--method", "center", "--text", cone),
+                "expected a place outside the model",
+            ),
             ((tmp_path / "nothing.npy", y, "--method", "center"), "no file or folder"),
             (("", y, "--method", "center"), "no file or folder"),
         ):
@@ -281,11 +323,15 @@ class TestTheCommand:
             assert message in _fails(capsys, *more, verb=verb), (verb, more)
         assert sorted(tmp_path.iterdir()) == before
 
-    def test_edits_of_a_language_model_are_handed_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_edits_of_a_language_model_are_handed_on(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         model, asked = write_model(tmp_path / "m", healthy()), list[tuple[object, ...]]()
 
         def stop(*arguments: object, **options: object) -> None:
-            asked.append((*map(_plain, arguments), options["text"], options.get("untie", options.get("method"))))
+            asked.append(
+                (*map(_plain, arguments), options["text"], options.get("untie", options.get("method")))
+            )
             raise InputError("far enough")
 
         monkeypatch.setattr("uncone.edits.head.center_head", stop)
@@ -313,7 +359,18 @@ class TestTheCommand:
         def choose(spec: str, **options: object) -> Selection:
             assert (spec, options["task"], options["data"]) == (str(cone), "sts", data)
             return Selection(
-                "Told.", "cone", "sts", "spearman_cosine", chosen, "whiten", 50.0, {"whiten": step}, 90, 51.0, step, 80
+                "Told.",
+                "cone",
+                "sts",
+                "spearman_cosine",
+                chosen,
+                "whiten",
+                50.0,
+                {"whiten": step},
+                90,
+                51.0,
+                step,
+                80,
             )
 
         monkeypatch.setattr("uncone.verbs.select_repair.select_repair", choose)
@@ -345,11 +402,15 @@ class TestTheCommand:
         assert (repaired.selection.chosen, repaired.selection.test) == ("whiten", step)
         cli.main(["report", str(tmp_path / "r.json")])
         shown = capsys.readouterr().out
-        assert shown.split() == told.partition("wrote ")[0].split()  # the evidence first, then what was written
+        assert (
+            shown.split() == told.partition("wrote ")[0].split()
+        )  # the evidence first, then what was written
         assert shown.count("Told.") == 1
         assert "exists" in _fails(capsys, *asked)
 
-    def test_a_hostile_name_is_shown_as_text(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_hostile_name_is_shown_as_text(
+        self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         hostile = tmp_path / "[red]\x1b[31m\u202ex.npy"
         cone.rename(hostile)
         _run(hostile, tmp_path / "\x1b[32my.npy", "--method", "center")
@@ -364,7 +425,9 @@ def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
     for given in ("1,x", "-1", "", str(tmp_path / "ids.txt"), "9" * 12):
         with pytest.raises(InputError, match=r"expected ids of tokens, got .*: give ids such as 3,17"):
             repair_tokens(model, tmp_path / "out", tokens=given)
-    with pytest.raises(InputError, match=r"cannot tell which tokens of .* are untrained: .*; give ids such as 3,17"):
+    with pytest.raises(
+        InputError, match=r"cannot tell which tokens of .* are untrained: .*; give ids such as 3,17"
+    ):
         repair_tokens(model, tmp_path / "out")
     with pytest.raises(InputError, match=r"expected --counts .counts=. with tokens that are found"):
         repair_tokens(model, tmp_path / "out", tokens="zero", counts=tmp_path / "ids.txt")
@@ -373,7 +436,9 @@ def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("known_by", ["name", "count"])
-def test_all_untrained_tokens_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_by: str) -> None:
+def test_all_untrained_tokens_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_by: str
+) -> None:
     one, asked = plant(planted=300), list[list[int]]()
     tokens = one.labels if known_by == "name" else [f"token{i}" for i in range(len(one.table))]
     model = write_model(tmp_path / "m", one.table, tokens=tokens)
@@ -400,7 +465,11 @@ def test_sentences_are_the_different_lines(tmp_path: Path) -> None:
     text = "\ufeff" + "\r\n".join([*lines, "", "line 3", "  line 30  "])
     (tmp_path / "a.txt").write_text(text, encoding="utf-8", newline="")
     (tmp_path / "a.txt.xz").write_bytes(lzma.compress(text.encode()))
-    assert read_sentences(tmp_path / "a.txt") == read_sentences(tmp_path / "a.txt.xz") == Sentences((*lines, "line 30"), 31)
+    assert (
+        read_sentences(tmp_path / "a.txt")
+        == read_sentences(tmp_path / "a.txt.xz")
+        == Sentences((*lines, "line 30"), 31)
+    )
     for content, message in (
         (b"one\ntwo\n", "expected at least 20 different sentences .* got 2"),
         (b"", "got 0"),
@@ -420,13 +489,23 @@ def test_of_a_long_text_some_sentences_are_drawn_from_all_of_it(tmp_path: Path) 
     lines = [f"{'even' if i % 2 == 0 else 'odd'} {i}" for i in range(20_000)]
     path.write_bytes(gzip.compress("\n".join([*lines, *lines[:50]]).encode()))
     found = read_sentences(path, most=2000)
-    assert (len(found.lines), len(set(found.lines)), found.lines) == (2000, 2000, read_sentences(path, most=2000).lines)
+    assert (len(found.lines), len(set(found.lines)), found.lines) == (
+        2000,
+        2000,
+        read_sentences(path, most=2000).lines,
+    )
     numbers = [int(line.split()[1]) for line in found.lines[:-50]]  # the end may hold those that came twice
     assert numbers == sorted(numbers)
-    assert max(abs(a - 10 * i) for i, a in enumerate(numbers)) < 1000  # five standard deviations of an even draw
-    assert sum(line.startswith("odd") for line in found.lines) == pytest.approx(1000, abs=110)  # also of lines that alternate
+    assert (
+        max(abs(a - 10 * i) for i, a in enumerate(numbers)) < 1000
+    )  # five standard deviations of an even draw
+    assert sum(line.startswith("odd") for line in found.lines) == pytest.approx(
+        1000, abs=110
+    )  # also of lines that alternate
     assert 20_000 <= found.n <= 20_050
-    assert found.notes() == (f"The text has {found.n:,} sentences: 2,000 of them were taken, drawn at random from all of it.",)
+    assert found.notes() == (
+        f"The text has {found.n:,} sentences: 2,000 of them were taken, drawn at random from all of it.",
+    )
     whole = read_sentences(path, most=20_000)
     assert (whole.lines, whole.n, whole.notes()) == (tuple(lines), 20_000, ())
     with pytest.raises(InputError, match="expected to keep at least 20 sentences, got 5"):
@@ -451,7 +530,9 @@ def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Pat
     (tmp_path / "m" / "modules.json").write_text("[]")
     with pytest.raises(InputError, match="expected sentences to fit on, got none"):
         repair(tmp_path / "m", tmp_path / "out", method="center")
-    with pytest.raises(InputError, match="expected an affine transformation for a Sentence Transformers model"):
+    with pytest.raises(
+        InputError, match="expected an affine transformation for a Sentence Transformers model"
+    ):
         repair(tmp_path / "m", tmp_path / "out", method="scaled_center", text=tmp_path / "t")
     with pytest.raises(InputError, match="expected a repair of sentences, got zipf_center"):
         repair(tmp_path / "m", tmp_path / "out", method="zipf_center", text=tmp_path / "t")
@@ -471,8 +552,14 @@ def test_an_encoder_in_16_bits_is_held_to_its_own_rounding() -> None:
     expected = torch.nn.functional.normalize(gaussian(50, 32))
     told = told_of_rounding(expected.bfloat16().float(), expected, torch.bfloat16)
     assert told.startswith("The model runs in bfloat16, and its new layer too: its vectors are up to 0.")
-    for got in (expected + 0.01, expected * float("nan"), expected[:, :3]):  # 0.01 in 32 coordinates: 0.057 of the length
-        with pytest.raises(InputError, match=r"up to the rounding of bfloat16, .* save the model in float32 first"):
+    for got in (
+        expected + 0.01,
+        expected * float("nan"),
+        expected[:, :3],
+    ):  # 0.01 in 32 coordinates: 0.057 of the length
+        with pytest.raises(
+            InputError, match=r"up to the rounding of bfloat16, .* save the model in float32 first"
+        ):
             told_of_rounding(got, expected, torch.bfloat16)
 
 
@@ -482,7 +569,10 @@ def test_a_real_encoder_in_bfloat16_is_repaired(tmp_path: Path, minilm: Path) ->
     from safetensors.torch import load_file, save_file
 
     model = Path(shutil.copytree(minilm, tmp_path / "m"))
-    tensors = {name: x.bfloat16() if x.is_floating_point() else x for name, x in load_file(model / "model.safetensors").items()}
+    tensors = {
+        name: x.bfloat16() if x.is_floating_point() else x
+        for name, x in load_file(model / "model.safetensors").items()
+    }
     save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((model / "config.json").read_text()) | {"dtype": "bfloat16"}
     (model / "config.json").write_text(json.dumps(config))
@@ -514,12 +604,19 @@ def test_a_real_encoder_is_repaired_from_sentences(tmp_path: Path, minilm: Path)
     with lzma.open(data, "rt", encoding="utf-8") as file:
         lines = [line.split("\t")[0] for line in file][1:301]
     (tmp_path / "text").write_text("\n".join(lines), encoding="utf-8")
-    found = repair(minilm, tmp_path / "out", text=tmp_path / "text", save=tmp_path / "t.safetensors", method="center")
+    found = repair(
+        minilm, tmp_path / "out", text=tmp_path / "text", save=tmp_path / "t.safetensors", method="center"
+    )
     assert found.before[0].value is not None
     assert found.after[0].value is not None
     assert abs(found.after[0].value) < abs(found.before[0].value)
     modules = json.loads((tmp_path / "out" / "modules.json").read_text())
-    assert [module["type"].rpartition(".")[2] for module in modules] == ["Transformer", "Pooling", "Dense", "Normalize"]
+    assert [module["type"].rpartition(".")[2] for module in modules] == [
+        "Transformer",
+        "Pooling",
+        "Dense",
+        "Normalize",
+    ]
     assert found.fitted is not None
     assert found.fitted.n + found.measured == len(dict.fromkeys(lines))
     few = repair(minilm, tmp_path / "few", text=tmp_path / "text", method="center", most_sentences=40)

@@ -35,13 +35,17 @@ class Counted:
     def meaning(self, score: float) -> ScoreMeaning:
         """The percentile of a score, and the share of pairs that reach it."""
         value, near = self.histogram.reached(score), self.curve.at(score)
-        return ScoreMeaning(score, 100 * (1 - value), Share(value, min(near.low, value), max(near.high, value)))
+        return ScoreMeaning(
+            score, 100 * (1 - value), Share(value, min(near.low, value), max(near.high, value))
+        )
 
     def threshold(self, rate: float) -> ScoreThreshold:
         """The lowest edge that at most the share `rate` of the counted pairs reaches."""
         pairs = self.histogram.pairs
         if rate * pairs < FEWEST:
-            reason = f"needs at least {FEWEST / rate:,.0f} pairs, {pairs:,} were counted: calibrate with more rows"
+            reason = (
+                f"needs at least {FEWEST / rate:,.0f} pairs, {pairs:,} were counted: calibrate with more rows"
+            )
             return ScoreThreshold(rate, None, reason=reason)
         score = self.histogram.score_at(rate)
         low, high = self.curve.span(rate)
@@ -59,7 +63,13 @@ class Counted:
 
 
 def count_scores(
-    side: Side, other: Side | None, labels: Labels | None, floor: Floor, most: int, seed: int, progress: Progress | None
+    side: Side,
+    other: Side | None,
+    labels: Labels | None,
+    floor: Floor,
+    most: int,
+    seed: int,
+    progress: Progress | None,
 ) -> Counted:
     """Count the scores of random pairs of rows, or of queries with rows, in bins; labelled matches are no random pairs.
 
@@ -75,20 +85,28 @@ def count_scores(
     Raises:
         InputError: fewer than two rows with a direction among those drawn, or no pair beside the matches.
     """
-    rows, queries = how_many(side.rows.shape[0], None if other is None else other.rows.shape[0], most, side.rows.shape[1])
+    rows, queries = how_many(
+        side.rows.shape[0], None if other is None else other.rows.shape[0], most, side.rows.shape[1]
+    )
     x = draw(side, rows, seed)
     q = None if other is None or queries is None else draw(other, queries, seed + 1)
     if len(x.x) < 2 or (q is not None and len(q.x) < 2):
-        raise InputError("expected two rows with a direction among those drawn, got fewer: most rows are zero, leave them out")
+        raise InputError(
+            "expected two rows with a direction among those drawn, got fewer: most rows are zero, leave them out"
+        )
     grid = _grid(side, other, floor)
     left_out = None if labels is None else _places(labels, x, q)
     counts = count_pairs(x.x, None if q is None else q.x, grid, left_out=left_out, progress=progress)
     total = counts.total()
     if not total.any():
-        raise InputError("expected random pairs beside the labelled matches, got none: give the whole collection as vectors")
+        raise InputError(
+            "expected random pairs beside the labelled matches, got none: give the whole collection as vectors"
+        )
     occupied = np.flatnonzero(total)
     kept = total[occupied[0] : occupied[-1] + 1]
-    histogram = ScoreHistogram(edge_of(grid.low, grid.width, int(occupied[0])), grid.width, tuple(kept.tolist()))
+    histogram = ScoreHistogram(
+        edge_of(grid.low, grid.width, int(occupied[0])), grid.width, tuple(kept.tolist())
+    )
     free = hoeffding(len(x.x) // 2 if q is None else min(len(x.x), len(q.x)))
     return Counted(curve_of(counts), histogram, free, (len(x.x), None if q is None else len(q.x)))
 

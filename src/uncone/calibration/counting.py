@@ -79,7 +79,9 @@ def count_pairs(
     for g, strip in enumerate(strips):
         rows = x[strip] if queries is None else queries[strip]
         wanted = range(g, len(columns)) if within else range(len(columns))
-        tasks = [partial(_count, rows, x[columns[h]], grid, within and g == h, dropped.get((g, h))) for h in wanted]
+        tasks = [
+            partial(_count, rows, x[columns[h]], grid, within and g == h, dropped.get((g, h))) for h in wanted
+        ]
         for h, counted in zip(wanted, share(tasks), strict=True):
             of_rows[h] += counted
             (of_rows if of_queries is None else of_queries)[g] += counted
@@ -89,7 +91,9 @@ def count_pairs(
     return Counts(grid, of_rows, of_queries)
 
 
-def _count(a: Tensor, b: Tensor, grid: Grid, is_diagonal: bool, left_out: tuple[Tensor, Tensor] | None) -> Ints:
+def _count(
+    a: Tensor, b: Tensor, grid: Grid, is_diagonal: bool, left_out: tuple[Tensor, Tensor] | None
+) -> Ints:
     """Pairs of a row of `a` with one of `b` by bin, (bins,); on the diagonal those of a row with a later one."""
     numbers = grid.numbers(a @ b.T)
     chosen = numbers[tuple(torch.triu_indices(len(a), len(b), offset=1))] if is_diagonal else numbers.view(-1)

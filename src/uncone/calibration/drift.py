@@ -29,11 +29,15 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
         InputError: the two are of different metrics, or the saved one has no threshold.
     """
     if saved.metric != now.metric:
-        raise InputError(f"expected a calibration of {now.metric}, got one of {saved.metric}: compare like with like")
+        raise InputError(
+            f"expected a calibration of {now.metric}, got one of {saved.metric}: compare like with like"
+        )
     thresholds = tuple(_threshold(one.score, one.false_match_rate, now)
                        for one in saved.thresholds if one.score is not None and one.false_match_rate is not None)  # fmt: skip
     if not thresholds:
-        raise InputError(f"expected a calibration with thresholds, got {saved.name} without: calibrate with more rows")
+        raise InputError(
+            f"expected a calibration with thresholds, got {saved.name} without: calibrate with more rows"
+        )
     judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / JUDGED_RATE)))
     largest, at = _largest_difference(saved, now)
     deviation = math.sqrt(saved.variance)
@@ -99,9 +103,13 @@ def _largest_difference(saved: Calibration, now: Calibration) -> tuple[float, fl
 def _notes(saved: Calibration, now: Calibration) -> tuple[str, ...]:
     notes = []
     if saved.rows.d != now.rows.d:
-        notes.append(f"The saved calibration is of {saved.rows.d} features, these vectors have {now.rows.d}: another model.")
+        notes.append(
+            f"The saved calibration is of {saved.rows.d} features, these vectors have {now.rows.d}: another model."
+        )
     if (saved.queries is None) != (now.queries is None):
-        notes.append("One of the two calibrations has queries and the other has not: they count pairs of another kind.")
+        notes.append(
+            "One of the two calibrations has queries and the other has not: they count pairs of another kind."
+        )
     if saved.rows.sha256 == now.rows.sha256 and saved.queries == now.queries:
         notes.append("Both are of the same vectors.")
     return tuple(notes)

@@ -51,7 +51,9 @@ def floor_of(side: Side, queries: Side | None, *, left_out: Tensor | None = None
         total -= float(left_out.sum())
         total_square -= float(left_out.square().sum())
     if pairs < 1:
-        raise InputError("expected random pairs beside the labelled matches, got none: give the whole collection as vectors")
+        raise InputError(
+            "expected random pairs beside the labelled matches, got none: give the whole collection as vectors"
+        )
     mean = total / pairs
     return Floor(pairs, mean, max(0.0, total_square / pairs - mean**2))
 

@@ -62,7 +62,9 @@ def curve_of(counts: Counts) -> Curve:
         other, other_freedom = _spread(counts.of_queries, share)
         both = spread + other
         squares = spread**2 / freedom + other**2 / other_freedom
-        freedom = np.divide(both**2, squares, out=np.full_like(both, min(freedom, other_freedom)), where=squares > 0)  # type: ignore[assignment]
+        freedom = np.divide(
+            both**2, squares, out=np.full_like(both, min(freedom, other_freedom)), where=squares > 0
+        )  # type: ignore[assignment]
         spread = both
     alone = share * (1 - share) / pairs
     variance = np.maximum(spread - alone, alone)
@@ -98,7 +100,9 @@ def wilson(share: Floats, effective: Floats, freedom: Floats | float) -> tuple[F
 def student(freedom: Floats | float) -> Floats:
     """Student's t of a two-sided 95 % interval, interpolated in 1 / degrees of freedom; within 1 % from 3 of them on."""
     inverse = np.array([1 / number for number, _ in _T_TABLE])
-    found: Floats = np.asarray(np.interp(1 / np.asarray(freedom, dtype=np.float64), inverse, [t for _, t in _T_TABLE]))
+    found: Floats = np.asarray(
+        np.interp(1 / np.asarray(freedom, dtype=np.float64), inverse, [t for _, t in _T_TABLE])
+    )
     return found
 
 
@@ -135,7 +139,9 @@ def _effective(share: Floats, variance: Floats, pairs: float) -> Floats:
         return np.full_like(share, 1.0)
     effective = np.minimum(product[known] / variance[known], pairs)
     nearest = known[np.clip(np.searchsorted(known, np.arange(len(share))), 0, len(known) - 1)]
-    before = known[np.clip(np.searchsorted(known, np.arange(len(share)), side="right") - 1, 0, len(known) - 1)]
+    before = known[
+        np.clip(np.searchsorted(known, np.arange(len(share)), side="right") - 1, 0, len(known) - 1)
+    ]
     chosen = np.where(np.arange(len(share)) > known[-1], before, nearest)
     result: Floats = effective[np.searchsorted(known, chosen)]
     return result

@@ -15,7 +15,18 @@ from uncone.regular import open_regular
 from uncone.rows import Rows
 
 _FORM = "columns separated by tabs: id of the query or first row, id of the row, and a label (all match without one)"
-_NAMES = ("query-id", "query_id", "corpus-id", "corpus_id", "query", "document", "id1", "id2", "sentence1", "sentence2")
+_NAMES = (
+    "query-id",
+    "query_id",
+    "corpus-id",
+    "corpus_id",
+    "query",
+    "document",
+    "id1",
+    "id2",
+    "sentence1",
+    "sentence2",
+)
 _LARGEST = 512 * 2**20
 
 
@@ -41,13 +52,21 @@ class Labels:
             InputError: no match is among them.
         """
         if not (self.matches & kept).any():
-            raise InputError(f"expected a match of two rows with a direction in {self.source}, got none: its rows are all zero")
+            raise InputError(
+                f"expected a match of two rows with a direction in {self.source}, got none: its rows are all zero"
+            )
         where = torch.from_numpy(kept)
-        return Labels(self.source, self.first[where], self.second[where], self.matches[kept], int((~kept).sum()))
+        return Labels(
+            self.source, self.first[where], self.second[where], self.matches[kept], int((~kept).sum())
+        )
 
 
 def read_labels(
-    path: str | os.PathLike[str], first: Mapping[str, int], second: Mapping[str, int] | None, *, match_at: float | None
+    path: str | os.PathLike[str],
+    first: Mapping[str, int],
+    second: Mapping[str, int] | None,
+    *,
+    match_at: float | None,
 ) -> Labels:
     """Read a table of pairs.
 
@@ -67,17 +86,23 @@ def read_labels(
         if second is None:
             a, b = min(a, b), max(a, b)
             if a == b:
-                raise InputError(f"expected a pair of two different rows in {where}, got a row with itself: take that line out")
+                raise InputError(
+                    f"expected a pair of two different rows in {where}, got a row with itself: take that line out"
+                )
         value = _label(fields[2], where) if len(fields) == 3 else 1.0
         match = value > 0 if match_at is None else value >= match_at
         if seen.setdefault((a, b), match) != match:
-            raise InputError(f"expected one label of a pair, got another one in {where}: decide whether it matches")
+            raise InputError(
+                f"expected one label of a pair, got another one in {where}: decide whether it matches"
+            )
         if len(seen) > len(places):
             places.append((a, b))
             matches.append(match)
     if not any(matches):
         bar = "above 0" if match_at is None else f"of at least {match_at:g}"
-        raise InputError(f"expected pairs that match in {path}, got {len(places)} pairs and none with a label {bar}")
+        raise InputError(
+            f"expected pairs that match in {path}, got {len(places)} pairs and none with a label {bar}"
+        )
     found = torch.tensor(places, dtype=torch.int64).T
     return Labels(Path(path).name, found[0], found[1], np.array(matches))
 
@@ -96,7 +121,9 @@ def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
         lines = _text(ids).removesuffix("\n").split("\n")
         total = rows.shape[0] + len(rows.left_out)
         if len(lines) != total:
-            raise InputError(f"expected {total} lines in {ids}, one id for each row of {rows.name}, got {len(lines)}")
+            raise InputError(
+                f"expected {total} lines in {ids}, one id for each row of {rows.name}, got {len(lines)}"
+            )
         names = [lines[number].strip() for number in numbers]
     else:
         names = rows.labels if rows.labels is not None else [str(number) for number in numbers]
@@ -114,12 +141,16 @@ def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
     """The number and the fields of each line that is not empty, without a line of names."""
     width = 0
-    for number, line in enumerate(_text(path).split("\n"), start=1):  # splitlines would also cut inside texts, as at U+2028
+    for number, line in enumerate(
+        _text(path).split("\n"), start=1
+    ):  # splitlines would also cut inside texts, as at U+2028
         fields = [field.strip() for field in line.split("\t")]
         if not any(fields) or (number == 1 and _is_header(fields)):
             continue
         if len(fields) not in (2, 3) or (width and len(fields) != width):
-            raise InputError(f"expected {width or '2 or 3'} columns in line {number} of {path}, got {len(fields)}: {_FORM}")
+            raise InputError(
+                f"expected {width or '2 or 3'} columns in line {number} of {path}, got {len(fields)}: {_FORM}"
+            )
         width = len(fields)
         yield number, fields
 
@@ -140,10 +171,14 @@ def _text(path: str | os.PathLike[str]) -> str:
         with open_regular(path, how=f"give a table of {_FORM}") as file:
             content = file.read(_LARGEST + 1)
         if len(content) > _LARGEST:
-            raise InputError(f"expected a table of at most {_LARGEST >> 20} MiB, got {path} which is larger: take fewer pairs")
+            raise InputError(
+                f"expected a table of at most {_LARGEST >> 20} MiB, got {path} which is larger: take fewer pairs"
+            )
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"expected text in UTF-8, got {path} which is not: give a table of {_FORM}") from error
+        raise InputError(
+            f"expected text in UTF-8, got {path} which is not: give a table of {_FORM}"
+        ) from error
 
 
 def _place(name: str, places: Mapping[str, int], where: str) -> int:

@@ -33,11 +33,16 @@ def labelled(labels: Labels, scores: Floats, histogram: ScoreHistogram, prior: f
     """How well scores tell matches from random pairs and from pairs that are labelled as no match."""
     groups, is_match = labels.first.numpy(), labels.matches
     matching, others = scores[is_match], scores[~is_match]
-    below = np.array([1 - (histogram.reached(s) + histogram.reached(s + histogram.width)) / 2 for s in matching.tolist()])
+    below = np.array(
+        [1 - (histogram.reached(s) + histogram.reached(s + histogram.width)) / 2 for s in matching.tolist()]
+    )
     area_others = None
     if len(others):
         ordered = np.sort(others)
-        left, right = np.searchsorted(ordered, matching, side="left"), np.searchsorted(ordered, matching, side="right")
+        left, right = (
+            np.searchsorted(ordered, matching, side="left"),
+            np.searchsorted(ordered, matching, side="right"),
+        )
         area_others = clustered((left + right) / 2 / len(others), groups[is_match])
     return LabelledPairs(
         labels.source, len(matching), len(others), len(np.unique(groups)), float(matching.mean()),

@@ -23,7 +23,9 @@ def remarks(
         if one.rows.left_out:
             notes.append(f"{_counted(len(one.rows.left_out), what)} not finite: left out, as asked.")
     if labels is not None:
-        notes.append(f"{counted(int(labels.matches.sum()), 'pair')} labelled as a match: not counted as random.")
+        notes.append(
+            f"{counted(int(labels.matches.sum()), 'pair')} labelled as a match: not counted as random."
+        )
         if labels.dropped:
             notes.append(f"{counted(labels.dropped, 'labelled pair')} with a row that is all zero: left out.")
     if histogram.pairs < floor.pairs:

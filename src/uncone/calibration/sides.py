@@ -71,7 +71,12 @@ class Drawn:
 
 
 def open_side(
-    spec: Any, metric: Metric, *, skip_nonfinite: bool, what: str, progress: Callable[[str, int, int], None] | None
+    spec: Any,
+    metric: Metric,
+    *,
+    skip_nonfinite: bool,
+    what: str,
+    progress: Callable[[str, int, int], None] | None,
 ) -> Side:
     """Open the rows and sum them in one pass.
 
@@ -124,7 +129,9 @@ def fingerprints(rows: Rows) -> np.ndarray[Any, np.dtype[np.uint64]]:
     multipliers = np.random.default_rng(0).integers(0, 2**64, rows.shape[1], dtype=np.uint64) | np.uint64(1)
     found = []
     for block in rows.blocks():
-        bits = (block.numpy() + 0.0).view(np.uint64 if block.dtype == torch.float64 else np.uint32)  # -0.0 becomes 0.0
+        bits = (block.numpy() + 0.0).view(
+            np.uint64 if block.dtype == torch.float64 else np.uint32
+        )  # -0.0 becomes 0.0
         mixed = bits.astype(np.uint64)
         mixed ^= mixed >> np.uint64(15)
         found.append((mixed * multipliers).sum(axis=1, dtype=np.uint64))

@@ -5,7 +5,13 @@ import math
 from uncone.records import Knot, ScoreHistogram, ScoreMeaning, ScoreThreshold
 from uncone.records.calibration_words import one_in
 
-_LEVELS = ((0.5, "below the middle"), (0.1, "nothing special"), (0.01, "somewhat high"), (1e-4, "high"), (0.0, "very high"))
+_LEVELS = (
+    (0.5, "below the middle"),
+    (0.1, "nothing special"),
+    (0.01, "somewhat high"),
+    (1e-4, "high"),
+    (0.0, "very high"),
+)
 """From which false-match rate on a score is called what."""
 _NAMES = {"cosine": "a cosine", "inner_product": "an inner product"}
 _FEWEST = 100
@@ -13,14 +19,19 @@ _FEWEST = 100
 
 
 def verdict(
-    metric: str, meanings: tuple[ScoreMeaning, ...], thresholds: tuple[ScoreThreshold, ...], histogram: ScoreHistogram
+    metric: str,
+    meanings: tuple[ScoreMeaning, ...],
+    thresholds: tuple[ScoreThreshold, ...],
+    histogram: ScoreHistogram,
 ) -> str:
     """The answer in one or two sentences: what the first score asked for means, and a threshold that can be used."""
     said = []
     if meanings:
         one = meanings[0]
         level = next(word for bar, word in _LEVELS if one.false_match_rate.value >= bar)
-        said.append(f"For these vectors {_NAMES[metric]} of {one.score:.4g} is {level}: {reached_by(one, histogram)}.")
+        said.append(
+            f"For these vectors {_NAMES[metric]} of {one.score:.4g} is {level}: {reached_by(one, histogram)}."
+        )
     usable = [one for one in thresholds if one.score is not None]
     if usable:
         best = min(usable, key=lambda one: abs(math.log(one.wanted / 0.01)))

@@ -19,35 +19,58 @@ def calibrate(
         str | None, Role.SPEC, Parameter(help="Vectors of queries, if rows are not compared with each other.")
     ] = None,
     texts: Annotated[
-        Path | None, Role.READ, Parameter(help="Texts, one a line, to encode with VECTORS: an encoder or word vectors.")
+        Path | None,
+        Role.READ,
+        Parameter(help="Texts, one a line, to encode with VECTORS: an encoder or word vectors."),
     ] = None,
     query_texts: Annotated[Path | None, Role.READ, Parameter(help="The same for queries.")] = None,
-    pairs: Annotated[Path | None, Role.READ, Parameter(help="Labelled pairs: id, id and label, separated by tabs.")] = None,
+    pairs: Annotated[
+        Path | None, Role.READ, Parameter(help="Labelled pairs: id, id and label, separated by tabs.")
+    ] = None,
     ids: Annotated[
         Path | None,
         Role.READ,
-        Parameter(help="The ids of the rows that --pairs names, one a line; else the texts, or numbers from 0."),
+        Parameter(
+            help="The ids of the rows that --pairs names, one a line; else the texts, or numbers from 0."
+        ),
     ] = None,
     query_ids: Annotated[Path | None, Role.READ, Parameter(help="The same for the queries.")] = None,
     match_at: Annotated[
-        float | None, Parameter(help="A pair with a label of at least this matches; by default above 0.", show_default=False)
+        float | None,
+        Parameter(
+            help="A pair with a label of at least this matches; by default above 0.", show_default=False
+        ),
     ] = None,
     prior: Annotated[
         float | None,
-        Parameter(help="The share of matches among pairs compared, for the precision; by default 0.01.", show_default=False),
+        Parameter(
+            help="The share of matches among pairs compared, for the precision; by default 0.01.",
+            show_default=False,
+        ),
     ] = None,
     score: Annotated[
-        list[float] | None, Parameter(negative="", help="A score to explain; by default a cosine of 0.8. Can be given again.")
+        list[float] | None,
+        Parameter(negative="", help="A score to explain; by default a cosine of 0.8. Can be given again."),
     ] = None,
     false_match_rate: Annotated[
         list[float] | None,
-        Parameter(negative="", help="The share of random pairs that may reach a threshold. Can be given again."),
+        Parameter(
+            negative="", help="The share of random pairs that may reach a threshold. Can be given again."
+        ),
     ] = None,
-    metric: Annotated[Literal["cosine", "inner_product"], Parameter(help="How vectors are compared.")] = "cosine",
-    against: Annotated[Path | None, Role.READ, Parameter(help="A calibration saved with --json: does it still hold?")] = None,
-    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write the calibration to this file, for machines.")] = None,
+    metric: Annotated[
+        Literal["cosine", "inner_product"], Parameter(help="How vectors are compared.")
+    ] = "cosine",
+    against: Annotated[
+        Path | None, Role.READ, Parameter(help="A calibration saved with --json: does it still hold?")
+    ] = None,
+    json: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Write the calibration to this file, for machines.")
+    ] = None,
     html: Annotated[
-        Path | None, Role.WRITE, Parameter(help="Write a report with the distribution to this file, for people.")
+        Path | None,
+        Role.WRITE,
+        Parameter(help="Write a report with the distribution to this file, for people."),
     ] = None,
     most_pairs: Annotated[
         int, Parameter(help="Pairs counted at most; of more, those of rows drawn at random.")
@@ -73,7 +96,9 @@ def calibrate(
         )
     saved = None if against is None else _load(against)
     share = {} if prior is None else {"prior": prior}
-    table = None if pairs is None else PairTable(pairs, ids=ids, query_ids=query_ids, match_at=match_at, **share)
+    table = (
+        None if pairs is None else PairTable(pairs, ids=ids, query_ids=query_ids, match_at=match_at, **share)
+    )
     with progress_bar() as progress:
         found = run(
             vectors, queries=queries, texts=texts, query_texts=query_texts, pairs=table, metric=metric, scores=score,

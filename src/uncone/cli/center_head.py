@@ -14,9 +14,15 @@ def center_head(
     out: Annotated[str, Role.OUT],
     /,
     *,
-    untie: Annotated[bool, Parameter(negative="", help="Store a head apart that shares the token table's rows.")] = False,
-    text: Annotated[Path | None, Role.READ, Parameter(help="Text to prove it on, instead of a sample of its own.")] = None,
-    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write what was done to this file, for machines.")] = None,
+    untie: Annotated[
+        bool, Parameter(negative="", help="Store a head apart that shares the token table's rows.")
+    ] = False,
+    text: Annotated[
+        Path | None, Role.READ, Parameter(help="Text to prove it on, instead of a sample of its own.")
+    ] = None,
+    json: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Write what was done to this file, for machines.")
+    ] = None,
 ) -> None:
     """Write a copy of a language model whose head has no mean row, and prove that no probability changed.
 

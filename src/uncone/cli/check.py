@@ -18,13 +18,19 @@ def check(
     *,
     max: Annotated[
         list[str] | None,
-        Parameter(negative="", help="NAME=VALUE: the number NAME must not be above VALUE. Can be given again."),
+        Parameter(
+            negative="", help="NAME=VALUE: the number NAME must not be above VALUE. Can be given again."
+        ),
     ] = None,
     min: Annotated[
         list[str] | None,
-        Parameter(negative="", help="NAME=VALUE: the number NAME must not be below VALUE. Can be given again."),
+        Parameter(
+            negative="", help="NAME=VALUE: the number NAME must not be below VALUE. Can be given again."
+        ),
     ] = None,
-    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write the result to this file, for machines.")] = None,
+    json: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Write the result to this file, for machines.")
+    ] = None,
 ) -> None:
     """Hold numbers of a saved diagnosis against bars: exit status 0 within all, 1 could not be measured, 2 beyond one.
 
@@ -57,8 +63,12 @@ def _bars(given: list[str] | None, flag: str) -> dict[str, float]:
         except ValueError:
             name = ""
         if not name.strip():
-            raise InputError(f"expected {flag} NAME=VALUE, got {text!r}: give one such as {flag} head.mean_cosine=0.3")
+            raise InputError(
+                f"expected {flag} NAME=VALUE, got {text!r}: give one such as {flag} head.mean_cosine=0.3"
+            )
         if name.strip() in bars:
-            raise InputError(f"expected one {flag} of {name.strip()}, got two: the second would hide the first")
+            raise InputError(
+                f"expected one {flag} of {name.strip()}, got two: the second would hide the first"
+            )
         bars[name.strip()] = number
     return bars

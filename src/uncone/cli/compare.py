@@ -11,11 +11,16 @@ from uncone.cli.files import Role, hand_over, load_diagnosis
 def compare(
     *diagnoses: Annotated[Path, Role.READ],
     names: Annotated[
-        str | None, Parameter(help="What to call them, in their order and separated by commas; else their own names.")
+        str | None,
+        Parameter(help="What to call them, in their order and separated by commas; else their own names."),
     ] = None,
-    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write the whole comparison to this file, for machines.")] = None,
+    json: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Write the whole comparison to this file, for machines.")
+    ] = None,
     html: Annotated[
-        Path | None, Role.WRITE, Parameter(help="Write a report with overlaid drawings to this file, for people.")
+        Path | None,
+        Role.WRITE,
+        Parameter(help="Write a report with overlaid drawings to this file, for people."),
     ] = None,
 ) -> None:
     """Say what became better or worse between saved diagnoses, and draw them over each other.
@@ -27,5 +32,7 @@ def compare(
     """
     from uncone.verbs.compare import compare as run
 
-    comparison = run([load_diagnosis(path) for path in diagnoses], names=None if names is None else names.split(","))
+    comparison = run(
+        [load_diagnosis(path) for path in diagnoses], names=None if names is None else names.split(",")
+    )
     hand_over(comparison, json=json, html=html)

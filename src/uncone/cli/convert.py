@@ -14,7 +14,9 @@ def convert(
     /,
     *,
     tokenizer: Annotated[
-        Path | None, Role.READ, Parameter(help="Its tokenizer, where that is not tokN.bin or tokenizer.bin beside the model.")
+        Path | None,
+        Role.READ,
+        Parameter(help="Its tokenizer, where that is not tokN.bin or tokenizer.bin beside the model."),
     ] = None,
 ) -> None:
     """Write a llama2.c model as a Llama directory that transformers opens: the same logits, the same tokens.

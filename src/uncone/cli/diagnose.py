@@ -13,16 +13,27 @@ def diagnose(
     spec: Annotated[str, Role.SPEC],
     /,
     *,
-    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write the whole diagnosis to this file, for machines.")] = None,
-    html: Annotated[Path | None, Role.WRITE, Parameter(help="Write a report with pictures to this file, for people.")] = None,
+    json: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Write the whole diagnosis to this file, for machines.")
+    ] = None,
+    html: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Write a report with pictures to this file, for people.")
+    ] = None,
     counts: Annotated[
-        Path | None, Role.READ, Parameter(help="How often each token occurs: a table of ids or tokens and counts, or .npy.")
+        Path | None,
+        Role.READ,
+        Parameter(help="How often each token occurs: a table of ids or tokens and counts, or .npy."),
     ] = None,
     neighbours: Annotated[
         bool,
-        Parameter(negative="", help="Also measure what takes the nearest neighbours of every row; minutes for large tables."),
+        Parameter(
+            negative="",
+            help="Also measure what takes the nearest neighbours of every row; minutes for large tables.",
+        ),
     ] = False,
-    device: Annotated[str, Parameter(help="Where products are computed, a torch device such as cuda.")] = "cpu",
+    device: Annotated[
+        str, Parameter(help="Where products are computed, a torch device such as cuda.")
+    ] = "cpu",
     skip_nonfinite: Annotated[
         bool, Parameter(negative="", help="Leave out rows with NaN or inf instead of refusing them.")
     ] = False,
@@ -39,6 +50,11 @@ def diagnose(
 
     with progress_bar() as progress:
         diagnosis = run(
-            spec, counts=counts, neighbours=neighbours, skip_nonfinite=skip_nonfinite, device=device, progress=progress
+            spec,
+            counts=counts,
+            neighbours=neighbours,
+            skip_nonfinite=skip_nonfinite,
+            device=device,
+            progress=progress,
         )
     hand_over(diagnosis, json=json, html=html)

@@ -14,29 +14,43 @@ def evaluate(
     spec: Annotated[str, Role.SPEC],
     /,
     *,
-    task: Annotated[Literal["wordsim", "sts", "retrieval", "ann"], Parameter(help="What is asked of the vectors.")],
+    task: Annotated[
+        Literal["wordsim", "sts", "retrieval", "ann"], Parameter(help="What is asked of the vectors.")
+    ],
     data: Annotated[
         Path | None,
         Role.READ,
-        Parameter(help="The directory of the sets. For ann of stored vectors: a file of queries, or none to take rows out."),
+        Parameter(
+            help="The directory of the sets. For ann of stored vectors: a file of queries, or none to take rows out."
+        ),
     ] = None,
     protocol: Annotated[
         Literal["paper", "field"],
-        Parameter(help="For wordsim: paper takes single tokens and Pearson, field the mean of sub-tokens and Spearman."),
+        Parameter(
+            help="For wordsim: paper takes single tokens and Pearson, field the mean of sub-tokens and Spearman."
+        ),
     ] = "field",
     repair: Annotated[
         list[str] | None,
-        Parameter(negative="", consume_multiple=True, help="Repairs by their names; SPEC stands before. All by default."),
+        Parameter(
+            negative="",
+            consume_multiple=True,
+            help="Repairs by their names; SPEC stands before. All by default.",
+        ),
     ] = None,
     method: Annotated[
         Literal["auto"] | None,
-        Parameter(help="auto chooses a repair on a development split and reports on the test split; for sts and retrieval."),
+        Parameter(
+            help="auto chooses a repair on a development split and reports on the test split; for sts and retrieval."
+        ),
     ] = None,
     cache: Annotated[
         Path | None, Role.KEEP, Parameter(help="A folder where vectors of texts are kept for the next run.")
     ] = None,
     seed: Annotated[int, Parameter(help="Of the resampling and of what is drawn.")] = 0,
-    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write the whole evaluation to this file, for machines.")] = None,
+    json: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Write the whole evaluation to this file, for machines.")
+    ] = None,
 ) -> None:
     """Say what each repair does to a task: word similarity, sentence similarity, retrieval or quantised search.
 
@@ -51,11 +65,20 @@ def evaluate(
     from uncone.verbs.evaluate import evaluate as run
 
     if method is not None:
-        _choose(spec, task=task, data=data, protocol=protocol, repairs=repair, cache=cache, seed=seed, json=json)
+        _choose(
+            spec, task=task, data=data, protocol=protocol, repairs=repair, cache=cache, seed=seed, json=json
+        )
         return
     with progress_bar() as progress:
         evaluation = run(
-            spec, task=task, data=data, protocol=protocol, repairs=repair, cache=cache, seed=seed, progress=progress
+            spec,
+            task=task,
+            data=data,
+            protocol=protocol,
+            repairs=repair,
+            cache=cache,
+            seed=seed,
+            progress=progress,
         )
     hand_over(evaluation, json=json)
 
@@ -76,10 +99,14 @@ def _choose(
     from uncone.verbs.select_repair import select_repair
 
     if task == "wordsim" or task == "ann":
-        raise InputError(f"expected --method auto with the task sts or retrieval, got it with {task}: leave it out")
+        raise InputError(
+            f"expected --method auto with the task sts or retrieval, got it with {task}: leave it out"
+        )
     check_protocol(task, protocol)
     if data is None:
         raise no_data(task)
     with progress_bar() as progress:
-        selection = select_repair(spec, task=task, data=data, repairs=repairs, cache=cache, seed=seed, progress=progress)
+        selection = select_repair(
+            spec, task=task, data=data, repairs=repairs, cache=cache, seed=seed, progress=progress
+        )
     hand_over(selection, json=json)

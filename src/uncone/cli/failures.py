@@ -119,7 +119,9 @@ def _message(error: BaseException) -> str:
     if isinstance(error, OSError):
         is_stdout = release("stdout") or isinstance(error, BrokenPipeError)
         return f"{error.filename or ('standard output' if is_stdout else 'input/output')}: {error.strerror or error}"
-    first = (str(error).splitlines() or ["no message"])[0]  # a defect of uncone: still one line, and how to report it
+    first = (str(error).splitlines() or ["no message"])[
+        0
+    ]  # a defect of uncone: still one line, and how to report it
     return f"unexpected {type(error).__name__}: {first}: a defect in uncone; --debug shows where"
 
 

@@ -29,7 +29,10 @@ def check_files(bound: BoundArguments) -> None:
     """
     files = [Path(name) for name in _given(bound, Role.WRITE)]
     out = [Path(name) for name in _given(bound, Role.OUT)]
-    targets, kept = [*files, *(_whole(name) for name in out)], [Path(name) for name in _given(bound, Role.KEEP)]
+    targets, kept = (
+        [*files, *(_whole(name) for name in out)],
+        [Path(name) for name in _given(bound, Role.KEEP)],
+    )
     if not targets and not kept:
         return
     specs, sources = _given(bound, Role.SPEC), [_whole(Path(name)) for name in _given(bound, Role.READ)]
@@ -46,13 +49,22 @@ def check_files(bound: BoundArguments) -> None:
 
 def role_of(parameter: Parameter) -> Role | None:
     """The role of a command's parameter."""
-    return next((mark for mark in getattr(parameter.annotation, "__metadata__", ()) if isinstance(mark, Role)), None)
+    return next(
+        (mark for mark in getattr(parameter.annotation, "__metadata__", ()) if isinstance(mark, Role)), None
+    )
 
 
 def _given(bound: BoundArguments, role: Role) -> list[Any]:
     """What the arguments of this role name."""
-    values = [value for name, value in bound.arguments.items() if role_of(bound.signature.parameters[name]) is role]
-    return [one for value in values for one in (value if isinstance(value, tuple | list) else [value]) if one is not None]
+    values = [
+        value for name, value in bound.arguments.items() if role_of(bound.signature.parameters[name]) is role
+    ]
+    return [
+        one
+        for value in values
+        for one in (value if isinstance(value, tuple | list) else [value])
+        if one is not None
+    ]
 
 
 def _whole(out: Path) -> Path:
@@ -68,7 +80,9 @@ def load_diagnosis(path: Path) -> Diagnosis:
         raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
 
 
-def hand_over(record: Record, *, json: Path | None = None, html: Path | None = None, shown: Record | None = None) -> None:
+def hand_over(
+    record: Record, *, json: Path | None = None, html: Path | None = None, shown: Record | None = None
+) -> None:
     """Write the record to the files that were asked for, print it (or `shown`), and name them. What cannot be printed is raised here, not at exit.
 
     What was found took minutes: a file that cannot be written is said only after it was printed, and what cannot be printed stands in the file.

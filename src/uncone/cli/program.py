@@ -58,7 +58,9 @@ def main(arguments: list[str] | None = None) -> None:
     except (Exception, KeyboardInterrupt, SignalError) as error:
         ended = end(error, debug=debug)
         if isinstance(error, SignalError):
-            os._exit(error.status)  # all is cleaned up; a thread in a long product would hold the process for minutes
+            os._exit(
+                error.status
+            )  # all is cleaned up; a thread in a long product would hold the process for minutes
         raise ended from None
     finally:
         release("stdout")

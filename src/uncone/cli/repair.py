@@ -31,28 +31,45 @@ def repair(
         str | None, Role.SPEC, Parameter(help="Fit on these rows instead, such as the documents for queries.")
     ] = None,
     load: Annotated[
-        Path | None, Role.READ, Parameter(help="Apply a transformation that --save wrote instead of fitting one.")
+        Path | None,
+        Role.READ,
+        Parameter(help="Apply a transformation that --save wrote instead of fitting one."),
     ] = None,
-    save: Annotated[Path | None, Role.WRITE, Parameter(help="Also write the fitted transformation to this file.")] = None,
+    save: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Also write the fitted transformation to this file.")
+    ] = None,
     counts: Annotated[
         Path | None,
         Role.READ,
         Parameter(help="How often each token occurs: rows weigh as much in the fit."),
     ] = None,
-    text: Annotated[Path | None, Role.READ, Parameter(help="For an encoder: sentences to fit on, one a line.")] = None,
-    data: Annotated[
-        Path | None, Role.READ, Parameter(help="The directory of a task's data, by which --method auto chooses.")
+    text: Annotated[
+        Path | None, Role.READ, Parameter(help="For an encoder: sentences to fit on, one a line.")
     ] = None,
-    cache: Annotated[Path | None, Role.KEEP, Parameter(help="With --data: keep the model's vectors in this folder.")] = None,
-    task: Annotated[Literal["retrieval", "sts"], Parameter(help="With --method auto: by what a repair is chosen.")] = RETRIEVAL,
+    data: Annotated[
+        Path | None,
+        Role.READ,
+        Parameter(help="The directory of a task's data, by which --method auto chooses."),
+    ] = None,
+    cache: Annotated[
+        Path | None, Role.KEEP, Parameter(help="With --data: keep the model's vectors in this folder.")
+    ] = None,
+    task: Annotated[
+        Literal["retrieval", "sts"], Parameter(help="With --method auto: by what a repair is chosen.")
+    ] = RETRIEVAL,
     overwrite: Annotated[
         bool, Parameter(negative="", help="Replace OUT and the file of --save if they are there; files only.")
     ] = False,
     force: Annotated[bool, Parameter(negative="", help="Whiten on fewer than 5 rows a column too.")] = False,
     skip_nonfinite: Annotated[
-        bool, Parameter(negative="", help="Leave rows with NaN or inf out of what is written instead of refusing them.")
+        bool,
+        Parameter(
+            negative="", help="Leave rows with NaN or inf out of what is written instead of refusing them."
+        ),
     ] = False,
-    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write what was done to this file, for machines.")] = None,
+    json: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Write what was done to this file, for machines.")
+    ] = None,
 ) -> None:
     """Write a repaired copy of vectors or of an encoder, and say what that changed and what it cost.
 
@@ -78,7 +95,9 @@ def repair(
         method = selection.chosen
     elif data is not None or cache is not None or task != RETRIEVAL:
         flag = "--data" if data is not None else "--cache" if cache is not None else "--task"
-        raise InputError(f"expected {flag} with --method auto, got it with {_method(method)}: other methods ask no task")
+        raise InputError(
+            f"expected {flag} with --method auto, got it with {_method(method)}: other methods ask no task"
+        )
     fit = {"method": method, "fit_on": fit_on, "load": load, "save": save, "force": force}
     why = () if selection is None else (_why(task, data),)
     _repair(spec, out, fit, rows, text, json, selection, why)
@@ -111,7 +130,9 @@ def _check(spec: str, out: str, **options: Any) -> None:
     check_repair(spec, out, **options)
 
 
-def _choose(spec: str, task: Literal["retrieval", "sts"], data: Path, cache: Path | None, *, json: Path | None) -> Selection:
+def _choose(
+    spec: str, task: Literal["retrieval", "sts"], data: Path, cache: Path | None, *, json: Path | None
+) -> Selection:
     """What the task says, printed with its evidence; kept by itself where it calls for no repair, since then nothing else is written."""
     from uncone.verbs.select_repair import select_repair
 

@@ -15,14 +15,24 @@ def repair_tokens(
     /,
     *,
     tokens: Annotated[
-        str, Role.READ, Parameter(help="Ids with commas, a file of ids, zero, added, or auto: those that look untrained.")
+        str,
+        Role.READ,
+        Parameter(help="Ids with commas, a file of ids, zero, added, or auto: those that look untrained."),
     ] = "auto",
-    method: Annotated[Literal["sub_tokens", "mean", "covariance"], Parameter(help="What new rows are made of.")] = "sub_tokens",
+    method: Annotated[
+        Literal["sub_tokens", "mean", "covariance"], Parameter(help="What new rows are made of.")
+    ] = "sub_tokens",
     counts: Annotated[
-        Path | None, Role.READ, Parameter(help="With --tokens auto: how often each token occurs; count 0 is unused.")
+        Path | None,
+        Role.READ,
+        Parameter(help="With --tokens auto: how often each token occurs; count 0 is unused."),
     ] = None,
-    text: Annotated[Path | None, Role.READ, Parameter(help="Text to measure the loss on, before and after.")] = None,
-    json: Annotated[Path | None, Role.WRITE, Parameter(help="Write what was done to this file, for machines.")] = None,
+    text: Annotated[
+        Path | None, Role.READ, Parameter(help="Text to measure the loss on, before and after.")
+    ] = None,
+    json: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Write what was done to this file, for machines.")
+    ] = None,
 ) -> None:
     """Write a copy of a language model in which rows of tokens that no text has trained are set anew.
 

@@ -16,7 +16,9 @@ def report(
     html: Annotated[
         Path | None,
         Role.WRITE,
-        Parameter(help="Write a page to this file, of a diagnosis, a comparison or a calibration; else print."),
+        Parameter(
+            help="Write a page to this file, of a diagnosis, a comparison or a calibration; else print."
+        ),
     ] = None,
 ) -> None:
     """Print any saved record again, or draw its page, without the model.

@@ -54,7 +54,9 @@ def find_cautions(base: Measured, side: Measured, difference: float, letters: tu
     if before.reference is None or after.reference is None:
         if before.name in _NO_SIZE:
             return []
-        return [f"how it depends on the number of rows and columns is not known ({_sizes(before, after, letters)})"]
+        return [
+            f"how it depends on the number of rows and columns is not known ({_sizes(before, after, letters)})"
+        ]
     moved = abs(after.reference - before.reference)
     if _apart(before.reference, after.reference) <= ALMOST_NONE or moved < REFERENCE_SHARE * abs(difference):
         return []

@@ -25,12 +25,19 @@ INTERVALS = (
 )
 
 
-def compare_measure(name: str, measured: Sequence[Measured | None], letters: Sequence[str]) -> ComparedMeasure:
+def compare_measure(
+    name: str, measured: Sequence[Measured | None], letters: Sequence[str]
+) -> ComparedMeasure:
     """The measure called `name`, its readings in the order of the diagnoses; None where it was not taken."""
     readings = [None if side is None else side.reading for side in measured]
     taken = [reading for reading in readings if reading is not None]
-    first = next((reading for reading in taken if reading.value is not None), taken[0])  # an undefined one has no direction
-    against = [_against(measured[0], side, (letters[0], letter)) for letter, side in zip(letters, measured, strict=True)]
+    first = next(
+        (reading for reading in taken if reading.value is not None), taken[0]
+    )  # an undefined one has no direction
+    against = [
+        _against(measured[0], side, (letters[0], letter))
+        for letter, side in zip(letters, measured, strict=True)
+    ]
     against[0] = (None, [])
     return ComparedMeasure(
         name=name, better=first.better,
@@ -40,7 +47,9 @@ def compare_measure(name: str, measured: Sequence[Measured | None], letters: Seq
     )  # fmt: skip
 
 
-def _against(base: Measured | None, side: Measured | None, letters: tuple[str, str]) -> tuple[Change | None, list[str]]:
+def _against(
+    base: Measured | None, side: Measured | None, letters: tuple[str, str]
+) -> tuple[Change | None, list[str]]:
     """The change from `base` to `side`, and what is to be said about it; None where there is nothing to subtract."""
     if base is None or side is None:
         return None, []
@@ -100,7 +109,9 @@ def _interval(
     (a1, a2), (b1, b2) = before.interval, after.interval
     if not (a1 <= a <= a2 and b1 <= b <= b2):
         which = letters[0] if not a1 <= a <= a2 else letters[1]
-        return None, [f"the reading of {which} lies outside its own interval: no interval of the difference is given"]
+        return None, [
+            f"the reading of {which} lies outside its own interval: no interval of the difference is given"
+        ]
     low, high = b - a - math.hypot(b - b1, a2 - a), b - a + math.hypot(b2 - b, a - a1)
     if not (math.isfinite(low) and math.isfinite(high)):
         return None, ["the interval of the difference is too wide for numbers"]

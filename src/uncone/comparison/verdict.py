@@ -42,21 +42,32 @@ class _Step:
 def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> str:
     """One sentence: each diagnosis after the first against it."""
     shown = [shortened(name) for name in names]
-    if not any(any(side is not None for side in subject.sides[1:]) and subject.sides[0] is not None for subject in subjects):
+    if not any(
+        any(side is not None for side in subject.sides[1:]) and subject.sides[0] is not None
+        for subject in subjects
+    ):
         return f"{listing(shown)} have no subject in common, so nothing could be compared."
-    clauses = [_clause(shown[0], shown[order], order, subjects, alone=len(shown) == 2) for order in range(1, len(shown))]
+    clauses = [
+        _clause(shown[0], shown[order], order, subjects, alone=len(shown) == 2)
+        for order in range(1, len(shown))
+    ]
     sentence = clauses[0] if len(shown) == 2 else f"Against {shown[0]}: {'; '.join(clauses)}"
     return sentence + "."
 
 
 def _clause(base: str, name: str, order: int, subjects: Sequence[ComparedSubject], *, alone: bool) -> str:
-    shared = [subject for subject in subjects if subject.sides[0] is not None and subject.sides[order] is not None]
+    shared = [
+        subject for subject in subjects if subject.sides[0] is not None and subject.sides[order] is not None
+    ]
     if not shared:
         return f"{name} has no subject in common" + (f" with {base}" if alone else "")
     of_many = len(subjects) > 1
     chosen = _choose([step for subject in shared for step in _steps(subject, order)])
     ways = list(dict.fromkeys(step.change.direction for step in chosen))
-    said = [f"{way} in {_grouped([s for s in chosen if s.change.direction == way], of_many=of_many)}" for way in ways]
+    said = [
+        f"{way} in {_grouped([s for s in chosen if s.change.direction == way], of_many=of_many)}"
+        for way in ways
+    ]
     findings = [words for subject in shared for words in _finding_words(subject, order, of_many=of_many)]
     also = f", with {listing(findings)}" if findings else ""
     if not said:
@@ -80,15 +91,26 @@ def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
     if not of_many:
         return listing([step.words for step in steps])
     subjects = dict.fromkeys(step.subject for step in steps)
-    return listing([f"{listing([s.words for s in steps if s.subject == subject])} of {subject}" for subject in subjects])
+    return listing(
+        [f"{listing([s.words for s in steps if s.subject == subject])} of {subject}" for subject in subjects]
+    )
 
 
 def _steps(subject: ComparedSubject, order: int) -> list[_Step]:
     """The changes that mean something, of each family only that of the first measure that was taken."""
-    tables: tuple[tuple[Table, tuple[ComparedMeasure, ...]], ...] = (("measures", subject.measures), ("tokens", subject.tokens))
-    taken = {m.name: (m, table) for table, measures in tables for m in measures if m.changes[order] is not None}
+    tables: tuple[tuple[Table, tuple[ComparedMeasure, ...]], ...] = (
+        ("measures", subject.measures),
+        ("tokens", subject.tokens),
+    )
+    taken = {
+        m.name: (m, table) for table, measures in tables for m in measures if m.changes[order] is not None
+    }
     silent = {name for family in FAMILIES for name in [n for n in family if n in taken][1:]}
-    return [step for name in taken if name not in silent and (step := _step(subject, *taken[name], order)) is not None]
+    return [
+        step
+        for name in taken
+        if name not in silent and (step := _step(subject, *taken[name], order)) is not None
+    ]
 
 
 def _step(subject: ComparedSubject, measure: ComparedMeasure, table: Table, order: int) -> _Step | None:
@@ -113,7 +135,9 @@ def _finding_words(subject: ComparedSubject, order: int, *, of_many: bool) -> li
     of = f" in {_called(subject)}" if of_many else ""
     words = []
     for finding in subject.findings:
-        before, after = (level if level in _BAD else None for level in (finding.levels[0], finding.levels[order]))
+        before, after = (
+            level if level in _BAD else None for level in (finding.levels[0], finding.levels[order])
+        )
         if before != after:
             how = "gone" if after is None else f"new ({after})" if before is None else f"now {after}"
             words.append(f"{_name(finding.cause)}{of} {how}")
@@ -124,5 +148,9 @@ def _name(name: str) -> str:
     """A name inside a sentence, without a comma: `centred stable rank`. Names of people and scores keep their capitals."""
     base, _, variant = shortened(title(name)).rpartition(", ")
     shown = base or variant
-    small = shown[:1].lower() + shown[1:] if shown[1:2].islower() and not any(c.isupper() for c in shown[1:]) else shown
+    small = (
+        shown[:1].lower() + shown[1:]
+        if shown[1:2].islower() and not any(c.isupper() for c in shown[1:])
+        else shown
+    )
     return f"{variant} {small}" if base else small

@@ -49,7 +49,9 @@ class _CrossEntropy(torch.autograd.Function):
             hidden, weight, bias = ctx.saved_tensors
             dtypes = tuple(None if t is None else t.dtype for t in (hidden, weight, bias))
             with torch.autocast(hidden.device.type, enabled=False):
-                found = (ctx.problem.sweep or Sweep)(hidden, weight, bias, ctx.problem, ctx.needs, factors=grad).run()
+                found = (ctx.problem.sweep or Sweep)(
+                    hidden, weight, bias, ctx.problem, ctx.needs, factors=grad
+                ).run()
             return *_cast(found.gradients(), dtypes), None
         if ctx.found is None:
             raise RuntimeError(
@@ -74,5 +76,7 @@ def share(problem: Problem, device: torch.device) -> Tensor:
     return torch.where(items > 0, 1 / items, 0.0)
 
 
-def _cast(gradients: tuple[Tensor | None, ...], dtypes: tuple[torch.dtype | None, ...]) -> tuple[Tensor | None, ...]:
+def _cast(
+    gradients: tuple[Tensor | None, ...], dtypes: tuple[torch.dtype | None, ...]
+) -> tuple[Tensor | None, ...]:
     return tuple(None if g is None or t is None else g.to(t) for g, t in zip(gradients, dtypes, strict=True))

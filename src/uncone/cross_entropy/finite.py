@@ -9,7 +9,11 @@ Tensor = torch.Tensor
 
 
 def refuse_nan(
-    losses: Tensor, hidden: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, shard: Shard | None = None
+    losses: Tensor,
+    hidden: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    shard: Shard | None = None,
 ) -> None:
     """Raise where NaN among the losses, one or (N,), came from the states (N, D), the head or the bias.
 
@@ -31,7 +35,10 @@ def refuse_nan(
 
 
 def _named(hidden: Tensor, weight: Tensor | None, bias: Tensor | None, start: int) -> str | None:
-    for kind, found, in_bias in (("NaN", torch.isnan, torch.isnan), ("infinity", torch.isinf, torch.isposinf)):
+    for kind, found, in_bias in (
+        ("NaN", torch.isnan, torch.isnan),
+        ("infinity", torch.isinf, torch.isposinf),
+    ):
         if len(bad := found(hidden).any(dim=1).nonzero()):
             return (
                 f"expected hidden states without {kind}, got {len(bad)} of {len(hidden)} with {kind}, first at position "

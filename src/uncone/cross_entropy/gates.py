@@ -50,5 +50,7 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
                 f"expected {name} in [0, 1], got {low:g} to {high:g}: a factor above 1 amplifies the push, one below 0 turns it"
             )
         if not bool((factors[~rare] == 1).all()):
-            raise InputError(f"expected {name} to be 1 for every id that is not rare, got others: gates act on rare rows only")
+            raise InputError(
+                f"expected {name} to be 1 for every id that is not rare, got others: gates act on rare rows only"
+            )
     return rare.to(device), shard.rows(g1).to(device), shard.rows(g2).to(device)

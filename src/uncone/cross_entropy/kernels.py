@@ -12,7 +12,12 @@ Tensor = torch.Tensor
 
 
 def losses(
-    z: Tensor, labels: Tensor, bias: Tensor | None, factors: Tensor | None, options: CrossEntropyOptions, write: bool
+    z: Tensor,
+    labels: Tensor,
+    bias: Tensor | None,
+    factors: Tensor | None,
+    options: CrossEntropyOptions,
+    write: bool,
 ) -> Tensor:
     """The losses (n,) in float32 of the products z (n, V); with `write`, their gradient by z takes the place of z.
 

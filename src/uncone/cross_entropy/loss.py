@@ -73,7 +73,11 @@ def gated_linear_cross_entropy(
     options = options or CrossEntropyOptions()
     _check(hidden, weight, labels, bias)
     flat = labels.reshape(-1).long()
-    valid = torch.ones_like(flat, dtype=torch.bool) if options.ignore_index is None else flat != options.ignore_index
+    valid = (
+        torch.ones_like(flat, dtype=torch.bool)
+        if options.ignore_index is None
+        else flat != options.ignore_index
+    )
     dtype = _computed_in(hidden, weight)
     shard = shard_of(weight, options.group)
     _check_range(flat, valid, shard.total, options.ignore_index)
@@ -103,15 +107,23 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
     if labels.dtype.is_floating_point or labels.dtype in (torch.bool, torch.uint8):
         raise InputError(f"expected labels as int64 ids, got {labels.dtype}: convert them")
     if bias is not None and bias.shape != (weight.shape[0],):
-        raise InputError(f"expected a bias of shape ({weight.shape[0]},), got {tuple(bias.shape)}: give one number an id")
+        raise InputError(
+            f"expected a bias of shape ({weight.shape[0]},), got {tuple(bias.shape)}: give one number an id"
+        )
     for name, tensor in (("hidden", hidden), ("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.dtype not in _FLOATING:
-            raise InputError(f"expected {name} in float64, float32, bfloat16 or float16, got {tensor.dtype}: convert it first")
+            raise InputError(
+                f"expected {name} in float64, float32, bfloat16 or float16, got {tensor.dtype}: convert it first"
+            )
     devices = {str(t.device) for t in (hidden, weight, labels, bias) if t is not None}
     if len(devices) > 1:
-        raise InputError(f"expected everything on one device, got {' and '.join(sorted(devices))}: move it there")
+        raise InputError(
+            f"expected everything on one device, got {' and '.join(sorted(devices))}: move it there"
+        )
     if "meta" in devices:
-        raise InputError("expected tensors with values, got tensors on meta, which have none: load the weights first")
+        raise InputError(
+            "expected tensors with values, got tensors on meta, which have none: load the weights first"
+        )
 
 
 def _check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | None) -> None:
@@ -130,5 +142,7 @@ def _computed_in(hidden: Tensor, weight: Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(kind) and torch.float64 not in (hidden.dtype, weight.dtype):
         return torch.get_autocast_dtype(kind)
     if hidden.dtype != weight.dtype:
-        raise InputError(f"expected hidden and weight of one dtype, got {hidden.dtype} and {weight.dtype}: convert one of them")
+        raise InputError(
+            f"expected hidden and weight of one dtype, got {hidden.dtype} and {weight.dtype}: convert one of them"
+        )
     return hidden.dtype

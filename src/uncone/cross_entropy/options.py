@@ -49,27 +49,43 @@ class CrossEntropyOptions:
 
     def __post_init__(self) -> None:
         if self.reduction not in REDUCTIONS:
-            raise InputError(f"expected a reduction among {', '.join(REDUCTIONS)}, got {self.reduction!r}: use one of them")
+            raise InputError(
+                f"expected a reduction among {', '.join(REDUCTIONS)}, got {self.reduction!r}: use one of them"
+            )
         if self.backend not in BACKENDS:
-            raise InputError(f"expected a backend among {', '.join(BACKENDS)}, got {self.backend!r}: use one of them")
+            raise InputError(
+                f"expected a backend among {', '.join(BACKENDS)}, got {self.backend!r}: use one of them"
+            )
         if self.group is not None and self.backend != "chunk":
-            raise InputError(f"expected the backend 'chunk' with a group, got {self.backend!r}: the others need the whole head")
+            raise InputError(
+                f"expected the backend 'chunk' with a group, got {self.backend!r}: the others need the whole head"
+            )
         for name, kinds in _KINDS.items():
             value: Any = getattr(self, name)
-            if not (value is None and name in _OPTIONAL) and (not isinstance(value, kinds) or not -_LARGEST < value < _LARGEST):
+            if not (value is None and name in _OPTIONAL) and (
+                not isinstance(value, kinds) or not -_LARGEST < value < _LARGEST
+            ):
                 what = "a whole number" if kinds is Integral else "a number"
                 raise InputError(f"expected {what} for {name}, got {str(value)[:40]!r}: give one below 2^63")
         if not 0 <= self.label_smoothing <= 1:
-            raise InputError(f"expected label_smoothing in [0, 1], got {self.label_smoothing}: 0 is none, 0.1 is customary")
+            raise InputError(
+                f"expected label_smoothing in [0, 1], got {self.label_smoothing}: 0 is none, 0.1 is customary"
+            )
         if not 0 <= self.z_loss < math.inf:
-            raise InputError(f"expected z_loss of at least 0, got {self.z_loss}: 0 is none, 1e-4 is customary")
+            raise InputError(
+                f"expected z_loss of at least 0, got {self.z_loss}: 0 is none, 1e-4 is customary"
+            )
         if self.softcap is not None and not 0 < self.softcap < math.inf:
             raise InputError(f"expected a softcap above 0, got {self.softcap}: use None for none")
         if self.logit_scale == 0 or not math.isfinite(self.logit_scale):
-            raise InputError(f"expected a logit_scale that is not 0, got {self.logit_scale}: 1 leaves logits as they are")
+            raise InputError(
+                f"expected a logit_scale that is not 0, got {self.logit_scale}: 1 leaves logits as they are"
+            )
         if self.chunk is not None and self.chunk < 1:
             raise InputError(f"expected a chunk of at least one target, got {self.chunk}: None chooses one")
-        if isinstance(self.num_items, Tensor) and (self.num_items.numel() != 1 or self.num_items.is_complex()):
+        if isinstance(self.num_items, Tensor) and (
+            self.num_items.numel() != 1 or self.num_items.is_complex()
+        ):
             raise InputError(
                 f"expected num_items as one number, got {tuple(self.num_items.shape)} of {self.num_items.dtype}: pass the sum over all parts"
             )
@@ -78,11 +94,18 @@ class CrossEntropyOptions:
                 if isinstance(self.num_items, str | bytes):
                     raise TypeError("a text")
                 items = float(self.num_items)
-            except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # as of a tensor on the device meta
+            except (
+                TypeError,
+                ValueError,
+                OverflowError,
+                RuntimeError,
+            ) as error:  # as of a tensor on the device meta
                 raise InputError(
                     f"expected num_items as one number, got one that is none ({error}): it counts targets"
                 ) from error
             if not 0 <= items < math.inf:
                 raise InputError(f"expected num_items of at least 0, got {items:g}: it counts targets")
         if self.num_items is not None and self.reduction != "mean":
-            raise InputError(f"expected num_items with the reduction 'mean', got it with {self.reduction!r}: leave it out")
+            raise InputError(
+                f"expected num_items with the reduction 'mean', got it with {self.reduction!r}: leave it out"
+            )

@@ -76,6 +76,8 @@ def _exchange(weight: Tensor, group: ProcessGroup) -> Shard:
     torch.distributed.all_reduce(counts, group=group)
     rows = counts.tolist()
     if 0 in rows:
-        raise InputError(f"expected rows of the head on every rank, got none on rank {rows.index(0)}: use fewer ranks")
+        raise InputError(
+            f"expected rows of the head on every rank, got none on rank {rows.index(0)}: use fewer ranks"
+        )
     start = sum(rows[:rank])
     return Shard(group, start, start + rows[rank], sum(rows), max(rows))

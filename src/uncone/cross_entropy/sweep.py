@@ -215,7 +215,9 @@ class Sweep:
             width = z.stride(1)
             columns = z.as_strided((z.shape[1], width), (width, 1))
             torch.softmax(columns, dim=0, out=columns)
-        own = top - z.amax(dim=1, keepdim=True).log_()  # the largest probability is at least 1 / V: no underflow
+        own = (
+            top - z.amax(dim=1, keepdim=True).log_()
+        )  # the largest probability is at least 1 / V: no underflow
         if self._shard.group is None:
             return own
         log_sum = self._shard.log_sum(own)
@@ -239,7 +241,9 @@ class Sweep:
         if self._gated is not None:
             self._gated.add(p, at, own, rare=rare)
 
-    def _multiply(self, d: Tensor, h: Tensor, rows: Tensor, at: Tensor, own: Tensor, gate: Tensor | None) -> None:
+    def _multiply(
+        self, d: Tensor, h: Tensor, rows: Tensor, at: Tensor, own: Tensor, gate: Tensor | None
+    ) -> None:
         found = self._found
         if found.bias is not None:
             found.bias += d.sum(0)

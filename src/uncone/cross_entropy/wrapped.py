@@ -37,7 +37,9 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: 
     """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by the kernel that the options name."""
     options = problem.options
     _refuse(options, problem.dtype)
-    kernel = {"wrap:liger": _liger, "wrap:cce": _cce, "wrap:torch": _torch}[options.backend](hidden.device, bias)
+    kernel = {"wrap:liger": _liger, "wrap:cce": _cce, "wrap:torch": _torch}[options.backend](
+        hidden.device, bias
+    )
     with torch.autocast(hidden.device.type, enabled=False):
         loss = _loss(kernel, hidden, weight, bias, problem)
     refuse_nan(loss.detach(), hidden.detach())
@@ -54,13 +56,19 @@ def _loss(kernel: Kernel, hidden: Tensor, weight: Tensor, bias: Tensor | None, p
     losses = torch.zeros(len(h) if each else 1, dtype=_exact(h.dtype), device=h.device)
     parts = _parts(kernel, h, w, b, problem)
     for rows, part in parts:
-        losses = losses.index_copy(0, rows, part.to(losses.dtype)) if each else losses + part.sum(dtype=losses.dtype)
+        losses = (
+            losses.index_copy(0, rows, part.to(losses.dtype))
+            if each
+            else losses + part.sum(dtype=losses.dtype)
+        )
     if not parts:  # no target: the loss is 0, and so are its gradients
         losses = losses + sum(t[:0].sum() for t in (h, w, b) if t is not None)
     return losses if each else (losses[0] * share(problem, h.device)).to(losses.dtype)
 
 
-def _parts(kernel: Kernel, h: Tensor, w: Tensor, bias: Tensor | None, problem: Problem) -> list[tuple[Tensor, Tensor]]:
+def _parts(
+    kernel: Kernel, h: Tensor, w: Tensor, bias: Tensor | None, problem: Problem
+) -> list[tuple[Tensor, Tensor]]:
     """(row numbers, their losses or the sum of those) of the targets that are not rare, and of those that are."""
     options, labels, (common, rare) = problem.options, problem.labels, problem.groups()
     inner = options if options.reduction == "none" else replace(options, reduction="sum", num_items=None)
@@ -75,7 +83,13 @@ def _parts(kernel: Kernel, h: Tensor, w: Tensor, bias: Tensor | None, problem: P
 
 
 def _of_rare(
-    kernel: Kernel, h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions, gate: Tensor
+    kernel: Kernel,
+    h: Tensor,
+    w: Tensor,
+    y: Tensor,
+    bias: Tensor | None,
+    options: CrossEntropyOptions,
+    gate: Tensor,
 ) -> Tensor:
     """The losses (n,) of rare targets; the row of each target gets its whole gradient, other rows what `gate` (V,) leaves."""
     each = replace(options, reduction="none")
@@ -100,7 +114,11 @@ def _of_target(nll: Tensor, z: Tensor, vocabulary: int, options: CrossEntropyOpt
         tanh = torch.tanh(z / options.softcap)
         z, slope = options.softcap * tanh, 1 - tanh.square()
     log_sum = nll + z
-    d = torch.expm1(-nll) + 2 * options.z_loss * log_sum * torch.exp(-nll) + options.label_smoothing * (1 - 1 / vocabulary)
+    d = (
+        torch.expm1(-nll)
+        + 2 * options.z_loss * log_sum * torch.exp(-nll)
+        + options.label_smoothing * (1 - 1 / vocabulary)
+    )
     return d * slope
 
 
@@ -162,7 +180,9 @@ def _torch(device: torch.device, bias: Tensor | None) -> Kernel:
     def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
         chunks = chunked() if options.chunk is None else chunked(batch_chunk_size=options.chunk)
 
-        narrow = h.dtype.itemsize <= 2 and options.reduction != "none"  # it would sum losses in the dtype of the states
+        narrow = (
+            h.dtype.itemsize <= 2 and options.reduction != "none"
+        )  # it would sum losses in the dtype of the states
         reduction = "none" if narrow else options.reduction
         loss: Tensor = function(h, w, y, linear_bias=bias, reduction=reduction, options=chunks)
         return loss.float().sum() if narrow else loss
@@ -180,7 +200,11 @@ def _liger(device: torch.device, bias: Tensor | None) -> Kernel:
     refuse_cpu(stock.liger_cross_entropy_kernel, device, "wrap:liger")
 
     def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
-        if not h.requires_grad and (w.requires_grad or (bias is not None and bias.requires_grad)) and torch.is_grad_enabled():
+        if (
+            not h.requires_grad
+            and (w.requires_grad or (bias is not None and bias.requires_grad))
+            and torch.is_grad_enabled()
+        ):
             h = h.detach().requires_grad_()  # Liger computes no gradient at all where the states want none
         found = stock.LigerFusedLinearCrossEntropyFunction.apply(
             h, w, y, bias, None, -100, options.z_loss, options.label_smoothing, options.reduction, options.softcap, False,

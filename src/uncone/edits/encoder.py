@@ -33,7 +33,12 @@ AGREEMENT = 1e-5
 """The written model must give the repaired vectors up to this, as a share of the longest."""
 ROUNDINGS = 4.0
 """One in 16 bits computes the layer in them too: so many times their epsilon is how far each vector may be off, as a share of the longest."""
-_PROBES = ("A short sentence.", "Two men are playing chess in a park.", "Interest rates rose again in March.", "???")
+_PROBES = (
+    "A short sentence.",
+    "Two men are playing chess in a park.",
+    "Interest rates rose again in March.",
+    "???",
+)
 _MOST_PROBES = 64
 
 
@@ -62,11 +67,15 @@ def repair_encoder(
     _refuse_early(method)
     directory = split(spec)[0]
     check_save(save)
-    side = _Side(directory, Sentences() if text is None else read_sentences(text, most=most_sentences), progress)
+    side = _Side(
+        directory, Sentences() if text is None else read_sentences(text, most=most_sentences), progress
+    )
     found, measured = side.fit(method, fit_on=fit_on, load=load, force=force, text=text)
     probes = list(measured[:_MOST_PROBES]) or list(_PROBES)
     began = time.perf_counter()
-    insert_into_directory(directory, found.transformation, out, check=lambda copy: side.check(copy, found, probes))
+    insert_into_directory(
+        directory, found.transformation, out, check=lambda copy: side.check(copy, found, probes)
+    )
     seconds = time.perf_counter() - began
     if save is not None:
         found.transformation.save(save)
@@ -74,7 +83,9 @@ def repair_encoder(
     return _record(name_of(spec, directory), out, found, geometry, seconds, side.notes)
 
 
-def _record(name: str, out: Path_, found: Found, geometry: Geometry | None, seconds: float, notes: tuple[str, ...]) -> Repaired:
+def _record(
+    name: str, out: Path_, found: Found, geometry: Geometry | None, seconds: float, notes: tuple[str, ...]
+) -> Repaired:
     change = None if geometry is None else geometry.relative_change
     cost = RepairCost(found.seconds, seconds, change, rank_lost(found.transformation))
     d, k = _widths(found)
@@ -122,7 +133,9 @@ class _Side:
         narrow = narrow_dtype(written)
         if narrow is not None:
             self.notes = (*self.notes, told_of_rounding(got, expected, narrow))
-        elif got.shape != expected.shape or not bool(((got - expected).abs() <= AGREEMENT * expected.norm(dim=1).max()).all()):
+        elif got.shape != expected.shape or not bool(
+            ((got - expected).abs() <= AGREEMENT * expected.norm(dim=1).max()).all()
+        ):
             raise InputError(
                 "expected the written model to give the repaired vectors, got others: nothing was written; its last modules do more than "
                 "to normalise, so apply the repair to its vectors instead"

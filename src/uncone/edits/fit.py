@@ -16,12 +16,8 @@ from uncone.rows import Rows
 from uncone.transforms import Affine, Transformation, Whiten, load, repair_named
 
 _ZIPF = "zipf_"
-_UNWEIGHTED = (
-    "The fit weighs rows by how often their tokens occur; the measures count each row once, so that they need not improve."
-)
-_TURNED = (
-    "PCA whitening also turns the axes: a coordinate is no longer that of the source, and how far vectors moved says little."
-)
+_UNWEIGHTED = "The fit weighs rows by how often their tokens occur; the measures count each row once, so that they need not improve."
+_TURNED = "PCA whitening also turns the axes: a coordinate is no longer that of the source, and how far vectors moved says little."
 
 
 @dataclass(frozen=True)

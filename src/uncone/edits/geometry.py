@@ -46,14 +46,19 @@ def compare(before: Rows | Tensor, after: Rows | Tensor) -> Geometry:
 
 @on_one_thread
 def _relative_change(x: Tensor, y: Tensor) -> float | None:
-    moved, whole = float(torch.linalg.vector_norm((y - x).double())), float(torch.linalg.vector_norm(x.double()))
+    moved, whole = (
+        float(torch.linalg.vector_norm((y - x).double())),
+        float(torch.linalg.vector_norm(x.double())),
+    )
     return moved / whole if whole > 0 else None
 
 
 @on_one_thread
 def rank_lost(transformation: Transformation | Affine) -> int | None:
     """How many directions of the rows nothing is left of; None where the transformation is not affine."""
-    affine = transformation if isinstance(transformation, Affine) else getattr(transformation, "affine_", None)
+    affine = (
+        transformation if isinstance(transformation, Affine) else getattr(transformation, "affine_", None)
+    )
     if affine is None:
         return None
     if affine.weight is None:

@@ -86,19 +86,26 @@ def center_head(
     files = open_directory(model)
     places = find_places(files)
     if places.head is None:
-        raise UnsupportedModel(f"expected a model with an output head in its files, got {files.path}: {places.why}")
+        raise UnsupportedModel(
+            f"expected a model with an output head in its files, got {files.path}: {places.why}"
+        )
     check_dtype(files, places.head)
     original = load_model(files, dtype=_dtype(dtype))
     if original.dtype == torch.float64:
         original, dtype = original.float(), "float32"
     head = linear_head(original)
     scale = invariant_map(original, head).scale
-    ids = proof_text(files, original, min(original.get_input_embeddings().num_embeddings, len(head.weight)), text)
+    ids = proof_text(
+        files, original, min(original.get_input_embeddings().num_embeddings, len(head.weight)), text
+    )
     before, is_tied = run(original, ids, tell=progress), bool(lookups(original))
     if is_tied and not untie:
         del original, head
         wide = torch.float64 if before.dtype in (torch.float32, torch.float64) else torch.float32
-        original, how = load_model(files, dtype=wide), f"the whole original in {str(wide).removeprefix('torch.')}"
+        original, how = (
+            load_model(files, dtype=wide),
+            f"the whole original in {str(wide).removeprefix('torch.')}",
+        )
         reference = _wide_run(original, ids, progress)
         plan = _folded(files, original, ids, places.head)
     else:  # the input of the head stays as it is, so only its product is in question
@@ -114,7 +121,9 @@ def center_head(
         return _record(files, copy, plan, proof, before, scale)
 
 
-def _record(files: ModelFiles, copy: Copy, plan: Plan, proof: HeadProof, before: Run, scale: float) -> HeadEdit:
+def _record(
+    files: ModelFiles, copy: Copy, plan: Plan, proof: HeadProof, before: Run, scale: float
+) -> HeadEdit:
     source = plan.head if plan.head in files.tensors else plan.table
     first, second = rows_of(files, source), rows_of(copy.files, plan.head)
     shapes, notes = (head_rows(first), head_rows(second)), plan.notes
@@ -182,13 +191,17 @@ def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
     except UnsupportedModel as error:
         return UnsupportedModel(f"{expected}; nor can the head be stored apart: {error}")
     n, d = files.entries[table].shape
-    return UnsupportedModel(f"{expected}: store the head apart with --untie (untie=True), which adds {n} x {d} numbers")
+    return UnsupportedModel(
+        f"{expected}: store the head apart with --untie (untie=True), which adds {n} x {d} numbers"
+    )
 
 
 def _parted(files: ModelFiles, table: str) -> Plan:
     """A head of its own beside the table, which stays."""
     mean, ends = mean_row(rows_of(files, table)), parted(files)
-    tensors = {name: as_stored(*_stored(files, source)) for name, source in ends.added.items() if name != ends.head}
+    tensors = {
+        name: as_stored(*_stored(files, source)) for name, source in ends.added.items() if name != ends.head
+    }
     tensors[ends.head] = shifted(files, table, -mean)
     n, d = files.entries[table].shape
     notes = (f"The head shared the token table's rows and stands apart now: {n} x {d} numbers more.",)

@@ -48,7 +48,8 @@ def rounding_errors(
                 source = floats if kind in narrower else rows
                 sums[kind].add(h @ (_rounded(source, kind, top) - source).float().T)
     return tuple(
-        RoundingError(kind, first[kind].share_of(first["logits"]), second[kind].share_of(second["logits"])) for kind in kinds
+        RoundingError(kind, first[kind].share_of(first["logits"]), second[kind].share_of(second["logits"]))
+        for kind in kinds
     )
 
 
@@ -87,7 +88,9 @@ def head_rows(rows: Rows) -> HeadRows:
         units += (x / length.clamp_min(torch.finfo(torch.float64).tiny)[:, None]).sum(0)
         norms, largest = norms + float(length.sum()), max(largest, float(x.abs().max()))
     cosine = None if zero or n < 2 else float((units @ units - n) / (n * (n - 1)))
-    return HeadRows(mean_norm=norms / n, norm_of_mean=float((total / n).norm()), largest=largest, mean_cosine=cosine)
+    return HeadRows(
+        mean_norm=norms / n, norm_of_mean=float((total / n).norm()), largest=largest, mean_cosine=cosine
+    )
 
 
 def _rounded(x: Tensor, kind: Kind, largest: float) -> Tensor:

@@ -42,7 +42,10 @@ def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> C
     table = model.get_output_embeddings().weight
     few = ProofText(proof.name, None if proof.text is None else proof.text[:1], proof.random[:1])
     random = torch.Generator().manual_seed(0)
-    vector = torch.randn(table.shape[1], generator=random, dtype=torch.float64) * table.detach().double().square().mean().sqrt()
+    vector = (
+        torch.randn(table.shape[1], generator=random, dtype=torch.float64)
+        * table.detach().double().square().mean().sqrt()
+    )
     vector, factor = vector.to(table.dtype), _scale(model)
     exact = _log_probabilities(model, few)
     with _added({table: -vector}):
@@ -84,7 +87,9 @@ def _candidates(model: Any) -> dict[str, Tensor]:
     found = {
         f"{name}.weight": module.weight
         for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Embedding) and module.weight is not table and module.weight.shape[1] == table.shape[1]
+        if isinstance(module, torch.nn.Embedding)
+        and module.weight is not table
+        and module.weight.shape[1] == table.shape[1]
     }
     order = sorted(found, key=lambda name: (found[name].shape[0], name))
     return {name: found[name] for name in order[:_MOST_CANDIDATES]}
@@ -93,7 +98,11 @@ def _candidates(model: Any) -> dict[str, Tensor]:
 def lookups(model: Any) -> list[torch.nn.Embedding]:
     """The lookups that share the head's rows; none where the head is a matrix of its own."""
     head = model.get_output_embeddings().weight
-    return [module for module in model.modules() if isinstance(module, torch.nn.Embedding) and module.weight is head]
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, torch.nn.Embedding) and module.weight is head
+    ]
 
 
 def _scale(model: Any) -> float:

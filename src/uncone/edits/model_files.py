@@ -23,7 +23,9 @@ from uncone.rows.bytes import LocalFile
 from uncone.rows.safetensors import read_header
 
 _INDEX = "model.safetensors.index.json"
-_STALE = frozenset((".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot", ".safetensors", ".tflite"))
+_STALE = frozenset(
+    (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot", ".safetensors", ".tflite")
+)
 _STALE_INDICES = (".safetensors.index.json", ".bin.index.json", ".h5.index.json", ".msgpack.index.json")
 _OTHER_FORMATS = frozenset(("onnx", "openvino", "original", "coreml", ".git", ".cache"))
 _COMPARED_AT_ONCE = 2**22
@@ -88,7 +90,9 @@ def edited_copy(
         if len(shards) > 1 or (files.path / _INDEX).is_file():
             _write_index(files.path, folder, placed)
         if config is not None:
-            (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            (folder / "config.json").write_text(
+                json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
         yield Copy(open_model_files(folder), tuple(sorted(left_out)))
 
 
@@ -150,7 +154,9 @@ def _said_plainly(target: Path) -> Iterator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         what = "make room, or give a folder on another disk" if full else "give a folder that can be written"
-        raise InputError(f"cannot write {target}: {error.strerror or error}: {what}; nothing was written") from error
+        raise InputError(
+            f"cannot write {target}: {error.strerror or error}: {what}; nothing was written"
+        ) from error
 
 
 def _shards(files: ModelFiles) -> list[LocalFile]:
@@ -158,7 +164,9 @@ def _shards(files: ModelFiles) -> list[LocalFile]:
     found = dict[Path, LocalFile]()
     for source, _ in files.tensors.values():
         if not isinstance(source, LocalFile):
-            raise UnsupportedModel(f"expected weights in local files, got {source.name}: download the model first")
+            raise UnsupportedModel(
+                f"expected weights in local files, got {source.name}: download the model first"
+            )
         found.setdefault(source.path, source)
     return [found[path] for path in sorted(found)]
 
@@ -197,14 +205,22 @@ def _is_index(name: str) -> bool:
 
 
 def _write_weights(
-    files: ModelFiles, shards: list[LocalFile], tensors: Mapping[str, NewTensor], beside: str | None, folder: Path
+    files: ModelFiles,
+    shards: list[LocalFile],
+    tensors: Mapping[str, NewTensor],
+    beside: str | None,
+    folder: Path,
 ) -> dict[str, str]:
     """Write each shard; where each tensor lies then."""
     added = {name: tensor for name, tensor in tensors.items() if name not in files.tensors}
     home = shards[0] if beside is None else files.tensors[beside][0]
     placed = dict[str, str]()
     for shard in shards:
-        here = {name: entry for name, (source, entry) in files.tensors.items() if source is shard or source.name == shard.name}
+        here = {
+            name: entry
+            for name, (source, entry) in files.tensors.items()
+            if source is shard or source.name == shard.name
+        }
         replaced = {name: tensors[name] for name in here if name in tensors}
         new = added if home.name == shard.name else {}
         name = shard_name(shard.path.name)
@@ -219,7 +235,11 @@ def _write_index(original: Path, folder: Path, placed: Mapping[str, str]) -> Non
     old = original / _INDEX
     index = read_json(old, dict) if old.is_file() else {}
     said = index.get("metadata")
-    metadata = {key: value for key, value in said.items() if key != "total_parameters"} if isinstance(said, dict) else {}
+    metadata = (
+        {key: value for key, value in said.items() if key != "total_parameters"}
+        if isinstance(said, dict)
+        else {}
+    )
     metadata["total_size"] = _bytes_of_tensors(folder, placed)
     index = {**index, "metadata": metadata, "weight_map": dict(sorted(placed.items()))}
     (folder / _INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")

@@ -100,7 +100,9 @@ def write_shard(
     with open(path, "xb") as handle:
         handle.write(header if not added else _longer(header, added, stop))
         at = start
-        for name, entry in sorted(((name, entries[name]) for name in replaced), key=lambda item: item[1].start):
+        for name, entry in sorted(
+            ((name, entries[name]) for name in replaced), key=lambda item: item[1].start
+        ):
             _copy(handle, source, at, entry.start)
             _write(handle, name, replaced[name], entry.stop - entry.start)
             at = entry.stop
@@ -122,7 +124,9 @@ def convert_shard(
         InputError: as `write_shard`; or a tensor of a dtype, or laid out in a way, that has no place in safetensors.
     """
     codes = {name: _code(name, entry, source) for name, entry in entries.items()}
-    sizes = {name: _size(entry) for name, entry in entries.items()} | {name: tensor.size for name, tensor in added.items()}
+    sizes = {name: _size(entry) for name, entry in entries.items()} | {
+        name: tensor.size for name, tensor in added.items()
+    }
     laid = {name: Entry(codes[name], entry.shape, 0, sizes[name]) for name, entry in entries.items()}
     laid |= {name: Entry(tensor.dtype, tensor.shape, 0, tensor.size) for name, tensor in added.items()}
     with open(path, "xb") as handle:
@@ -153,7 +157,11 @@ def _header(source: LocalFile) -> tuple[bytes, int]:
 def _longer(header: bytes, added: Mapping[str, NewTensor], at: int) -> bytes:
     entries = json.loads(header[8:].decode("utf-8"))
     for name, tensor in added.items():
-        entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [at, at + tensor.size]}
+        entries[name] = {
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [at, at + tensor.size],
+        }
         at += tensor.size
     return framed(entries)
 
@@ -196,7 +204,9 @@ def _write_stored(handle: BinaryIO, source: LocalFile, name: str, entry: Entry) 
 
 def _code(name: str, entry: Entry, source: LocalFile) -> str:
     if entry.dtype in FLOATS and (
-        getattr(entry, "contiguous", True) or getattr(entry, "loaded", None) is not None or len(entry.shape) == 2
+        getattr(entry, "contiguous", True)
+        or getattr(entry, "loaded", None) is not None
+        or len(entry.shape) == 2
     ):
         return entry.dtype
     if entry.dtype in CODES and getattr(entry, "contiguous", True):

@@ -47,7 +47,11 @@ def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
 
 
 def run(
-    model: Any, proof: ProofText, *, product: Callable[[Tensor], Tensor] | None = None, tell: Progress | None = None
+    model: Any,
+    proof: ProofText,
+    *,
+    product: Callable[[Tensor], Tensor] | None = None,
+    tell: Progress | None = None,
 ) -> Run:
     """Run `model` on all ids of the proof.
 
@@ -76,7 +80,11 @@ def run(
                 keep = batch["attention_mask"].bool()
                 given = batch | (decoder_inputs(model, batch["input_ids"]) if is_seq2seq(model) else {})
                 out = getattr(run_model(model, given), "logits", torch.empty(0))
-                if len(taken) != 1 or out.shape[:2] != keep.shape or taken[0].shape[:-1].numel() != keep.numel():
+                if (
+                    len(taken) != 1
+                    or out.shape[:2] != keep.shape
+                    or taken[0].shape[:-1].numel() != keep.numel()
+                ):
                     raise UnsupportedModel(
                         f"expected one product with the head and logits at each position, got {len(taken)} and shape {tuple(out.shape)}: the "
                         "probabilities are not those of one head"
@@ -113,7 +121,9 @@ def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> 
         worst.append((_largest(a, b), _largest(a, exact), _largest(b, exact), size))
         first, second = a.argmax(-1), b.argmax(-1)
         same += int((first == second).sum())
-        others += [(start + i, int(first[i]), int(second[i])) for i in (first != second).nonzero().flatten().tolist()]
+        others += [
+            (start + i, int(first[i]), int(second[i])) for i in (first != second).nonzero().flatten().tolist()
+        ]
     errors = torch.tensor(worst, dtype=torch.float64).amax(0)  # Python's max could lose a NaN
     difference, rounding, rounding_edited, largest = errors.tolist()
     writing = unit * largest

@@ -73,7 +73,9 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: str | os.PathLike[st
         return ProofText(f"random ids, as {why}", None, random)
     windows = cut(ids[:count], length)
     if windows is None:
-        raise InputError(f"expected a text of at least two tokens, got {len(ids)} in {text}: give a longer one")
+        raise InputError(
+            f"expected a text of at least two tokens, got {len(ids)} in {text}: give a longer one"
+        )
     return ProofText("a sample of text" if text is None else Path(text).name, windows, random)
 
 
@@ -143,7 +145,8 @@ def load_tokenizer(files: ModelFiles) -> tuple[Any, str]:
             tokenizer = Tokenizer.from_file(str(file))
         else:
             if not any(
-                (files.path / name).is_file() for name in ("vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+                (files.path / name).is_file()
+                for name in ("vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
             ):
                 return None, reason
             from transformers import AutoTokenizer

@@ -58,7 +58,9 @@ def insert(model: Any, transformation: Transformation | Affine) -> Any:
     matrix, bias = affine.as_linear()
     parameter = next(model.parameters(), torch.empty(0))
     weight, bias = (x.to(parameter.device, parameter.dtype).contiguous() for x in (matrix.T, bias))
-    dense = _dense_class(st)(affine.d, affine.k, True, torch.nn.Identity(), init_weight=weight, init_bias=bias)
+    dense = _dense_class(st)(
+        affine.d, affine.k, True, torch.nn.Identity(), init_weight=weight, init_bias=bias
+    )
     dense.to(parameter.device).eval()
     name = _free(_NAME, names)
     ordered = OrderedDict((n, model._modules[n]) for n in names[:at])
@@ -106,7 +108,9 @@ def insert_into_directory(
                 shutil.copyfile(source / file, folder / file)
             place = _free(f"{at}_Dense", [str(file.parts[0]) for file in files])
             _write_dense(folder / place, affine)
-            (folder / MODULES).write_text(json.dumps(_inserted(modules, at, place), indent=2), encoding="utf-8")
+            (folder / MODULES).write_text(
+                json.dumps(_inserted(modules, at, place), indent=2), encoding="utf-8"
+            )
             if check is not None:
                 check(folder)
     except OSError as error:
@@ -139,7 +143,10 @@ def _configured_width(directory: Path, module: dict[str, Any]) -> int | None:
     if kind == "Dense":
         return found.get("out_features") if isinstance(found.get("out_features"), int) else None
     width = found.get("embedding_dimension", found.get("word_embedding_dimension"))
-    modes = found.get("pooling_mode", [name for name, on in found.items() if name.startswith("pooling_mode_") and on is True])
+    modes = found.get(
+        "pooling_mode",
+        [name for name, on in found.items() if name.startswith("pooling_mode_") and on is True],
+    )
     count = 1 if isinstance(modes, str) else len(modes) if isinstance(modes, list) else 0
     return width * count if isinstance(width, int) and count else None
 
@@ -172,21 +179,33 @@ def _files(directory: Path) -> list[Path]:
         for name in files:
             path = Path(folder) / name
             if not path.is_file():
-                raise InputError(f"expected plain files in {directory}, got {name}, which is none: remove it first")
+                raise InputError(
+                    f"expected plain files in {directory}, got {name}, which is none: remove it first"
+                )
             found.append(path.relative_to(directory))
     return sorted(found)
 
 
 def _inserted(modules: list[dict[str, Any]], at: int, place: str) -> list[dict[str, Any]]:
     """The entries with ours among them. Names stay, as options of a model refer to them; numbers count anew."""
-    ours = {"idx": at, "name": _free(_NAME, [module["name"] for module in modules]), "path": place, "type": _DENSE}
+    ours = {
+        "idx": at,
+        "name": _free(_NAME, [module["name"] for module in modules]),
+        "path": place,
+        "type": _DENSE,
+    }
     return [{**module, "idx": i} for i, module in enumerate((*modules[:at], ours, *modules[at:]))]
 
 
 def _write_dense(folder: Path, affine: Affine) -> None:
     """Dense as Sentence Transformers saves it: Identity is said, as Tanh would be taken otherwise."""
     folder.mkdir()
-    config = {"in_features": affine.d, "out_features": affine.k, "bias": True, "activation_function": _IDENTITY}
+    config = {
+        "in_features": affine.d,
+        "out_features": affine.k,
+        "bias": True,
+        "activation_function": _IDENTITY,
+    }
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     matrix, bias = affine.as_linear()
     header = {"format": "pt", "uncone": __version__}

@@ -70,13 +70,23 @@ def without_normalize(model: Any) -> Any:
     """A `SentenceTransformer` of the same modules up to its Normalize: what it gives is what a repair is fitted on."""
     st = package()
     names = list(model._modules)
-    kept = [model._modules[name] for name in names[: insertion([type(model._modules[name]).__name__ for name in names])]]
-    found = st.SentenceTransformer(modules=kept, prompts=model.prompts, default_prompt_name=model.default_prompt_name)
+    kept = [
+        model._modules[name]
+        for name in names[: insertion([type(model._modules[name]).__name__ for name in names])]
+    ]
+    found = st.SentenceTransformer(
+        modules=kept, prompts=model.prompts, default_prompt_name=model.default_prompt_name
+    )
     return found.to(model.device).eval()
 
 
 def embed(
-    model: Any, sentences: Sequence[str], *, progress: Callable[[int], None] | None = None, batch: int = 64, at_once: int = 1024
+    model: Any,
+    sentences: Sequence[str],
+    *,
+    progress: Callable[[int], None] | None = None,
+    batch: int = 64,
+    at_once: int = 1024,
 ) -> Tensor:
     """The sentences' embeddings, float32 (N, D) on the CPU."""
     parts = []

@@ -29,7 +29,9 @@ class Sentences:
         """What is to be said of a text of which not every line is kept."""
         if self.n <= len(self.lines):
             return ()
-        return (f"The text has {self.n:,} sentences: {len(self.lines):,} of them were taken, drawn at random from all of it.",)
+        return (
+            f"The text has {self.n:,} sentences: {len(self.lines):,} of them were taken, drawn at random from all of it.",
+        )
 
 
 def read_sentences(path: str | os.PathLike[str], *, most: int = MOST) -> Sentences:
@@ -46,7 +48,9 @@ def read_sentences(path: str | os.PathLike[str], *, most: int = MOST) -> Sentenc
         InputError: no such file, no UTF-8, damaged, a line longer than 1 MiB, or fewer than 20 different sentences; `most` below 20.
     """
     if most < LEAST:
-        raise InputError(f"expected to keep at least {LEAST} sentences, got {most}: fewer say nothing of others")
+        raise InputError(
+            f"expected to keep at least {LEAST} sentences, got {most}: fewer say nothing of others"
+        )
     found = _drawn(_lines(Path(path)), most)
     if len(found.lines) < LEAST:
         raise InputError(
@@ -95,6 +99,8 @@ def _decoded(file: BufferedIOBase, path: Path) -> Iterator[str]:
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError as error:
-            raise InputError(f"expected UTF-8, got other bytes in line {number} of {path}: save the text as UTF-8") from error
+            raise InputError(
+                f"expected UTF-8, got other bytes in line {number} of {path}: save the text as UTF-8"
+            ) from error
         if text:
             yield text

@@ -33,7 +33,9 @@ def kind_of(spec: str | os.PathLike[str]) -> Kind:
     return "encoder" if is_sentence_transformers(path) else "model"
 
 
-def check_target(spec: str | os.PathLike[str], out: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+def check_target(
+    spec: str | os.PathLike[str], out: str | os.PathLike[str], *, overwrite: bool = False
+) -> None:
     """Refuse before any work an `out` that could not be written after it.
 
     Raises:
@@ -46,9 +48,15 @@ def check_target(spec: str | os.PathLike[str], out: str | os.PathLike[str], *, o
         creatable(out, outside=split(spec)[0])
 
 
-def check_options(*, method: str | None, fit_on: Path_ | None, load: Path_ | None, counts: Path_ | None = None) -> None:
+def check_options(
+    *, method: str | None, fit_on: Path_ | None, load: Path_ | None, counts: Path_ | None = None
+) -> None:
     """Raise InputError where a transformation would be both loaded and fitted, or is not named."""
-    given = [flag for flag, value in (("--method", method), ("--fit-on", fit_on), ("--counts", counts)) if value is not None]
+    given = [
+        flag
+        for flag, value in (("--method", method), ("--fit-on", fit_on), ("--counts", counts))
+        if value is not None
+    ]
     if load is not None and given:
         raise InputError(f"expected either --load or {given[0]}, got both: what is loaded was fitted before")
     if load is None and method is None:
@@ -57,7 +65,9 @@ def check_options(*, method: str | None, fit_on: Path_ | None, load: Path_ | Non
             "no repair helps every task, so by default vectors stay as they are"
         )
     if fit_on is not None and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
-        raise InputError(f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors")
+        raise InputError(
+            f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors"
+        )
 
 
 def check_save(save: Path_ | None, *, overwrite: bool = False) -> None:

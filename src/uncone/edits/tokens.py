@@ -93,7 +93,11 @@ def reinitialise_tokens(
     kept = kept_ids(chosen, n, labels)
     parts = {i: tuple(part for part in parts[i] if part < n) for i in parts}
     edited = _parts(files, places, chosen, parts, kept, method, seed)
-    tensors = {name: _with_rows(files, name, chosen, part.rows) for part in edited for name in (part.name, *part.copies)}
+    tensors = {
+        name: _with_rows(files, name, chosen, part.rows)
+        for part in edited
+        for name in (part.name, *part.copies)
+    }
     with edited_copy(files, out, tensors) as copy:
         measured = tuple(_compared(files, copy, part, chosen) for part in edited)
         unchanged = compare_untouched(files, copy.files, frozenset(tensors))
@@ -115,7 +119,9 @@ def _parts(
     seed: int,
 ) -> list[Part]:
     """The table, and the head where it is a matrix of its own, with their new rows."""
-    roles: list[tuple[str, Literal["table", "head", "both"]]] = [(places.input, "both" if places.tied else "table")]
+    roles: list[tuple[str, Literal["table", "head", "both"]]] = [
+        (places.input, "both" if places.tied else "table")
+    ]
     if places.head is not None and not places.tied:
         if files.entries[places.head].shape[0] != files.entries[places.input].shape[0]:
             raise InputError(
@@ -127,9 +133,15 @@ def _parts(
     for name, role in roles:
         rows = rows_of(files, name)
         trained = trained_rows(rows, kept, with_covariance=method == "covariance")
-        copies = [other for other in vocabulary_matrices(files) if other not in taken and _is_copy(files, name, other)]
+        copies = [
+            other
+            for other in vocabulary_matrices(files)
+            if other not in taken and _is_copy(files, name, other)
+        ]
         taken |= set(copies)
-        found.append(Part(name, role, tuple(copies), trained, new_rows(rows, chosen, parts, trained, seed=seed)))
+        found.append(
+            Part(name, role, tuple(copies), trained, new_rows(rows, chosen, parts, trained, seed=seed))
+        )
     return found
 
 
@@ -172,7 +184,9 @@ def _compared(files: ModelFiles, copy: Copy, part: Part, ids: Sequence[int]) -> 
                 "meanwhile, or the disk is faulty; nothing was written"
             )
     entry = files.entries[part.name]
-    before, after = (rows_of(where, part.name).take(at).double().norm(dim=1).mean() for where in (files, copy.files))
+    before, after = (
+        rows_of(where, part.name).take(at).double().norm(dim=1).mean() for where in (files, copy.files)
+    )
     return EditedTensor(
         name=part.name, role=part.role, n=entry.shape[0], d=entry.shape[1], dtype=FLOATS[entry.dtype], rows_equal=equal,
         mean_norm_others=part.trained.mean_norm, mean_norm_before=float(before) if bool(torch.isfinite(before)) else None,
@@ -200,16 +214,21 @@ def _stored(files: ModelFiles, name: str) -> tuple[LocalFile, Entry]:
     return source, entry
 
 
-def _listed(ids: Sequence[int], labels: Labels, parts: Mapping[int, tuple[int, ...]], method: Way) -> tuple[EditedToken, ...]:
+def _listed(
+    ids: Sequence[int], labels: Labels, parts: Mapping[int, tuple[int, ...]], method: Way
+) -> tuple[EditedToken, ...]:
     def way(i: int) -> Way:
         return ("sub_tokens" if parts.get(i) else "mean") if method == "sub_tokens" else method
 
     return tuple(
-        EditedToken(i, None if labels is None else cut_label(labels[i]), way(i), parts.get(i, ())) for i in ids[:MOST_LISTED]
+        EditedToken(i, None if labels is None else cut_label(labels[i]), way(i), parts.get(i, ()))
+        for i in ids[:MOST_LISTED]
     )
 
 
-def _notes(ids: Sequence[int], parts: Mapping[int, tuple[int, ...]], method: Way, labels: Labels) -> tuple[str, ...]:
+def _notes(
+    ids: Sequence[int], parts: Mapping[int, tuple[int, ...]], method: Way, labels: Labels
+) -> tuple[str, ...]:
     notes = list[str]()
     without = sum(not parts.get(i) for i in ids) if method == "sub_tokens" else 0
     if without:

@@ -38,7 +38,9 @@ def added_tokens(files: ModelFiles, n: int) -> list[int]:
     return sorted(i for i in tokenizer.get_added_tokens_decoder() if i not in own and i < n)
 
 
-def chosen_ids(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int, labels: Labels) -> list[int]:
+def chosen_ids(
+    files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int, labels: Labels
+) -> list[int]:
     """The ids that are asked for, ascending, each once.
 
     Raises:
@@ -60,7 +62,9 @@ def chosen_ids(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: i
         raise InputError("expected ids of tokens to set anew, got none: give at least one")
     if chosen[0] < 0 or chosen[-1] >= n:
         wrong = chosen[0] if chosen[0] < 0 else chosen[-1]
-        raise InputError(f"expected ids from 0 to {n - 1}, got {wrong}: give ids of rows that {places.input} has")
+        raise InputError(
+            f"expected ids from 0 to {n - 1}, got {wrong}: give ids of rows that {places.input} has"
+        )
     return chosen
 
 
@@ -79,7 +83,9 @@ def whole_id(value: Any) -> int:
 def _empty(files: ModelFiles, names: Sequence[str], labels: Labels) -> list[int]:
     """Zero rows that stand for a token, but for the padding's, which is zero by design."""
     padding = {part.get("pad_token_id") for part in text_parts(files.config)}
-    return [i for i in zero_rows(files, names) if i not in padding and (labels is None or labels[i] is not None)]
+    return [
+        i for i in zero_rows(files, names) if i not in padding and (labels is None or labels[i] is not None)
+    ]
 
 
 def kept_ids(chosen: Sequence[int], n: int, labels: Labels) -> torch.Tensor:

@@ -54,7 +54,9 @@ def text_loss(
     if found is None:
         return None, why
     if len(found) < 2:
-        raise InputError(f"expected a text of at least two tokens, got {len(found)} in {text}: give a longer one")
+        raise InputError(
+            f"expected a text of at least two tokens, got {len(found)} in {text}: give a longer one"
+        )
     try:
         model = load_model(original)
         if model.get_output_embeddings() is None or is_seq2seq(model):
@@ -99,7 +101,9 @@ def _asked(files: ModelFiles, windows: Tensor, kind: Kind) -> tuple[Tensor, Tens
         return windows, labels
     mask = _mask_id(files)
     if mask is None:
-        raise InputError("the model sees later tokens, and its tokenizer has no mask token to hide them behind")
+        raise InputError(
+            "the model sees later tokens, and its tokenizer has no mask token to hide them behind"
+        )
     inputs = windows.clone()
     start = min(_FIRST, windows.shape[1] - 1)
     labels[:, start::_EVERY] = windows[:, start::_EVERY]
@@ -128,7 +132,9 @@ def _mean_loss(model: Any, inputs: Tensor, labels: Tensor, tell: Progress | None
             part = slice(start, start + _BATCH)
             logits = run_model(model, {"input_ids": inputs[part]}).logits.flatten(0, 1).float()
             total += float(
-                torch.nn.functional.cross_entropy(logits, labels[part].flatten(), reduction="sum", ignore_index=_IGNORED)
+                torch.nn.functional.cross_entropy(
+                    logits, labels[part].flatten(), reduction="sum", ignore_index=_IGNORED
+                )
             )
             if tell is not None:
                 tell("measuring the loss", min(start + _BATCH, len(inputs)), len(inputs))

@@ -52,7 +52,9 @@ def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
     return Trained(moments.mean(), moments.mean_norm(), covariance, shrinkage)
 
 
-def new_rows(rows: Rows, ids: Sequence[int], parts: Mapping[int, tuple[int, ...]], trained: Trained, *, seed: int) -> Tensor:
+def new_rows(
+    rows: Rows, ids: Sequence[int], parts: Mapping[int, tuple[int, ...]], trained: Trained, *, seed: int
+) -> Tensor:
     """The new rows (len(ids), D) in float64: the mean of `parts` where an id has some, else a draw where there is a covariance, else the mean.
 
     A draw is the mean plus 0.1 times a normal vector of the shrunk covariance; `seed` decides it.

@@ -53,14 +53,25 @@ def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> 
     elif isinstance(vocabulary, list):
         model["vocab"] = [[hidden.get(piece, piece), score] for piece, score in vocabulary]
     else:
-        raise InputError("expected a tokenizer with a vocabulary, got one without: use the method 'mean' or 'covariance'")
+        raise InputError(
+            "expected a tokenizer with a vocabulary, got one without: use the method 'mean' or 'covariance'"
+        )
     if "merges" in model:
         prefix = model.get("continuing_subword_prefix") or ""
-        merges = [tuple(merge.split(" ", 1)) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
+        merges = [
+            tuple(merge.split(" ", 1)) if isinstance(merge, str) else tuple(merge)
+            for merge in model["merges"]
+        ]
         model["merges"] = [[a, b] for a, b in merges if not {a, b, a + b.removeprefix(prefix)} & pieces]
         model["dropout"] = None
     added = [item for item in content.get("added_tokens") or () if item["id"] not in ids]
-    reduced = content | {"model": model, "added_tokens": added, "post_processor": None, "truncation": None, "padding": None}
+    reduced = content | {
+        "model": model,
+        "added_tokens": added,
+        "post_processor": None,
+        "truncation": None,
+        "padding": None,
+    }
     try:
         return Tokenizer.from_str(json.dumps(reduced))
     except (KeyboardInterrupt, SystemExit):
@@ -72,13 +83,18 @@ def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> 
         ) from error
 
 
-def _parts(reduced: Any, kind: str | None, model: Mapping[str, Any], piece: str, *, is_text: bool) -> list[int]:
+def _parts(
+    reduced: Any, kind: str | None, model: Mapping[str, Any], piece: str, *, is_text: bool
+) -> list[int]:
     if model.get("byte_fallback") and _BYTE.fullmatch(piece):
         return []  # what stands for a byte is not written with its name
     prefix = model.get("continuing_subword_prefix")
     if kind == "WordPiece" and prefix and piece.startswith(prefix) and not is_text:
         return _continuing(reduced, piece.removeprefix(prefix), prefix)
-    if is_text or kind in ("WordPiece", "WordLevel"):  # these split text only behind what is done to it before
+    if is_text or kind in (
+        "WordPiece",
+        "WordLevel",
+    ):  # these split text only behind what is done to it before
         return list(reduced.encode(piece, add_special_tokens=False).ids)
     suffix = model.get("end_of_word_suffix") or ""
     inner = bool(suffix) and not piece.endswith(suffix)

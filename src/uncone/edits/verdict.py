@@ -68,7 +68,11 @@ def _paid(cost: RepairCost, d: int, k: int) -> str:
     if k != d:
         parts.append(f"{k} of {d} columns are left")
     elif cost.rank_lost is not None:
-        parts.append(f"{cost.rank_lost} of {d} {plural(d, 'direction')} lost" if cost.rank_lost else "no direction was lost")
+        parts.append(
+            f"{cost.rank_lost} of {d} {plural(d, 'direction')} lost"
+            if cost.rank_lost
+            else "no direction was lost"
+        )
     return f"Cost: {'; '.join(parts)}."
 
 

@@ -5,4 +5,13 @@ from uncone.explain.picture import draw_picture
 from uncone.explain.tokens import Role, TokenReader, TokenReadings, counts_of, role_of
 from uncone.explain.verdict import give_verdict
 
-__all__ = ["Role", "TokenReader", "TokenReadings", "counts_of", "draw_picture", "find", "give_verdict", "role_of"]
+__all__ = [
+    "Role",
+    "TokenReader",
+    "TokenReadings",
+    "counts_of",
+    "draw_picture",
+    "find",
+    "give_verdict",
+    "role_of",
+]

@@ -23,12 +23,25 @@ def groups_of(sums: Sums) -> Groups:
     return Groups(sums.bin_size, sums.reserved.description, special, tuple(bins), sums.reserved.by_name)
 
 
-def _group(name: str, start: int, stop: int, m: Moments, reserved: Moments | None, shared: tuple[int, int]) -> Group:
+def _group(
+    name: str, start: int, stop: int, m: Moments, reserved: Moments | None, shared: tuple[int, int]
+) -> Group:
     mean = m.mean_norm()
     spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
-    to_reserved = None if reserved is None else _value(lambda: measure.cosine_between(reserved, m, shared=shared[1]))
+    to_reserved = (
+        None if reserved is None else _value(lambda: measure.cosine_between(reserved, m, shared=shared[1]))
+    )
     return Group(
-        name, start, stop, m.n, m.zero_rows, mean, spread, _value(lambda: measure.mean_cosine(m)), to_reserved, shared[0]
+        name,
+        start,
+        stop,
+        m.n,
+        m.zero_rows,
+        mean,
+        spread,
+        _value(lambda: measure.mean_cosine(m)),
+        to_reserved,
+        shared[0],
     )
 
 

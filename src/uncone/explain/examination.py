@@ -50,7 +50,9 @@ class Examination:
         sums.moments.unit_second = None  # read; the pages and the partition function want its memory
         seen = self._see(sums.moments)
         tokens = self._read_tokens(self._rows, sums, pairs)
-        return self._conclude(self._rows, sums, (*measurements, *self._second_pass(self._rows, sums)), seen, tokens)
+        return self._conclude(
+            self._rows, sums, (*measurements, *self._second_pass(self._rows, sums)), seen, tokens
+        )
 
     def _run_head(self) -> Subject:
         raw = Moments.of(self._rows, device=self._device, progress=self._tick("summing the raw rows"))
@@ -69,7 +71,9 @@ class Examination:
         """What is drawn from the raw moments."""
         if raw.n < 2:
             return None, None
-        picture = explain.draw_picture(self._rows, raw, self._reserved, self._tick("drawing"), counts=self._counts)
+        picture = explain.draw_picture(
+            self._rows, raw, self._reserved, self._tick("drawing"), counts=self._counts
+        )
         return _spectrum(raw), picture
 
     def _second_pass(self, rows: Rows, sums: Sums) -> tuple[Measurement, ...]:
@@ -121,17 +125,23 @@ class Examination:
             if size < _WORTH_SAYING
             else f"summing, with {size / 1e9:.0f} GB for the products of {rows.shape[1]:,} columns"
         )
-        return sum_rows(rows, self._reserved, device=self._device, update=self._tokens.update, progress=self._tick(what))
+        return sum_rows(
+            rows, self._reserved, device=self._device, update=self._tokens.update, progress=self._tick(what)
+        )
 
     def _partition(self, rows: Rows, moments: Moments) -> Measurement:
         moments.directions()
         moments.second = moments.unit_second = None  # the directions are all that the second pass needs
         tick = self._tick("partition function")
         return read(
-            "partition_isotropy", lambda m: measure.partition_isotropy(rows, m, device=self._device, progress=tick), moments
+            "partition_isotropy",
+            lambda m: measure.partition_isotropy(rows, m, device=self._device, progress=tick),
+            moments,
         )
 
-    def _read_all(self, measures: tuple[tuple[str, Measure], ...], moments: Moments) -> tuple[Measurement, ...]:
+    def _read_all(
+        self, measures: tuple[tuple[str, Measure], ...], moments: Moments
+    ) -> tuple[Measurement, ...]:
         if self._progress is not None:
             self._progress(f"{self._name}: finding eigenvalues", 0, 0)
         return tuple(read(name, function, moments) for name, function in measures)
@@ -146,4 +156,6 @@ class Examination:
 def _spectrum(moments: Moments) -> Spectrum:
     centered = moments.spectrum(centered=True)
     isotropic = measure.marchenko_pastur(moments.effective_n - 1, moments.d) * float(centered.mean())
-    return Spectrum(tuple(moments.spectrum(centered=False).tolist()), tuple(centered.tolist()), tuple(isotropic.tolist()))
+    return Spectrum(
+        tuple(moments.spectrum(centered=False).tolist()), tuple(centered.tolist()), tuple(isotropic.tolist())
+    )

@@ -43,7 +43,11 @@ encodes how often a token occurs."""
 
 
 def find(
-    measurements: tuple[Measurement, ...], groups: Groups | None, *, head: bool, under_trained: UnderTrained | None = None
+    measurements: tuple[Measurement, ...],
+    groups: Groups | None,
+    *,
+    head: bool,
+    under_trained: UnderTrained | None = None,
 ) -> tuple[Finding, ...]:
     """The causes that the numbers of one matrix give, most severe first; a single `healthy` one where there is none.
 
@@ -110,7 +114,11 @@ def _drift(values: Mapping[str, Measurement]) -> list[Finding]:
 
 def _rogue(values: Mapping[str, Measurement]) -> list[Finding]:
     evidence = []
-    cosine, rogue, dominant = values.get("mean_cosine"), values.get("rogue_dimensions"), values.get("dominant_dimension")
+    cosine, rogue, dominant = (
+        values.get("mean_cosine"),
+        values.get("rogue_dimensions"),
+        values.get("dominant_dimension"),
+    )
     if (
         cosine is not None
         and rogue is not None
@@ -144,10 +152,15 @@ def _tail(values: Mapping[str, Measurement], groups: Groups | None) -> list[Find
     leaning = leaning_bins(groups, everywhere, values["mean_cosine"].d)
     among = f"{groups.reserved}: mean cosine {_number(reserved.mean_cosine)} among themselves, {everywhere:.3f} among all rows"
     if not leaning:
-        collapsed = reserved.mean_cosine is not None and reserved.mean_cosine >= max(COLLAPSED, everywhere + TAIL_EXCESS)
+        collapsed = reserved.mean_cosine is not None and reserved.mean_cosine >= max(
+            COLLAPSED, everywhere + TAIL_EXCESS
+        )
         return [_collapsed_alone(among)] if collapsed else []
     whom = "the reserved rows, which no text ever trained" if groups.reserved_by_name else "one common point"
-    affected, total = sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning), sum(g.n for g in groups.bins)
+    affected, total = (
+        sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning),
+        sum(g.n for g in groups.bins),
+    )
     closest = sorted(leaning, key=lambda g: -(g.cosine_to_reserved or 0.0))[:_SHOWN]
     other = "the reserved rows" if groups.reserved_by_name else groups.reserved.partition(",")[0]
     return [
@@ -212,7 +225,9 @@ def _rank(values: Mapping[str, Measurement]) -> list[Finding]:
     level: Level = "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning"
     evidence = [f"effective rank {float(rank):.1f} of {rank.d} (isotropic: {_number(rank.reference)})"]
     if "isoscore" in values:
-        evidence.append(f"IsoScore {float(values['isoscore']):.3f} (isotropic: {_number(values['isoscore'].reference)})")
+        evidence.append(
+            f"IsoScore {float(values['isoscore']):.3f} (isotropic: {_number(values['isoscore'].reference)})"
+        )
     return [
         Finding(
             "low_effective_rank",
@@ -226,7 +241,9 @@ def _rank(values: Mapping[str, Measurement]) -> list[Finding]:
 
 def _coupling(values: Mapping[str, Measurement]) -> list[Finding]:
     coupling = values.get("norm_id_correlation")
-    if coupling is None or abs(float(coupling)) < max(NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)):
+    if coupling is None or abs(float(coupling)) < max(
+        NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)
+    ):
         return []
     way = "shorter" if float(coupling) < 0 else "longer"
     return [

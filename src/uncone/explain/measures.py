@@ -36,7 +36,14 @@ MEASURES: tuple[tuple[str, Measure], ...] = (
 OF_A_HEAD = tuple(
     (name, function)
     for name, function in MEASURES
-    if name not in ("mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions")
+    if name
+    not in (
+        "mean_shift",
+        "stable_rank_centered",
+        "anisotropy_1_raw",
+        "singular_entropy_raw",
+        "outlier_dimensions",
+    )
 )
 """A head is read with its mean removed: no shift and no means are left, and what is raw and what is centred is the same."""
 OF_THE_GAUGE: tuple[tuple[str, Measure], ...] = (

@@ -85,7 +85,9 @@ def _check_counts(counts: Tensor | None, n: int) -> None:
         raise InputError(f"expected counts of at least 0, got {int(counts.min())}: count the tokens by id")
 
 
-def _coordinates(rows: Rows, indices: Tensor, axes: Tensor, progress: Callable[[int], None] | None) -> tuple[Tensor, Tensor]:
+def _coordinates(
+    rows: Rows, indices: Tensor, axes: Tensor, progress: Callable[[int], None] | None
+) -> tuple[Tensor, Tensor]:
     """The rows at `indices` (ascending) along `axes` (D, K), float64 (len(indices), K), and their norms (len(indices),)."""
     coordinates = torch.empty((len(indices), axes.shape[1]), dtype=torch.float64)
     norms = torch.empty(len(indices), dtype=torch.float64)
@@ -162,4 +164,7 @@ def _groups(indices: Tensor, n: int, reserved: Reserved | None) -> tuple[tuple[s
     if reserved is None:
         return names, groups
     groups[torch.isin(indices, reserved.indices)] = 3
-    return (*names, "reserved tokens" if reserved.by_name else f"last {counted(len(reserved.indices), 'id')}"), groups
+    return (
+        *names,
+        "reserved tokens" if reserved.by_name else f"last {counted(len(reserved.indices), 'id')}",
+    ), groups

@@ -7,7 +7,13 @@ from typing import Any, Literal
 import torch
 
 from uncone.errors import UndefinedMeasure
-from uncone.measure.group_comparison import NAMES, PairSums, compare_projected, frequency_membership, group_axes
+from uncone.measure.group_comparison import (
+    NAMES,
+    PairSums,
+    compare_projected,
+    frequency_membership,
+    group_axes,
+)
 from uncone.measure.projections import UnitSums, project, project_about
 from uncone.measure.under_trained import find_projected
 from uncone.measure.unused_rows import known_unused, untrained_axes
@@ -100,7 +106,10 @@ class TokenReader:
             return TokenReadings(groups, UnderTrained(None, TIED) if self._role == "tied table" else None)
         axes = torch.cat([of_groups, untrained.axes], dim=1)
         products, squares = project_about(rows, axes, untrained.mean, progress)
-        on_groups, others = products[:, : of_groups.shape[1]] + untrained.mean @ of_groups, products[:, of_groups.shape[1] :]
+        on_groups, others = (
+            products[:, : of_groups.shape[1]] + untrained.mean @ of_groups,
+            products[:, of_groups.shape[1] :],
+        )
         groups = compare_projected(unit, on_groups, self._membership, counts=self._counts, pairs=pairs)
         prefer: Literal["norm", "cosine"] = "norm" if self._role == "table of its own" else "cosine"
         try:

@@ -13,8 +13,12 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
     if under_trained is None or not under_trained.found:
         return []
     u, found = under_trained, under_trained.found
-    first = [repr(token.token) for token in u.tokens if not token.expected and token.token is not None][:_SHOWN]
-    evidence = [f"{found:,} of {u.tested:,} rows, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"]
+    first = [repr(token.token) for token in u.tokens if not token.expected and token.token is not None][
+        :_SHOWN
+    ]
+    evidence = [
+        f"{found:,} of {u.tested:,} rows, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"
+    ]
     if u.known:
         evidence.append(
             f"of the {counted(u.known, 'row')} known to be unused, {counted(u.known_found, 'looks', 'look')} it by the same measure"

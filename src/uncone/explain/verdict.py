@@ -39,7 +39,10 @@ def _clause(subject: Subject) -> str:
 def _problem(cause: str, subject: Subject) -> str:
     values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
     return _PROBLEMS[cause].format(
-        tail=_tail(subject) if cause == "degenerate_tail" else "", d=subject.d, under_trained=_under_trained(subject), **values
+        tail=_tail(subject) if cause == "degenerate_tail" else "",
+        d=subject.d,
+        under_trained=_under_trained(subject),
+        **values,
     )
 
 

@@ -13,7 +13,14 @@ from uncone.measure.neighbours import Neighbours, nearest_neighbours
 from uncone.measure.norms import NormProfile
 from uncone.measure.partition import gaussian_isotropy, partition_isotropy
 from uncone.measure.permutation import permutation_test
-from uncone.measure.spectrum import anisotropy, condition_number, effective_rank, rankme, singular_entropy, stable_rank
+from uncone.measure.spectrum import (
+    anisotropy,
+    condition_number,
+    effective_rank,
+    rankme,
+    singular_entropy,
+    stable_rank,
+)
 from uncone.measure.under_trained import under_trained_tokens
 from uncone.measure.uniformity import uniformity, uniformity_exact
 

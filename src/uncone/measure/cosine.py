@@ -54,7 +54,9 @@ def mean_shift(m: Moments) -> Measurement:
         UndefinedMeasure: every row is zero.
     """
     if m.mean_norm() == 0:
-        raise UndefinedMeasure("expected a row that is not zero, got none: there is no length to compare with")
+        raise UndefinedMeasure(
+            "expected a row that is not zero, got none: there is no length to compare with"
+        )
     length = float(row_norms(m.mean()[None]))
     return reading(
         "mean_shift", length / m.mean_norm(), m,
@@ -72,7 +74,9 @@ def pair_weight(m: Moments) -> float:
     """
     pairs = m.unit_weight**2 - m.unit_weight_square
     if m.n - m.zero_rows < 2 or pairs <= 0:
-        raise UndefinedMeasure(f"expected at least two rows with a direction, got {m.n - m.zero_rows} of {m.n}: pass more rows")
+        raise UndefinedMeasure(
+            f"expected at least two rows with a direction, got {m.n - m.zero_rows} of {m.n}: pass more rows"
+        )
     if pairs <= _LEAST_WEIGHT * m.epsilon * m.unit_weight**2:
         raise UndefinedMeasure(
             f"pairs of different rows have {pairs / m.unit_weight**2:.1g} of the weight, within rounding of none: "

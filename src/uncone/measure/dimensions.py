@@ -88,7 +88,9 @@ def outlier_dimensions(m: Moments, *, sigmas: float = 3.0) -> Measurement:
     spread = float(means.std()) if m.d > 2 else 0.0
     rounding = 10 * m.epsilon * math.sqrt(m.norm_square_sum / m.weight / m.d)
     if spread <= rounding:
-        raise UndefinedMeasure(f"the means of {counted(m.d, 'feature')} differ by no more than rounding: none can stand out")
+        raise UndefinedMeasure(
+            f"the means of {counted(m.d, 'feature')} differ by no more than rounding: none can stand out"
+        )
     z = (means - means.mean()) / spread
     found = (z.abs() > sigmas).nonzero().flatten()
     order = found[z[found].abs().argsort(descending=True)][:_NAMED]

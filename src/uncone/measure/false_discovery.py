@@ -48,7 +48,9 @@ def robust_null(values: Tensor) -> Null:
             which takes about two thirds of the values.
     """
     if len(values) < FEWEST_FOR_A_NULL:
-        raise UndefinedMeasure(f"expected at least {FEWEST_FOR_A_NULL} rows for a null, got {len(values)}: pass more rows")
+        raise UndefinedMeasure(
+            f"expected at least {FEWEST_FOR_A_NULL} rows for a null, got {len(values)}: pass more rows"
+        )
     values = values.double()
 
     def at(q: float) -> float:
@@ -83,7 +85,9 @@ def benjamini_hochberg(p: Tensor) -> Tensor:
     if len(p) == 0:
         return p.double()
     if not bool(((p >= 0) & (p <= 1)).all()):
-        raise InputError(f"expected p-values from 0 to 1, got {float(p.min())} to {float(p.max())}: pass probabilities")
+        raise InputError(
+            f"expected p-values from 0 to 1, got {float(p.min())} to {float(p.max())}: pass probabilities"
+        )
     ordered, order = p.double().sort()
     ranks = torch.arange(1, len(p) + 1, dtype=torch.float64)
     falling: Tensor = (len(p) * ordered / ranks).flip(0).cummin(0).values.flip(0).clamp_max(1.0)

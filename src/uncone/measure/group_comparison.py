@@ -52,7 +52,9 @@ def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor 
     Raises:
         InputError: counts of another length, negative, or all zero.
     """
-    if counts is not None and (n == 0 or counts.shape != (n,) or float(counts.min()) < 0 or not float(counts.max()) > 0):
+    if counts is not None and (
+        n == 0 or counts.shape != (n,) or float(counts.min()) < 0 or not float(counts.max()) > 0
+    ):
         raise InputError(
             f"expected {counted(n, 'count')} from 0 up, not all of them 0, got shape {tuple(counts.shape)}: count the tokens by id"
         )
@@ -65,10 +67,16 @@ def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor 
     frequent, rare = round(FREQUENT_SHARE * len(others)), round(RARE_SHARE * len(others))
     groups[others[frequent:]] = 1
     groups[others[len(others) - rare :]] = 2
-    ranked = "count" if counts is not None else "id, because no counts were given: low ids are taken for frequent tokens"
+    ranked = (
+        "count"
+        if counts is not None
+        else "id, because no counts were given: low ids are taken for frequent tokens"
+    )
     shares = f"the first {FREQUENT_SHARE:.0%} of the rows, the next {1 - FREQUENT_SHARE - RARE_SHARE:.0%}, and the last {RARE_SHARE:.0%}"
     apart = "" if reserved is None else "; reserved rows apart"
-    return Membership(groups, "id" if counts is None else "count", f"{shares} (Yu et al. 2022), ranked by {ranked}{apart}")
+    return Membership(
+        groups, "id" if counts is None else "count", f"{shares} (Yu et al. 2022), ranked by {ranked}{apart}"
+    )
 
 
 def compare_groups(
@@ -102,7 +110,9 @@ def compare_groups(
         InputError: membership or counts of other rows, a confidence outside (0, 1), rows that are not finite.
     """
     rows = as_rows(rows)
-    if membership.groups.shape != (rows.shape[0],) or (counts is not None and counts.shape != (rows.shape[0],)):
+    if membership.groups.shape != (rows.shape[0],) or (
+        counts is not None and counts.shape != (rows.shape[0],)
+    ):
         raise InputError(
             f"expected a group for each of {counted(rows.shape[0], 'row')}, got {tuple(membership.groups.shape)}: cut these rows"
         )
@@ -154,7 +164,9 @@ class PairSums:
         """From unweighted moments with `unit_second=True`; no pair is formed."""
         first, _ = m.unit_sums()
         if m.unit_second is None or m.weight != m.n:
-            raise InputError("expected unweighted moments with sums of u u', got others: sum with unit_second=True")
+            raise InputError(
+                "expected unweighted moments with sums of u u', got others: sum with unit_second=True"
+            )
         n, square = m.n - m.zero_rows, float(first @ first)
         along = float(first @ m.unit_second @ first)
         return cls(n, square - n, float(m.unit_second.square().sum()) - n, along - 2 * square + n)
@@ -171,13 +183,17 @@ class PairSums:
             UndefinedMeasure: fewer than two rows, or more than there are.
         """
         if not 2 <= size <= self.n:
-            raise UndefinedMeasure(f"expected from 2 to {self.n} rows with a direction, got {size}: nothing to compare")
+            raise UndefinedMeasure(
+                f"expected from 2 to {self.n} rows with a direction, got {size}: nothing to compare"
+            )
         p, share = [1.0], 1.0
         for k in range(4):
             share *= (size - k) / (self.n - k) if self.n > k else 0.0
             p.append(share)
         one = self.row_squares - self.squares
-        square = 2 * p[2] * self.squares + 4 * p[3] * one + p[4] * (self.total**2 - 2 * self.squares - 4 * one)
+        square = (
+            2 * p[2] * self.squares + 4 * p[3] * one + p[4] * (self.total**2 - 2 * self.squares - 4 * one)
+        )
         variance = square - (p[2] * self.total) ** 2
         rounding = _ROUNDING * (4 * p[3] * abs(self.row_squares) + 2 * p[2] * abs(self.squares))
         deviation = math.sqrt(variance) / (size * (size - 1)) if variance > rounding else 0.0
@@ -268,7 +284,9 @@ def _variance_of_mean(squares: float, n: int) -> float | None:
     return max(0.0, squares) / (n * (n - 1)) if n >= FEWEST_ROWS else None
 
 
-def _group(sums: _Sums, g: int, membership: Membership, counts: Tensor | None, pairs: PairSums | None) -> FrequencyGroup:
+def _group(
+    sums: _Sums, g: int, membership: Membership, counts: Tensor | None, pairs: PairSums | None
+) -> FrequencyGroup:
     readings = {which: sums.estimate(which, g) for which in _READINGS}
     excess = chance = None
     cosine = readings["mean_cosine"].value
@@ -277,5 +295,7 @@ def _group(sums: _Sums, g: int, membership: Membership, counts: Tensor | None, p
         if deviation > 0:
             excess = (cosine - mean) / deviation
             chance = 1 / (1 + excess**2) if excess > 0 else 1.0
-    occurrences = None if counts is None else int(counts[membership.groups == g].double().sum())  # of int64 it may wrap
+    occurrences = (
+        None if counts is None else int(counts[membership.groups == g].double().sum())
+    )  # of int64 it may wrap
     return FrequencyGroup(NAMES[g], sums.rows[g], occurrences, **readings, excess=excess, chance=chance)

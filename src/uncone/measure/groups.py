@@ -48,17 +48,23 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
         if len(named) >= FEWEST_RESERVED:
             first, last = cut_label(labels[named[0]]), cut_label(labels[named[-1]])
             return Reserved(
-                torch.tensor(named), f"{len(named)} reserved tokens found in the tokenizer ({first} to {last})", True
+                torch.tensor(named),
+                f"{len(named)} reserved tokens found in the tokenizer ({first} to {last})",
+                True,
             )
     count = min(LAST_IDS, max(1, n // 10))
     why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
-    return Reserved(torch.arange(n - count, n), f"the last {plural(count, 'id', f'{count} ids')}, because {why}", False)
+    return Reserved(
+        torch.arange(n - count, n), f"the last {plural(count, 'id', f'{count} ids')}, because {why}", False
+    )
 
 
 def named_reserved(labels: Sequence[str | None]) -> list[int]:
     """The numbers of the rows whose token is reserved by its name, however few."""
     return [
-        i for i, label in enumerate(labels) if label is not None and label.startswith(_FIRST) and _RESERVED.fullmatch(label)
+        i
+        for i, label in enumerate(labels)
+        if label is not None and label.startswith(_FIRST) and _RESERVED.fullmatch(label)
     ]
 
 
@@ -68,8 +74,12 @@ class GroupMoments:
     Memory is that of `Moments` times the number of groups: leave out second-order sums (the default) where there are many.
     """
 
-    def __init__(self, count: int, d: int, *, second: bool = False, unit_second: bool = False, device: str = "cpu") -> None:
-        self._moments = [Moments(d, second=second, unit_second=unit_second, device=device) for _ in range(count)]
+    def __init__(
+        self, count: int, d: int, *, second: bool = False, unit_second: bool = False, device: str = "cpu"
+    ) -> None:
+        self._moments = [
+            Moments(d, second=second, unit_second=unit_second, device=device) for _ in range(count)
+        ]
         if self._moments:
             self.work_with(self._moments[0])
 
@@ -192,7 +202,9 @@ def _members(groups: Tensor, block: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 
 def _given(rows: Rows, groups: Tensor, *, second: bool, unit_second: bool, device: str) -> list[Moments]:
-    sums = GroupMoments(int(groups.max()) + 1, rows.shape[1], second=second, unit_second=unit_second, device=device)
+    sums = GroupMoments(
+        int(groups.max()) + 1, rows.shape[1], second=second, unit_second=unit_second, device=device
+    )
     for block, part in zip(rows.blocks(), torch.split(groups, GRID), strict=True):
         try:
             sums.update(block, part)

@@ -72,7 +72,9 @@ def hubness(
         raise InputError(f"expected at least one neighbour, got k = {k}: {NEIGHBOURS} is customary")
     m = Moments.of(rows, second=False) if moments is None else moments
     if neighbours is None:
-        neighbours = nearest_neighbours(rows, k, m, metric=metric, sample=sample, seed=seed, progress=progress)
+        neighbours = nearest_neighbours(
+            rows, k, m, metric=metric, sample=sample, seed=seed, progress=progress
+        )
     check_searched(neighbours, rows, metric=metric, distinct=False)
     if neighbours.k < k:
         raise UndefinedMeasure(
@@ -82,7 +84,9 @@ def hubness(
 
 
 @on_one_thread
-def _hubness(rows: Rows, m: Moments, k: int, metric: Metric, neighbours: Neighbours, seed: int) -> Measurement:
+def _hubness(
+    rows: Rows, m: Moments, k: int, metric: Metric, neighbours: Neighbours, seed: int
+) -> Measurement:
     """The measurement, from a search that fits it."""
     lists = neighbours.indices[:, :k]
     counts = torch.bincount(lists.reshape(-1), minlength=m.n)
@@ -146,7 +150,9 @@ def _sampled_skewness(lists: Tensor, n: int, seed: int) -> tuple[float, tuple[fl
     if len(values) < _GROUPS:
         return value, None
     mean = sum(values) / _GROUPS
-    error = math.sqrt((_GROUPS - 1) / _GROUPS * sum((one - mean) ** 2 for one in values) * (1 - len(lists) / n))
+    error = math.sqrt(
+        (_GROUPS - 1) / _GROUPS * sum((one - mean) ** 2 for one in values) * (1 - len(lists) / n)
+    )
     return value, (max(-bound, value - _T_19 * error), min(bound, value + _T_19 * error))
 
 
@@ -157,7 +163,13 @@ def _thinned_skewness(lists: Tensor, n: int) -> float | None:
         return None
     counts = torch.bincount(lists.reshape(-1)).double()
     second = float((counts * (counts - 1)).sum()) / n * (n / q) * ((n - 1) / (q - 1))
-    third = float((counts * (counts - 1) * (counts - 2)).sum()) / n * (n / q) * ((n - 1) / (q - 1)) * ((n - 2) / (q - 2))
+    third = (
+        float((counts * (counts - 1) * (counts - 2)).sum())
+        / n
+        * (n / q)
+        * ((n - 1) / (q - 1))
+        * ((n - 2) / (q - 2))
+    )
     square, cube = second + k, third + 3 * second + k
     variance = square - k**2
     return None if variance <= _ROUNDING * square else (cube - 3 * k * square + 2 * k**3) / variance**1.5
@@ -185,7 +197,9 @@ def _top(counts: Tensor, rows: Rows, scale: float) -> dict[str, list[Any]]:
         "hubs": ids.tolist(),
         "hub_counts": [round(count * scale, 1) if scale != 1 else count for count in counts[order].tolist()],
     }
-    return found if labels is None else {**found, "hub_labels": [cut_label(labels[i]) for i in order.tolist()]}
+    return (
+        found if labels is None else {**found, "hub_labels": [cut_label(labels[i]) for i in order.tolist()]}
+    )
 
 
 def _warnings(neighbours: Neighbours, k: int) -> tuple[str, ...]:
@@ -194,14 +208,20 @@ def _warnings(neighbours: Neighbours, k: int) -> tuple[str, ...]:
         found.append(f"{neighbours.searched} rows are few: single rows decide the skewness")
     zero = neighbours.rows - neighbours.searched
     if zero:
-        found.append(f"{zero} {'row is' if zero == 1 else 'rows are'} all zero, without a direction, and left out")
+        found.append(
+            f"{zero} {'row is' if zero == 1 else 'rows are'} all zero, without a direction, and left out"
+        )
     if neighbours.duplicates:
         found.append(
             f"{neighbours.duplicates} {'row equals' if neighbours.duplicates == 1 else 'rows equal'} another: of copies, the first are listed"
         )
     if neighbours.tied and neighbours.k == k:
         rows = "row has" if neighbours.tied == 1 else "rows have"
-        found.append(f"{neighbours.tied} {rows} two candidates for the last neighbour equally far: the lower number is listed")
+        found.append(
+            f"{neighbours.tied} {rows} two candidates for the last neighbour equally far: the lower number is listed"
+        )
     if neighbours.sampled:
-        found.append(f"sampled: {len(neighbours.queries)} rows were asked for their neighbours among {neighbours.searched}")
+        found.append(
+            f"sampled: {len(neighbours.queries)} rows were asked for their neighbours among {neighbours.searched}"
+        )
     return tuple(found)

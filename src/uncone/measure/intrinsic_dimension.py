@@ -71,7 +71,9 @@ def two_nn(
     """
     rows, m = _with_moments(rows, moments)
     if neighbours is None:
-        neighbours = nearest_neighbours(rows, 2, m, distinct=True, sample=sample, seed=seed, progress=progress)
+        neighbours = nearest_neighbours(
+            rows, 2, m, distinct=True, sample=sample, seed=seed, progress=progress
+        )
     check_searched(neighbours, rows, metric="euclidean", distinct=True)
     return _two_nn(m, neighbours)
 
@@ -79,7 +81,9 @@ def two_nn(
 @on_one_thread
 def _two_nn(m: Moments, neighbours: Neighbours) -> Measurement:
     if neighbours.k < 2:
-        raise UndefinedMeasure(f"expected at least three different rows, got {neighbours.searched} of {m.n}: pass more rows")
+        raise UndefinedMeasure(
+            f"expected at least three different rows, got {neighbours.searched} of {m.n}: pass more rows"
+        )
     ratios = (neighbours.distances[:, 1] / neighbours.distances[:, 0]).log().sort().values
     n, total = len(ratios), float(ratios.sum())
     if n < 2 or total <= n * _ROUNDINGS * m.epsilon:
@@ -134,10 +138,14 @@ def levina_bickel(
     Reads badly above about 20 dimensions (too low), and where density changes within the k nearest.
     """
     if k < 2:
-        raise InputError(f"expected k of 2 or more, got {k}: an estimate compares distances; {NEIGHBOURS} is customary")
+        raise InputError(
+            f"expected k of 2 or more, got {k}: an estimate compares distances; {NEIGHBOURS} is customary"
+        )
     rows, m = _with_moments(rows, moments)
     if neighbours is None:
-        neighbours = nearest_neighbours(rows, k, m, distinct=True, sample=sample, seed=seed, progress=progress)
+        neighbours = nearest_neighbours(
+            rows, k, m, distinct=True, sample=sample, seed=seed, progress=progress
+        )
     check_searched(neighbours, rows, metric="euclidean", distinct=True)
     return _levina_bickel(m, k, neighbours)
 
@@ -180,7 +188,9 @@ def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Tensor:
         UndefinedMeasure: fewer than two neighbours a row. InputError: neighbours with copies among them.
     """
     if not neighbours.distinct:
-        raise InputError("expected neighbours without copies, got a search with them: search with distinct=True")
+        raise InputError(
+            "expected neighbours without copies, got a search with them: search with distinct=True"
+        )
     return _inverse_dimensions(neighbours, k).reciprocal()
 
 

@@ -50,7 +50,9 @@ def isoscore(m: Moments, *, debiased: bool = False) -> Measurement:
         UndefinedMeasure: one feature, or as `participation_ratio`.
     """
     if m.d < 2:
-        raise UndefinedMeasure("expected at least two features, got 1: isotropy needs more than one direction")
+        raise UndefinedMeasure(
+            "expected at least two features, got 1: isotropy needs more than one direction"
+        )
     ratio, reference = _ratio(m, debiased=debiased)
     return reading(
         "isoscore" + _suffix(debiased), (ratio - 1) / (m.d - 1), m,
@@ -76,17 +78,23 @@ def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None 
     if not 0 <= zeta <= 1:
         raise InputError(f"expected zeta in [0, 1], got {zeta}: 0 is no shrinkage")
     if m.d < 2:
-        raise UndefinedMeasure("expected at least two features, got 1: isotropy needs more than one direction")
+        raise UndefinedMeasure(
+            "expected at least two features, got 1: isotropy needs more than one direction"
+        )
     if target is None:  # tr(C0) = tr(C), <C, C0> = |C0|^2 = tr(C)^2 / D
         ratio = 1 / ((1 - zeta) ** 2 * _concentration(m) + zeta * (2 - zeta) / m.d)
     elif target.shape != (m.d, m.d):
-        raise InputError(f"expected a target of shape {(m.d, m.d)}, got {tuple(target.shape)}: give one row a feature")
+        raise InputError(
+            f"expected a target of shape {(m.d, m.d)}, got {tuple(target.shape)}: give one row a feature"
+        )
     else:
         _concentration(m)
         shrunk = torch.lerp(m.covariance(), target.to(m.first), zeta)
         ratio = float(shrunk.diagonal().sum() / torch.linalg.vector_norm(shrunk)) ** 2
     # Of an isotropic cloud only |C - (t/D) I|^2 shrinks, by (1 - zeta)^2.
-    inverse = (1 / isotropic.participation_ratio(m.effective_n - 1, m.d) - 1 / m.d) * (1 - zeta) ** 2 + 1 / m.d
+    inverse = (1 / isotropic.participation_ratio(m.effective_n - 1, m.d) - 1 / m.d) * (
+        1 - zeta
+    ) ** 2 + 1 / m.d
     return reading(
         "isoscore_star", (ratio - 1) / (m.d - 1), m,
         range=(0.0, 1.0), better="higher", reference=(1 / inverse - 1) / (m.d - 1), centered=True, details={"zeta": zeta},
@@ -101,7 +109,9 @@ def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
     if not debiased:
         return 1 / found, isotropic.participation_ratio(n, m.d)
     if n <= 1:
-        raise UndefinedMeasure(f"expected at least three rows for the debiased ratio, got {m.n}: pass more rows")
+        raise UndefinedMeasure(
+            f"expected at least three rows for the debiased ratio, got {m.n}: pass more rows"
+        )
     excess = found - 1 / n
     if excess <= _ROUNDINGS * m.epsilon * _cancelled(m):
         raise UndefinedMeasure(
@@ -121,7 +131,9 @@ def _cancelled(m: Moments) -> float:
 def _warnings(m: Moments, ratio: float, debiased: bool) -> tuple[str, ...]:
     """The spectrum's, and whether a debiased ratio is higher than sampling error explains."""
     found = spectral_warnings(m, centered=True, debiased=debiased)
-    if debiased and ratio > m.d * (1 + _SIGMAS * 2 / (m.effective_n - 1)):  # of isotropic rows 1 / P varies by 2 / n of itself
+    if debiased and ratio > m.d * (
+        1 + _SIGMAS * 2 / (m.effective_n - 1)
+    ):  # of isotropic rows 1 / P varies by 2 / n of itself
         found += (
             f"the ratio is {ratio:.3g}, above D = {m.d} by more than sampling error: the rows are more even than random rows, "
             "whose bias is removed here; read the ratio that is not debiased",

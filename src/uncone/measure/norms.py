@@ -34,7 +34,11 @@ class NormProfile:
         """Add the norms (n,) of the rows with the given ids (n,)."""
         norms, ids = norms.double().cpu(), ids.double().cpu()
         present = norms > 0
-        at = ((norms[present].log2() + _OCTAVES / 2) * _PER_OCTAVE + 0.5).long().clamp_(0, len(self.counts) - 1)
+        at = (
+            ((norms[present].log2() + _OCTAVES / 2) * _PER_OCTAVE + 0.5)
+            .long()
+            .clamp_(0, len(self.counts) - 1)
+        )
         self.counts += torch.bincount(at, minlength=len(self.counts))
         self._id_sums += torch.bincount(at, weights=ids[present], minlength=len(self.counts))
         self.n += len(norms)
@@ -62,14 +66,22 @@ class NormProfile:
         """The distribution in at most 60 bars of equal width between the 0.1 % and 99.9 % quantiles, with the rest outside."""
         low, high = self.quantile(0.001), self.quantile(0.999)
         if not high > low or self._all_alike():
-            return Norms(self._low, self._sum / self.n, self._high, (self._low, max(self._high, self._low)), (self.n,))
+            return Norms(
+                self._low, self._sum / self.n, self._high, (self._low, max(self._high, self._low)), (self.n,)
+            )
         edges = torch.linspace(low, high, _BARS + 1, dtype=torch.float64)
         edges[0], edges[-1] = min(self._low, low), max(self._high, high)
         centers = torch.tensor([_edge(i) for i in range(len(self.counts))], dtype=torch.float64)
         at = torch.searchsorted(edges[1:-1].contiguous(), centers)
         counts = torch.bincount(at, weights=self.counts.double(), minlength=_BARS)
         counts[0] += self._zero
-        return Norms(self._low, self._sum / self.n, self._high, tuple(edges.tolist()), tuple(int(c) for c in counts.tolist()))
+        return Norms(
+            self._low,
+            self._sum / self.n,
+            self._high,
+            tuple(edges.tolist()),
+            tuple(int(c) for c in counts.tolist()),
+        )
 
     def id_correlation(self, d: int) -> Measurement:
         """Spearman's rank correlation between a row's norm and its id.

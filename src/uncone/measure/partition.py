@@ -33,7 +33,11 @@ _SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, an
 
 
 def partition_isotropy(
-    rows: Any, moments: Moments | None = None, *, device: str = "cpu", progress: Callable[[int], None] | None = None
+    rows: Any,
+    moments: Moments | None = None,
+    *,
+    device: str = "cpu",
+    progress: Callable[[int], None] | None = None,
 ) -> Measurement:
     """I(W) = min Z(c) / max Z(c), Z(c) = sum_i exp(c.w_i), c over the eigenvectors of W'W (Mu & Viswanath 2018, eq. 6).
 
@@ -106,7 +110,9 @@ def gaussian_isotropy(m: Moments) -> Measurement:
     for first, stop in tied_runs(values, _rounding(m, values, linear)):
         linear[first] = linear[first:stop].norm()
         linear[first + 1 : stop] = 0.0
-    n = m.effective_n  # along its own eigenvectors, the second moment is the covariance (1 - 1/n) plus the mean's square
+    n = (
+        m.effective_n
+    )  # along its own eigenvectors, the second moment is the covariance (1 - 1/n) plus the mean's square
     quadratic = 0.5 * (values - linear.square()).clamp_min(0.0) * (n / max(n - 1, 1))
     value = math.exp(float((quadratic - linear).min() - (quadratic + linear).max()))
     return reading(
@@ -117,7 +123,12 @@ def gaussian_isotropy(m: Moments) -> Measurement:
 
 
 def log_partition(
-    rows: Rows, directions: Tensor, *, longest: float, device: str = "cpu", progress: Callable[[int], None] | None = None
+    rows: Rows,
+    directions: Tensor,
+    *,
+    longest: float,
+    device: str = "cpu",
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """ln Z(c) and ln Z(-c) for every column c of `directions` (D, K), float64 (K,) on the CPU.
 
@@ -193,7 +204,10 @@ def _ambiguity(
         bases = torch.cat([_other_basis(m, runs, turn) for turn in turns], dim=1)
         both = log_partition(rows, bases, longest=m.norm_max, device=device)
         for ends in zip(*(torch.split(one, size) for one in both), strict=True):
-            small, large = torch.cat([others[0], torch.minimum(*ends)]), torch.cat([others[1], torch.maximum(*ends)])
+            small, large = (
+                torch.cat([others[0], torch.minimum(*ends)]),
+                torch.cat([others[1], torch.maximum(*ends)]),
+            )
             found.append(float(large.max() - small.min()))
     low, high = math.exp(-max(found)), math.exp(-min(found))
     if max(found) - min(found) <= _SPREAD:

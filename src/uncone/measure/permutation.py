@@ -59,7 +59,9 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
     chosen = _mask(members, rows.shape[0]) & (scales > 0)
     directed, size = (scales > 0).nonzero().flatten(), int(chosen.sum())
     if size < 2:
-        raise UndefinedMeasure(f"expected at least two rows with a direction in the group, got {size}: pass more rows")
+        raise UndefinedMeasure(
+            f"expected at least two rows with a direction in the group, got {size}: pass more rows"
+        )
     generator, near = np.random.default_rng(seed), total / len(directed)
     (observed,) = _mean_cosines(rows, scales, near, _packed(chosen[None].numpy()), size).tolist()
     slack = _SLACK * (abs(observed) + 1 / size)
@@ -94,7 +96,9 @@ def _unit_scales(rows: Rows) -> tuple[Tensor, Tensor]:
     for block in rows.blocks():
         part = slice(done, done + len(block))
         for piece, x in zip(torch.split(scales[part], _PIECE), torch.split(block, _PIECE), strict=True):
-            wide = x.double()  # norms in float32 would make unit rows longer and shorter than 1, which counts as cosine
+            wide = (
+                x.double()
+            )  # norms in float32 would make unit rows longer and shorter than 1, which counts as cosine
             piece.copy_(inverse(row_norms(wide)))
             total += piece @ wide
         done += len(block)
@@ -122,7 +126,11 @@ def _mask(members: Any, n: int) -> Tensor:
 
 
 def _draws(
-    generator: np.random.Generator, directed: npt.NDArray[np.int64], shape: tuple[int, int], size: int, permutations: int
+    generator: np.random.Generator,
+    directed: npt.NDArray[np.int64],
+    shape: tuple[int, int],
+    size: int,
+    permutations: int,
 ) -> Iterator[npt.NDArray[np.uint8]]:
     """Random groups as packed bits (draws, N / 8), as many at a time as memory allows."""
     n, d = shape
@@ -141,7 +149,9 @@ def _packed(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
     return np.packbits(mask, axis=-1, bitorder="little")
 
 
-def _mean_cosines(rows: Rows, scales: Tensor, near: Tensor, packed: npt.NDArray[np.uint8], size: int) -> Tensor:
+def _mean_cosines(
+    rows: Rows, scales: Tensor, near: Tensor, packed: npt.NDArray[np.uint8], size: int
+) -> Tensor:
     """(|S|^2 - n) / (n (n - 1)) of each group, S its sum of unit rows, float64 (draws,).
 
     Sums are of u - `near`, any vector near to the rows: where rows share a direction the rounding of long sums of u would

@@ -41,7 +41,9 @@ def reading(
     A value that rounding brought past an end of the range becomes the end. One that lies further out stays where it is.
     """
     if not math.isfinite(value):
-        raise UndefinedMeasure(f"expected a finite {name}, got {value}: the rows have no spread or are out of range")
+        raise UndefinedMeasure(
+            f"expected a finite {name}, got {value}: the rows have no spread or are out of range"
+        )
     if reference is not None and not math.isfinite(reference):
         reference = None
     for end, past in zip(range, (-1.0, 1.0), strict=True):
@@ -87,7 +89,9 @@ def rounding_warnings(value: float, m: Moments, error: float) -> tuple[str, ...]
     if error <= ROUNDED * abs(value):
         return ()
     digits = max(0, math.floor(-math.log10(error / abs(value)))) if value else 0
-    left = "no digit is" if digits == 0 else "about 1 digit is" if digits == 1 else f"about {digits} digits are"
+    left = (
+        "no digit is" if digits == 0 else "about 1 digit is" if digits == 1 else f"about {digits} digits are"
+    )
     return (f"{left} left after rounding" + (": pass float64 rows for more" if m.epsilon > _FLOAT64 else ""),)
 
 

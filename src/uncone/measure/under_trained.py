@@ -99,9 +99,14 @@ def find_projected(
     """As `under_trained_tokens`, from a pass that was made: the norms of all rows (N,), and of the rows less `axes.mean` the
     products with `axes.axes` (N, 3) and the squared lengths (N,)."""
     if not 0 < rate < 1:
-        raise InputError(f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is one false find in a hundred")
+        raise InputError(
+            f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is one false find in a hundred"
+        )
     evidence, reasons = Evidence.of(axes, norms, products, squares), list[str]()
-    orders: dict[Indicator, tuple[Indicator, Indicator]] = {"cosine": ("cosine", "norm"), "norm": ("norm", "cosine")}
+    orders: dict[Indicator, tuple[Indicator, Indicator]] = {
+        "cosine": ("cosine", "norm"),
+        "norm": ("norm", "cosine"),
+    }
     if evidence.to_unused is None and bool(axes.reference.any()):
         raise UndefinedMeasure(
             "expected rows known to be unused that lie apart from the others, got their mean at the mean of all rows"
@@ -120,7 +125,12 @@ def find_projected(
 
 
 def _conclude(
-    axes: UntrainedAxes, evidence: Evidence, indicator: Indicator, counts: Tensor | None, rate: float, most: int
+    axes: UntrainedAxes,
+    evidence: Evidence,
+    indicator: Indicator,
+    counts: Tensor | None,
+    rate: float,
+    most: int,
 ) -> UnderTrained:
     """The finds by one indicator.
 
@@ -166,10 +176,14 @@ def _require_control(found: int, known: int) -> None:
 def _q_if_tested(p: Tensor, tested: Tensor) -> Tensor:
     """The q-value that each p-value would have if that row alone were tested with the others."""
     ordered, n = tested.sort().values, len(tested)
-    later = (n + 1) * ordered / torch.arange(2, n + 2, dtype=torch.float64)  # at the p-value of each other row
+    later = (
+        (n + 1) * ordered / torch.arange(2, n + 2, dtype=torch.float64)
+    )  # at the p-value of each other row
     least = torch.cat([later.flip(0).cummin(0).values.flip(0), torch.ones(1, dtype=torch.float64)])
     at = torch.searchsorted(ordered, p)
-    return torch.minimum((n + 1) * p / (torch.searchsorted(ordered, p, right=True) + 1), least[at]).clamp_max(1.0)
+    return torch.minimum((n + 1) * p / (torch.searchsorted(ordered, p, right=True) + 1), least[at]).clamp_max(
+        1.0
+    )
 
 
 def _first(p: Tensor, chosen: Tensor, most: int) -> list[int]:
@@ -179,7 +193,14 @@ def _first(p: Tensor, chosen: Tensor, most: int) -> list[int]:
 
 
 def _token(
-    rows: Rows, i: int, evidence: Evidence, values: Tensor, p: Tensor, q: Tensor, counts: Tensor | None, expected: bool
+    rows: Rows,
+    i: int,
+    evidence: Evidence,
+    values: Tensor,
+    p: Tensor,
+    q: Tensor,
+    counts: Tensor | None,
+    expected: bool,
 ) -> UnderTrainedToken:
     def at(values: Tensor | None) -> float | None:
         return None if values is None else float(values[i])

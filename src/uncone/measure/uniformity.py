@@ -100,7 +100,9 @@ def uniformity_exact(
     check_moments(m, rows)
     n = m.n - m.zero_rows
     if n < 2:
-        raise UndefinedMeasure(f"expected at least two rows with a direction, got {n} of {m.n}: pass more rows")
+        raise UndefinedMeasure(
+            f"expected at least two rows with a direction, got {n} of {m.n}: pass more rows"
+        )
     queries = sampled_rows(n, sample, seed)
     first = m.unit_sums()[0] / m.unit_weight
     near = (
@@ -109,7 +111,11 @@ def uniformity_exact(
     log = math.log1p if near else math.log
     means = alone(lambda: _means(Points(rows, m, metric="cosine"), t, near, queries, rows.shape[0], progress))
     value, deviation = alone(lambda: (float(means.mean()), float(means.std()) if len(means) > 1 else 0.0))
-    sampled = (f"sampled: {counted(len(queries), 'row was', 'rows were')} paired with all {n:,}",) if len(queries) < n else ()
+    sampled = (
+        (f"sampled: {counted(len(queries), 'row was', 'rows were')} paired with all {n:,}",)
+        if len(queries) < n
+        else ()
+    )
     found = reading(
         "uniformity_exact", _within(log(value), t), m,
         range=(-4 * t, 0.0), better="lower", reference=_uniform(t, m.d), centered=False,
@@ -140,7 +146,9 @@ def _uniform(t: float, d: int) -> float:
     return math.log(total) - 2 * t
 
 
-def _means(points: Points, t: float, near: bool, queries: Tensor, n: int, progress: Callable[[int], None] | None) -> Tensor:
+def _means(
+    points: Points, t: float, near: bool, queries: Tensor, n: int, progress: Callable[[int], None] | None
+) -> Tensor:
     """The mean of exp(-t |u - v|^2), less 1 where all are `near`, over all pairs, (1,), or the pairs of each query, (Q,), in float64."""
     tick = (lambda share: None) if progress is None else (lambda share: progress(int(n * share)))
     kernel = partial(_kernel, t=t, near=near)
@@ -159,4 +167,6 @@ def _kernel(scores: Tensor, *, t: float, near: bool) -> Tensor:
 
 def _check_t(t: float, most: float) -> None:
     if not 0 < t <= most:
-        raise InputError(f"expected t above 0{'' if most == math.inf else f' and at most {most:g}'}, got {t}: the paper uses 2")
+        raise InputError(
+            f"expected t above 0{'' if most == math.inf else f' and at most {most:g}'}, got {t}: the paper uses 2"
+        )

@@ -56,7 +56,9 @@ def untrained_axes(
         unused += _sum_of(rows, reference, mean)
         if n > d > 1:
             first += m.leading_directions(1, centered=True)[:, 0].cpu()
-    return UntrainedAxes(rows, torch.stack([mean, unused, first], dim=1), m.mean_norm(), expected, reference, why)
+    return UntrainedAxes(
+        rows, torch.stack([mean, unused, first], dim=1), m.mean_norm(), expected, reference, why
+    )
 
 
 def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Tensor, str]:
@@ -111,10 +113,14 @@ class Evidence:
         along_mean, along, along_first = products.T.contiguous()
         length, to_mean = float(mean.norm()), None
         if length > 1e-5 * axes.mean_norm:  # else it is rounding, as of a head whose mean row was subtracted
-            to_mean = torch.where(norms > 0, (along_mean + length**2) / (norms * length), 0.0).clamp(-1.0, 1.0)
+            to_mean = torch.where(norms > 0, (along_mean + length**2) / (norms * length), 0.0).clamp(
+                -1.0, 1.0
+            )
         if not bool(unused.any()):
             return cls(norms, None, to_mean, False)
-        y_square = torch.where(squares > (_ROUNDOFF.get(axes.rows.dtype, 2.0**-24) * norms).square(), squares, 0.0)
+        y_square = torch.where(
+            squares > (_ROUNDOFF.get(axes.rows.dtype, 2.0**-24) * norms).square(), squares, 0.0
+        )
         _require_differences(axes, norms, y_square)
         u_square, u_first = float(unused @ unused), float(unused @ first)
         plain = _cosines(along, y_square, u_square, axes.reference)
@@ -123,7 +129,9 @@ class Evidence:
         # z is y without its part along `first`; what is left of a row along it is the rounding of the products
         z_square = y_square - along_first.square()
         z_square = torch.where(z_square > 8 * torch.finfo(axes.rows.widened).eps * y_square, z_square, 0.0)
-        without = _cosines(along - u_first * along_first, z_square, max(0.0, u_square - u_first**2), axes.reference)
+        without = _cosines(
+            along - u_first * along_first, z_square, max(0.0, u_square - u_first**2), axes.reference
+        )
         better = _stand_out(without, axes) > _stand_out(plain, axes)
         return cls(norms, without if better else plain, to_mean, better)
 

@@ -18,7 +18,9 @@ _MOST = (
     (r"^num_labels$", 2**17),
     (r"", 2**31),
 )
-_MOST_PARTS = 2**18  # modules and parameters: twenty times what models of 126 layers have, built in about ten seconds
+_MOST_PARTS = (
+    2**18
+)  # modules and parameters: twenty times what models of 126 layers have, built in about ten seconds
 
 
 def check_sizes(config: Mapping[str, Any]) -> None:
@@ -74,7 +76,9 @@ def _limit(key: str) -> int:
 
 
 def _absurd(expected: str, came: str) -> InputError:
-    return InputError(f"expected {expected} in config.json, got {came}: the config is not to be trusted, copy it again")
+    return InputError(
+        f"expected {expected} in config.json, got {came}: the config is not to be trusted, copy it again"
+    )
 
 
 def _short(value: int) -> str:

@@ -33,7 +33,9 @@ def cached_snapshot(name: str) -> Path | None:
 
 
 def _is_name(name: str) -> bool:
-    return len(name) <= _LONGEST and _NAME.fullmatch(name) is not None and "--" not in name and ".." not in name
+    return (
+        len(name) <= _LONGEST and _NAME.fullmatch(name) is not None and "--" not in name and ".." not in name
+    )
 
 
 def _is_revision(revision: str) -> bool:

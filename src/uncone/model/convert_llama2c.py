@@ -13,7 +13,16 @@ from uncone.atomic import new_directory
 from uncone.errors import InputError
 from uncone.model.gguf import is_gguf
 from uncone.model.llama2c import HEAD, TABLE, Llama2c, find_llama2c, is_llama2c, kind_of, open_llama2c
-from uncone.model.llama2c_tokens import BEGIN, END, SPACE, UNKNOWN, Pieces, byte_piece, find_tokenizer, read_tokenizer
+from uncone.model.llama2c_tokens import (
+    BEGIN,
+    END,
+    SPACE,
+    UNKNOWN,
+    Pieces,
+    byte_piece,
+    find_tokenizer,
+    read_tokenizer,
+)
 from uncone.rows.safetensors import Entry, header_bytes
 
 _NORM_EPSILON, _ROPE_THETA = 1e-5, 10000.0  # constants of run.c, which no header holds
@@ -29,7 +38,10 @@ _NAMES = {
 
 
 def to_hugging_face(
-    source: str | os.PathLike[str], out: str | os.PathLike[str], *, tokenizer: str | os.PathLike[str] | None = None
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    tokenizer: str | os.PathLike[str] | None = None,
 ) -> Path:
     """Write a llama2.c model as a Llama directory of Hugging Face: the same logits for the same tokens.
 
@@ -67,7 +79,9 @@ def to_hugging_face(
             ("tokenizer.json", _tokenizer(pieces)),
             ("tokenizer_config.json", _tokenizer_config(model)),
         ):
-            (directory / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            (directory / name).write_text(
+                json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
     return Path(out)
 
 
@@ -77,10 +91,14 @@ def _open(path: Path) -> Llama2c:
     if path.is_dir():
         found = find_llama2c(path)
         if found is None:
-            raise InputError(f"expected a folder with a llama2.c model, got {path} without one: give the .bin file")
+            raise InputError(
+                f"expected a folder with a llama2.c model, got {path} without one: give the .bin file"
+            )
         return open_llama2c(found)
     if is_gguf(path):
-        raise InputError(f"expected a llama2.c model, got the GGUF file {path}: transformers opens it itself, with gguf_file=")
+        raise InputError(
+            f"expected a llama2.c model, got the GGUF file {path}: transformers opens it itself, with gguf_file="
+        )
     if not is_llama2c(path):
         raise InputError(
             f"expected a llama2.c model, a .bin file or the directory that holds one, got {path}, {kind_of(path)}: uncone converts nothing else"
@@ -95,13 +113,17 @@ def _check_pieces(pieces: Pieces, file: Path) -> None:
             "tokenizer.json holds text, and only the 256 tokens of single bytes can stand for other bytes"
         )
     if len(set(pieces.pieces)) < len(pieces.pieces):
-        raise InputError(f"expected tokens that differ in {file}, got some twice: no tokenizer can be made of them")
+        raise InputError(
+            f"expected tokens that differ in {file}, got some twice: no tokenizer can be made of them"
+        )
     if max(map(len, pieces.pieces)) > _LONGEST_PIECE:
         raise InputError(
             f"expected tokens of at most {_LONGEST_PIECE} characters in {file}, got longer ones: give another tokenizer"
         )
     if not all(map(math.isfinite, pieces.scores)):
-        raise InputError(f"expected finite scores of tokens in {file}, got others: export the tokenizer again")
+        raise InputError(
+            f"expected finite scores of tokens in {file}, got others: export the tokenizer again"
+        )
     if tuple(pieces.pieces[:3]) != (UNKNOWN, BEGIN, END):
         raise InputError(
             f"expected the tokens {UNKNOWN}, {BEGIN}, {END} first in {file}, got {list(pieces.pieces[:3])!r}: no Llama has those"
@@ -199,7 +221,11 @@ def _tokenizer(pieces: Pieces) -> dict[str, Any]:
 
 def _merges(pieces: Pieces) -> list[list[str]]:
     """Every way to put a piece together from two others, the pieces of the highest score first, as SentencePiece merges."""
-    ids = {piece: index for index, piece in enumerate(pieces.pieces) if index > _END_ID and piece != byte_piece(index)}
+    ids = {
+        piece: index
+        for index, piece in enumerate(pieces.pieces)
+        if index > _END_ID and piece != byte_piece(index)
+    }
     order = sorted(ids, key=lambda piece: (-pieces.scores[ids[piece]], ids[piece]))
     splits = ((piece[:cut], piece[cut:]) for piece in order for cut in range(1, len(piece)))
     return [[left, right] for left, right in splits if left in ids and right in ids]

@@ -33,7 +33,9 @@ class TokenCounts:
     notes: tuple[str, ...] = ()
 
 
-def read_counts(path: str | os.PathLike[str], n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
+def read_counts(
+    path: str | os.PathLike[str], n: int, labels: Sequence[str | None] | None = None
+) -> TokenCounts:
     """The counts of ids 0 to n - 1, from a table or an array.
 
     Args:
@@ -63,7 +65,9 @@ def as_counts(counts: Any, n: int, labels: Sequence[str | None] | None = None) -
     if isinstance(counts, str | os.PathLike):
         return read_counts(counts, n, labels)
     if not isinstance(counts, torch.Tensor | np.ndarray):
-        raise InputError(f"expected counts as a file, a tensor or an array, got {type(counts).__name__}: give one number a row")
+        raise InputError(
+            f"expected counts as a file, a tensor or an array, got {type(counts).__name__}: give one number a row"
+        )
     if isinstance(counts, torch.Tensor):
         counts = counts.detach().cpu()
         counts = (counts.double() if counts.is_floating_point() else counts).numpy()  # NumPy has no bfloat16
@@ -87,7 +91,9 @@ def _from_npy(path: Path, n: int) -> Tensor:
 
 def _check_vector(shape: tuple[int, ...], dtype: np.dtype[Any], n: int, name: str) -> None:
     if shape != (n,) or dtype.kind not in "iuf":
-        raise InputError(f"expected {n} counts, one a row, got {dtype} of shape {shape} in {name}: count the tokens by id")
+        raise InputError(
+            f"expected {n} counts, one a row, got {dtype} of shape {shape} in {name}: count the tokens by id"
+        )
 
 
 def _whole(found: Any, n: int, name: str) -> Tensor:
@@ -96,7 +102,9 @@ def _whole(found: Any, n: int, name: str) -> Tensor:
     wrong = ~((values >= 0) & (values <= LARGEST_COUNT) & (values == np.floor(values)))
     if wrong.any():
         at = int(wrong.argmax())
-        raise InputError(f"expected whole counts from 0 up, got {values[at]:g} at row {at} of {name}: count, do not weigh")
+        raise InputError(
+            f"expected whole counts from 0 up, got {values[at]:g} at row {at} of {name}: count, do not weigh"
+        )
     return torch.from_numpy(values.astype(np.int64))
 
 
@@ -110,7 +118,9 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> tupl
                 )
             return _parse(enumerate(lines, start=1), path.name, n, labels)
     except OSError as error:
-        raise InputError(f"cannot read {path.name}: {error.strerror or error}: give a file of counts") from error
+        raise InputError(
+            f"cannot read {path.name}: {error.strerror or error}: give a file of counts"
+        ) from error
 
 
 def _parse(
@@ -118,7 +128,9 @@ def _parse(
 ) -> tuple[Tensor, tuple[str, ...]]:
     columns = tuple(_cells(next(lines, (1, b""))[1], name, 1))
     if tuple(column.lower() for column in columns) not in _HEADERS:
-        raise InputError(f"{_HOW} in {name}, got {' '.join(columns)[:60]!r}: name the columns in the first line")
+        raise InputError(
+            f"{_HOW} in {name}, got {' '.join(columns)[:60]!r}: name the columns in the first line"
+        )
     by_id = columns[0].lower() == "id"
     if not by_id and labels is None:
         raise InputError(
@@ -150,7 +162,9 @@ def _parse(
         if len(columns) == 3 and labels is not None and labels[index] != cells[1]:
             differ.append((number, index, cells[1]))
     if not read:
-        raise InputError(f"expected a line for each token, got none under the first of {name}: count the tokens of a text")
+        raise InputError(
+            f"expected a line for each token, got none under the first of {name}: count the tokens of a text"
+        )
     _check_vocabulary(differ, unknown, read, name, labels)
     counts = torch.zeros(n, dtype=torch.int64)
     counts[list(found)] = torch.tensor(list(found.values()), dtype=torch.int64)
@@ -170,7 +184,9 @@ def _cells(line: bytes, name: str, number: int) -> list[str]:
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n").split("\t")
     except UnicodeDecodeError as error:
-        raise InputError(f"expected UTF-8, got other bytes in line {number} of {name}: save the table as UTF-8") from error
+        raise InputError(
+            f"expected UTF-8, got other bytes in line {number} of {name}: save the table as UTF-8"
+        ) from error
 
 
 def _number(text: str, most: int, what: str, name: str, line: int) -> int:
@@ -182,7 +198,11 @@ def _number(text: str, most: int, what: str, name: str, line: int) -> int:
 
 
 def _check_vocabulary(
-    differ: list[tuple[int, int, str]], unknown: int, read: int, name: str, labels: Sequence[str | None] | None
+    differ: list[tuple[int, int, str]],
+    unknown: int,
+    read: int,
+    name: str,
+    labels: Sequence[str | None] | None,
 ) -> None:
     if len(differ) > MOST_MISMATCHED * read and labels is not None:
         line, index, token = differ[0]
@@ -205,12 +225,26 @@ def _notes(missing: int, unknown: int, differ: int, doubled: int, name: str) -> 
             f"{counted(missing, 'row is', 'rows are')} not named in {name}: {plural(missing, 'its', 'their')} count is taken as 0."
         )
     if unknown:
-        tokens, are, were = counted(unknown, "token"), plural(unknown, "is", "are"), plural(unknown, "was", "were")
+        tokens, are, were = (
+            counted(unknown, "token"),
+            plural(unknown, "is", "are"),
+            plural(unknown, "was", "were"),
+        )
         found.append(f"{tokens} of {name} {are} not in this vocabulary and {were} left out.")
     if differ:
-        tokens, are, were = counted(differ, "token"), plural(differ, "is", "are"), plural(differ, "it was", "they were")
+        tokens, are, were = (
+            counted(differ, "token"),
+            plural(differ, "is", "are"),
+            plural(differ, "it was", "they were"),
+        )
         found.append(f"{tokens} of {name} {are} spelled otherwise in this vocabulary; {were} placed by id.")
     if doubled:
-        tokens, those, each = counted(doubled, "token"), plural(doubled, "is that", "are those"), plural(doubled, "its", "each")
-        found.append(f"{tokens} of {name} {those} of several rows: {each} count is taken for the first row; give counts by id.")
+        tokens, those, each = (
+            counted(doubled, "token"),
+            plural(doubled, "is that", "are those"),
+            plural(doubled, "its", "each"),
+        )
+        found.append(
+            f"{tokens} of {name} {those} of several rows: {each} count is taken for the first row; give counts by id."
+        )
     return tuple(found)

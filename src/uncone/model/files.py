@@ -60,7 +60,9 @@ def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
     """
     directory = Path(path)
     if not directory.is_dir():
-        raise InputError(f"expected a directory with config.json and {_SINGLE}, got {directory}: give a directory that exists")
+        raise InputError(
+            f"expected a directory with config.json and {_SINGLE}, got {directory}: give a directory that exists"
+        )
     if not (directory / "config.json").is_file():
         raise InputError(
             f"expected a model directory with config.json and {_SINGLE} (or with modules.json, or one file of GGUF or llama2.c), "
@@ -130,11 +132,15 @@ def read_json(path: Path, kind: type) -> Any:
     with open_regular(path, how="give a directory whose files can be read") as handle:
         text = handle.read(LARGEST_JSON + 1)
     if len(text) > LARGEST_JSON:
-        raise InputError(f"expected at most {LARGEST_JSON} bytes in {path}, got more: this is no {path.name} of a model")
+        raise InputError(
+            f"expected at most {LARGEST_JSON} bytes in {path}, got more: this is no {path.name} of a model"
+        )
     try:
         value = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"expected JSON in {path}, got a file that does not parse ({error}): copy it again") from error
+        raise InputError(
+            f"expected JSON in {path}, got a file that does not parse ({error}): copy it again"
+        ) from error
     if not isinstance(value, kind):
         what = "object" if kind is dict else "list"
         raise InputError(f"expected a JSON {what} in {path}, got {type(value).__name__}: copy it again")
@@ -143,25 +149,39 @@ def read_json(path: Path, kind: type) -> Any:
 
 def _open_single(path: Path) -> dict[str, tuple[ByteSource, Entry]]:
     source = LocalFile(path)
-    entries: Mapping[str, Entry] = read_header(source) if path.suffix == ".safetensors" else read_checkpoint(source)
+    entries: Mapping[str, Entry] = (
+        read_header(source) if path.suffix == ".safetensors" else read_checkpoint(source)
+    )
     return {name: (source, entry) for name, entry in entries.items()}
 
 
 def _open_sharded(index: Path, ending: str) -> dict[str, tuple[ByteSource, Entry]]:
     placed = read_json(index, dict).get("weight_map")
-    if not isinstance(placed, dict) or not placed or not all(isinstance(shard, str) for shard in placed.values()):
-        raise InputError(f"expected a weight_map from tensors to files in {index}, got {_brief(placed)}: copy it again")
-    shards = {shard: _open_single(_shard_path(index, shard, ending)) for shard in sorted(set(placed.values()))}
+    if (
+        not isinstance(placed, dict)
+        or not placed
+        or not all(isinstance(shard, str) for shard in placed.values())
+    ):
+        raise InputError(
+            f"expected a weight_map from tensors to files in {index}, got {_brief(placed)}: copy it again"
+        )
+    shards = {
+        shard: _open_single(_shard_path(index, shard, ending)) for shard in sorted(set(placed.values()))
+    }
     for tensor, shard in placed.items():
         if tensor not in shards[shard]:
-            raise InputError(f"{index} places tensor {tensor!r} in {shard}, which does not hold it: copy both files again")
+            raise InputError(
+                f"{index} places tensor {tensor!r} in {shard}, which does not hold it: copy both files again"
+            )
     return {tensor: shards[shard][tensor] for tensor, shard in placed.items()}
 
 
 def _shard_path(index: Path, shard: str, ending: str) -> Path:
     """Where a shard lies. The name comes from the index, so it must not lead out of the directory."""
     if not (_SHARD.fullmatch(shard) and shard.endswith(ending)):
-        raise InputError(f"expected plain names of {ending} files in {index}, got {shard[:200]!r}: do not trust this index")
+        raise InputError(
+            f"expected plain names of {ending} files in {index}, got {shard[:200]!r}: do not trust this index"
+        )
     path = index.with_name(shard)
     if not path.is_file():
         raise InputError(f"{index} lists the shard {shard}, which is missing: download the rest of the model")
@@ -181,8 +201,12 @@ def _no_weights(directory: Path) -> InputError:
         return InputError(f"{expected}, got {listing(ggufs)}: give the file, {directory / ggufs[0]}")
     others = sorted(file.name for file in directory.glob("*.safetensors"))
     if others:
-        return InputError(f"{expected}, got {listing(others)}: open one tensor as {directory / others[0]}#tensor.name")
-    return InputError(f"{expected}, got no weights: download them too, or save the model there with save_pretrained")
+        return InputError(
+            f"{expected}, got {listing(others)}: open one tensor as {directory / others[0]}#tensor.name"
+        )
+    return InputError(
+        f"{expected}, got no weights: download them too, or save the model there with save_pretrained"
+    )
 
 
 def _brief(value: Any) -> str:

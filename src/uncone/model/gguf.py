@@ -42,9 +42,17 @@ def gguf_places(model: GgufModel) -> Places:
         return Places(TABLE, HEAD, False, "the GGUF file holds a tensor for the output head")
     kind = model.architecture or "this model"
     if _is_encoder(model):
-        return Places(TABLE, None, False, f"{kind} is an encoder: the GGUF file holds no output head over the vocabulary")
+        return Places(
+            TABLE,
+            None,
+            False,
+            f"{kind} is an encoder: the GGUF file holds no output head over the vocabulary",
+        )
     return Places(
-        TABLE, TABLE, True, f"the GGUF file holds no tensor for the output head of {kind}, so that llama.cpp uses the table"
+        TABLE,
+        TABLE,
+        True,
+        f"the GGUF file holds no tensor for the output head of {kind}, so that llama.cpp uses the table",
     )
 
 

@@ -47,7 +47,9 @@ def find_gguf(directory: Path) -> Path | None:
     found = sorted(directory.glob("*.gguf"))
     if len({_family(path) for path in found}) > 1:
         names = listing(path.name for path in found)
-        raise InputError(f"expected one GGUF model in {directory}, got {len(found)} files ({names}): give the file")
+        raise InputError(
+            f"expected one GGUF model in {directory}, got {len(found)} files ({names}): give the file"
+        )
     return found[0] if found else None
 
 
@@ -97,7 +99,9 @@ def _siblings(path: Path, header: GgufHeader, count: int) -> list[Path]:
     """All parts of the model that `path` is a part of, in order."""
     number, name = header.metadata.get(_NUMBER), _NAME.fullmatch(path.name)
     if type(number) is not int or not 0 <= number < count:
-        raise InputError(f"the header of {path} lies: part {number!r} of {count}, counted from 0; copy the file again")
+        raise InputError(
+            f"the header of {path} lies: part {number!r} of {count}, counted from 0; copy the file again"
+        )
     if name is None or (int(name[2]), int(name[3])) != (number + 1, count):
         raise InputError(
             f"expected a name that ends in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of {count} of a split model, got "
@@ -115,7 +119,11 @@ def _siblings(path: Path, header: GgufHeader, count: int) -> list[Path]:
 def _check_part(file: LocalFile, header: GgufHeader, number: int, count: int) -> None:
     told = header.metadata.get(_NUMBER), header.metadata.get(_COUNT)
     if told != (number, count):
-        what = f"part {told[0] + 1} of {told[1]}" if type(told[0]) is type(told[1]) is int else "no part of a split model"
+        what = (
+            f"part {told[0] + 1} of {told[1]}"
+            if type(told[0]) is type(told[1]) is int
+            else "no part of a split model"
+        )
         raise InputError(
             f"expected part {number + 1} of {count} of a split model in {file.name}, got {what}: the file was renamed, or belongs to "
             "another model"

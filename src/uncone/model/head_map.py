@@ -63,14 +63,19 @@ def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -
 
     def known(hidden: Tensor) -> Tensor:
         rows, v = hidden.shape[:-1].numel(), head.weight.shape[0]
-        z = torch.randn(rows, v, generator=torch.Generator().manual_seed(0)) * torch.logspace(-1, 2, rows)[:, None]
+        z = (
+            torch.randn(rows, v, generator=torch.Generator().manual_seed(0))
+            * torch.logspace(-1, 2, rows)[:, None]
+        )
         for i, value in enumerate((0.0, _SMALL, _HUGE, -_HUGE)):
             z[i] = value
         given.append(z.to(hidden.device))
         return given[-1].view(*hidden.shape[:-1], v).requires_grad_(False)
 
     with torch.enable_grad(), forward_of(head, known):
-        out = run_model(model, {k: v for k, v in batch.items() if k != "labels"} | decoder_inputs(model, batch["labels"]))
+        out = run_model(
+            model, {k: v for k, v in batch.items() if k != "labels"} | decoder_inputs(model, batch["labels"])
+        )
     logits = getattr(out, "logits", None)
     if logits is None:
         raise UnsupportedModel(
@@ -90,13 +95,17 @@ def fit(z: Tensor, logits: Tensor) -> tuple[float, Tensor | None, float | None]:
     at_zero, at_small, at_huge = logits[:3].double()
     cap = None
     slope = (at_huge - at_zero) / _HUGE
-    if float((at_small - at_zero - _SMALL * slope).abs().max()) > 1e-3 * float((at_small - at_zero).abs().max()):
+    if float((at_small - at_zero - _SMALL * slope).abs().max()) > 1e-3 * float(
+        (at_small - at_zero).abs().max()
+    ):
         cap = float(at_huge.abs().median())
         if not cap > 0 or not bool((at_zero.abs() < cap).all()):
             raise UnsupportedModel(
                 "expected logits that are linear in the head's output or capped, got neither: use the loss itself"
             )
-        at_zero, at_small = (cap * torch.atanh((row / cap).clamp(-1 + 1e-12, 1 - 1e-12)) for row in (at_zero, at_small))
+        at_zero, at_small = (
+            cap * torch.atanh((row / cap).clamp(-1 + 1e-12, 1 - 1e-12)) for row in (at_zero, at_small)
+        )
         slope = (at_small - at_zero) / _SMALL
     scale, bias = float(slope.median()), at_zero.float()
     found = HeadMap(scale, bias if bool(bias.any()) else None, cap, False)
@@ -140,7 +149,9 @@ def decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
 def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
     """What a sequence-to-sequence model feeds its decoder when it is given `labels`."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
-        with suppress(ValueError, AttributeError, TypeError):  # how the classes say that their config names no start
+        with suppress(
+            ValueError, AttributeError, TypeError
+        ):  # how the classes say that their config names no start
             made: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels)
             return made
     start, pad = _config_id(model, "decoder_start"), _config_id(model, "pad")

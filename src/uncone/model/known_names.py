@@ -2,10 +2,20 @@
 
 import re
 
-TABLE_ENDINGS = ("wte", "tokens_embed", "embed_tokens", "word_embeddings", "embed_in", "shared", "tok_embeddings")
+TABLE_ENDINGS = (
+    "wte",
+    "tokens_embed",
+    "embed_tokens",
+    "word_embeddings",
+    "embed_in",
+    "shared",
+    "tok_embeddings",
+)
 HEAD_ENDINGS = ("lm_head", "embed_out", "output", "decoder", "proj_out", "output_projection", "head")
 
-_SEQ2SEQ = """bart bigbird_pegasus blenderbot blenderbot-small led longt5 m2m_100 mbart mt5 pegasus plbart t5 umt5"""
+_SEQ2SEQ = (
+    """bart bigbird_pegasus blenderbot blenderbot-small led longt5 m2m_100 mbart mt5 pegasus plbart t5 umt5"""
+)
 _DECODERS = """biogpt bloom cohere cohere2 ctrl falcon gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo mpt openai-gpt opt
 starcoder2 xglm"""
 _ENCODERS = """albert bert big_bird camembert convbert deberta deberta-v2 distilbert electra flaubert mobilebert modernbert
@@ -18,7 +28,9 @@ TIED_BY_DEFAULT = SEQ2SEQ | frozenset(_DECODERS.split()) | frozenset(_ENCODERS.s
 
 # Checked against 1,001 classes of transformers 5.23 that these rules speak of, built from their default configs; a class of
 # which neither rule speaks is left to mapping.py.
-_WITHOUT_HEAD = re.compile(r".*(Model|For(Sequence|Token)Classification|ForQuestionAnswering|ForMultipleChoice)")
+_WITHOUT_HEAD = re.compile(
+    r".*(Model|For(Sequence|Token)Classification|ForQuestionAnswering|ForMultipleChoice)"
+)
 _WITH_HEAD = re.compile(r".*(ForCausalLM|ForMaskedLM|LMHeadModel)")
 _NEITHER = re.compile(
     r".*(MTModel|DoubleHeadsModel|WithLMHeadModel)|.*EncoderDecoder.*"

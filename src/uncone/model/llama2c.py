@@ -24,7 +24,14 @@ _OTHERS = {
     struct.pack("<I", _MAGIC): "whose header holds numbers that no model has", b"PK\3\4": "a zip file, as numpy.savez and torch.save write",
     b"\x93NUMPY": "a NumPy array", b"PAR1": "a Parquet file", b"\x80": "a pickle", b"\x1f\x8b": "a gzipped file",
 }  # fmt: skip
-_MOST = {"dim": 2**20, "hidden_dim": 2**24, "n_layers": 4096, "n_heads": 2**16, "vocab_size": 2**24, "seq_len": 2**24}
+_MOST = {
+    "dim": 2**20,
+    "hidden_dim": 2**24,
+    "n_layers": 4096,
+    "n_heads": 2**16,
+    "vocab_size": 2**24,
+    "seq_len": 2**24,
+}
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,9 @@ def find_llama2c(directory: Path) -> Path | None:
     found = sorted(path for path in directory.glob("*.bin") if path.is_file() and is_llama2c(path))
     if len(found) > 1:
         names = listing(path.name for path in found)
-        raise InputError(f"expected one model of llama2.c in {directory}, got {len(found)} ({names}): give the file")
+        raise InputError(
+            f"expected one model of llama2.c in {directory}, got {len(found)} ({names}): give the file"
+        )
     return found[0] if found else None
 
 
@@ -100,17 +109,27 @@ def open_llama2c(path: Path) -> Llama2c:
     if len(head) >= 8 and struct.unpack_from("<I", head)[0] == _MAGIC:
         version = struct.unpack_from("<i", head, 4)[0]
         if version != 1:
-            what = "quantised to int8, in a layout that changed while its version did not" if version == 2 else "unknown"
+            what = (
+                "quantised to int8, in a layout that changed while its version did not"
+                if version == 2
+                else "unknown"
+            )
             raise InputError(
                 f"expected a llama2.c model of version 0 or 1, got version {version} in {path} ({what}): export it in float32"
             )
         numbers, tied, start = _numbers(head, 8), len(head) > 36 and head[36] == 1, _HEADER
         order = _modern
     else:
-        numbers, tied, start = _legacy(head), len(head) >= 24 and struct.unpack_from("<i", head, 20)[0] > 0, _LEGACY_HEADER
+        numbers, tied, start = (
+            _legacy(head),
+            len(head) >= 24 and struct.unpack_from("<i", head, 20)[0] > 0,
+            _LEGACY_HEADER,
+        )
         order = _original
     if numbers is None:
-        raise InputError(f"expected a model of llama2.c, got {path}, {kind_of(path)}: copy or export it again")
+        raise InputError(
+            f"expected a model of llama2.c, got {path}, {kind_of(path)}: copy or export it again"
+        )
     shapes = order(numbers, tied)
     tensors, at = dict[str, Entry](), start
     for name, shape in shapes:
@@ -118,8 +137,14 @@ def open_llama2c(path: Path) -> Llama2c:
         tensors[name] = Entry("F32", shape, at, at + size)
         at += size
     if at != source.size:
-        what = "the file was cut, copy it again" if source.size < at else "its header lies, or it is of another format"
-        raise InputError(f"expected {at} bytes for the llama2.c model that {path} describes, got {source.size}: {what}")
+        what = (
+            "the file was cut, copy it again"
+            if source.size < at
+            else "its header lies, or it is of another format"
+        )
+        raise InputError(
+            f"expected {at} bytes for the llama2.c model that {path} describes, got {source.size}: {what}"
+        )
     return Llama2c(source, **numbers, tied=tied, tensors=tensors)
 
 
@@ -127,7 +152,9 @@ def llama2c_places(model: Llama2c) -> Places:
     """The table and the head: one matrix where the header says so."""
     if model.tied:
         return Places(TABLE, TABLE, True, "the header of the llama2.c file says that the head is the table")
-    return Places(TABLE, HEAD, False, "the header of the llama2.c file says that the head is a matrix of its own")
+    return Places(
+        TABLE, HEAD, False, "the header of the llama2.c file says that the head is a matrix of its own"
+    )
 
 
 def llama2c_rows(model: Llama2c, tensor: str, *, with_tokens: bool = False) -> Rows:

@@ -70,9 +70,15 @@ def byte_piece(index: int) -> str | None:
 def _piece(index: int, content: bytes) -> str:
     text = content.decode("utf-8", "replace")
     if index < _FIRST_BYTE:
-        return (UNKNOWN, BEGIN, END)[index] if text.strip() == (UNKNOWN, BEGIN, END)[index] else text.replace(" ", SPACE)
+        return (
+            (UNKNOWN, BEGIN, END)[index]
+            if text.strip() == (UNKNOWN, BEGIN, END)[index]
+            else text.replace(" ", SPACE)
+        )
     byte = byte_piece(index)
-    if byte is not None and (text in (byte, chr(index - _FIRST_BYTE)) or content == bytes([index - _FIRST_BYTE])):
+    if byte is not None and (
+        text in (byte, chr(index - _FIRST_BYTE)) or content == bytes([index - _FIRST_BYTE])
+    ):
         return byte  # earlier exports wrote the character itself, and a byte is a byte
     return text.replace(" ", SPACE)
 

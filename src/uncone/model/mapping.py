@@ -23,7 +23,9 @@ from uncone.rows.safetensors import matrices
 
 INSTALL = "pip install 'uncone[hf]'"
 # Settings that choose a kernel to download, a quantiser or pretrained parts; none of them moves the table or the head.
-_LEFT_OUT = re.compile(r"_?(attn|experts)_implementation\w*|(quantization|compression)_config|auto_map|use_pretrained_backbone")
+_LEFT_OUT = re.compile(
+    r"_?(attn|experts)_implementation\w*|(quantization|compression)_config|auto_map|use_pretrained_backbone"
+)
 
 
 class Located(NamedTuple):
@@ -46,7 +48,9 @@ def locate(files: ModelFiles) -> Located:
     try:
         import transformers.conversion_mapping  # noqa: F401 - version 4 has none
     except ImportError as error:
-        raise UnsupportedModel(f"telling the token table from the output head needs transformers 5: {INSTALL}") from error
+        raise UnsupportedModel(
+            f"telling the token table from the output head needs transformers 5: {INSTALL}"
+        ) from error
     with quiet():
         model = built(files)
         keys = file_keys(model, matrices(files.entries))
@@ -75,7 +79,11 @@ def quiet() -> Iterator[None]:
 def built(files: ModelFiles) -> Any:
     """The model on the meta device: its modules and names, no weights."""
     model_class = model_class_of(files)
-    with _asked(f"build {model_class.__name__} from its config.json"), torch.device("meta"), bounded_construction():
+    with (
+        _asked(f"build {model_class.__name__} from its config.json"),
+        torch.device("meta"),
+        bounded_construction(),
+    ):
         return model_class(config_for(model_class, files.config))
 
 
@@ -113,7 +121,11 @@ def model_class_of(files: ModelFiles) -> Any:
 def _ismodel_class_of(found: Any) -> bool:
     from transformers import PreTrainedModel
 
-    return isinstance(found, type) and issubclass(found, PreTrainedModel) and getattr(found, "config_class", None) is not None
+    return (
+        isinstance(found, type)
+        and issubclass(found, PreTrainedModel)
+        and getattr(found, "config_class", None) is not None
+    )
 
 
 def _base_class(files: ModelFiles) -> Any:
@@ -137,7 +149,9 @@ def config_for(model_class: Any, config: Mapping[str, Any]) -> Any:
     kind = getattr(model_class.config_class, "model_type", None)
     parts = [config.get(model_class.config_class.base_config_key or ""), *config.values()]
     if config.get("model_type") != kind:  # the text model of a multimodal config
-        own = next((part for part in parts if isinstance(part, dict) and part.get("model_type") == kind), config)
+        own = next(
+            (part for part in parts if isinstance(part, dict) and part.get("model_type") == kind), config
+        )
     built = model_class.config_class.from_dict(_cleaned(own))
     built._attn_implementation = "eager"
     return built
@@ -164,7 +178,9 @@ def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:
     keys: dict[str, str] = {}
     for key in sorted(names):
         name, converted = rename_source_key(key, renamings, converters, prefix, state)
-        if name not in state and key in state:  # as from_pretrained does: the renaming was not meant for this key
+        if (
+            name not in state and key in state
+        ):  # as from_pretrained does: the renaming was not meant for this key
             name, converted = rename_source_key(key, [], [], prefix, state)
         if name in state and converted is None:
             keys.setdefault(name, key)
@@ -187,20 +203,28 @@ def _located(model: Any, keys: Mapping[str, str], files: ModelFiles) -> Located:
     table_key = _key_of(model, table, keys, files)
     if table_key is None:
         names = listing(_names(model, table))
-        raise UnsupportedModel(f"no tensor in {files.path} is loaded unchanged as the token table of {kind} ({names})")
+        raise UnsupportedModel(
+            f"no tensor in {files.path} is loaded unchanged as the token table of {kind} ({names})"
+        )
     head = _embedding(model, "get_output_embeddings")
     if head is None:
         return Located(table_key, None, _no_head(model, files))
     head_key = _key_of(model, head, keys, files)
     if head_key is None:
-        return Located(table_key, None, f"{kind} has an output head of its own, but the checkpoint holds no tensor for it")
+        return Located(
+            table_key,
+            None,
+            f"{kind} has an output head of its own, but the checkpoint holds no tensor for it",
+        )
     return Located(table_key, head_key, f"told by the class {kind} of transformers")
 
 
 def _no_head(model: Any, files: ModelFiles) -> str:
     kind = type(model).__name__
     if not files.config.get("architectures"):
-        return f"config.json names no architecture, and {kind}, the bare model of its type, has no output head"
+        return (
+            f"config.json names no architecture, and {kind}, the bare model of its type, has no output head"
+        )
     return no_head(kind)
 
 
@@ -226,7 +250,9 @@ def _key_of(model: Any, module: Any, keys: Mapping[str, str], files: ModelFiles)
 def _names(model: Any, module: Any) -> list[str]:
     """The parameter's names: under the module itself first, then those it is tied to."""
     own = [f"{name}.weight" for name, other in model.named_modules(remove_duplicate=False) if other is module]
-    shared = [name for name, weight in model.named_parameters(remove_duplicate=False) if weight is module.weight]
+    shared = [
+        name for name, weight in model.named_parameters(remove_duplicate=False) if weight is module.weight
+    ]
     return list(dict.fromkeys([*own, *sorted(shared)]))
 
 

@@ -58,7 +58,11 @@ def open_subjects(
 
     def kept(name: str, rows: Rows) -> Rows:
         n = rows.shape[0]
-        tick = None if progress is None else lambda done: progress(f"{name}: looking for rows that are not finite", done, n)
+        tick = (
+            None
+            if progress is None
+            else lambda done: progress(f"{name}: looking for rows that are not finite", done, n)
+        )
         return without_nonfinite(rows, tick)
 
     return Subjects(opened.name, tuple((name, kept(name, rows)) for name, rows in opened.rows), opened.notes)

@@ -6,7 +6,14 @@ from typing import Any
 
 from uncone.errors import UnsupportedModel
 from uncone.model.files import ModelFiles, rows_of, text_parts
-from uncone.model.known_names import HEAD_ENDINGS, TABLE_ENDINGS, TIED_BY_DEFAULT, ends_in, has_head, is_without_head
+from uncone.model.known_names import (
+    HEAD_ENDINGS,
+    TABLE_ENDINGS,
+    TIED_BY_DEFAULT,
+    ends_in,
+    has_head,
+    is_without_head,
+)
 from uncone.model.reasons import no_head
 from uncone.rows.names import listing
 from uncone.rows.safetensors import matrices
@@ -52,7 +59,12 @@ def find_places(files: ModelFiles) -> Places:
 def _from_header(files: ModelFiles) -> Places | None:
     """What config.json and the tensors' shapes say alone, or None where they leave a doubt."""
     candidates, architecture = vocabulary_matrices(files), _architecture(files.config)
-    if len(candidates) != 1 or architecture is None or ends_in(candidates[0], HEAD_ENDINGS) or _has_second_vocabulary(files):
+    if (
+        len(candidates) != 1
+        or architecture is None
+        or ends_in(candidates[0], HEAD_ENDINGS)
+        or _has_second_vocabulary(files)
+    ):
         return None
     if is_without_head(architecture):
         if "auto_map" in files.config:
@@ -72,7 +84,12 @@ def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
     if len(tables) == len(heads) == 1 and len(candidates) == 2:
         return _settled(files, tables[0], heads[0], f"told by the names of the tensors, since {reason}")
     if len(candidates) == 1 and architecture is not None and is_without_head(architecture) and not heads:
-        return Places(candidates[0], None, False, f"whether {architecture} has an output head is not known, since {reason}")
+        return Places(
+            candidates[0],
+            None,
+            False,
+            f"whether {architecture} has an output head is not known, since {reason}",
+        )
     raise UnsupportedModel(f"{reason}; {_way_out(files, candidates)}") from reason
 
 
@@ -124,5 +141,9 @@ def _is_tied(config: Mapping[str, Any]) -> bool:
 
 def _has_second_vocabulary(files: ModelFiles) -> bool:
     """An encoder and a decoder with vocabularies of their own: Marian's `decoder_vocab_size`, FSMT's `tgt_vocab_size`."""
-    sizes = {key: value for key, value in files.config.items() if key.endswith("vocab_size") and not key.startswith("type_")}
+    sizes = {
+        key: value
+        for key, value in files.config.items()
+        if key.endswith("vocab_size") and not key.startswith("type_")
+    }
     return any(value not in (None, files.vocab_size) for value in sizes.values())

@@ -18,7 +18,9 @@ _MOST_SETTINGS = 2**20
 Path_ = str | os.PathLike[str]
 
 
-def check_targets_apart(targets: Iterable[Path_ | None], specs: Iterable[object], sources: Iterable[Path_ | None] = ()) -> None:
+def check_targets_apart(
+    targets: Iterable[Path_ | None], specs: Iterable[object], sources: Iterable[Path_ | None] = ()
+) -> None:
     """Refuse to write what is read, before any work.
 
     Args:
@@ -61,7 +63,9 @@ def _models_of(path: Path) -> list[Path]:
     """The folder of the model that the path is, or is a file of; a model of sentences has others in its folder."""
     if path.is_dir():
         return [path] if is_model(path) else []
-    return [folder for folder in path.parents[:2] if path.name.endswith(_OF_A_MODEL) and _holds_a_model(folder)]
+    return [
+        folder for folder in path.parents[:2] if path.name.endswith(_OF_A_MODEL) and _holds_a_model(folder)
+    ]
 
 
 def _holds_a_model(folder: Path) -> bool:

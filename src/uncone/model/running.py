@@ -53,7 +53,9 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Any:
             raise UnsupportedModel(
                 f"transformers cannot load {model_class.__name__} from {files.path} ({first_line(error)})"
             ) from error
-    lacking = sorted({*info.get("missing_keys", ()), *(str(key[0]) for key in info.get("mismatched_keys", ()))})
+    lacking = sorted(
+        {*info.get("missing_keys", ()), *(str(key[0]) for key in info.get("mismatched_keys", ()))}
+    )
     if lacking:
         raise InputError(
             f"expected all weights of {model_class.__name__} in {files.path}, got none that fit for {listing(lacking)}: they would be random; "

@@ -64,11 +64,15 @@ def sentence_places(model: SentenceModel) -> Places:
                 f"no tensor {' or '.join(map(repr, _TABLES))} in {model.files.path}: name one yourself; there are "
                 f"{listing(model.files.tensors)}"
             )
-        return Places(table, None, False, f"{_STATIC} has no output head: its vectors are means of rows of the table")
+        return Places(
+            table, None, False, f"{_STATIC} has no output head: its vectors are means of rows of the table"
+        )
     found = find_places(model.files)
     if found.head is None or model.kind != "Transformer":
         return found
-    return replace(found, head=None, tied=False, why="Sentence Transformers uses the model without its output head")
+    return replace(
+        found, head=None, tied=False, why="Sentence Transformers uses the model without its output head"
+    )
 
 
 def sentence_rows(model: SentenceModel, tensor: str, *, with_tokens: bool = False) -> Rows:
@@ -82,15 +86,21 @@ def _first_module(directory: Path) -> tuple[str, Path]:
     where = directory / MODULES
     modules = read_json(where, list)
     if not modules or not isinstance(modules[0], dict):
-        raise InputError(f"expected a list of modules in {where}, got none that could be the first: copy the model again")
+        raise InputError(
+            f"expected a list of modules in {where}, got none that could be the first: copy the model again"
+        )
     kind, folder = modules[0].get("type"), modules[0].get("path", "")
     if not isinstance(kind, str) or not isinstance(folder, str):
         raise InputError(
             f"expected a type and a path of the first module in {where}, got {str(modules[0])[:80]!r}: copy it again"
         )
     if folder not in ("", ".") and not _FOLDER.fullmatch(folder):
-        raise InputError(f"expected the plain name of a folder in {where}, got {folder[:200]!r}: do not trust this file")
+        raise InputError(
+            f"expected the plain name of a folder in {where}, got {folder[:200]!r}: do not trust this file"
+        )
     path = directory / folder if folder not in ("", ".") else directory
     if not path.is_dir():
-        raise InputError(f"{where} names the folder {folder}, which is missing: download the rest of the model")
+        raise InputError(
+            f"{where} names the folder {folder}, which is missing: download the rest of the model"
+        )
     return kind.rpartition(".")[2][:80], path

@@ -44,7 +44,9 @@ def _exists(text: str) -> bool:
 
 def _part(part: str, spec: str | os.PathLike[str]) -> str:
     if not part:
-        raise InputError(f"expected a tensor's name after '#', got {os.fspath(spec)!r}: name it, or leave out the '#'")
+        raise InputError(
+            f"expected a tensor's name after '#', got {os.fspath(spec)!r}: name it, or leave out the '#'"
+        )
     return part
 
 

@@ -37,7 +37,9 @@ def open_part(path: Path, part: str | None) -> Rows:
     if part == "input":
         return model.rows(places.input, with_tokens=True)
     if places.head is None:
-        raise InputError(f"expected a model with an output head, got {path}: {places.why}; its token table is {path}#input")
+        raise InputError(
+            f"expected a model with an output head, got {path}: {places.why}; its token table is {path}#input"
+        )
     return model.rows(places.head, with_tokens=True)
 
 

@@ -36,7 +36,9 @@ def shared_names(files: ModelFiles) -> frozenset[str]:
     with mapping.quiet():
         model = mapping.built(files)
         keys, head = mapping.file_keys(model, files.tensors), model.get_output_embeddings().weight
-        names = [name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter is head]
+        names = [
+            name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter is head
+        ]
         return frozenset(keys[name] for name in names if name in keys)
 
 
@@ -56,9 +58,16 @@ def parted(files: ModelFiles) -> Parted:
             raise UnsupportedModel(
                 f"expected a class whose head can stand apart, got {type(tied).__name__}, which ties it whatever config.json says"
             )
-        keys, sources = mapping.file_keys(apart, files.tensors), _sources(tied, mapping.file_keys(tied, files.tensors))
+        keys, sources = (
+            mapping.file_keys(apart, files.tensors),
+            _sources(tied, mapping.file_keys(tied, files.tensors)),
+        )
         named = dict(apart.named_parameters())
-        stored = {name: keys.get(name) or mapping.stored_name(apart, name) for name in named if name in keys or name in sources}
+        stored = {
+            name: keys.get(name) or mapping.stored_name(apart, name)
+            for name in named
+            if name in keys or name in sources
+        }
         added = {stored[name]: sources[name] for name in named if name not in keys and name in sources}
         (head_name,) = (stored[name] for name, parameter in named.items() if parameter is head)
         return Parted(added, head_name)

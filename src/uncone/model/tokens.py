@@ -28,7 +28,11 @@ def token_labels(path: Path, n: int) -> TokenLabels:
     Never raises for what lies in the directory: `note` says what was wrong.
     """
     notes: list[str] = []
-    for name, read in (("tokenizer.json", _from_tokenizer), ("vocab.txt", _from_lines), ("vocab.json", _from_json)):
+    for name, read in (
+        ("tokenizer.json", _from_tokenizer),
+        ("vocab.txt", _from_lines),
+        ("vocab.json", _from_json),
+    ):
         file = path / name
         if not file.is_file():
             continue
@@ -37,7 +41,9 @@ def token_labels(path: Path, n: int) -> TokenLabels:
             return TokenLabels(_placed(read(file), n), "; ".join(notes) or None)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a panic in Rust arrives as pyo3's PanicException, which is no Exception
+        except (
+            BaseException
+        ) as error:  # a panic in Rust arrives as pyo3's PanicException, which is no Exception
             notes.append(f"{file} gives no tokens ({first_line(error)})")
     return TokenLabels(None, "; ".join(notes) or f"no tokenizer.json, vocab.txt or vocab.json in {path}")
 
@@ -46,7 +52,9 @@ def _placed(ids: dict[str, int], n: int) -> list[str | None]:
     labels: list[str | None] = [None] * n
     for token, index in ids.items():
         if type(index) is int and 0 <= index < n:
-            labels[index] = token.encode("utf-8", "replace").decode("utf-8")  # JSON can spell half a surrogate pair
+            labels[index] = token.encode("utf-8", "replace").decode(
+                "utf-8"
+            )  # JSON can spell half a surrogate pair
     return labels
 
 

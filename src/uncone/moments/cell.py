@@ -113,9 +113,13 @@ class Cell:
         rows = self._buffer("rows", tuple(x.shape), x.dtype)
         sample = rows[:: -(-len(rows) // _COMPARED)]
         gram = sample @ sample.T
-        return len(self._shift) > 1 and bool(gram.diagonal().sum().square() < _ALONG_ONE * gram.square().sum())
+        return len(self._shift) > 1 and bool(
+            gram.diagonal().sum().square() < _ALONG_ONE * gram.square().sum()
+        )
 
-    def _sum_pieces(self, x: Tensor, w: Tensor | None, norms: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _sum_pieces(
+        self, x: Tensor, w: Tensor | None, norms: Tensor, scale: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         cuts = _cuts(len(x), x.device)
         sums = torch.empty((len(cuts), len(self._names), x.shape[1]), dtype=x.dtype, device=x.device)
         centers = _centers(self._shift, x, cuts) if self._second else None
@@ -134,7 +138,9 @@ class Cell:
         if self._second:
             share(pieces)
         else:
-            for piece in pieces:  # torch shares out each operation, and rounds sums of columns and norms of rows alike
+            for piece in (
+                pieces
+            ):  # torch shares out each operation, and rounds sums of columns and norms of rows alike
                 piece()
         return sums, sums if centers is None else centers.double() - self._shift
 

@@ -127,11 +127,18 @@ class Moments(Sums):
         if "concentration" not in self._derived:
             self._require_rows(2)
             second, m = self._second(), self.first / self.weight
-            trace = float(second.diagonal().sum() - self.first @ m)  # C times a factor that falls out of the ratio
+            trace = float(
+                second.diagonal().sum() - self.first @ m
+            )  # C times a factor that falls out of the ratio
             found = 0.0
             if trace > 0:
-                for strip, first in zip(torch.split(second, _STRIP_ROWS), torch.split(self.first, _STRIP_ROWS), strict=True):
-                    found += float(torch.linalg.vector_norm(torch.addr(strip, first, m, alpha=-1.0).div_(trace))) ** 2
+                for strip, first in zip(
+                    torch.split(second, _STRIP_ROWS), torch.split(self.first, _STRIP_ROWS), strict=True
+                ):
+                    found += (
+                        float(torch.linalg.vector_norm(torch.addr(strip, first, m, alpha=-1.0).div_(trace)))
+                        ** 2
+                    )
             self._derived["concentration"] = found
         return self._derived["concentration"]  # type: ignore[no-any-return]
 
@@ -141,14 +148,20 @@ class Moments(Sums):
         second = self._second()
         m = self.first / self.weight
         n = self.effective_n
-        return torch.addr(second, self.first, m, alpha=-1.0, out=self._matrix()).mul_(n / ((n - 1) * self.weight))
+        return torch.addr(second, self.first, m, alpha=-1.0, out=self._matrix()).mul_(
+            n / ((n - 1) * self.weight)
+        )
 
     def second_moment(self) -> Tensor:
         """The mean of x x' about the origin, float64 (D, D): the Gram matrix divided by N."""
         self._require_rows(1)
         second, mean = self._second(), self.mean()
         m = self.first / self.weight
-        return torch.addr(second, self.first, m, alpha=-1.0, out=self._matrix()).div_(self.weight).addr_(mean, mean)
+        return (
+            torch.addr(second, self.first, m, alpha=-1.0, out=self._matrix())
+            .div_(self.weight)
+            .addr_(mean, mean)
+        )
 
     def spectrum(self, *, centered: bool) -> Tensor:
         """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` when centred, else of `second_moment`.
@@ -166,7 +179,9 @@ class Moments(Sums):
         and those of float64 sums to `_SUMS` roundings of the trace.
         """
         n = self.effective_n
-        products = min(_PRODUCTS * self.rounding / self.weight, self.epsilon * float(self.spectrum(centered=centered)[0]))
+        products = min(
+            _PRODUCTS * self.rounding / self.weight, self.epsilon * float(self.spectrum(centered=centered)[0])
+        )
         sums = _SUMS * _FLOAT64 * float(self._second().diagonal().sum()) / self.weight
         return max(products, sums) * (n / (n - 1) if centered else 1.0)
 
@@ -196,7 +211,9 @@ class Moments(Sums):
         if "leading" not in self._derived or self._derived["leading"].shape[1] < k:
             covariance = self.covariance()
             found = leading_eigenvectors(covariance, k)
-            self._derived["leading"] = consume_to_eigen(covariance)[1][:, :k].clone() if found is None else found
+            self._derived["leading"] = (
+                consume_to_eigen(covariance)[1][:, :k].clone() if found is None else found
+            )
         return self._derived["leading"][:, :k]  # type: ignore[no-any-return]
 
     @on_one_thread
@@ -205,7 +222,9 @@ class Moments(Sums):
         if "centered" not in self._derived:
             self._require_rows(1)
             m = self.first / self.weight
-            about_mean = torch.addr(self._second(), self.first, m, alpha=-1.0, out=self._matrix()).div_(self.weight)
+            about_mean = torch.addr(self._second(), self.first, m, alpha=-1.0, out=self._matrix()).div_(
+                self.weight
+            )
             values, vectors = consume_to_eigen(about_mean)
             self._derived["centered"] = values.clamp_min_(0.0), self.mean() @ vectors
         return self._derived["centered"]  # type: ignore[no-any-return]

@@ -22,7 +22,9 @@ def leading_eigenvectors(matrix: Tensor, k: int) -> Tensor | None:
     d = len(matrix)
     if k + _EXTRA >= d // 4:
         return None  # a whole decomposition is as cheap
-    start = torch.randn(d, k + _EXTRA, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(matrix)
+    start = torch.randn(d, k + _EXTRA, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(
+        matrix
+    )
     basis = torch.linalg.qr(start)[0]
     for turn in range(_TURNS):
         image = matrix @ basis

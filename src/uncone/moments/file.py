@@ -34,15 +34,21 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, flo
     for name, tensor in tensors.items():
         shape = (d,) * _SHAPES[name]
         if tensor.shape != shape:
-            raise InputError(f"expected {name} of shape {shape} in {path}, got {tuple(tensor.shape)}: write it anew")
+            raise InputError(
+                f"expected {name} of shape {shape} in {path}, got {tuple(tensor.shape)}: write it anew"
+            )
     named = dict(zip(SCALARS, scalars, strict=True))
     _check_numbers(path, tensors, named)
     return tensors, named | {name: int(named[name]) for name in ("n", "zero_rows")}
 
 
-def _check_numbers(path: str | os.PathLike[str], tensors: dict[str, Tensor], scalars: dict[str, float]) -> None:
+def _check_numbers(
+    path: str | os.PathLike[str], tensors: dict[str, Tensor], scalars: dict[str, float]
+) -> None:
     n, zero_rows = scalars["n"], scalars["zero_rows"]
-    finite = {name: value for name, value in scalars.items() if n or name != "norm_min"}  # of no rows it is infinite
+    finite = {
+        name: value for name, value in scalars.items() if n or name != "norm_min"
+    }  # of no rows it is infinite
     wrong = next((name for name, t in tensors.items() if not bool(torch.isfinite(t).all())), None)
     wrong = wrong or next((name for name, value in finite.items() if not 0 <= value < math.inf), None)
     if wrong is None and not (n.is_integer() and zero_rows.is_integer() and zero_rows <= n <= _MOST_ROWS):
@@ -62,8 +68,18 @@ def _tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     tensors = {name: tensor for name, tensor in content.items() if name in {"scalars", *_SHAPES}}
     if not {"scalars", "first"} <= set(tensors) or ("unit_first" in tensors) != ("unit_square" in tensors):
         raise InputError(f"expected moments, got {path} without some of the sums: write it with Moments.save")
-    if len(tensors["scalars"]) != len(SCALARS) or not float(tensors["scalars"][0]) >= 0 or tensors["first"].ndim != 1:
-        raise InputError(f"expected the sums of some rows, got {path} with others: write it with Moments.save")
-    if any(t.dtype != torch.float64 for t in tensors.values()) or ("shift" not in tensors and float(tensors["scalars"][0]) > 0):
-        raise InputError(f"expected float64 sums about a shift, got {path} with others: write it with Moments.save")
+    if (
+        len(tensors["scalars"]) != len(SCALARS)
+        or not float(tensors["scalars"][0]) >= 0
+        or tensors["first"].ndim != 1
+    ):
+        raise InputError(
+            f"expected the sums of some rows, got {path} with others: write it with Moments.save"
+        )
+    if any(t.dtype != torch.float64 for t in tensors.values()) or (
+        "shift" not in tensors and float(tensors["scalars"][0]) > 0
+    ):
+        raise InputError(
+            f"expected float64 sums about a shift, got {path} with others: write it with Moments.save"
+        )
     return tensors

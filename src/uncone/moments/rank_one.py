@@ -35,7 +35,9 @@ def add_rank_one(values: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     found = [(settled, torch.zeros_like(settled))]
     if len(poles):
         tiles = range(0, len(poles), _TILE)
-        found += share(partial(_roots, poles, weights, first, min(first + _TILE, len(poles))) for first in tiles)
+        found += share(
+            partial(_roots, poles, weights, first, min(first + _TILE, len(poles))) for first in tiles
+        )
     roots, along = (torch.cat(parts) for parts in zip(*found, strict=True))
     roots, order = roots.sort(descending=True)
     return roots.to(values.device), along[order].to(values.device)
@@ -85,7 +87,9 @@ def _roots(poles: Tensor, weights: Tensor, first: int, stop: int) -> tuple[Tenso
     middle = equation.at(poles - poles[k][:, None], 0.5 * gap)[0]
     to_right = (middle < 0) & (k + 1 < len(poles))
     origin, beside = torch.where(to_right, beyond, k), torch.where(to_right, k, beyond)
-    offsets = poles - poles[origin][:, None]  # every root is a distance from its nearer pole: no digits cancel
+    offsets = (
+        poles - poles[origin][:, None]
+    )  # every root is a distance from its nearer pole: no digits cancel
     own, other = weights[origin], offsets.gather(1, beside[:, None])[:, 0]
     low = torch.where(to_right, -0.5 * gap, torch.where(middle < 0, 0.5 * gap, 0.0))
     high = torch.where(to_right, 0.0, torch.where(middle < 0, gap, 0.5 * gap))

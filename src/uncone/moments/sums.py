@@ -61,9 +61,13 @@ class Sums:
     ) -> None:
         self.d, self.device = d, usable(device)
         if unit_second and not unit_first:
-            raise InputError("expected unit_first=True with unit_second=True, got False: what reads the one wants the other")
+            raise InputError(
+                "expected unit_first=True with unit_second=True, got False: what reads the one wants the other"
+            )
         if shift is not None and shift.shape != (d,):
-            raise InputError(f"expected a shift of shape ({d},), got {tuple(shift.shape)}: give one number a feature")
+            raise InputError(
+                f"expected a shift of shape ({d},), got {tuple(shift.shape)}: give one number a feature"
+            )
         if second and self.device.type == "cpu":
             check_memory(products_bytes(d), f"the products of {d:,} columns with each other", _TRANSPOSED)
         self.shift = None if shift is None else shift.to(self.device, torch.float64)
@@ -184,7 +188,10 @@ class Sums:
         merged.shift = self.shift if self.shift is not None else other.shift
         for name in SCALARS:
             setattr(merged, name, getattr(self, name) + getattr(other, name))
-        merged.norm_min, merged.norm_max = min(self.norm_min, other.norm_min), max(self.norm_max, other.norm_max)
+        merged.norm_min, merged.norm_max = (
+            min(self.norm_min, other.norm_min),
+            max(self.norm_max, other.norm_max),
+        )
         merged.epsilon = max(self.epsilon, other.epsilon)
         first, second = other._about(merged.shift)
         merged.first = self.first + first
@@ -202,7 +209,9 @@ class Sums:
             InputError: moments made with `unit_first=False`.
         """
         if self.unit_first is None or self.unit_square is None:
-            raise InputError("expected moments with sums over unit rows, got moments made with unit_first=False: sum again")
+            raise InputError(
+                "expected moments with sums over unit rows, got moments made with unit_first=False: sum again"
+            )
         return self.unit_first, self.unit_square
 
     def _kinds(self) -> tuple[bool, bool, bool]:
@@ -219,7 +228,9 @@ class Sums:
                 "expected moments with second-order sums, got moments made with second=False: sum again without it"
             )
         if 0 < self.norm_max < SHORTEST:
-            raise InputError(f"expected a row longer than {SHORTEST:.0e}, got {self.norm_max:.3g} at most: scale the rows")
+            raise InputError(
+                f"expected a row longer than {SHORTEST:.0e}, got {self.norm_max:.3g} at most: scale the rows"
+            )
         return self.second
 
     def _about(self, shift: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -61,12 +61,17 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
                 "look for NaN and infinity, and for labels that are all -100"
             )
         x = x.detach().double()
-        x = x / x.abs().max().clamp_min(torch.finfo(x.dtype).tiny)  # the scores have no unit, and its square shall not overflow
+        x = x / x.abs().max().clamp_min(
+            torch.finfo(x.dtype).tiny
+        )  # the scores have no unit, and its square shall not overflow
         within, classes = None, 0
         if groups is not None:
             labels_found, inverse = torch.unique(groups, return_inverse=True)
             classes = len(labels_found)
-            means = x.new_zeros(classes, d).index_add_(0, inverse, x) / torch.bincount(inverse, minlength=classes)[:, None]
+            means = (
+                x.new_zeros(classes, d).index_add_(0, inverse, x)
+                / torch.bincount(inverse, minlength=classes)[:, None]
+            )
             within = _scores(x - means[inverse], k)
         return AnisotropyScores(
             _scores(x, k), _scores(x - x.mean(0), k), within,
@@ -82,7 +87,9 @@ def check_k(k: object) -> None:
 
 
 def _scores(x: Tensor, k: int) -> Scores | None:
-    x = x / x.abs().max().clamp_min(torch.finfo(x.dtype).tiny)  # what is left without a mean may be small beside it
+    x = x / x.abs().max().clamp_min(
+        torch.finfo(x.dtype).tiny
+    )  # what is left without a mean may be small beside it
     product = x @ x.T if len(x) < x.shape[1] else x.T @ x
     total = float(product.trace())
     if not total > 0:

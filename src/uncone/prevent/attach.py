@@ -20,7 +20,11 @@ _SPECIAL = ("pad", "bos", "eos", "unk", "cls", "sep", "mask", "decoder_start")
 
 
 def attach(
-    model: Any, *, gate: Gate | None = None, penalties: Iterable[Penalty] = (), options: CrossEntropyOptions | None = None
+    model: Any,
+    *,
+    gate: Gate | None = None,
+    penalties: Iterable[Penalty] = (),
+    options: CrossEntropyOptions | None = None,
 ) -> "Attached":
     """Compute `model`'s training loss inside its head, gated, without its logits; evaluation and generation stay as they are.
 
@@ -136,7 +140,9 @@ class Attached:
     def __enter__(self) -> "Attached":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.detach()
 
 
@@ -148,7 +154,9 @@ def _is_or_wraps(forward: Any, ours: Forward) -> bool:
 
 def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...]) -> None:
     if penalties and options.reduction == "none":
-        raise InputError("expected a reduction to one loss with penalties, got 'none': a penalty belongs to no single target")
+        raise InputError(
+            "expected a reduction to one loss with penalties, got 'none': a penalty belongs to no single target"
+        )
     if options.softcap is not None or options.logit_scale != 1:
         raise InputError(
             f"expected options without softcap and logit_scale, got {options.softcap} and {options.logit_scale}: both are measured "
@@ -159,7 +167,9 @@ def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...])
             "expected options with an ignore_index, got None: the last position of a sequence has no target; -100 marks it"
         )
     if options.num_items is not None:
-        raise InputError("expected options without num_items, got one: pass num_items_in_batch to the model, as Trainer does")
+        raise InputError(
+            "expected options without num_items, got one: pass num_items_in_batch to the model, as Trainer does"
+        )
 
 
 def check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int | None) -> None:
@@ -167,9 +177,13 @@ def check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int |
     if gate is None:
         return
     if not hasattr(gate, "gates"):
-        raise InputError(f"expected a gate with gates(), got {type(gate).__name__}: uncone.RareTokenGate is one")
+        raise InputError(
+            f"expected a gate with gates(), got {type(gate).__name__}: uncone.RareTokenGate is one"
+        )
     if not head.weight.requires_grad:
-        raise UnsupportedModel("expected a head that trains, got a frozen one: there is no gradient to gate; use gate=None")
+        raise UnsupportedModel(
+            "expected a head that trains, got a frozen one: there is no gradient to gate; use gate=None"
+        )
     size = len(gate.gates()[0])
     if size != head.weight.shape[0]:
         raise InputError(

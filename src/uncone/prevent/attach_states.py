@@ -73,10 +73,14 @@ def attach_states(
         raise InputError(f"expected pooling 'cls', 'mean' or 'last', got {pooling!r}")
     depth = _layers(top, base, count=layer != -1)
     if not isinstance(layer, int) or isinstance(layer, bool) or not -depth <= layer < depth:
-        raise InputError(f"expected a layer from 0 (embeddings) to {depth - 1}, or from -{depth} to -1, got {layer!r}")
+        raise InputError(
+            f"expected a layer from 0 (embeddings) to {depth - 1}, or from -{depth} to -1, got {layer!r}"
+        )
     at = None if layer % depth == depth - 1 else layer
     pad = getattr(base.config, "pad_token_id", None)
-    return AttachedStates(top, base, StateStep(penalty, pooling, at, labels, across_ranks, group, track, adds, pad))
+    return AttachedStates(
+        top, base, StateStep(penalty, pooling, at, labels, across_ranks, group, track, adds, pad)
+    )
 
 
 class AttachedStates:
@@ -122,7 +126,9 @@ class AttachedStates:
                 "expected a handle with add_to_loss=False, got one that adds the penalty to the model's loss already"
             )
         if not self._step.kept:
-            raise InputError("expected a forward in training mode (model.train(), gradients on) since the last call, got none")
+            raise InputError(
+                "expected a forward in training mode (model.train(), gradients on) since the last call, got none"
+            )
         added = self._step.take(labels)
         return torch.zeros(()) if added is None else added
 
@@ -174,7 +180,9 @@ class AttachedStates:
     def __enter__(self) -> "AttachedStates":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.detach()
 
 
@@ -211,7 +219,11 @@ def _layers(top: Any, base: Any, *, count: bool) -> int:
     batch: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if count or asked is not base:
         batch["output_hidden_states"] = True
-    with undisturbed(asked), torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad():
+    with (
+        undisturbed(asked),
+        torch.random.fork_rng([device] if device.type == "cuda" else []),
+        torch.no_grad(),
+    ):
         outputs = run_model(asked, batch)
         states = getattr(outputs, "hidden_states", None) if "output_hidden_states" in batch else outputs[:1]
     if not states or states[-1].ndim != 3 or states[-1].shape[:2] != ids.shape:

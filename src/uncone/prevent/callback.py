@@ -16,7 +16,9 @@ def trainer_callback(attached: Attached) -> Any:
     try:
         from transformers import TrainerCallback
     except ImportError as error:
-        raise UnsupportedModel("expected transformers for a callback, got none: pip install 'uncone[hf]'") from error
+        raise UnsupportedModel(
+            "expected transformers for a callback, got none: pip install 'uncone[hf]'"
+        ) from error
 
     class GateCallback(TrainerCallback):  # type: ignore[misc]
         """Steps the gate, and keeps it in every checkpoint."""
@@ -27,7 +29,11 @@ def trainer_callback(attached: Attached) -> Any:
             if state.global_step > 0:
                 _resume(attached.gate, args, state.global_step)
             _set_epoch(attached.gate, args, kwargs.get("train_dataloader"))
-            tell(attached.gate, "set_batch", args.world_size * args.train_batch_size * args.gradient_accumulation_steps)
+            tell(
+                attached.gate,
+                "set_batch",
+                args.world_size * args.train_batch_size * args.gradient_accumulation_steps,
+            )
 
         def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             attached.step()

@@ -151,7 +151,9 @@ class BucketRing:
         self._counts = not_negative(like(state["counts"], self._counts))
         self._steps, self._now = not_negative(like(state["steps"], self._steps)), int(state["now"])
         if not 0 <= self._now < len(self._steps) or bool((self._steps > self._lengths).any()):
-            raise ValueError(f"bucket {self._now} of {len(self._steps)}, filled with {self._steps.tolist()} steps")
+            raise ValueError(
+                f"bucket {self._now} of {len(self._steps)}, filled with {self._steps.tolist()} steps"
+            )
         self.total = self._counts.sum(0)
 
 
@@ -189,7 +191,9 @@ class StaticCounts:
     steps = 1.0
 
     def __init__(self, counts: Tensor) -> None:
-        self.total = counts.detach().cpu().to(torch.float64 if counts.dtype.is_floating_point else torch.int64)
+        self.total = (
+            counts.detach().cpu().to(torch.float64 if counts.dtype.is_floating_point else torch.int64)
+        )
 
     @property
     def memory_bytes(self) -> int:
@@ -203,4 +207,6 @@ class StaticCounts:
 
     def load(self, state: State) -> None:
         if not torch.equal(like(state["total"], self.total), self.total):
-            raise InputError("expected the corpus counts that the state was saved with, got others: pass the same counts")
+            raise InputError(
+                "expected the corpus counts that the state was saved with, got others: pass the same counts"
+            )

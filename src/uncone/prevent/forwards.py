@@ -114,7 +114,9 @@ class HeadForward(Forward):
             )
         options = step.options if step.items is None else replace(step.options, num_items=step.items)
         flat = hidden.reshape(-1, hidden.shape[-1])
-        loss = gated_linear_cross_entropy(flat, weight, labels.reshape(-1), gate=step.gate, bias=self._bias(), options=options)
+        loss = gated_linear_cross_entropy(
+            flat, weight, labels.reshape(-1), gate=step.gate, bias=self._bias(), options=options
+        )
         step.nll = loss.detach().clone()
         loss = loss.view(labels.shape) if options.reduction == "none" else loss
         penalties = [penalty(weight) for penalty in step.penalties]
@@ -224,7 +226,9 @@ class ModelForward(Forward):
 def _refuse_more_losses(outputs: Any) -> None:
     """Raise where the model computed another loss, which its own sum would hold and this one does not."""
     more = (
-        [] if isinstance(outputs, tuple) else [k for k, v in outputs.items() if "loss" in k and k != "loss" and v is not None]
+        []
+        if isinstance(outputs, tuple)
+        else [k for k, v in outputs.items() if "loss" in k and k != "loss" and v is not None]
     )
     if more:
         raise UnsupportedModel(

@@ -101,9 +101,13 @@ class RareTokenGate:
     ) -> None:
         self._rule = Rule.of(mode, rare_share, rare_frequency, alpha, gate_max)
         if start_step < 1:
-            raise InputError(f"expected start_step of at least 1, got {start_step}: a gate without counts knows nothing")
+            raise InputError(
+                f"expected start_step of at least 1, got {start_step}: a gate without counts knows nothing"
+            )
         if on_batch_change not in ("refuse", "rescale"):
-            raise InputError(f"expected on_batch_change 'refuse' or 'rescale', got {on_batch_change!r}: choose one")
+            raise InputError(
+                f"expected on_batch_change 'refuse' or 'rescale', got {on_batch_change!r}: choose one"
+            )
         self.vocab_size = _positive("vocab_size", vocab_size)
         self._settings = {
             "vocab_size": vocab_size, "window": window, "memory": memory if counts is None else "counts", "start_step": start_step,
@@ -114,7 +118,12 @@ class RareTokenGate:
         self._static, self._by_epoch = counts is not None, window == "epoch"
         self._can_be_rare = _eligible(vocab_size, n_tokens)
         self._n_tokens = vocab_size if n_tokens is None else n_tokens
-        self._start, self.ignore_index, self._group, self._on_change = start_step, ignore_index, group, on_batch_change
+        self._start, self.ignore_index, self._group, self._on_change = (
+            start_step,
+            ignore_index,
+            group,
+            on_batch_change,
+        )
         self._current = torch.zeros(vocab_size, dtype=torch.int64)
         self._shares = torch.zeros(2, dtype=torch.float64)
         self._gated_share: float | None = None
@@ -234,7 +243,9 @@ class RareTokenGate:
             InputError: within a step of several ranks, whose counts are not summed yet: save after `step()`.
         """
         if not self.counts_first and self._ranks() > 1 and bool(self._current.any()):
-            raise InputError("expected no micro-batch since the last step on several ranks, got some: save after step()")
+            raise InputError(
+                "expected no micro-batch since the last step on several ranks, got some: save after step()"
+            )
         rare, g1, g2 = self.gates()
         return {
             "settings": dict(self._settings),
@@ -260,11 +271,17 @@ class RareTokenGate:
             kept.check_settings(self._settings, dict(state["settings"]))
             counts = self._new_counts()
             counts.load(state["counts"])
-            current = kept.not_negative(kept.like(state["current"], torch.zeros(self.vocab_size, dtype=torch.int64)))
+            current = kept.not_negative(
+                kept.like(state["current"], torch.zeros(self.vocab_size, dtype=torch.int64))
+            )
             shares = kept.not_negative(kept.like(state["shares"], torch.zeros(2, dtype=torch.float64)))
             can_be_rare = kept.like(state["can_be_rare"], self._can_be_rare) & self._can_be_rare
             gates = _loaded_gates(state["gates"], self.gates())
-            step, gated_share, batch = int(state["step"]), state["gated_share"], kept.Batch.resumed(dict(state["batch"]))
+            step, gated_share, batch = (
+                int(state["step"]),
+                state["gated_share"],
+                kept.Batch.resumed(dict(state["batch"])),
+            )
             said = {str(what) for what in list(state["said"])}
             if step < 0 or not (gated_share is None or 0 <= gated_share <= 1):
                 raise ValueError(f"step {step}, gated share {gated_share}")
@@ -310,7 +327,9 @@ class RareTokenGate:
         now = self.status
         if now.rare_share < FEWEST_SHARE:
             size = f"only {now.rare_ids} ids ({now.rare_share:.1%} of the vocabulary) are rare"
-            self._say("few", f"{size}: the gate changes next to nothing; raise rare_share, rare_frequency or alpha")
+            self._say(
+                "few", f"{size}: the gate changes next to nothing; raise rare_share, rare_frequency or alpha"
+            )
         if now.rare_mass > LARGEST_MASS:
             mass = f"the {now.rare_ids} rare ids are {now.rare_mass:.1%} of the targets"
             self._say("mass", f"{mass}: these are not rare; lower rare_share, rare_frequency or alpha")
@@ -322,7 +341,9 @@ class RareTokenGate:
 
 
 def _loaded_gates(saved: Mapping[str, Tensor], mine: Gates) -> Gates:
-    rare, g1, g2 = (kept.like(saved[name], gate) for name, gate in zip(("rare", "g1", "g2"), mine, strict=True))
+    rare, g1, g2 = (
+        kept.like(saved[name], gate) for name, gate in zip(("rare", "g1", "g2"), mine, strict=True)
+    )
     for g in (g1, g2):
         if not bool(((kept.not_negative(g) <= 1) & (rare | (g == 1))).all()):
             raise ValueError("gates that amplify, or act on ids that are not rare")
@@ -362,7 +383,9 @@ def _corpus_counts(counts: Any, vocab_size: int) -> Tensor:
 
 def _eligible(vocab_size: int, n_tokens: int | None) -> Tensor:
     if n_tokens is not None and not 0 < n_tokens <= vocab_size:
-        raise InputError(f"expected n_tokens from 1 to {vocab_size}, got {n_tokens}: it counts the tokenizer's ids")
+        raise InputError(
+            f"expected n_tokens from 1 to {vocab_size}, got {n_tokens}: it counts the tokenizer's ids"
+        )
     return torch.arange(vocab_size) < (vocab_size if n_tokens is None else n_tokens)
 
 

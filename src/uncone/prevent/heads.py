@@ -56,9 +56,13 @@ def output_head(model: Any) -> torch.nn.Linear:
         or type(weight).__module__.split(".")[0] in ("bitsandbytes", "torchao")
     ):
         got = kind if weight is None else f"{kind} of {weight.dtype}"
-        raise UnsupportedModel(f"expected a head in floating point, got {got}: exempt the head from quantisation")
+        raise UnsupportedModel(
+            f"expected a head in floating point, got {got}: exempt the head from quantisation"
+        )
     if not isinstance(head, torch.nn.Linear):
-        raise UnsupportedModel(f"expected a linear head (torch.nn.Linear), got {kind}: its logits are not hidden W' + bias")
+        raise UnsupportedModel(
+            f"expected a linear head (torch.nn.Linear), got {kind}: its logits are not hidden W' + bias"
+        )
     return head
 
 
@@ -69,7 +73,14 @@ def refuse_patched(model: Any, backend: str) -> None:
         raise UnsupportedModel(
             "expected a model that nothing is attached to, got one that is: call detach() on the first handle"
         )
-    where = getattr(getattr(forward or type(model).forward, "__func__", forward or type(model).forward), "__module__", "") or ""
+    where = (
+        getattr(
+            getattr(forward or type(model).forward, "__func__", forward or type(model).forward),
+            "__module__",
+            "",
+        )
+        or ""
+    )
     if where.startswith("liger_kernel") and backend != "wrap:liger":
         raise UnsupportedModel(
             "expected the model's own forward, got Liger's: leave use_liger_kernel off and give "

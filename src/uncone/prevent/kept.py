@@ -37,7 +37,11 @@ class Batch:
     def tell(self, size: int, *, rescale: bool) -> None:
         """A step has `size` sequences."""
         if self._steps and self._size is not None and size != self._size:
-            self._changed(f"{self._size} sequences a step, as before the resume, got {size}", self._mean(), rescale=rescale)
+            self._changed(
+                f"{self._size} sequences a step, as before the resume, got {size}",
+                self._mean(),
+                rescale=rescale,
+            )
         self._size, self._before = size, None
 
     def check(self, targets: int, *, rescale: bool, factor: float) -> None:
@@ -51,7 +55,11 @@ class Batch:
         before, now = self._before, self._since[0] / self._since[1]
         self._before = None
         if not before / factor <= now <= before * factor:
-            self._changed(f"about {before:.0f} targets a step, as before the resume, got {now:.0f}", before, rescale=rescale)
+            self._changed(
+                f"about {before:.0f} targets a step, as before the resume, got {now:.0f}",
+                before,
+                rescale=rescale,
+            )
 
     def state(self) -> dict[str, Any]:
         """Plain numbers."""
@@ -66,7 +74,10 @@ class Batch:
         found = cls()
         found._size, found.per_step = _optional(state["size"], int), _optional(state["per_step"], float)
         found._sum, found._steps = _count(state["sum"]), _count(state["steps"])
-        found._before, found._since = _optional(state["before"], float), (_count(state["since"][0]), _count(state["since"][1]))
+        found._before, found._since = (
+            _optional(state["before"], float),
+            (_count(state["since"][0]), _count(state["since"][1])),
+        )
         if found._before is None and found._steps:
             found._before, found._since = found._mean(), (0, 0)
         return found
@@ -80,7 +91,10 @@ class Batch:
                 f"expected {seen}: keep ranks x batch x accumulation as they were, or make the gate with on_batch_change='rescale'"
             )
         self.per_step = before if self.per_step is None else self.per_step
-        warnings.warn(f"expected {seen}: counts a step are read at {self.per_step:.0f} targets from now on", stacklevel=4)
+        warnings.warn(
+            f"expected {seen}: counts a step are read at {self.per_step:.0f} targets from now on",
+            stacklevel=4,
+        )
         self._sum = self._steps = 0
 
 
@@ -102,7 +116,11 @@ def _optional(value: Any, kind: type) -> Any:
 def like(value: Any, model: torch.Tensor) -> torch.Tensor:
     """A copy of `value` if it is a tensor of the shape and dtype of `model`."""
     if not isinstance(value, torch.Tensor) or value.shape != model.shape or value.dtype != model.dtype:
-        got = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)[:60]
+        got = (
+            f"{value.dtype} of shape {tuple(value.shape)}"
+            if isinstance(value, torch.Tensor)
+            else repr(value)[:60]
+        )
         raise ValueError(f"{model.dtype} of shape {tuple(model.shape)} was wanted, and {got} is there")
     return value.clone()
 
@@ -121,7 +139,15 @@ def refusing_what_is_no_state() -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError, OverflowError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+        IndexError,
+        AttributeError,
+        OverflowError,
+    ) as error:
         raise InputError(
             f"expected a state that state_dict or save gave, got one that does not hold together ({type(error).__name__}: {error}): "
             "save it anew"
@@ -146,7 +172,9 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what `save` wrote."""
-    tensors, metadata = read_tensors(path, format=_FORMAT, what="the state of a gate", how="write it with save")
+    tensors, metadata = read_tensors(
+        path, format=_FORMAT, what="the state of a gate", how="write it with save"
+    )
     with refusing_what_is_no_state():
         return _joined(tensors, dict(json.loads(metadata["state"])))
 

@@ -28,8 +28,17 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
         )
     if labels is None:
         return points, None
-    if not isinstance(labels, Tensor) or labels.shape != points.shape[:1] or labels.is_floating_point() or labels.is_complex():
-        got = f"{tuple(labels.shape)} of {labels.dtype}" if isinstance(labels, Tensor) else type(labels).__name__
+    if (
+        not isinstance(labels, Tensor)
+        or labels.shape != points.shape[:1]
+        or labels.is_floating_point()
+        or labels.is_complex()
+    ):
+        got = (
+            f"{tuple(labels.shape)} of {labels.dtype}"
+            if isinstance(labels, Tensor)
+            else type(labels).__name__
+        )
         raise InputError(
             f"expected labels of shape ({len(points)},) with integers, got {got}: pass a tensor with one class a point, or None for one cloud"
         )

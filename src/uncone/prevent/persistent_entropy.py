@@ -67,9 +67,17 @@ class PersistentEntropy:
     """
 
     def __init__(
-        self, weight: float = 1.0, select: bool = True, *, length_weight: float = 0.0, convention: Convention = "official"
+        self,
+        weight: float = 1.0,
+        select: bool = True,
+        *,
+        length_weight: float = 0.0,
+        convention: Convention = "official",
     ) -> None:
-        self.weight, self.length_weight = _from_zero(weight, "weight"), _from_zero(length_weight, "length_weight")
+        self.weight, self.length_weight = (
+            _from_zero(weight, "weight"),
+            _from_zero(length_weight, "length_weight"),
+        )
         if select is not True and select is not False:
             raise InputError(
                 f"expected select to be True (prominent bars) or False (all bars), got {select!r}: pass one of them"
@@ -101,9 +109,13 @@ class PersistentEntropy:
                 raise
             kept = self._kept(found, largest - 1)
             entropy = persistent_entropy(torch.where(kept, found.lengths, 0), found.bars)
-            self.last = EntropyStatus(found.labels, entropy.detach(), _by_group(kept, found), found.bars, found.zero, left_out)
+            self.last = EntropyStatus(
+                found.labels, entropy.detach(), _by_group(kept, found), found.bars, found.zero, left_out
+            )
             loss = -self.weight * entropy.sum()
-            return loss - self.length_weight * _mean_of_others(found, kept).sum() if self.length_weight else loss
+            return (
+                loss - self.length_weight * _mean_of_others(found, kept).sum() if self.length_weight else loss
+            )
 
     def _kept(self, found: Barcode, most: int) -> Tensor:
         """(M,) bool: which bars have their entropy raised; no class has more than `most`."""
@@ -123,7 +135,9 @@ def _mean_of_others(found: Barcode, kept: Tensor) -> Tensor:
 
 def _by_group(which: Tensor, found: Barcode) -> Tensor:
     """(C,) int64, how many of the bars are `which`."""
-    return torch.zeros_like(found.bars).index_add_(0, group_of_each(found.bars, len(which)), which.to(found.bars.dtype))
+    return torch.zeros_like(found.bars).index_add_(
+        0, group_of_each(found.bars, len(which)), which.to(found.bars.dtype)
+    )
 
 
 def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, int]:
@@ -150,7 +164,9 @@ def _check_rows(points: Tensor, labels: Tensor | None) -> None:
 
 
 def _number(value: int, beside: Tensor) -> Tensor:
-    return torch.full((), value, dtype=torch.int64, device=beside.device)  # no copy from the host, which a CUDA graph refuses
+    return torch.full(
+        (), value, dtype=torch.int64, device=beside.device
+    )  # no copy from the host, which a CUDA graph refuses
 
 
 def _nothing(x: Tensor, left_out: Tensor) -> EntropyStatus:
@@ -160,5 +176,7 @@ def _nothing(x: Tensor, left_out: Tensor) -> EntropyStatus:
 
 def _from_zero(value: Any, name: str) -> float:
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < float("inf"):
-        raise InputError(f"expected {name} to be a number from 0 up, got {value!r}: below 0 it would turn the penalty around")
+        raise InputError(
+            f"expected {name} to be a number from 0 up, got {value!r}: below 0 it would turn the penalty around"
+        )
     return float(value)

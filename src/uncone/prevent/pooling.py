@@ -24,7 +24,9 @@ def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
         return hidden.mean(1, dtype=wide) if pooling == "mean" else hidden[:, 0 if pooling == "cls" else -1]
     keep = mask != 0
     if pooling == "mean":
-        return torch.where(keep[:, :, None], hidden, 0).sum(1, dtype=wide) / keep.sum(1, keepdim=True).clamp_min(1)
+        return torch.where(keep[:, :, None], hidden, 0).sum(1, dtype=wide) / keep.sum(
+            1, keepdim=True
+        ).clamp_min(1)
     order = torch.arange(1, t + 1, device=hidden.device)
     at = (keep * (order if pooling == "last" else order.flip(0))).argmax(1)
     return hidden[torch.arange(b, device=hidden.device), at]

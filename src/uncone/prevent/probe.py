@@ -58,15 +58,23 @@ def _with_own_loss(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], 
     with forward_of(head, kept):
         own = run_model(model, batch).loss
     if own is None or len(outputs) != 1:
-        raise UnsupportedModel("expected a model that computes a loss from labels, got none: pass labels to its forward")
+        raise UnsupportedModel(
+            "expected a model that computes a loss from labels, got none: pass labels to its forward"
+        )
     z = outputs[0].view(*batch["labels"].shape, -1)
     _check_decoder_inputs(model, head, batch, z)
     losses = {}
     for shift in (True, False):
         candidate = HeadMap(found.scale, found.bias, found.cap, shift)
         targets = candidate.align(batch["labels"], IGNORED)
-        losses[shift] = float(torch.nn.functional.cross_entropy(candidate.logits(z).flatten(0, -2), targets.flatten()))
-    matching = [shift for shift, loss in losses.items() if abs(loss - float(own)) <= RESIDUAL * max(1.0, abs(float(own)))]
+        losses[shift] = float(
+            torch.nn.functional.cross_entropy(candidate.logits(z).flatten(0, -2), targets.flatten())
+        )
+    matching = [
+        shift
+        for shift, loss in losses.items()
+        if abs(loss - float(own)) <= RESIDUAL * max(1.0, abs(float(own)))
+    ]
     if len(matching) == 2:
         matching = [min(losses, key=lambda shift: abs(losses[shift] - float(own)))]
     if len(matching) != 1:

@@ -33,7 +33,9 @@ def is_first() -> bool:
     return world() == 1 or dist.get_rank() == 0
 
 
-def joined(points: Tensor, labels: Tensor | None, part: Tensor, group: Any = None) -> tuple[Tensor, Tensor | None, Tensor]:
+def joined(
+    points: Tensor, labels: Tensor | None, part: Tensor, group: Any = None
+) -> tuple[Tensor, Tensor | None, Tensor]:
     """The points (sum of N, D) and labels of all ranks in their order, and the mean of their parts.
 
     Every rank sees the same cloud. Gradients reach a rank's own points only, times the number of ranks: the mean over ranks that DDP and FSDP take of
@@ -49,7 +51,9 @@ def joined(points: Tensor, labels: Tensor | None, part: Tensor, group: Any = Non
         )
     if ranks == 1:
         return points, labels, part
-    about = torch.stack([torch.tensor(float(len(points)), device=points.device), part.to(points.device).float()])
+    about = torch.stack(
+        [torch.tensor(float(len(points)), device=points.device), part.to(points.device).float()]
+    )
     every = torch.empty(ranks, 2, dtype=about.dtype, device=about.device)
     dist.all_gather_into_tensor(every.view(-1), about, group=group)
     sizes = [int(n) for n in every[:, 0].tolist()]

@@ -27,12 +27,16 @@ class Rule:
     gate_max: float
 
     @classmethod
-    def of(cls, mode: str, share: float | None, frequency: float | None, alpha: float | None, gate_max: float) -> "Rule":
+    def of(
+        cls, mode: str, share: float | None, frequency: float | None, alpha: float | None, gate_max: float
+    ) -> "Rule":
         """The rule with its defaults, checked."""
         if mode not in MODES:
             raise InputError(f"expected a mode among {', '.join(MODES)}, got {mode!r}: use one of them")
         if sum(given is not None for given in (share, frequency, alpha)) > 1:
-            raise InputError("expected one of rare_share, rare_frequency and alpha, got several: each says what is rare")
+            raise InputError(
+                "expected one of rare_share, rare_frequency and alpha, got several: each says what is rare"
+            )
         if share is None and frequency is None and alpha is None:
             share, alpha = (None, ALPHA) if mode in ("paper", "official") else (RARE_SHARE, None)
         for name, value in (("rare_share", share), ("rare_frequency", frequency), ("gate_max", gate_max)):
@@ -45,7 +49,9 @@ class Rule:
             )
         return cls(mode, share, frequency, alpha, gate_max)
 
-    def gates(self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None) -> Gates:
+    def gates(
+        self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None
+    ) -> Gates:
         """The gates of ids counted `counts` (V,) times in `steps` steps; no id is rare where there are none.
 
         `targets_per_step` is the batch size at which counts a step are read, if it is not that of the counts.
@@ -76,7 +82,9 @@ class Rule:
         rare[chosen] = True
         return rare, float(counts[chosen].max()) if len(chosen) else 0.0
 
-    def _factors(self, counts: Tensor, rate: Tensor, total: float, rare: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    def _factors(
+        self, counts: Tensor, rate: Tensor, total: float, rare: Tensor, threshold: float
+    ) -> tuple[Tensor, Tensor]:
         if self.mode == "hard":
             return torch.zeros_like(counts), torch.zeros_like(counts)
         g2 = (counts / (counts[rare].mean() + _ROUNDED)).clamp_max(1.0)

@@ -67,8 +67,14 @@ class StateStep:
     @staticmethod
     def _scalar(found: Any) -> Tensor:
         if not isinstance(found, Tensor) or found.ndim or not found.is_floating_point():
-            got = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-            raise InputError(f"expected a scalar tensor from the penalty, got {got}: return one number with a gradient")
+            got = (
+                f"{found.dtype} of shape {tuple(found.shape)}"
+                if isinstance(found, Tensor)
+                else type(found).__name__
+            )
+            raise InputError(
+                f"expected a scalar tensor from the penalty, got {got}: return one number with a gradient"
+            )
         return found
 
 
@@ -96,7 +102,9 @@ class BaseForward(Forward):
         outputs = self._original(**inputs | {"output_hidden_states": True, "return_dict": True})
         self._keep(outputs.hidden_states[self._step.layer], inputs)
         if not asked:
-            outputs = type(outputs)(**{name: value for name, value in outputs.items() if name != "hidden_states"})
+            outputs = type(outputs)(
+                **{name: value for name, value in outputs.items() if name != "hidden_states"}
+            )
         return outputs.to_tuple() if as_tuple else outputs
 
     def _keep(self, hidden: Tensor, inputs: dict[str, Any]) -> None:
@@ -130,7 +138,9 @@ class LossForward(Forward):
         if self._own_column is not None:  # Trainer drops the columns that a forward does not name
             parameters = list(known.values())
             at = len(parameters) - (parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
-            parameters.insert(at, inspect.Parameter(self._own_column, inspect.Parameter.KEYWORD_ONLY, default=None))
+            parameters.insert(
+                at, inspect.Parameter(self._own_column, inspect.Parameter.KEYWORD_ONLY, default=None)
+            )
             self.__signature__ = inspect.Signature(parameters)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -145,7 +155,9 @@ class LossForward(Forward):
             self._step.kept.clear()
             return outputs
         if loss.ndim:
-            raise UnsupportedModel(f"expected one loss from the model, got shape {tuple(loss.shape)}: reduce it to its mean")
+            raise UnsupportedModel(
+                f"expected one loss from the model, got shape {tuple(loss.shape)}: reduce it to its mean"
+            )
         if not self._step.kept:
             raise UnsupportedModel(
                 f"expected {type(self._model).__name__} to call its base model, got no call of the one attached to: was it replaced "
@@ -186,7 +198,9 @@ class LossForward(Forward):
             self._divides = self._does_divide(inputs, items)
         if not self._divides:
             return None
-        counted = labels[..., 1:] if labels.ndim > 1 and labels.shape[-1] > 1 else labels  # a first token is never predicted
+        counted = (
+            labels[..., 1:] if labels.ndim > 1 and labels.shape[-1] > 1 else labels
+        )  # a first token is never predicted
         here = (counted != -100).sum()
         return torch.where(
             torch.as_tensor(items, device=here.device) != 0, here.float() / items, 0.0
@@ -195,7 +209,11 @@ class LossForward(Forward):
     def _does_divide(self, inputs: dict[str, Any], items: Any) -> bool:
         """Whether the model's own loss halves with twice the items: some take the number and ignore it."""
         device = next(self._model.parameters()).device
-        with undisturbed(self._model), torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with (
+            undisturbed(self._model),
+            torch.no_grad(),
+            torch.random.fork_rng([device] if device.type == "cuda" else []),
+        ):
             once, twice = (self._original(**inputs | {"num_items_in_batch": items * k}) for k in (1, 2))
         first, second = (float(o[0] if isinstance(o, tuple) else o.loss) for o in (once, twice))
         return abs(first - 2 * second) < abs(first - second)

@@ -10,7 +10,9 @@ def states_callback(attached: Any) -> Any:
     try:
         from transformers import TrainerCallback
     except ImportError as error:
-        raise UnsupportedModel("expected transformers for a callback, got none: pip install 'uncone[hf]'") from error
+        raise UnsupportedModel(
+            "expected transformers for a callback, got none: pip install 'uncone[hf]'"
+        ) from error
 
     class StatesCallback(TrainerCallback):  # type: ignore[misc]
         """Steps, and goes on with the track of a resumed run."""

@@ -70,7 +70,9 @@ class AnisotropyTrack:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     with open_regular(path) as file:
-        *lines, _torn = file.read().decode("utf-8", "replace").split("\n")  # a kill may leave half a line at the end
+        *lines, _torn = (
+            file.read().decode("utf-8", "replace").split("\n")
+        )  # a kill may leave half a line at the end
     found = []
     for number, line in enumerate(lines, 1):
         try:

@@ -34,7 +34,14 @@ from uncone.records.scores import Knot, ScoreHistogram, Share
 from uncone.records.selection import SELECTION_SCHEMA, Selection
 from uncone.records.token_edit import TOKEN_EDIT_SCHEMA, EditedTensor, EditedToken, TextLoss, TokenEdit
 from uncone.records.token_measurements import UNDER_TRAINED_SHARE, token_measurements
-from uncone.records.tokens import Difference, Estimate, FrequencyGroup, FrequencyGroups, UnderTrained, UnderTrainedToken
+from uncone.records.tokens import (
+    Difference,
+    Estimate,
+    FrequencyGroup,
+    FrequencyGroups,
+    UnderTrained,
+    UnderTrainedToken,
+)
 
 __all__ = [
     "CALIBRATION_SCHEMA",

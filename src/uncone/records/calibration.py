@@ -130,7 +130,9 @@ class Calibration:
         if not scores or scores != sorted(set(scores)):
             raise InputError("expected knots of rising scores: the file was cut or edited")
         if not self.variance >= 0:
-            raise InputError(f"expected a variance of at least 0, got {self.variance}: the file was cut or edited")
+            raise InputError(
+                f"expected a variance of at least 0, got {self.variance}: the file was cut or edited"
+            )
         bins = self.histogram
         ends = (bins.low, bins.edge(1), bins.edge(len(bins.counts)))
         if not ends[0] < ends[1] <= ends[2] < math.inf:
@@ -164,7 +166,10 @@ class Calibration:
 
     def to_json(self) -> str:
         """This record as JSON text (strict: no NaN, no Infinity)."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
+        return (
+            json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+            + "\n"
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `to_json()` to `path`, atomically."""

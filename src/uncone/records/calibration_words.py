@@ -26,7 +26,9 @@ def facts(calibration: Calibration) -> tuple[str, str]:
     sides = f"{c.rows.name}, {_count(c.rows.n)} rows of {_count(c.rows.d)} features"
     if c.queries is not None:
         sides = f"{c.queries.name}, {_count(c.queries.n)} queries, with {sides}"
-    counted = "all counted" if c.histogram.pairs == c.pairs else f"{_count(c.histogram.pairs)} of them counted"
+    counted = (
+        "all counted" if c.histogram.pairs == c.pairs else f"{_count(c.histogram.pairs)} of them counted"
+    )
     return (
         f"{sides}; {METRICS[c.metric]}; {_count(c.pairs)} random pairs, {counted}.",
         f"Random pairs have mean {number(c.mean)} and standard deviation {number(math.sqrt(c.variance))}.",
@@ -82,7 +84,9 @@ def thresholds_table(calibration: Calibration) -> Cells:
 
 
 def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int) -> tuple[str, ...]:
-    score, low, high = (f"{value:.{digits}f}" if value is not None else "" for value in (one.score, one.low, one.high))
+    score, low, high = (
+        f"{value:.{digits}f}" if value is not None else "" for value in (one.score, one.low, one.high)
+    )
     cells = [f"{100 * one.wanted:.6g} %", score, f"{low} to {high}"]
     if labelled is None:
         cells.append("" if one.false_match_rate is None else percent_span(one.false_match_rate))
@@ -100,13 +104,18 @@ def _found(share: Share | None) -> str:
 def reasons(calibration: Calibration) -> tuple[str, ...]:
     """Why there is no threshold for some rates."""
     return tuple(
-        f"No threshold for {100 * one.wanted:.6g} %: {one.reason}." for one in calibration.thresholds if one.score is None
+        f"No threshold for {100 * one.wanted:.6g} %: {one.reason}."
+        for one in calibration.thresholds
+        if one.score is None
     )
 
 
 def labelled_lines(labelled: LabelledPairs) -> tuple[str, ...]:
     """How well scores tell matches from other pairs."""
-    area = [number(value, limits=(0, 1), digits=4) for value in (labelled.area.value, labelled.area.low, labelled.area.high)]
+    area = [
+        number(value, limits=(0, 1), digits=4)
+        for value in (labelled.area.value, labelled.area.low, labelled.area.high)
+    ]
     lines = [
         f"{_count(labelled.matches)} {plural(labelled.matches, 'match', 'matches')} of {labelled.source} "
         f"{plural(labelled.matches, 'has', 'have')} mean score {number(labelled.mean_match)}. "

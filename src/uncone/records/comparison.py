@@ -58,7 +58,9 @@ class ComparedMeasure:
 
     def __post_init__(self) -> None:
         if not len(self.values) == len(self.distances) == len(self.changes) == len(self.cautions):
-            raise InputError(f"expected as many changes and cautions as values of {self.name!r}, got another number: edited?")
+            raise InputError(
+                f"expected as many changes and cautions as values of {self.name!r}, got another number: edited?"
+            )
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,12 @@ class ComparedSubject:
 
     def __post_init__(self) -> None:
         parts = [measure.values for measure in (*self.measures, *self.without_effect, *self.tokens)]
-        if any(len(part) != len(self.sides) for part in [*parts, *(finding.levels for finding in self.findings)]):
-            raise InputError(f"expected {len(self.sides)} values of each measure of {self.name!r}, got another number: edited?")
+        if any(
+            len(part) != len(self.sides) for part in [*parts, *(finding.levels for finding in self.findings)]
+        ):
+            raise InputError(
+                f"expected {len(self.sides)} values of each measure of {self.name!r}, got another number: edited?"
+            )
 
     def readings(self, name: str, *, table: Table = "measures") -> tuple[Measurement | None, ...]:
         """The measurement called `name` of each side, with its interval, reference and warnings; None where not taken."""
@@ -118,11 +124,16 @@ class Comparison:
         if not 2 <= len(self.diagnoses) <= MOST_COMPARED:
             raise InputError(f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {len(self.diagnoses)}")
         if any(len(subject.sides) != len(self.diagnoses) for subject in self.subjects):
-            raise InputError(f"expected {len(self.diagnoses)} sides of each subject, got another number: edited?")
+            raise InputError(
+                f"expected {len(self.diagnoses)} sides of each subject, got another number: edited?"
+            )
 
     def to_json(self) -> str:
         """This record as JSON text (strict: no NaN, no Infinity)."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
+        return (
+            json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+            + "\n"
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `to_json()` to `path`, atomically."""

@@ -60,7 +60,10 @@ class Diagnosis:
 
     def to_json(self) -> str:
         """This record as JSON text (strict: no NaN, no Infinity)."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
+        return (
+            json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+            + "\n"
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `to_json()` to `path`, atomically."""

@@ -31,7 +31,9 @@ class Interval:
 
     def __post_init__(self) -> None:
         if not self.low <= self.high:
-            raise InputError(f"expected an interval from low to high, got {self.low} to {self.high}: the file was edited")
+            raise InputError(
+                f"expected an interval from low to high, got {self.low} to {self.high}: the file was edited"
+            )
 
     def scaled(self, factor: float) -> "Interval":
         """The same in another unit, `factor` (positive) of which make one of this."""
@@ -100,7 +102,10 @@ class Evaluation:
 
     def to_json(self) -> str:
         """This record as JSON text (strict: no NaN, no Infinity)."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
+        return (
+            json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+            + "\n"
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `to_json()` to `path`, atomically."""

@@ -79,7 +79,9 @@ class Groups:
     def __post_init__(self) -> None:
         for group in self.bins:
             if not 0 <= group.start < group.stop:
-                raise InputError(f"expected bins from a start to a later stop, got {group.start} to {group.stop}")
+                raise InputError(
+                    f"expected bins from a start to a later stop, got {group.start} to {group.stop}"
+                )
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,9 @@ class Picture:
                 "expected ids and a total of at least 0 and below 2^53 in the picture, got others: the file was edited"
             )
         if any(not 0 <= group < len(self.group_names) for group in self.groups):
-            raise InputError(f"expected groups below {len(self.group_names)} in the picture, got {max(self.groups)}")
+            raise InputError(
+                f"expected groups below {len(self.group_names)} in the picture, got {max(self.groups)}"
+            )
         scales = (self.raw_scale, self.centered_scale, self.norm_scale)
         if not all(0 < scale < _LARGEST_SCALE for scale in scales):
             raise InputError(
@@ -59,7 +61,9 @@ class Picture:
                     f"expected {counted(count, 'row')} of three int16 in the picture's {name!r} coordinates, got another length"
                 )
         if self.norms is not None and len(_decode(self.norms, "norms")) != 2 * count:
-            raise InputError(f"expected {counted(count, 'norm')} of one uint16 in the picture, got another length")
+            raise InputError(
+                f"expected {counted(count, 'norm')} of one uint16 in the picture, got another length"
+            )
         self._check_counts()
 
     def _check_counts(self) -> None:
@@ -75,7 +79,9 @@ class Picture:
     def coordinates(self, *, centered: bool) -> list[tuple[float, float, float]]:
         """The coordinates as floats, one (x, y, z) per row of `ids`."""
         scale = self.centered_scale if centered else self.raw_scale
-        flat = [value * scale for value in _integers(self.centered if centered else self.raw, "h", "coordinates")]
+        flat = [
+            value * scale for value in _integers(self.centered if centered else self.raw, "h", "coordinates")
+        ]
         return list(zip(flat[0::3], flat[1::3], flat[2::3], strict=True))
 
     def lengths(self) -> list[float] | None:

@@ -34,7 +34,9 @@ def read_text(path: str | os.PathLike[str], how: str) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"expected JSON in UTF-8, got {path} which is not: give a file written by `{how}`") from error
+        raise InputError(
+            f"expected JSON in UTF-8, got {path} which is not: give a file written by `{how}`"
+        ) from error
 
 
 def from_json(cls: type[T], text: str, *, schema: str, what: str, how: str) -> T:
@@ -92,11 +94,15 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         _expect(isinstance(data, dict), data, where, "an object")
         return {key: _build(arguments[1], value, f"{where}.{key}") for key, value in data.items()}
     if kind is float:
-        is_number = isinstance(data, (int, float)) and not isinstance(data, bool) and abs(data) <= sys.float_info.max
+        is_number = (
+            isinstance(data, (int, float)) and not isinstance(data, bool) and abs(data) <= sys.float_info.max
+        )
         return float(_expect(is_number, data, where, "a finite number"))
     if kind is int:
         _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "an integer")
-        _expect(data >= 0, data, where, "a whole number from 0 up")  # a record's integers count rows or name one
+        _expect(
+            data >= 0, data, where, "a whole number from 0 up"
+        )  # a record's integers count rows or name one
         return _expect(_numbers_fit(data), data, where, "an integer below 2^63")
     return _expect(isinstance(data, kind), data, where, kind.__name__)
 
@@ -114,7 +120,11 @@ def _depth(data: Any) -> int:
     """Levels of nesting, counted no further than one beyond the deepest allowed."""
     level, depth = [data], 0
     while level and depth <= _DEEPEST:
-        inner = [list(item.values()) if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
+        inner = [
+            list(item.values()) if isinstance(item, dict) else item
+            for item in level
+            if isinstance(item, (dict, list))
+        ]
         level, depth = [value for items in inner for value in items], depth + 1
     return depth
 
@@ -123,7 +133,11 @@ def _numbers_fit(data: Any) -> bool:
     """Whether all integers in `data` are small enough, and floats finite: 1e999 is read as infinite."""
     if isinstance(data, (dict, list)):
         return all(map(_numbers_fit, data.values() if isinstance(data, dict) else data))
-    return abs(data) < (LARGEST_INTEGER if isinstance(data, int) else math.inf) if isinstance(data, (int, float)) else True
+    return (
+        abs(data) < (LARGEST_INTEGER if isinstance(data, int) else math.inf)
+        if isinstance(data, (int, float))
+        else True
+    )
 
 
 def build_record(cls: type[T], data: Any, where: str) -> T:
@@ -132,8 +146,12 @@ def build_record(cls: type[T], data: Any, where: str) -> T:
     hints = _hints(cls)
     unknown = sorted(set(data) - set(hints))
     if unknown:
-        raise InputError(f"unknown field {unknown[0]!r} in {where}: the file was written by another version or by hand")
-    required = {f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING}  # type: ignore[arg-type]
+        raise InputError(
+            f"unknown field {unknown[0]!r} in {where}: the file was written by another version or by hand"
+        )
+    required = {
+        f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING
+    }  # type: ignore[arg-type]
     missing = sorted(required - set(data))
     if missing:
         raise InputError(f"missing field {missing[0]!r} in {where}: the file was cut or edited")
@@ -152,7 +170,10 @@ def _build_tuple(arguments: tuple[Any, ...], data: Any, where: str) -> tuple[Any
     if arguments[-1] is Ellipsis:
         return tuple(_build(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(data))
     _expect(len(data) == len(arguments), data, where, f"a list of {len(arguments)}")
-    return tuple(_build(kind, item, f"{where}[{i}]") for i, (kind, item) in enumerate(zip(arguments, data, strict=True)))
+    return tuple(
+        _build(kind, item, f"{where}[{i}]")
+        for i, (kind, item) in enumerate(zip(arguments, data, strict=True))
+    )
 
 
 def _expect(condition: bool, data: T, where: str, what: str) -> T:

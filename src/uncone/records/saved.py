@@ -14,7 +14,9 @@ from uncone.records.repair import REPAIRED_SCHEMA, Repaired
 from uncone.records.selection import SELECTION_SCHEMA, Selection
 from uncone.records.token_edit import TOKEN_EDIT_SCHEMA, TokenEdit
 
-Record = Diagnosis | Comparison | Check | Evaluation | Calibration | Selection | Repaired | HeadEdit | TokenEdit
+Record = (
+    Diagnosis | Comparison | Check | Evaluation | Calibration | Selection | Repaired | HeadEdit | TokenEdit
+)
 _KINDS: dict[str, tuple[type[Record], str]] = {
     SCHEMA: (Diagnosis, "diagnosis"),
     COMPARISON_SCHEMA: (Comparison, "comparison"),
@@ -40,6 +42,8 @@ def load_record(path: str | os.PathLike[str]) -> Record:
     found = schema_of(data)
     if found not in _KINDS:
         known = ", ".join(map(repr, _KINDS))
-        raise InputError(f"expected a record whose schema is one of {known}, got {found!r}: write one with `{_HOW}`")
+        raise InputError(
+            f"expected a record whose schema is one of {known}, got {found!r}: write one with `{_HOW}`"
+        )
     cls, what = _KINDS[found]
     return build_record(cls, data, what)

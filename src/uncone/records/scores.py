@@ -19,7 +19,9 @@ class Share:
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.value <= self.high <= 1:
-            raise InputError(f"expected a share in [0, 1] inside its interval, got {self.value} in {self.low} to {self.high}")
+            raise InputError(
+                f"expected a share in [0, 1] inside its interval, got {self.value} in {self.low} to {self.high}"
+            )
 
 
 def edge_of(low: float, width: float, number: int) -> float:
@@ -49,7 +51,9 @@ class ScoreHistogram:
 
     def __post_init__(self) -> None:
         if not self.counts or min(self.counts) < 0 or not any(self.counts) or self.width <= 0:
-            raise InputError("expected counts of at least one pair in bins of a width above 0: the file was cut or edited")
+            raise InputError(
+                "expected counts of at least one pair in bins of a width above 0: the file was cut or edited"
+            )
 
     @cached_property
     def pairs(self) -> int:
@@ -72,7 +76,9 @@ class ScoreHistogram:
         """
         at = (_finite(score) - self.low) / self.width
         last = len(self.counts)
-        if at <= 0 or at > last + 1e-6:  # before it is rounded: the width of a damaged file may make it infinite
+        if (
+            at <= 0 or at > last + 1e-6
+        ):  # before it is rounded: the width of a damaged file may make it infinite
             return 1.0 if at <= 0 else 0.0
         if abs(at - round(at)) < 1e-6:  # an edge, but for the rounding of the division
             at = round(at)
@@ -90,7 +96,9 @@ class ScoreHistogram:
         if not 0 < rate < 1:
             raise InputError(f"expected a rate above 0 and below 1, got {rate}: give one such as 0.01")
         falling = self._reaching
-        number = bisect_left(falling, -math.floor(rate * self.pairs * (1 + 1e-12)), key=lambda reaching: -reaching)
+        number = bisect_left(
+            falling, -math.floor(rate * self.pairs * (1 + 1e-12)), key=lambda reaching: -reaching
+        )
         return self.edge(number)
 
     def merge(self, other: "ScoreHistogram") -> "ScoreHistogram":
@@ -101,7 +109,9 @@ class ScoreHistogram:
         """
         offset = (other.low - self.low) / self.width
         if not math.isclose(self.width, other.width, rel_tol=1e-9) or abs(offset - round(offset)) > 1e-3:
-            raise InputError(f"expected bins on one grid, got widths {self.width} and {other.width}: count both on one grid")
+            raise InputError(
+                f"expected bins on one grid, got widths {self.width} and {other.width}: count both on one grid"
+            )
         first, second = (self, other) if offset >= 0 else (other, self)
         gap = abs(round(offset))
         counts = [0] * max(len(first.counts), gap + len(second.counts))

@@ -10,7 +10,9 @@ _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Letters and marks by category, yet drawn as nothing: fillers, joiners and variation selectors.
 _HIDDEN_RANGES = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
-_HIDDEN_CHARACTERS = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0)).union(*_HIDDEN_RANGES)
+_HIDDEN_CHARACTERS = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0)).union(
+    *_HIDDEN_RANGES
+)
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MOST_DIGITS = 6
 
@@ -65,7 +67,11 @@ def count(value: int, *, separator: str = THIN_SPACE) -> str:
 
 
 def number(
-    value: float, *, limits: tuple[float | None, float | None] = (None, None), digits: int = 3, separator: str = THIN_SPACE
+    value: float,
+    *,
+    limits: tuple[float | None, float | None] = (None, None),
+    digits: int = 3,
+    separator: str = THIN_SPACE,
 ) -> str:
     """`value` to about `digits` significant digits, in ASCII apart from `separator` between thousands.
 

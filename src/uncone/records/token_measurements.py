@@ -24,7 +24,9 @@ def token_measurements(subject: Subject) -> tuple[Measurement, ...]:
     that were not known to be unused, of those that were tested; it is `under_trained_share`.
     """
     groups, found = subject.frequency_groups, subject.under_trained
-    readings = [] if groups is None else [m for group in groups.groups for m in _of_group(groups, group, subject.d)]
+    readings = (
+        [] if groups is None else [m for group in groups.groups for m in _of_group(groups, group, subject.d)]
+    )
     return (*readings, *([] if found is None else [_share(found, subject.d)]))
 
 

@@ -14,8 +14,12 @@ class Estimate:
     interval: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        if self.interval is not None and (self.value is None or not self.interval[0] <= self.value <= self.interval[1]):
-            raise InputError(f"expected a value inside its interval, got {self.value} and {self.interval}: the file was edited")
+        if self.interval is not None and (
+            self.value is None or not self.interval[0] <= self.value <= self.interval[1]
+        ):
+            raise InputError(
+                f"expected a value inside its interval, got {self.value} and {self.interval}: the file was edited"
+            )
 
 
 @dataclass(frozen=True)

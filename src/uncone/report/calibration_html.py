@@ -38,7 +38,9 @@ def calibration_to_html(calibration: Calibration) -> str:
         content += section("What a score means", _table(words.meanings_table(calibration)), uid="meanings")
     content += _thresholds(calibration) + _pictures(calibration)
     if calibration.function:
-        code = element("div", element("pre", element("code", escape_code(calibration.function))), class_="scroll")
+        code = element(
+            "div", element("pre", element("code", escape_code(calibration.function))), class_="scroll"
+        )
         content += section("To paste", code, uid="function")
     body = masthead("calibration", []) + element("main", content + _footer(calibration))
     return page(f"{called} · uncone calibration", calibration.verdict, body, styles=_STYLES)
@@ -61,9 +63,14 @@ def _drift(calibration: Calibration) -> str:
 def _thresholds(calibration: Calibration) -> str:
     cells = words.thresholds_table(calibration)
     content = _table(cells) if cells.rows else ""
-    lines = [*words.reasons(calibration), *(words.labelled_lines(calibration.labelled) if calibration.labelled else ())]
+    lines = [
+        *words.reasons(calibration),
+        *(words.labelled_lines(calibration.labelled) if calibration.labelled else ()),
+    ]
     return section(
-        "Thresholds", content + "".join(element("p", escape(line), class_="facts") for line in lines), uid="thresholds"
+        "Thresholds",
+        content + "".join(element("p", escape(line), class_="facts") for line in lines),
+        uid="thresholds",
     )
 
 
@@ -73,14 +80,18 @@ def _pictures(calibration: Calibration) -> str:
                 + element("p", escape(chart.caption), class_="muted"), class_="panel")
         for chart in score_charts(calibration, "scores")
     )  # fmt: skip
-    return section("Random pairs", element("div", panels, class_="panels two"), uid="pictures") if panels else ""
+    return (
+        section("Random pairs", element("div", panels, class_="panels two"), uid="pictures") if panels else ""
+    )
 
 
 def _table(cells: words.Cells) -> str:
     head = "".join(element("th", escape(column), scope="col") for column in cells.columns)
     rows = ""
     for first, *others in cells.rows:
-        row = element("th", escape(first), scope="row") + "".join(element("td", escape(cell)) for cell in others)
+        row = element("th", escape(first), scope="row") + "".join(
+            element("td", escape(cell)) for cell in others
+        )
         rows += element("tr", row)
     table = element("table", element("thead", element("tr", head)) + element("tbody", rows), class_="bins")
     return element("div", table, class_="scroll")
@@ -90,7 +101,11 @@ def _footer(calibration: Calibration) -> str:
     notes = "".join(element("li", escape(note)) for note in calibration.notes)
     content = section("Notes", element("ul", notes), class_="block notes") if notes else ""
     pairs = calibration.versions.items()
-    versions = "".join(element("dt", escape(name)) + element("dd", escape(version)) for name, version in pairs)
+    versions = "".join(
+        element("dt", escape(name)) + element("dd", escape(version)) for name, version in pairs
+    )
     content += element("h3", "Made with") + element("dl", versions, class_="versions") if versions else ""
-    content += element("p", escape(_READING) + f" Record: {element('code', escape(calibration.schema))}.", class_="muted")
+    content += element(
+        "p", escape(_READING) + f" Record: {element('code', escape(calibration.schema))}.", class_="muted"
+    )
     return element("footer", content)

@@ -67,5 +67,7 @@ def _histogram(out: Printer, calibration: Calibration) -> None:
     low, high = number(bins.low), number(bins.edge(len(bins.counts)))
     out.gap()
     out.line(f"Random pairs by score, {low} to {high}:", "bold")
-    out.line(f"{'pairs':<20}{sparkline([float(count) for count in counts], out.bars, (0.0, float(max(counts))))}")
+    out.line(
+        f"{'pairs':<20}{sparkline([float(count) for count in counts], out.bars, (0.0, float(max(counts))))}"
+    )
     out.line(f"{'logarithm of pairs':<20}{sparkline(logs, out.bars)}")

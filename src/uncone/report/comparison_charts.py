@@ -31,7 +31,9 @@ def css(order: int) -> str:
 def spectrum_charts(subject: ComparedSubject, uid: str) -> list[Chart]:
     """Eigenvalues by rank on two logarithmic axes: as stored, and centred beside the isotropic line of the first."""
     raw = _spectrum(_curves(subject, lambda s: s.raw), [], f"{uid}-raw", "As stored")
-    first = next((side.spectrum for side in subject.sides if side is not None and side.spectrum is not None), None)
+    first = next(
+        (side.spectrum for side in subject.sides if side is not None and side.spectrum is not None), None
+    )
     even = _kept(first.isotropic) if first is not None else []
     centred = _spectrum(_curves(subject, lambda s: s.centered), even, f"{uid}-centred", "Mean row subtracted")
     return [chart for chart in (raw, centred) if chart is not None]
@@ -58,7 +60,9 @@ def _spectrum(curves: Sequence[Curve], even: list[float], uid: str, title: str) 
     body = frame(x, y, x_label="rank of the eigenvalue", y_label="eigenvalue (embedding units, squared)")
     body += line(_thinned(even), x, y, "line even") if len(even) > 1 else ""
     body += "".join(line(_thinned(curve), x, y, css(order)) for order, curve in curves)
-    caption = _listed([(order, f"{typeset(number(curve[0]))}") for order, curve in curves], "Largest eigenvalue")
+    caption = _listed(
+        [(order, f"{typeset(number(curve[0]))}") for order, curve in curves], "Largest eigenvalue"
+    )
     return Chart(
         f"Spectrum, {title.lower()}",
         svg(uid, f"Spectra, {title.lower()}", f"Eigenvalues by rank. {caption}", SIZE, body),
@@ -75,7 +79,11 @@ def _thinned(values: Sequence[float]) -> list[Point]:
 
 def norms_chart(subject: ComparedSubject, uid: str) -> Chart | None:
     """Outlines of the histograms of norms, as shares of the rows, so that different numbers of rows compare."""
-    found = [(order, side.norms) for order, side in enumerate(subject.sides) if side is not None and side.norms is not None]
+    found = [
+        (order, side.norms)
+        for order, side in enumerate(subject.sides)
+        if side is not None and side.norms is not None
+    ]
     found = [(order, norms) for order, norms in found if _drawable(norms)]
     if not found:
         return None
@@ -85,7 +93,10 @@ def norms_chart(subject: ComparedSubject, uid: str) -> Chart | None:
     top = max(height for _, outline in outlines for _, height in outline)
     x, y = axes(SIZE, (min(ends), max(ends)), (0.0, top * 1.12))
     body = frame(
-        x, y, x_label="Euclidean norm (embedding units)", y_label=f"% of rows per {typeset(number(unit, digits=2))} of norm"
+        x,
+        y,
+        x_label="Euclidean norm (embedding units)",
+        y_label=f"% of rows per {typeset(number(unit, digits=2))} of norm",
     )
     body += "".join(line(outline, x, y, css(order)) for order, outline in outlines)
     caption = _listed([(order, typeset(number(norms.mean))) for order, norms in found], "Mean norm")
@@ -110,7 +121,11 @@ def _outline(norms: Norms, unit: float) -> list[Point]:
 
 def bin_charts(subject: ComparedSubject, uid: str) -> list[Chart]:
     """By id: cosine to the reserved rows, cosine within the bin, and norm, a panel for each that any diagnosis has."""
-    sides = [(order, side) for order, side in enumerate(subject.sides) if side is not None and side.groups is not None]
+    sides = [
+        (order, side)
+        for order, side in enumerate(subject.sides)
+        if side is not None and side.groups is not None
+    ]
     panels = [_panel(sides, place, f"{uid}-{place}") for place in range(len(READINGS))]
     return [panel for panel in panels if panel is not None]
 

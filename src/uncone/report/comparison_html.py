@@ -7,7 +7,13 @@ from uncone.records import ComparedSubject, Comparison
 from uncone.records.text import shortened
 from uncone.report.charts import Chart
 from uncone.report.comparison_charts import bin_charts, norms_chart, spectrum_charts
-from uncone.report.comparison_tables import bins_table, diagnoses_table, findings_table, legend, measures_sections
+from uncone.report.comparison_tables import (
+    bins_table,
+    diagnoses_table,
+    findings_table,
+    legend,
+    measures_sections,
+)
 from uncone.report.comparison_words import LETTERS, LITTLE, READING, lettered, title_of
 from uncone.report.markup import element, escape, section, shown_count
 from uncone.report.page import masthead, page
@@ -36,9 +42,13 @@ def comparison_to_html(comparison: Comparison) -> str:
     called += f" and {len(names) - 2} more" if len(names) > 2 else ""
     links = [(title_of(subject), f"#s{order}") for order, subject in enumerate(comparison.subjects, start=1)]
     hero = element("p", element("span", escape(called)), class_="eyebrow")
-    hero += element("h1", escape(comparison.verdict), class_="long" if len(comparison.verdict) <= 240 else "longest")
+    hero += element(
+        "h1", escape(comparison.verdict), class_="long" if len(comparison.verdict) <= 240 else "longest"
+    )
     hero = element("section", hero + diagnoses_table(comparison), class_="hero")
-    subjects = "".join(_subject(subject, names, f"s{order}") for order, subject in enumerate(comparison.subjects, start=1))
+    subjects = "".join(
+        _subject(subject, names, f"s{order}") for order, subject in enumerate(comparison.subjects, start=1)
+    )
     body = masthead("comparison", links) + element("main", hero + subjects + _footer(comparison))
     return page(f"{called} · uncone comparison", comparison.verdict, body, styles=_STYLES)
 
@@ -65,7 +75,9 @@ def _pictures(subject: ComparedSubject, names: list[str], uid: str) -> str:
     if norms is not None:
         shapes.append(norms)
     if bins:
-        figures += _figure("By row id", bins, keys, "Dotted: what an isotropic cloud gives.", bins_table(subject))
+        figures += _figure(
+            "By row id", bins, keys, "Dotted: what an isotropic cloud gives.", bins_table(subject)
+        )
     if shapes:
         figures += _figure("Spectra and norms", shapes, keys, _SHAPES)
     return section("Pictures", figures, uid=f"{uid}-pictures") if figures else ""
@@ -90,12 +102,19 @@ def _footer(comparison: Comparison) -> str:
     content = _notes("Notes on the whole comparison", comparison.notes)
     rows = "".join(
         element("dt", escape(f"{letter}: {shortened(diagnosis.name, _LONGEST_NAME)}"))
-        + element("dd", escape(", ".join(f"{name} {version}" for name, version in diagnosis.versions.items()) or "unknown"))
+        + element(
+            "dd",
+            escape(
+                ", ".join(f"{name} {version}" for name, version in diagnosis.versions.items()) or "unknown"
+            ),
+        )
         for letter, diagnosis in zip(LETTERS, comparison.diagnoses, strict=False)
     )
     content += element("h3", "Made with") + element("dl", rows, class_="versions")
     content += element(
-        "p", escape(f"{READING} {LITTLE} Numbers are never rounded onto a limit they did not reach."), class_="muted"
+        "p",
+        escape(f"{READING} {LITTLE} Numbers are never rounded onto a limit they did not reach."),
+        class_="muted",
     )
     content += element("p", escape(comparison.intervals), class_="muted") if comparison.intervals else ""
     content += element("p", f"Record: {element('code', escape(comparison.schema))}.", class_="muted")

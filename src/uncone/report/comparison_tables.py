@@ -2,7 +2,16 @@
 
 from collections.abc import Sequence
 
-from uncone.records import TABLES, Change, ComparedMeasure, ComparedSubject, Comparison, Group, Measurement, Table
+from uncone.records import (
+    TABLES,
+    Change,
+    ComparedMeasure,
+    ComparedSubject,
+    Comparison,
+    Group,
+    Measurement,
+    Table,
+)
 from uncone.records.text import THIN_SPACE, better, shortened
 from uncone.report.comparison_charts import READINGS, css
 from uncone.report.comparison_words import (
@@ -47,7 +56,10 @@ def key(order: int) -> str:
 def legend(subject: ComparedSubject, names: Sequence[str]) -> str:
     """Which line is whose, of the diagnoses that have this subject."""
     there = [order for order, side in enumerate(subject.sides) if side is not None]
-    items = (element("li", key(order) + element("span", escape(shortened(names[order], _LONGEST_NAME)))) for order in there)
+    items = (
+        element("li", key(order) + element("span", escape(shortened(names[order], _LONGEST_NAME))))
+        for order in there
+    )
     return element("ul", "".join(items), class_="legend")
 
 
@@ -102,7 +114,10 @@ def _measures(subject: ComparedSubject, uid: str, table: Table) -> str:
 def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], table: Table) -> str:
     """Under the table, because one remark is on many measures as a rule."""
     items = "".join(
-        element("li", f"<b>{letters}:</b> {escape(words)} {element('span', escape('; '.join(names)), class_='muted')}")
+        element(
+            "li",
+            f"<b>{letters}:</b> {escape(words)} {element('span', escape('; '.join(names)), class_='muted')}",
+        )
         for letters, words, names in grouped_remarks(subject, measures, table=table)
     )
     return element("h4", "Remarks") + element("ul", items, class_="remarks") if items else ""
@@ -111,19 +126,36 @@ def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], tabl
 def _measure(subject: ComparedSubject, measure: ComparedMeasure, table: Table) -> str:
     readings = subject.readings(measure.name, table=table)
     name = (
-        element("span", escape(measure_title(measure.name, table)), class_="name") + " " + element("code", escape(measure.name))
+        element("span", escape(measure_title(measure.name, table)), class_="name")
+        + " "
+        + element("code", escape(measure.name))
     )
     name += element("p", better(measure.better), class_="muted")
-    definition = next((reading.definition for reading in readings if reading is not None and reading.definition), "")
-    name += element("details", element("summary", "Definition") + escape(definition), class_="definition") if definition else ""
+    definition = next(
+        (reading.definition for reading in readings if reading is not None and reading.definition), ""
+    )
+    name += (
+        element("details", element("summary", "Definition") + escape(definition), class_="definition")
+        if definition
+        else ""
+    )
     cells = "".join(
-        element("td", element("div", _cell(measure, reading, order, limits_of(readings))), data_label=LETTERS[order])
+        element(
+            "td",
+            element("div", _cell(measure, reading, order, limits_of(readings))),
+            data_label=LETTERS[order],
+        )
         for order, reading in enumerate(readings)
     )
     return element("tr", element("th", name, scope="row") + cells)
 
 
-def _cell(measure: ComparedMeasure, reading: Measurement | None, order: int, limits: tuple[float | None, float | None]) -> str:
+def _cell(
+    measure: ComparedMeasure,
+    reading: Measurement | None,
+    order: int,
+    limits: tuple[float | None, float | None],
+) -> str:
     value, distance = measure.values[order], measure.distances[order]
     if value is None:
         return element("span", "–" if reading is None else "undefined", class_="undefined")
@@ -153,14 +185,18 @@ def _signed(value: float) -> str:
 
 def bins_table(subject: ComparedSubject) -> str:
     """The numbers behind the drawings by row id: a table for each reading, bins matched by their first and last id."""
-    groups = [side.groups.bins if side is not None and side.groups is not None else () for side in subject.sides]
+    groups = [
+        side.groups.bins if side is not None and side.groups is not None else () for side in subject.sides
+    ]
     spans = sorted({(group.start, group.stop) for bins in groups for group in bins})
     by_span = [{(group.start, group.stop): group for group in bins} for bins in groups]
     tables = "".join(_reading_table(place, spans, by_span) for place in range(len(READINGS)))
     return element("details", element("summary", "The numbers behind this figure") + tables) if tables else ""
 
 
-def _reading_table(place: int, spans: Sequence[tuple[int, int]], by_span: Sequence[dict[tuple[int, int], Group]]) -> str:
+def _reading_table(
+    place: int, spans: Sequence[tuple[int, int]], by_span: Sequence[dict[tuple[int, int], Group]]
+) -> str:
     name, _, of, is_cosine = READINGS[place]
     rows = [(span, [of(bins[span]) if span in bins else None for bins in by_span]) for span in spans]
     if not any(value is not None for _, values in rows for value in values):
@@ -173,7 +209,9 @@ def _reading_table(place: int, spans: Sequence[tuple[int, int]], by_span: Sequen
         ))
         for (start, stop), values in rows
     )  # fmt: skip
-    return _scroller(element("table", element("thead", head) + element("tbody", body), class_="bins"), f"{name} by row id")
+    return _scroller(
+        element("table", element("thead", head) + element("tbody", body), class_="bins"), f"{name} by row id"
+    )
 
 
 def _letters(count: int) -> str:

@@ -44,7 +44,9 @@ def print_comparison(comparison: Comparison, console: "Console | None" = None) -
     out.gap()
     for order, (letter, diagnosis) in enumerate(zip(LETTERS, comparison.diagnoses, strict=False)):
         said = "baseline" if order == 0 else tally(comparison, order)
-        out.heading(letter, "bold", f"{shortened(diagnosis.name, _LONGEST_NAME)}{f': {said}' if said else ''}", "")
+        out.heading(
+            letter, "bold", f"{shortened(diagnosis.name, _LONGEST_NAME)}{f': {said}' if said else ''}", ""
+        )
     for subject in comparison.subjects:
         _subject(out, subject)
     out.gap()
@@ -55,7 +57,11 @@ def print_comparison(comparison: Comparison, console: "Console | None" = None) -
 
 
 def _has_intervals(comparison: Comparison) -> bool:
-    measures = [m for subject in comparison.subjects for m in (*subject.measures, *subject.tokens, *subject.without_effect)]
+    measures = [
+        m
+        for subject in comparison.subjects
+        for m in (*subject.measures, *subject.tokens, *subject.without_effect)
+    ]
     return any(change is not None and change.interval is not None for m in measures for change in m.changes)
 
 
@@ -104,9 +110,15 @@ def _measures(out: Printer, subject: ComparedSubject, table: Table) -> None:
         out.bullet(f"{letters}: {words} [{'; '.join(names)}]")
 
 
-def _pair_table(out: Printer, subject: ComparedSubject, measures: Sequence[ComparedMeasure], table: Table) -> None:
+def _pair_table(
+    out: Printer, subject: ComparedSubject, measures: Sequence[ComparedMeasure], table: Table
+) -> None:
     """Two diagnoses: values, difference with its interval, and the distances to the isotropic value unless that is 0."""
-    apart = any(distance not in (None, value) for m in measures for distance, value in zip(m.distances, m.values, strict=True))
+    apart = any(
+        distance not in (None, value)
+        for m in measures
+        for distance, value in zip(m.distances, m.values, strict=True)
+    )
     numbers = ("A", "B", "B - A", "A off", "B off")
     columns = ("measure", "A", "B", "B - A", "", "A off", "B off")[: 7 if apart else 5]
     rows = [_pair_row(subject, measure, table)[: len(columns)] for measure in measures]
@@ -127,7 +139,9 @@ def _pair_row(subject: ComparedSubject, measure: ComparedMeasure, table: Table) 
     return (measure_title(measure.name, table), *values, difference, change_words(change), *distances)
 
 
-def _wide_table(out: Printer, subject: ComparedSubject, measures: Sequence[ComparedMeasure], table: Table) -> None:
+def _wide_table(
+    out: Printer, subject: ComparedSubject, measures: Sequence[ComparedMeasure], table: Table
+) -> None:
     """More than two: values, each with a mark for its direction against A."""
     columns = LETTERS[: len(subject.sides)]
     rows = []
@@ -136,9 +150,16 @@ def _wide_table(out: Printer, subject: ComparedSubject, measures: Sequence[Compa
         marks = [MARKS.get(change_words(change), "") for change in measure.changes]
         cells = [_optional(value, limits_of(readings)) for value in measure.values]
         reference = next((reading.reference for reading in readings if reading is not None), None)
-        shown = [f"{cell} {mark}".rstrip() if mark else f"{cell}  " for cell, mark in zip(cells, marks, strict=True)]
+        shown = [
+            f"{cell} {mark}".rstrip() if mark else f"{cell}  "
+            for cell, mark in zip(cells, marks, strict=True)
+        ]
         rows.append(
-            (measure_title(measure.name, table), "-" if reference is None else number(reference, separator=","), *shown)
+            (
+                measure_title(measure.name, table),
+                "-" if reference is None else number(reference, separator=","),
+                *shown,
+            )
         )
     out.table(
         ("measure", f"isotropic, {lettered(subject)[0][0]}", *columns),
@@ -155,12 +176,17 @@ def _optional(value: float | None, limits: tuple[float | None, float | None]) ->
 def _bins(out: Printer, subject: ComparedSubject) -> None:
     """One line of bars for each reading and diagnosis, all of a reading on one scale."""
     sides = lettered(subject)
-    grouped = [(letter, side.groups.bins) for letter, side in sides if side.groups is not None and side.groups.bins]
+    grouped = [
+        (letter, side.groups.bins) for letter, side in sides if side.groups is not None and side.groups.bins
+    ]
     if len(grouped) < 2:
         return
     first = grouped[0][1]
     out.gap()
-    out.line(f"By row id, from {whole(first[0].start)} to {whole(first[-1].stop - 1)}, one scale for each reading:", "bold")
+    out.line(
+        f"By row id, from {whole(first[0].start)} to {whole(first[-1].stop - 1)}, one scale for each reading:",
+        "bold",
+    )
     for label, field in READINGS:
         _lines(out, label, [(letter, [getattr(group, field) for group in bins]) for letter, bins in grouped])
 
@@ -173,5 +199,7 @@ def _lines(out: Printer, label: str, lines: Sequence[tuple[str, Sequence[float |
         of_line = [value for value in values if value is not None]
         if of_line:
             low, high = (number(value, separator=",") for value in (min(of_line), max(of_line)))
-            out.line(f"{label:<20}{letter}  {sparkline(values, out.bars, (min(known), max(known)))}  {low} to {high}")
+            out.line(
+                f"{label:<20}{letter}  {sparkline(values, out.bars, (min(known), max(known)))}  {low} to {high}"
+            )
             label = ""

@@ -37,7 +37,10 @@ def lettered(subject: ComparedSubject) -> list[tuple[str, Subject]]:
 
 def limits_of(readings: Sequence[Measurement | None]) -> tuple[float | None, float | None]:
     """The range whose ends numbers of a measure are not rounded onto: of the first reading that has a value."""
-    return next((reading.range for reading in readings if reading is not None and reading.value is not None), (None, None))
+    return next(
+        (reading.range for reading in readings if reading is not None and reading.value is not None),
+        (None, None),
+    )
 
 
 def signed(value: float, separator: str) -> str:
@@ -55,12 +58,16 @@ def difference_words(change: Change, separator: str) -> str:
 
 def tally(comparison: Comparison, order: int) -> str:
     """How many measures of the diagnosis at `order` went which way beyond little; empty where none has a direction."""
-    changes = [m.changes[order] for subject in comparison.subjects for m in subject.measures if m.better != "neither"]
+    changes = [
+        m.changes[order] for subject in comparison.subjects for m in subject.measures if m.better != "neither"
+    ]
     there = [change for change in changes if change is not None]
     ways = [change.direction for change in there if change.meaningful]
     rest = f", {len(there) - len(ways)} little changed or under a caution" if len(ways) < len(there) else ""
     return (
-        f"{ways.count('worse')} worse, {ways.count('better')} better of {counted(len(there), 'measure')}{rest}" if there else ""
+        f"{ways.count('worse')} worse, {ways.count('better')} better of {counted(len(there), 'measure')}{rest}"
+        if there
+        else ""
     )
 
 
@@ -71,10 +78,16 @@ def remarks(subject: ComparedSubject, measure: ComparedMeasure, *, table: Table)
         LETTERS, subject.sides, subject.readings(measure.name, table=table), measure.changes,
         measure.cautions, strict=False,
     ):  # fmt: skip
-        for words in (*_missing(side, reading), *(reading.warnings if reading is not None else ()), *cautions):
+        for words in (
+            *_missing(side, reading),
+            *(reading.warnings if reading is not None else ()),
+            *cautions,
+        ):
             said[words] = said.get(words, "") + letter
         if change is not None and change.direction == "unclear":
-            said["the interval of the difference holds 0"] = said.get("the interval of the difference holds 0", "") + letter
+            said["the interval of the difference holds 0"] = (
+                said.get("the interval of the difference holds 0", "") + letter
+            )
     return [(", ".join(letters), words) for words, letters in said.items()]
 
 
@@ -90,7 +103,9 @@ def change_words(change: Change | None) -> str:
     """The direction as one word, in brackets where it is little or under a caution; empty where there is none."""
     if change is None or change.direction == "neither":
         return ""
-    return f"({change.direction})" if change.direction in MARKS and not change.meaningful else change.direction
+    return (
+        f"({change.direction})" if change.direction in MARKS and not change.meaningful else change.direction
+    )
 
 
 def grouped_remarks(
@@ -107,7 +122,9 @@ def grouped_remarks(
 def level_order(subject: ComparedSubject) -> list[tuple[str, tuple[str | None, ...]]]:
     """Causes in words with their levels, the worst first; `healthy` last."""
     worst = [
-        (min(LEVELS.index(level) for level in f.levels if level is not None), f) for f in subject.findings if any(f.levels)
+        (min(LEVELS.index(level) for level in f.levels if level is not None), f)
+        for f in subject.findings
+        if any(f.levels)
     ]
     ordered = [finding for _, finding in sorted(worst, key=lambda pair: pair[0])]
     return [(title(finding.cause), tuple(finding.levels)) for finding in ordered]

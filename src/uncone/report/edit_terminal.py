@@ -45,7 +45,9 @@ def print_head_edit(edit: HeadEdit, console: "Console | None" = None) -> None:
     )
     out.line(f"on {count(p.positions)} positions of {p.text}, in {p.dtype}; exact is {p.reference}", "dim")
     out.gap()
-    _both_sides(out, "error of logits when rounded", [(_KINDS[e.kind], e.before, e.after) for e in edit.effects])
+    _both_sides(
+        out, "error of logits when rounded", [(_KINDS[e.kind], e.before, e.after) for e in edit.effects]
+    )
     out.line("root mean square, as a share of the logits' deviation over the vocabulary", "dim")
     out.gap()
     _both_sides(out, "rows of the head", _rows_of(edit.before, edit.after))
@@ -57,7 +59,10 @@ def print_head_edit(edit: HeadEdit, console: "Console | None" = None) -> None:
 def print_token_edit(edit: TokenEdit, console: "Console | None" = None) -> None:
     """Print the edit to `console`, by default the standard output."""
     out = Printer(console)
-    out.line(f"{counted(edit.edited, 'token')} of {edit.name} set anew; every other row is the same to the bit.", "bold")
+    out.line(
+        f"{counted(edit.edited, 'token')} of {edit.name} set anew; every other row is the same to the bit.",
+        "bold",
+    )
     out.line(f"{counted(edit.unchanged, 'other tensor')} compared, all the same to the bit.", "dim")
     out.gap()
     rows = [
@@ -127,7 +132,9 @@ def _way(edit: HeadEdit) -> str:
     return "It is a matrix of its own."
 
 
-def _remarks(out: Printer, warnings: tuple[str, ...], notes: tuple[str, ...], left_out: tuple[str, ...]) -> None:
+def _remarks(
+    out: Printer, warnings: tuple[str, ...], notes: tuple[str, ...], left_out: tuple[str, ...]
+) -> None:
     for warning in warnings:
         out.line(f"Warning: {warning}", "yellow")
     for note in notes:

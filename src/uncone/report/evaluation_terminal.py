@@ -85,24 +85,40 @@ def _one_set(out: Printer, evaluation: Evaluation, task: str, name: str, measure
     rows = []
     for repair, numbers in repairs.items():
         interval = differences.get(repair, {}).get(measure)
-        between = "" if interval is None else f"{_signed(interval.low, measure)} to {_signed(interval.high, measure)}"
+        between = (
+            ""
+            if interval is None
+            else f"{_signed(interval.low, measure)} to {_signed(interval.high, measure)}"
+        )
         change = "" if interval is None else _signed(interval.difference, measure)
         if numbers.get(measure) is not None:
             rows.append((repair, _shown(numbers[measure], measure), change, between, _mark(interval)))
     out.gap()
     out.line(_TITLES.get(measure, measure), "bold")
-    out.table(("repair", "value", "change", "interval", ""), ("value", "change", "interval"), rows, {"+": "green", "-": "red"})
+    out.table(
+        ("repair", "value", "change", "interval", ""),
+        ("value", "change", "interval"),
+        rows,
+        {"+": "green", "-": "red"},
+    )
 
 
 def _many_sets(out: Printer, evaluation: Evaluation, task: str, measure: str) -> None:
     every = evaluation.results[task].items()
-    sets = {name: repairs for name, repairs in every if any(one.get(measure) is not None for one in repairs.values())}
+    sets = {
+        name: repairs
+        for name, repairs in every
+        if any(one.get(measure) is not None for one in repairs.values())
+    }
     rows = []
     for repair in evaluation.repairs():
         values = [repairs.get(repair, {}).get(measure) for repairs in sets.values()]
         if all(value is None for value in values):
             continue
-        marks = [_mark(evaluation.differences.get(task, {}).get(name, {}).get(repair, {}).get(measure)) for name in sets]
+        marks = [
+            _mark(evaluation.differences.get(task, {}).get(name, {}).get(repair, {}).get(measure))
+            for name in sets
+        ]
         cells = [
             "-" if value is None else f"{_shown(value, measure, 1)}{mark or ' '}"
             for value, mark in zip(values, marks, strict=True)
@@ -134,15 +150,24 @@ def _prices(out: Printer, evaluation: Evaluation) -> None:
     others = f", the others at most {number(max(rest), digits=2, separator=',')} s" if rest else ""
     slowest = max(used.values())
     applying = (
-        f"; applying takes at most {number(slowest, digits=2, separator=',')} microseconds a vector" if slowest > 0 else ""
+        f"; applying takes at most {number(slowest, digits=2, separator=',')} microseconds a vector"
+        if slowest > 0
+        else ""
     )
     out.gap()
-    out.line(f"Price: {dearest} took {number(fit[dearest], digits=2, separator=',')} s to fit{others}{applying}.", "dim")
+    out.line(
+        f"Price: {dearest} took {number(fit[dearest], digits=2, separator=',')} s to fit{others}{applying}.",
+        "dim",
+    )
 
 
 def _n(repairs: Mapping[str, Mapping[str, Any]], task: str) -> str:
     n = repairs.get(ORIGINAL, {}).get("n")
-    return "" if n is None else f"{count(n, separator=',')} {'pairs' if task in ('wordsim', 'sts') else 'queries'}"
+    return (
+        ""
+        if n is None
+        else f"{count(n, separator=',')} {'pairs' if task in ('wordsim', 'sts') else 'queries'}"
+    )
 
 
 def _mark(interval: Interval | None) -> str:

@@ -18,7 +18,14 @@ from uncone.report.scales import Scale, colour_scales
 
 _LONGEST_LABEL = 80
 _WITHIN = 0.95
-_RANKS = (0, 5, 4, 3, 2, 1)  # of the classes g0, g1, ..: the background is drawn first, the reserved rows last
+_RANKS = (
+    0,
+    5,
+    4,
+    3,
+    2,
+    1,
+)  # of the classes g0, g1, ..: the background is drawn first, the reserved rows last
 _NARROWEST = 0.2  # cosine: a cone wider than 78 degrees ends earlier, for its rim would be far away
 _RIM = 48  # corners of the circle around a cone
 _CDATA = "/*<![CDATA[*/\n{}/*]]>*/"  # so that the page is XML too
@@ -57,10 +64,14 @@ def _data(
 ) -> dict[str, object]:
     has_labels = any(label is not None for label in picture.labels)
     ranks = [_RANKS[int(css[1:])] for css in group_classes(picture)]
-    shades = {"group": [ranks[group] for group in picture.groups]} | {scale.name: scale.shades() for scale in scales}
+    shades = {"group": [ranks[group] for group in picture.groups]} | {
+        scale.name: scale.shades() for scale in scales
+    }
     return {
         "total": picture.total,
-        "steps": [after - before for before, after in itertools.pairwise((0, *picture.ids))],  # shorter than the ids
+        "steps": [
+            after - before for before, after in itertools.pairwise((0, *picture.ids))
+        ],  # shorter than the ids
         "labels": [None if label is None else shortened(label, _LONGEST_LABEL) for label in picture.labels]
         if has_labels
         else None,
@@ -82,7 +93,12 @@ def _frame(points: Sequence[Point]) -> dict[str, list[float]]:
     axes = list(zip(*points, strict=True))
     low, high = [min(0.0, *axis) for axis in axes], [max(0.0, *axis) for axis in axes]
     middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
-    return {"low": low, "high": high, "middle": middle, "mean": [math.fsum(axis) / len(axis) for axis in axes]}
+    return {
+        "low": low,
+        "high": high,
+        "middle": middle,
+        "mean": [math.fsum(axis) / len(axis) for axis in axes],
+    }
 
 
 def _json(data: object) -> str:
@@ -115,14 +131,23 @@ def _rim(cone: Cone | None, points: Sequence[Point]) -> list[Point]:
     if cone is None:
         return []
     (a, b, c), half = cone
-    far, flat = max(math.hypot(*point) for point in points) / max(math.cos(half), _NARROWEST), math.hypot(a, b)
+    far, flat = (
+        max(math.hypot(*point) for point in points) / max(math.cos(half), _NARROWEST),
+        math.hypot(a, b),
+    )
     u = (b / flat, -a / flat, 0.0) if flat else (1.0, 0.0, 0.0)
     v = (-c * u[1], c * u[0], a * u[1] - b * u[0])
     along, across = far * math.cos(half), far * math.sin(half)
     rim = []
     for step in range(_RIM + 1):
         s, t = across * math.cos(math.tau * step / _RIM), across * math.sin(math.tau * step / _RIM)
-        rim.append((along * a + s * u[0] + t * v[0], along * b + s * u[1] + t * v[1], along * c + s * u[2] + t * v[2]))
+        rim.append(
+            (
+                along * a + s * u[0] + t * v[0],
+                along * b + s * u[1] + t * v[1],
+                along * c + s * u[2] + t * v[2],
+            )
+        )
     return rim
 
 
@@ -148,10 +173,14 @@ def _menu(title: str, css: str, choices: dict[str, str]) -> str:
 
 def _finder(picture: Picture, uid: str) -> str:
     what = "a token" if any(label is not None for label in picture.labels) else "a row"
-    box = f'<input type="search" autocomplete="off" spellcheck="false" aria-describedby="{escape(uid)}-said"/>'
+    box = (
+        f'<input type="search" autocomplete="off" spellcheck="false" aria-describedby="{escape(uid)}-said"/>'
+    )
     steps = (("back", "‹", "Previous row"), ("on", "›", "Next row"))
     content = element("label", element("span", f"Find {what}") + box, class_="menu find")
-    content += "".join(element("button", sign, type="button", class_=css, aria_label=name) for css, sign, name in steps)
+    content += "".join(
+        element("button", sign, type="button", class_=css, aria_label=name) for css, sign, name in steps
+    )
     content += _menu("Step in order of", "order", {"far": "distance from the mean", "id": "row id"})
     return element("div", content, class_="controls", role="search")
 
@@ -170,7 +199,9 @@ def _stage(picture: Picture, uid: str) -> str:
     tip = '<div class="tip" aria-hidden="true" hidden="hidden"><bdi></bdi><span></span></div>'
     whole = element("button", "Whole picture", type="button", class_="whole")
     stage = element(
-        "div", element("canvas", class_="points") + marks + element("p", rows, class_="rows") + whole + tip, class_="stage"
+        "div",
+        element("canvas", class_="points") + marks + element("p", rows, class_="rows") + whole + tip,
+        class_="stage",
     )
     hint = "Point at a dot, or tap it, to see which row it is. Drag to move it or, in 3-D, to turn it; click it once to zoom with the wheel."
     return stage + element("p", hint, class_="said", id=f"{uid}-said", role="status", aria_live="polite")
@@ -182,7 +213,9 @@ def _legend(picture: Picture) -> str:
         for group, (name, css) in enumerate(zip(picture.group_names, group_classes(picture), strict=True))
         if group in picture.groups
     )
-    items = "".join(element("li", element("i", class_=f"swatch-{css}") + escape(text)) for css, text in swatches)
+    items = "".join(
+        element("li", element("i", class_=f"swatch-{css}") + escape(text)) for css, text in swatches
+    )
     return element("ul", items, class_="legend", data_scale="group")
 
 
@@ -190,7 +223,9 @@ def _bar(scale: Scale) -> str:
     low, high = scale.ends
     ticks = "".join(element("span", scale.text(value)) for value in (low, (low + high) / 2, high))
     bar = element("div", element("i", class_="ramp") + element("div", ticks, class_="ticks"), class_="bar")
-    return element("div", element("span", scale.words) + bar, class_="scale", data_scale=scale.name, hidden="hidden")
+    return element(
+        "div", element("span", scale.words) + bar, class_="scale", data_scale=scale.name, hidden="hidden"
+    )
 
 
 def _notes(cones: dict[str, list[Cone | None]], spectrum: Spectrum | None) -> str:
@@ -199,7 +234,11 @@ def _notes(cones: dict[str, list[Cone | None]], spectrum: Spectrum | None) -> st
     for mode, found in cones.items():
         for dims, cone in zip((2, 3), found, strict=True):
             notes += element(
-                "p", _share(mode, dims, spectrum) + _opening(cone), class_="muted", data_note=f"{mode}{dims}", hidden="hidden"
+                "p",
+                _share(mode, dims, spectrum) + _opening(cone),
+                class_="muted",
+                data_note=f"{mode}{dims}",
+                hidden="hidden",
             )
     return notes
 
@@ -230,4 +269,7 @@ def _keys(uid: str) -> str:
         "/: to the search. Escape: let go of the row.",
     )
     items = "".join(element("li", line) for line in lines)
-    return element("details", element("summary", "Keys and gestures") + element("ul", items, class_="muted", id=f"{uid}-keys"))
+    return element(
+        "details",
+        element("summary", "Keys and gestures") + element("ul", items, class_="muted", id=f"{uid}-keys"),
+    )

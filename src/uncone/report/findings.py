@@ -39,14 +39,18 @@ def findings_section(subject: Subject, uid: str) -> str:
     """All findings of a subject as cards."""
     cards = "".join(_card(finding) for finding in worst_first(subject.findings))
     nothing = element("p", "No finding was drawn from these numbers.", class_="muted")
-    return section("Findings", element("div", cards, class_="findings") if cards else nothing, uid=f"{uid}-findings")
+    return section(
+        "Findings", element("div", cards, class_="findings") if cards else nothing, uid=f"{uid}-findings"
+    )
 
 
 def _card(finding: Finding) -> str:
     said = element("h4", badge(finding.level) + element("span", escape(cause_title(finding))))
     said += element("p", escape(finding.summary))
     if finding.evidence:
-        said += element("ul", "".join(element("li", escape(piece)) for piece in finding.evidence), class_="evidence")
+        said += element(
+            "ul", "".join(element("li", escape(piece)) for piece in finding.evidence), class_="evidence"
+        )
     advice = element("h5", "What to do") + element("p", escape(finding.repair)) if finding.repair else ""
     content = element("div", said) + (element("div", advice, class_="repair") if advice else "")
     return element("article", content, class_=f"finding {finding.level}")

@@ -32,9 +32,13 @@ def headline(diagnosis: Diagnosis) -> str:
     """The verdict as the page's heading, its level, and the headline numbers of the first subject."""
     level = overall_level(diagnosis)
     verdict = element("h1", escape(diagnosis.verdict), class_=_size(diagnosis.verdict))
-    lead = element("p", (badge(level) + " " if level else "") + element("span", _about(diagnosis)), class_="eyebrow")
+    lead = element(
+        "p", (badge(level) + " " if level else "") + element("span", _about(diagnosis)), class_="eyebrow"
+    )
     tiles = "".join(_tile(key) for key in keys(diagnosis.subjects[0])) if diagnosis.subjects else ""
-    return element("section", lead + verdict + (element("div", tiles, class_="keys") if tiles else ""), class_="hero")
+    return element(
+        "section", lead + verdict + (element("div", tiles, class_="keys") if tiles else ""), class_="hero"
+    )
 
 
 def _size(verdict: str) -> str:
@@ -44,7 +48,10 @@ def _size(verdict: str) -> str:
 
 def keys(subject: Subject) -> list[Key]:
     """Mean cosine, IsoScore, and the tail's cosine to the reserved rows (or the effective rank): those that were taken."""
-    taken, fixed = {measurement.name: measurement for measurement in subject.measurements}, bool(subject.without_effect)
+    taken, fixed = (
+        {measurement.name: measurement for measurement in subject.measurements},
+        bool(subject.without_effect),
+    )
     chosen = [_of_measurement(taken[name], fixed) for name in _FIRST if name in taken]
     tail = tail_bin(subject.groups)
     if subject.groups is not None and tail is not None:
@@ -68,7 +75,11 @@ def _of_measurement(measurement: Measurement, gauge_fixed: bool) -> Key:
 
 
 def _of_tail(group: Group, groups: Groups) -> Key:
-    label = "Cosine of the tail to reserved rows" if groups.reserved_by_name else "Cosine of the tail to the last ids"
+    label = (
+        "Cosine of the tail to reserved rows"
+        if groups.reserved_by_name
+        else "Cosine of the tail to the last ids"
+    )
     about = f"the nearest tail bin, ids {count(group.start)} to {count(group.stop - 1)}"
     return Key(label, group.cosine_to_reserved, "", 0.0, (-1.0, 1.0), "lower", about)
 
@@ -103,13 +114,23 @@ def _gauge(key: Key) -> str:
     bars = _bar("track", 0, 100, 3) + _bar("reach", min(at, start), max(at, start), 3)
     bars += _bar("tick", start - 0.3, start + 0.3, 0) if key.reference is not None else ""
     bars += _bar("dot", at - 0.7, at + 0.7, 0)
-    return element("svg", bars, class_="gauge", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true", xmlns=SVG)
+    return element(
+        "svg",
+        bars,
+        class_="gauge",
+        viewBox="0 0 100 10",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+        xmlns=SVG,
+    )
 
 
 def _bar(css: str, left: float, right: float, inset: float) -> str:
     width = right - left
     x = min(max(left, 0.0), 100.0 - width)  # a mark at the very end of the track stays whole
-    return element("rect", class_=css, x=f"{x:.2f}", y=f"{inset:g}", width=f"{width:.2f}", height=f"{10 - 2 * inset:g}")
+    return element(
+        "rect", class_=css, x=f"{x:.2f}", y=f"{inset:g}", width=f"{width:.2f}", height=f"{10 - 2 * inset:g}"
+    )
 
 
 def _share(value: float, low: float, high: float) -> float:

@@ -31,7 +31,9 @@ def write_html(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
 def to_html(diagnosis: Diagnosis) -> str:
     """The diagnosis as one HTML page that opens from disk: nothing is loaded from elsewhere, and all but the picture to
     explore is there without JavaScript."""
-    links = [(subject_title(subject), f"#s{order}") for order, subject in enumerate(diagnosis.subjects, start=1)]
+    links = [
+        (subject_title(subject), f"#s{order}") for order, subject in enumerate(diagnosis.subjects, start=1)
+    ]
     body = masthead(diagnosis.name, links)
     body += element("main", headline(diagnosis) + _subjects(diagnosis) + provenance(diagnosis))
     title = f"{diagnosis.name} · uncone diagnosis"
@@ -42,7 +44,9 @@ def to_html(diagnosis: Diagnosis) -> str:
 
 
 def _subjects(diagnosis: Diagnosis) -> str:
-    return "".join(_subject(subject, f"s{order}") for order, subject in enumerate(diagnosis.subjects, start=1))
+    return "".join(
+        _subject(subject, f"s{order}") for order, subject in enumerate(diagnosis.subjects, start=1)
+    )
 
 
 def _subject(subject: Subject, uid: str) -> str:

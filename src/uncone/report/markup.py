@@ -14,14 +14,18 @@ def escape(text: object) -> str:
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
     """One element around `content`, which is markup already. `class_` and `data_label` become `class`, `data-label`."""
-    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
+    given = {
+        key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None
+    }
     opened = "".join(f' {key}="{escape(value)}"' for key, value in given.items())
     return f"<{name}{opened}>{content}</{name}>"
 
 
 def section(heading: str, content: str, *, uid: str | None = None, class_: str = "block") -> str:
     """A titled part of a subject; `heading` is plain text, `uid` makes it a landmark of that name."""
-    return element("section", element("h3", escape(heading), id=uid) + content, class_=class_, aria_labelledby=uid)
+    return element(
+        "section", element("h3", escape(heading), id=uid) + content, class_=class_, aria_labelledby=uid
+    )
 
 
 def shown(value: float, limits: tuple[float | None, float | None] = (None, None)) -> str:

@@ -32,18 +32,24 @@ def measurements_section(subject: Subject, uid: str) -> str:
         content += _block("Measurements", why, subject.measurements, f"{uid}-measurements", gauge_fixed=fixed)
     if fixed:
         uid = f"{uid}-without-effect"
-        content += _block("No effect on probabilities", _WITHOUT_EFFECT, subject.without_effect, uid, gauge_fixed=False)
+        content += _block(
+            "No effect on probabilities", _WITHOUT_EFFECT, subject.without_effect, uid, gauge_fixed=False
+        )
     return content
 
 
-def _block(heading: str, why: str, measurements: Sequence[Measurement], uid: str, *, gauge_fixed: bool) -> str:
+def _block(
+    heading: str, why: str, measurements: Sequence[Measurement], uid: str, *, gauge_fixed: bool
+) -> str:
     lead = element("p", why, class_="lead") if why else ""
     return section(heading, lead + _table(measurements, uid, gauge_fixed=gauge_fixed), uid=uid)
 
 
 def _table(measurements: Sequence[Measurement], uid: str, *, gauge_fixed: bool) -> str:
     head = element("thead", element("tr", "".join(element("th", column, scope="col") for column in _COLUMNS)))
-    body = element("tbody", "".join(_row(measurement, gauge_fixed=gauge_fixed) for measurement in measurements))
+    body = element(
+        "tbody", "".join(_row(measurement, gauge_fixed=gauge_fixed) for measurement in measurements)
+    )
     return element("table", head + body, class_="cards measures", aria_labelledby=uid)
 
 
@@ -62,12 +68,19 @@ def _row(measurement: Measurement, *, gauge_fixed: bool) -> str:
 
 
 def _name(measurement: Measurement) -> str:
-    content = element("span", escape(title(measurement.name)), class_="name") + " " + element("code", escape(measurement.name))
+    content = (
+        element("span", escape(title(measurement.name)), class_="name")
+        + " "
+        + element("code", escape(measurement.name))
+    )
     if measurement.definition:
         content += element("p", escape(measurement.definition), class_="definition")
     if measurement.value is None:
         content += element("p", f"<b>Undefined:</b> {escape(measurement.reason)}", class_="reason")
-    content += "".join(element("p", f"<b>Caution:</b> {escape(warning)}", class_="caution") for warning in measurement.warnings)
+    content += "".join(
+        element("p", f"<b>Caution:</b> {escape(warning)}", class_="caution")
+        for warning in measurement.warnings
+    )
     if measurement.details:
         content += element("details", element("summary", "Details") + detail_list(measurement.details))
     return content
@@ -85,7 +98,10 @@ def _value(measurement: Measurement) -> str:
 
 def detail_list(details: Mapping[str, Any]) -> str:
     """Whatever a measure wants to tell, as a list of names and values; long lists are cut and say so."""
-    items = (element("dt", escape(title(str(key)))) + element("dd", escape(_plain(value))) for key, value in details.items())
+    items = (
+        element("dt", escape(title(str(key)))) + element("dd", escape(_plain(value)))
+        for key, value in details.items()
+    )
     return element("dl", "".join(items), class_="details")
 
 

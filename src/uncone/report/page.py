@@ -16,7 +16,9 @@ _MARK = (
 )
 
 
-def page(title: str, description: str, body: str, *, styles: tuple[str, ...], policy: str = STILL, script: str = "") -> str:
+def page(
+    title: str, description: str, body: str, *, styles: tuple[str, ...], policy: str = STILL, script: str = ""
+) -> str:
     """A page that opens from disk.
 
     Args:
@@ -47,7 +49,9 @@ def page(title: str, description: str, body: str, *, styles: tuple[str, ...], po
 
 def masthead(name: str, links: list[tuple[str, str]]) -> str:
     """The top of the page: the mark, a name, and with several parts the links (text, address within the page) to them."""
-    content = element("span", _MARK + "uncone", class_="brand") + element("span", escape(name), class_="subject-name")
+    content = element("span", _MARK + "uncone", class_="brand") + element(
+        "span", escape(name), class_="subject-name"
+    )
     if len(links) > 1:
         listed = "".join(element("a", escape(text), href=address) for text, address in links)
         content += element("nav", listed, aria_label="Subjects")

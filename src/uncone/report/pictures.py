@@ -18,7 +18,9 @@ def pictures_section(subject: Subject, uid: str) -> str:
     return section("Pictures", figures, uid=f"{uid}-pictures") if figures else ""
 
 
-def _figure(title: str, charts: Sequence[Chart], columns: str, *, legend: str = "", caption: str = "", extra: str = "") -> str:
+def _figure(
+    title: str, charts: Sequence[Chart], columns: str, *, legend: str = "", caption: str = "", extra: str = ""
+) -> str:
     return element("figure", _content(title, charts, columns, legend=legend, caption=caption) + extra)
 
 
@@ -30,7 +32,9 @@ def _content(title: str, charts: Sequence[Chart], columns: str, *, legend: str, 
 
 def _panel(chart: Chart, *, with_title: bool) -> str:
     heading = element("h5", escape(chart.title)) if with_title else ""
-    return element("div", heading + chart.svg + element("p", escape(chart.caption), class_="muted"), class_="panel")
+    return element(
+        "div", heading + chart.svg + element("p", escape(chart.caption), class_="muted"), class_="panel"
+    )
 
 
 def _cone(subject: Subject, uid: str) -> str:
@@ -38,26 +42,36 @@ def _cone(subject: Subject, uid: str) -> str:
     picture = subject.picture
     if picture is None or not picture.ids:
         return ""
-    live = element("div", element("h4", "The cone") + explorer(picture, subject.spectrum, f"{uid}-explorer"), class_="live")
-    return element("figure", live + element("div", _drawings(picture, uid), class_="still") + _outermost(picture))
+    live = element(
+        "div",
+        element("h4", "The cone") + explorer(picture, subject.spectrum, f"{uid}-explorer"),
+        class_="live",
+    )
+    return element(
+        "figure", live + element("div", _drawings(picture, uid), class_="still") + _outermost(picture)
+    )
 
 
 def _drawings(picture: Picture, uid: str) -> str:
     entries = legends(picture)
     swatches = [
-        (f"dots {entry.css}", f"{entry.name}, {count(entry.drawn)} of {count(entry.pictured)} drawn") for entry in entries
+        (f"dots {entry.css}", f"{entry.name}, {count(entry.drawn)} of {count(entry.pictured)} drawn")
+        for entry in entries
     ]
     drawn = sum(entry.drawn for entry in entries)
     caption = f"{shown_count(drawn)} of {shown_count(picture.total)} {plural(picture.total, 'row')} drawn, the same {plural(drawn, 'row')} in both panels."
     if drawn < len(picture.ids):
         caption += " Small groups are drawn more densely than they are, so that they can be seen."
-    caption += " The two panels have their own directions and scales. Outermost points tell their row on hover."
+    caption += (
+        " The two panels have their own directions and scales. Outermost points tell their row on hover."
+    )
     return _content("The cone", cone_charts(picture, uid), "two", legend=_legend(swatches), caption=caption)
 
 
 def _outermost(picture: Picture) -> str:
     rows = "".join(
-        element("dt", escape(name)) + element("dd", " ".join(token(escape(shortened(label))) for label in labels))
+        element("dt", escape(name))
+        + element("dd", " ".join(token(escape(shortened(label))) for label in labels))
         for name, labels in outermost(picture)
     )
     heading = element("h5", "Farthest from the centre, by group")
@@ -68,10 +82,17 @@ def _bins(groups: Groups | None, uid: str) -> str:
     charts = bin_charts(groups, uid) if groups is not None else []
     if groups is None or not charts:
         return ""
-    swatches = [("dots bin", f"a bin of {count(groups.bin_size)} ids"), ("dots bin reserved", "a bin that holds reserved rows")]
+    swatches = [
+        ("dots bin", f"a bin of {count(groups.bin_size)} ids"),
+        ("dots bin reserved", "a bin that holds reserved rows"),
+    ]
     reserved = groups.reserved_group
-    caption = "Dashed: what an isotropic cloud gives." + (_reserved(groups, reserved) if reserved is not None else "")
-    return _figure("By row id", charts, "three", legend=_legend(swatches), caption=caption, extra=_bin_table(groups))
+    caption = "Dashed: what an isotropic cloud gives." + (
+        _reserved(groups, reserved) if reserved is not None else ""
+    )
+    return _figure(
+        "By row id", charts, "three", legend=_legend(swatches), caption=caption, extra=_bin_table(groups)
+    )
 
 
 def _reserved(groups: Groups, reserved: Group) -> str:
@@ -87,16 +108,22 @@ def _bin_table(groups: Groups) -> str:
     listed = [*groups.bins, *([groups.reserved_group] if groups.reserved_group is not None else [])]
     body = "".join(_bin_row(group, is_reserved=group is groups.reserved_group) for group in listed)
     table = element("table", element("thead", head) + element("tbody", body), class_="bins")
-    scroller = element("div", table, class_="scroll", tabindex="0", role="region", aria_label="Readings by row id")
+    scroller = element(
+        "div", table, class_="scroll", tabindex="0", role="region", aria_label="Readings by row id"
+    )
     return element("details", element("summary", "The numbers behind this figure") + scroller)
 
 
 def _bin_row(group: Group, *, is_reserved: bool) -> str:
     name = "all reserved" if is_reserved else f"{shown_count(group.start)} to {shown_count(group.stop - 1)}"
-    norm = _optional(group.norm_mean, (0, None)) + ("" if group.norm_std is None else f" ± {shown(group.norm_std)}")
+    norm = _optional(group.norm_mean, (0, None)) + (
+        "" if group.norm_std is None else f" ± {shown(group.norm_std)}"
+    )
     cells = (shown_count(group.n), shown_count(group.zero_rows), shown_count(group.reserved_rows), norm)
     cosines = (_optional(group.mean_cosine, (-1, 1)), _optional(group.cosine_to_reserved, (-1, 1)))
-    return element("tr", element("th", name, scope="row") + "".join(element("td", cell) for cell in (*cells, *cosines)))
+    return element(
+        "tr", element("th", name, scope="row") + "".join(element("td", cell) for cell in (*cells, *cosines))
+    )
 
 
 def _optional(value: float | None, limits: tuple[float | None, float | None]) -> str:
@@ -106,7 +133,11 @@ def _optional(value: float | None, limits: tuple[float | None, float | None]) ->
 def _shape(subject: Subject, uid: str) -> str:
     spectrum = spectrum_chart(subject.spectrum, f"{uid}-spectrum") if subject.spectrum is not None else None
     norms = norms_chart(subject.norms, f"{uid}-norms") if subject.norms is not None else None
-    curves = [(css, name) for field, name, css in LINES if subject.spectrum is not None and getattr(subject.spectrum, field)]
+    curves = [
+        (css, name)
+        for field, name, css in LINES
+        if subject.spectrum is not None and getattr(subject.spectrum, field)
+    ]
     figures = _figure("Spectrum", [spectrum], "one", legend=_legend(curves)) if spectrum is not None else ""
     swatches = [("bars", "rows"), ("line reference", "mean")]
     figures += _figure("Norms", [norms], "one", legend=_legend(swatches)) if norms is not None else ""

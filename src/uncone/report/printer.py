@@ -43,7 +43,9 @@ class Printer:
         """A paragraph."""
         from rich.padding import Padding
 
-        self.console.print(Padding(self.text(content, style), (0, 0, 0, indent), expand=False), highlight=False)
+        self.console.print(
+            Padding(self.text(content, style), (0, 0, 0, indent), expand=False), highlight=False
+        )
 
     def code(self, content: str) -> None:
         """A line as it is, without breaks of ours: what is copied from a terminal has to stay code."""
@@ -76,10 +78,14 @@ class Printer:
         given = {"value": "bold"} | dict(styles or {})
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
         for column in columns:
-            table.add_column(self.text(column), justify="right" if column in to_the_right else "left", overflow="fold")
+            table.add_column(
+                self.text(column), justify="right" if column in to_the_right else "left", overflow="fold"
+            )
         for row in rows:
             cells = zip(columns, row, strict=True)
-            table.add_row(*(self.text(cell, given.get(cell, given.get(column, ""))) for column, cell in cells))
+            table.add_row(
+                *(self.text(cell, given.get(cell, given.get(column, ""))) for column, cell in cells)
+            )
         self.console.print(table)
 
 
@@ -100,7 +106,9 @@ def whole(value: int) -> str:
     return count(value, separator=",")
 
 
-def sparkline(values: Sequence[float | None], bars: str = _BARS, limits: tuple[float, float] | None = None) -> str:
+def sparkline(
+    values: Sequence[float | None], bars: str = _BARS, limits: tuple[float, float] | None = None
+) -> str:
     """The values as one line of bars, lowest to highest; neighbours are averaged to fit 40 characters, gaps stay blank.
 
     `limits` are the ends of the scale, so that several lines can share one; by default the lowest and the highest bar.

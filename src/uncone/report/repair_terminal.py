@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _SHORT = 12
-_GAINS = {True: ("BETTER", "bold green"), False: ("LEAVE IT", "bold yellow"), None: ("NOT MEASURED", "bold blue")}
+_GAINS = {
+    True: ("BETTER", "bold green"),
+    False: ("LEAVE IT", "bold yellow"),
+    None: ("NOT MEASURED", "bold blue"),
+}
 
 
 def print_repaired(repaired: Repaired, console: "Console | None" = None) -> None:
@@ -29,7 +33,10 @@ def print_repaired(repaired: Repaired, console: "Console | None" = None) -> None
         out.gap()
         rows = [_row(before, after) for before, after in zip(repaired.before, repaired.after, strict=True)]
         out.table(
-            ("measure", "before", "after", "isotropic", "better"), ("before", "after", "isotropic"), rows, {"after": "bold"}
+            ("measure", "before", "after", "isotropic", "better"),
+            ("before", "after", "isotropic"),
+            rows,
+            {"after": "bold"},
         )
     if repaired.notes:
         out.gap()
@@ -49,7 +56,9 @@ def _facts(repaired: Repaired) -> list[str]:
     if r.fitted is not None:
         digest = "" if r.fitted.sha256 is None else f", sha256 {r.fitted.sha256[:_SHORT]}..."
         weighted = "" if r.fitted.weights is None else ", weighted"
-        facts.append(f"{r.method}, fitted on {r.fitted.name} ({count(r.fitted.n)} x {count(r.fitted.d)}{weighted}{digest})")
+        facts.append(
+            f"{r.method}, fitted on {r.fitted.name} ({count(r.fitted.n)} x {count(r.fitted.d)}{weighted}{digest})"
+        )
     if r.before:
         facts.append(
             f"measured on {count(r.measured)} {plural(r.measured, 'row' if r.kind == 'vectors' else 'sentence')}, before and after"

@@ -27,14 +27,17 @@ class Scale:
         """A colour from 1 to 16 for each row, 0 where it has no value."""
         low, width = self.ends[0], self.ends[1] - self.ends[0] or 1.0
         return [
-            0 if value is None else 1 + round(min(1.0, max(0.0, (value - low) / width)) * (_STEPS - 1)) for value in self.values
+            0 if value is None else 1 + round(min(1.0, max(0.0, (value - low) / width)) * (_STEPS - 1))
+            for value in self.values
         ]
 
 
 def colour_scales(picture: Picture) -> list[Scale]:
     """By id, and by norm and frequency where the record knows them and rows differ: nothing stands in for what is unknown."""
     ids = (min(picture.ids), max(picture.ids))
-    scales = [Scale("id", "row id", "Row id, linear", picture.ids, ids, lambda value: shown_count(round(value)))]
+    scales = [
+        Scale("id", "row id", "Row id, linear", picture.ids, ids, lambda value: shown_count(round(value)))
+    ]
     norms = picture.lengths()
     if norms is not None and max(norms) > min(norms):
         words = "Norm of the row as stored, linear from the 1st to the 99th percentile; beyond, the colour of the end"
@@ -44,7 +47,16 @@ def colour_scales(picture: Picture) -> list[Scale]:
         seen = [value for value in logarithms if value is not None]
         words = "Occurrences, logarithmic" + ("; grey: none" if 0 in picture.counts else "")
         ends = (min(seen), max(seen))
-        scales.append(Scale("count", "frequency", words, logarithms, ends, lambda value: shown_count(round(math.exp(value)))))
+        scales.append(
+            Scale(
+                "count",
+                "frequency",
+                words,
+                logarithms,
+                ends,
+                lambda value: shown_count(round(math.exp(value))),
+            )
+        )
     return scales
 
 

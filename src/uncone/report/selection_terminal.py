@@ -16,13 +16,21 @@ def print_selection(selection: Selection, console: "Console | None" = None) -> N
     s = selection
     label, style = ("LEAVE IT", "bold yellow") if s.leaves_it else ("REPAIR IT", "bold green")
     out.heading(label, style, s.verdict, "bold")
-    out.line(f"{s.task}, {s.measure}: {number(s.development_original)} as it is, over {count(s.development_n)} items", "dim")
+    out.line(
+        f"{s.task}, {s.measure}: {number(s.development_original)} as it is, over {count(s.development_n)} items",
+        "dim",
+    )
     if s.splits:
         out.line(s.splits, "dim")
     out.gap()
     order = sorted(s.development, key=lambda name: -s.development[name].difference)
     rows = [(f"{name} *" if name == s.candidate else name, *_cells(s.development[name])) for name in order]
-    out.table(("development split", "difference", "interval"), ("difference", "interval"), rows, {"difference": "bold"})
+    out.table(
+        ("development split", "difference", "interval"),
+        ("difference", "interval"),
+        rows,
+        {"difference": "bold"},
+    )
     if s.test is not None:
         out.gap()
         rows = [(str(s.candidate), *_cells(s.test))]

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 _STYLES = {"severe": "bold red", "warning": "bold yellow", "note": "bold blue", "healthy": "bold green"}
 WITHOUT_EFFECT = "No effect on probabilities (a vector added to every row of the head changes none):"
-READINGS = (("cosine to reserved", "cosine_to_reserved"), ("cosine within bin", "mean_cosine"), ("mean norm", "norm_mean"))
+READINGS = (
+    ("cosine to reserved", "cosine_to_reserved"),
+    ("cosine within bin", "mean_cosine"),
+    ("mean norm", "norm_mean"),
+)
 """What is drawn of a bin of ids: words and field."""
 
 
@@ -78,7 +82,10 @@ def _table(out: Printer, heading: str, measurements: Sequence[Measurement], *, g
 
 
 def _name(measurement: Measurement, *, gauge_fixed: bool) -> str:
-    name, used = title(measurement.name), {True: "centred", False: "raw", None: ""}[is_centered(measurement, gauge_fixed)]
+    name, used = (
+        title(measurement.name),
+        {True: "centred", False: "raw", None: ""}[is_centered(measurement, gauge_fixed)],
+    )
     return name if not used or name.endswith(used) else f"{name}, {used}"
 
 
@@ -116,5 +123,6 @@ def _bins(out: Printer, groups: Groups) -> None:
         out.line(f"{label:<20}{bars}  {low} to {high}")
     if groups.reserved_group is not None:
         out.line(
-            f"Reserved: {groups.reserved}, {whole(groups.reserved_group.n)} {plural(groups.reserved_group.n, 'row')}", "dim"
+            f"Reserved: {groups.reserved}, {whole(groups.reserved_group.n)} {plural(groups.reserved_group.n, 'row')}",
+            "dim",
         )

@@ -2,7 +2,15 @@
 
 from collections.abc import Sequence
 
-from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups, Subject, UnderTrained, UnderTrainedToken
+from uncone.records import (
+    Difference,
+    Estimate,
+    FrequencyGroup,
+    FrequencyGroups,
+    Subject,
+    UnderTrained,
+    UnderTrainedToken,
+)
 from uncone.records.text import number, shortened, title
 from uncone.records.wording import plural
 from uncone.report.markup import element, escape, escape_number, section, shown, shown_count, token
@@ -49,13 +57,17 @@ def _groups(found: FrequencyGroups, uid: str) -> str:
 
 
 def _group(group: FrequencyGroup, *, with_counts: bool) -> list[str]:
-    occurrences = ["–" if group.occurrences is None else shown_count(group.occurrences)] if with_counts else []
+    occurrences = (
+        ["–" if group.occurrences is None else shown_count(group.occurrences)] if with_counts else []
+    )
     readings = [_estimate(getattr(group, name), limits) for name, _, limits in _READINGS]
     chance = "–"
     if group.excess is not None:
         chance = f"{shown(group.excess)} sd"
         if group.chance is not None and group.chance < 1:
-            chance += f"<br/>{element('span', f'p at most {shown(group.chance, (0.0, 1.0))}', class_='muted')}"
+            chance += (
+                f"<br/>{element('span', f'p at most {shown(group.chance, (0.0, 1.0))}', class_='muted')}"
+            )
     return [escape(title(group.name)), shown_count(group.n), *occurrences, *readings, chance]
 
 
@@ -74,7 +86,11 @@ def _differences(differences: Sequence[Difference]) -> str:
         return ""
     names = {name: words for name, words, _ in _READINGS}
     rows = [
-        [escape(f"{title(d.first)} minus {d.second}"), escape(names[d.reading]), _estimate(d.difference, (None, None))]
+        [
+            escape(f"{title(d.first)} minus {d.second}"),
+            escape(names[d.reading]),
+            _estimate(d.difference, (None, None)),
+        ]
         for d in differences
     ]
     table = _table(["Groups", "Reading", "Difference"], rows, "Differences between groups")
@@ -87,11 +103,14 @@ def _under_trained(found: UnderTrained, uid: str) -> str:
     news, known = ([t for t in found.tokens if t.expected is expected] for expected in (False, True))
     content += _list(found, news[:MOST_SHOWN], "Under-trained tokens") if news else ""
     if len(news) > MOST_SHOWN:
-        more = element("summary", f"The next {shown_count(len(news) - MOST_SHOWN)} of {shown_count(found.found or 0)}")
+        more = element(
+            "summary", f"The next {shown_count(len(news) - MOST_SHOWN)} of {shown_count(found.found or 0)}"
+        )
         content += element("details", more + _list(found, news[MOST_SHOWN:], "More under-trained tokens"))
     if known:
         summary = element(
-            "summary", f"Known to be unused, for comparison: the first {shown_count(len(known))} of {shown_count(found.known)}"
+            "summary",
+            f"Known to be unused, for comparison: the first {shown_count(len(known))} of {shown_count(found.known)}",
         )
         content += element("details", summary + _list(found, known, "Rows known to be unused"))
     return section("Under-trained tokens", content, uid=uid)
@@ -113,7 +132,16 @@ def _lead(found: UnderTrained) -> str:
 def _list(found: UnderTrained, tokens: Sequence[UnderTrainedToken], label: str) -> str:
     with_counts = any(t.count is not None for t in tokens)
     by_cosine = found.indicator == "cosine"
-    columns = ["Token", "Id", *(["Distance"] if by_cosine else []), "p", "q", "Norm", "Cosine to unused", "Cosine to mean"]
+    columns = [
+        "Token",
+        "Id",
+        *(["Distance"] if by_cosine else []),
+        "p",
+        "q",
+        "Norm",
+        "Cosine to unused",
+        "Cosine to mean",
+    ]
     columns += ["Count"] if with_counts else []
     rows = []
     for t in tokens:
@@ -127,9 +155,12 @@ def _list(found: UnderTrained, tokens: Sequence[UnderTrainedToken], label: str) 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], label: str) -> str:
     """A table that scrolls in itself; cells are markup, the first of a row is its heading."""
-    head = element("thead", element("tr", "".join(element("th", escape(column), scope="col") for column in columns)))
+    head = element(
+        "thead", element("tr", "".join(element("th", escape(column), scope="col") for column in columns))
+    )
     body = "".join(
-        element("tr", element("th", row[0], scope="row") + "".join(element("td", cell) for cell in row[1:])) for row in rows
+        element("tr", element("th", row[0], scope="row") + "".join(element("td", cell) for cell in row[1:]))
+        for row in rows
     )
     table = element("table", head + element("tbody", body), class_="bins")
     return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)

@@ -32,7 +32,12 @@ def _groups(out: Printer, found: FrequencyGroups) -> None:
         rows.append([label, *("-" if e.value is None else number(e.value, separator=",") for e in estimates)])
         if any(e.interval is not None for e in estimates):
             rows.append([f"  {sign}", *(_reach(e) for e in estimates)])
-    rows.append(["sd above chance", *("-" if g.excess is None else number(g.excess, separator=",") for g in found.groups)])
+    rows.append(
+        [
+            "sd above chance",
+            *("-" if g.excess is None else number(g.excess, separator=",") for g in found.groups),
+        ]
+    )
     names = [group.name for group in found.groups]
     out.table(["", *names], names, rows)
     out.line(f"Groups: {found.definition}", "dim")

@@ -68,7 +68,9 @@ def as_rows(x: Any, *, name: str | None = None) -> Rows:
 def check_shape(shape: tuple[int, ...], name: str) -> None:
     """Raise InputError unless `shape` is (N, D) with N and D at least 1."""
     if len(shape) != 2:
-        raise InputError(f"expected a matrix of shape (N, D), got shape {shape} from {name}: pass one row per item")
+        raise InputError(
+            f"expected a matrix of shape (N, D), got shape {shape} from {name}: pass one row per item"
+        )
     if shape[0] == 0 or shape[1] == 0:
         raise InputError(
             f"expected at least one row and one column, got shape {shape} from {name}: there is nothing to measure"

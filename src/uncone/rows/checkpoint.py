@@ -69,7 +69,9 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
             that do not fit the file, or with two tensors whose names are the same once they are joined.
     """
     if source.head(14)[2:] == _LEGACY:
-        return _by_name([(name, _loaded(tensor)) for name, tensor in _tensors(_load_whole(source), source)], source)
+        return _by_name(
+            [(name, _loaded(tensor)) for name, tensor in _tensors(_load_whole(source), source)], source
+        )
     if source.head(4) != _ZIP:
         raise _no_zip(source)
     places = _records(source)
@@ -77,7 +79,9 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
     return _by_name([(name, _entry(name, tensor, places, source)) for name, tensor in tensors], source)
 
 
-def checkpoint_rows(source: LocalFile, entries: Mapping[str, Entry], name: str, *, where: str | None = None) -> Rows:
+def checkpoint_rows(
+    source: LocalFile, entries: Mapping[str, Entry], name: str, *, where: str | None = None
+) -> Rows:
     """The rows of the tensor called `name`; a transposed or sliced one is read through its strides.
 
     Raises:
@@ -97,7 +101,9 @@ def checkpoint_rows(source: LocalFile, entries: Mapping[str, Entry], name: str, 
         return tensor_rows(source, entries, name, where=where)
     check_shape(entry.shape, where)
     shape, strides = (entry.shape[0], entry.shape[1]), (entry.strides[0], entry.strides[1])
-    return StridedRows(source, offset=entry.start, shape=shape, strides=strides, dtype=FLOATS[entry.dtype], name=where)
+    return StridedRows(
+        source, offset=entry.start, shape=shape, strides=strides, dtype=FLOATS[entry.dtype], name=where
+    )
 
 
 def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -111,7 +117,9 @@ def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
 
 def _no_zip(source: LocalFile) -> InputError:
     if source.head(1) == _PICKLE:
-        return InputError(f"expected a PyTorch checkpoint, got {source.name}, a bare pickle, which can run code: {_CONVERT}")
+        return InputError(
+            f"expected a PyTorch checkpoint, got {source.name}, a bare pickle, which can run code: {_CONVERT}"
+        )
     return InputError(
         f"expected a PyTorch checkpoint, as torch.save writes it, got {source.name} of another kind: copy it again"
     )
@@ -166,7 +174,11 @@ def _load(source: LocalFile, device: Any) -> Any:
                 ) from None
             raise _broken(source, str(error).rpartition("WeightsUnpickler error: ")[2]) from error
         except NotImplementedError as error:
-            what = "quantised tensors" if "affine_quantized" in str(error) else "tensors of a kind that cannot be opened"
+            what = (
+                "quantised tensors"
+                if "affine_quantized" in str(error)
+                else "tensors of a kind that cannot be opened"
+            )
             raise InputError(
                 f"expected tensors of floats in {source.name}, got {what}: dequantise them and save it again"
             ) from error
@@ -200,7 +212,9 @@ def _records(source: LocalFile) -> dict[int, int]:
         is_program = reader.has_record("constants.pkl")
         instructions = BytesIO(reader.get_record("data.pkl"))
         order = reader.get_record("byteorder") if reader.has_record("byteorder") else b"little"
-        found = {reader.get_record_offset(name): reader.get_record_size(name) for name in reader.get_all_records()}
+        found = {
+            reader.get_record_offset(name): reader.get_record_size(name) for name in reader.get_all_records()
+        }
     except Exception as error:  # whatever a damaged file makes them raise
         raise _broken(source, str(error)) from error
     _check_names(source, instructions)
@@ -209,7 +223,9 @@ def _records(source: LocalFile) -> dict[int, int]:
     ):  # torch reads nothing of such a record
         raise _broken(source, "a member of the zip says that it is a folder")
     if is_program:
-        raise InputError(f"expected a PyTorch checkpoint of tensors, got {source.name}, a TorchScript program: {_CONVERT}")
+        raise InputError(
+            f"expected a PyTorch checkpoint of tensors, got {source.name}, a TorchScript program: {_CONVERT}"
+        )
     if not stored:  # torch says where a record begins, and takes it as it lies there
         raise InputError(
             f"expected a PyTorch checkpoint that is stored uncompressed, got {source.name} with a compressed member: {_CONVERT}"
@@ -295,7 +311,13 @@ def _loaded(tensor: torch.Tensor) -> StoredTensor:
     start = tensor.data_ptr() if strides else 0
     stop = start + tensor.numel() * tensor.element_size()
     return StoredTensor(
-        _code(tensor), tuple(tensor.shape), start, stop, strides, bool(strides) and tensor.is_contiguous(), tensor
+        _code(tensor),
+        tuple(tensor.shape),
+        start,
+        stop,
+        strides,
+        bool(strides) and tensor.is_contiguous(),
+        tensor,
     )
 
 
@@ -314,7 +336,9 @@ def _code(tensor: torch.Tensor) -> str:
 def _lie_apart(entry: StoredTensor) -> bool:
     """No element of the matrix is stored for two places of it."""
     reached = 0
-    for stride, count in sorted((stride, count) for count, stride in zip(entry.shape, entry.strides, strict=True) if count > 1):
+    for stride, count in sorted(
+        (stride, count) for count, stride in zip(entry.shape, entry.strides, strict=True) if count > 1
+    ):
         if stride <= reached:
             return False
         reached += stride * (count - 1)

@@ -65,7 +65,9 @@ def parse_decimals(
     return np.copysign(value, 0.5 - negative), doubtful
 
 
-def _whole_part(text: Bytes, words: Words, first: Places, point: Places) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+def _whole_part(
+    text: Bytes, words: Words, first: Places, point: Places
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """What stands before the point, and where that is no number of up to 8 digits."""
     count = point - first
     if (count == 1).all():  # as in nearly all files of vectors

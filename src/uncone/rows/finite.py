@@ -42,7 +42,9 @@ def without_nonfinite(rows: Rows, progress: Callable[[int], None] | None = None)
     if len(bad) == 0:
         return rows
     if len(bad) == rows.shape[0]:
-        raise InputError(f"expected some finite rows, got none of {rows.shape[0]} in {rows.name}: there is nothing to measure")
+        raise InputError(
+            f"expected some finite rows, got none of {rows.shape[0]} in {rows.name}: there is nothing to measure"
+        )
     keep = torch.ones(rows.shape[0], dtype=torch.bool)
     keep[bad] = False
     return SelectedRows(rows, keep.nonzero().flatten(), left_out=tuple(bad.tolist()))

@@ -19,7 +19,14 @@ class FlatRows(Rows):
     """A row-major (N, D) matrix of one dtype that starts at `offset` of `source`."""
 
     def __init__(
-        self, source: ByteSource, *, offset: int, shape: tuple[int, int], dtype: str, name: str, swapped: bool = False
+        self,
+        source: ByteSource,
+        *,
+        offset: int,
+        shape: tuple[int, int],
+        dtype: str,
+        name: str,
+        swapped: bool = False,
     ) -> None:
         self._source, self._offset, self._swapped = source, offset, swapped
         self.shape, self.dtype, self.name = shape, dtype, name

@@ -19,7 +19,9 @@ _FLOATS = {0: "float32", 1: "float16", 28: "float64", 30: "bfloat16"}
 _INTEGERS = (24, 25, 26, 27)
 
 
-def gguf_rows(source: ByteSource, tensors: Mapping[str, GgufTensor], name: str, *, where: str | None = None) -> Rows:
+def gguf_rows(
+    source: ByteSource, tensors: Mapping[str, GgufTensor], name: str, *, where: str | None = None
+) -> Rows:
     """The rows of the tensor called `name`; quantised ones are dequantised block of rows by block of rows.
 
     Raises:
@@ -49,7 +51,9 @@ class _QuantisedRows(Rows):
             from gguf import GGMLQuantizationType
             from gguf.quants import dequantize
         except ImportError as error:
-            raise InputError(f"reading {tensor.kind} from {name} needs the package gguf: {INSTALL}") from error
+            raise InputError(
+                f"reading {tensor.kind} from {name} needs the package gguf: {INSTALL}"
+            ) from error
         self._source, self._start, self._dequantize = source, tensor.start, dequantize
         self.shape, self.dtype, self.name = shape, tensor.kind, name
         _, elements, size = TYPES[tensor.type]
@@ -71,7 +75,9 @@ class _QuantisedRows(Rows):
         for at in range(start, stop, step):
             part = raw[: min(step, stop - at)]
             self._source.read_into(self._start + at * self._row_bytes, part.reshape(-1).data)
-            with np.errstate(all="ignore"):  # a scale can be anything; rows that are not finite are said elsewhere
+            with np.errstate(
+                all="ignore"
+            ):  # a scale can be anything; rows that are not finite are said elsewhere
                 target[at - start : at - start + len(part)] = self._dequantize(part, self._type)
         return out
 

@@ -183,7 +183,9 @@ def _tensor(cursor: _Cursor) -> tuple[str, int, tuple[int, ...], int]:
     return name, kind, tuple(reversed(axes)), offset
 
 
-def _placed(found: list[tuple[str, int, tuple[int, ...], int]], cursor: _Cursor, alignment: Any) -> dict[str, GgufTensor]:
+def _placed(
+    found: list[tuple[str, int, tuple[int, ...], int]], cursor: _Cursor, alignment: Any
+) -> dict[str, GgufTensor]:
     if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
         raise cursor.lies(f"its alignment is {str(alignment)[:80]!r}")
     base = -(-cursor.at // alignment) * alignment
@@ -206,7 +208,9 @@ def _placed(found: list[tuple[str, int, tuple[int, ...], int]], cursor: _Cursor,
 
 
 def _check_overlap(tensors: Mapping[str, GgufTensor], cursor: _Cursor) -> None:
-    filled = sorted((tensor.start, tensor.stop, name) for name, tensor in tensors.items() if tensor.start < tensor.stop)
+    filled = sorted(
+        (tensor.start, tensor.stop, name) for name, tensor in tensors.items() if tensor.start < tensor.stop
+    )
     for (_, stop, name), (start, _, other) in itertools.pairwise(filled):
         if start < stop:
             raise cursor.lies(f"tensors {name[:80]!r} and {other[:80]!r} share bytes")

@@ -4,7 +4,10 @@ import difflib
 from collections.abc import Iterable
 
 _SHOWN = 12
-_LONGEST, _COMPARED = 200, 2000  # comparing takes the product of lengths, and a header may hold a million names
+_LONGEST, _COMPARED = (
+    200,
+    2000,
+)  # comparing takes the product of lengths, and a header may hold a million names
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -12,7 +15,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
         return ": it holds none"
-    close = difflib.get_close_matches(name[:_LONGEST], [n for n in names if len(n) <= _LONGEST][:_COMPARED], n=3, cutoff=0.5)
+    close = difflib.get_close_matches(
+        name[:_LONGEST], [n for n in names if len(n) <= _LONGEST][:_COMPARED], n=3, cutoff=0.5
+    )
     if close:
         return f": did you mean {' or '.join(map(repr, close))}?"
     return f": it holds {listing(names)}"

@@ -57,7 +57,9 @@ def open_npy(path: str | os.PathLike[str]) -> Rows:
         InputError: no such file, not `.npy`, truncated, pickled objects, another dtype or another rank.
     """
     source = LocalFile(path)
-    return rows_at(source, 0, matrix_header(source.head(LONGEST_HEADER), source.name, source.size), source.name)
+    return rows_at(
+        source, 0, matrix_header(source.head(LONGEST_HEADER), source.name, source.size), source.name
+    )
 
 
 def matrix_header(head: bytes, name: str, size: int) -> MatrixHeader:
@@ -91,9 +93,22 @@ def rows_at(source: ByteSource, start: int, header: MatrixHeader, name: str) -> 
     if header.column_major:
         strides, swapped = (1, header.shape[0]), not header.dtype.isnative
         return ColumnRows(
-            source, offset=offset, shape=header.shape, strides=strides, dtype=header.name, name=name, swapped=swapped
+            source,
+            offset=offset,
+            shape=header.shape,
+            strides=strides,
+            dtype=header.name,
+            name=name,
+            swapped=swapped,
         )
-    return FlatRows(source, offset=offset, shape=header.shape, dtype=header.name, name=name, swapped=not header.dtype.isnative)
+    return FlatRows(
+        source,
+        offset=offset,
+        shape=header.shape,
+        dtype=header.name,
+        name=name,
+        swapped=not header.dtype.isnative,
+    )
 
 
 def array_header(head: bytes, name: str) -> ArrayHeader:
@@ -105,7 +120,9 @@ def array_header(head: bytes, name: str) -> ArrayHeader:
     stream = io.BytesIO(head)
     try:
         version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
         shape, fortran, dtype = read(stream, max_header_size=LONGEST_HEADER)
     except Exception as error:
         raise InputError(

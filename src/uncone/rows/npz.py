@@ -89,7 +89,10 @@ class _CheckedBytes:
         self._source, self._member, self._stop = source, member, start + member.file_size
         head = bytearray(header)
         source.read_into(start, memoryview(head))
-        self._first = self._reached = (start + header, zlib.crc32(head))  # a place, and the checksum of all before it
+        self._first = self._reached = (
+            start + header,
+            zlib.crc32(head),
+        )  # a place, and the checksum of all before it
 
     def check(self) -> None:
         """Read the numbers once, in order, for a matrix whose rows are not stored in order."""
@@ -133,7 +136,10 @@ def _members(archive: _Archive) -> dict[str, zipfile.ZipInfo]:
         key = entry.filename.removesuffix(_SUFFIX)
         if key in found:
             raise _lies(source, entry, "its name stands twice")
-        if entry.header_offset + _LOCAL_HEADER.size + entry.compress_size > source.size or entry.header_offset < 0:
+        if (
+            entry.header_offset + _LOCAL_HEADER.size + entry.compress_size > source.size
+            or entry.header_offset < 0
+        ):
             raise _lies(source, entry, f"it ends beyond the {source.size} bytes of the file")
         _content_at(source, entry)
         found[key] = entry
@@ -169,7 +175,10 @@ def _is_matrix(archive: _Archive, member: zipfile.ZipInfo) -> bool:
 
 def _header(archive: _Archive, member: zipfile.ZipInfo, name: str) -> MatrixHeader:
     source = archive.source
-    if member.flag_bits & _ENCRYPTED or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+    if member.flag_bits & _ENCRYPTED or member.compress_type not in (
+        zipfile.ZIP_STORED,
+        zipfile.ZIP_DEFLATED,
+    ):
         raise InputError(
             f"expected an array stored or deflated as numpy saves it, got one encrypted or compressed otherwise from {name}: "
             "save it with numpy.savez"
@@ -181,7 +190,9 @@ def _header(archive: _Archive, member: zipfile.ZipInfo, name: str) -> MatrixHead
         source.read_into(_content_at(source, member), memoryview(head))
     else:
         if member.file_size > _MOST_DEFLATED * (member.compress_size + 1):
-            raise _lies(source, member, f"{member.compress_size} deflated bytes cannot stand for {member.file_size}")
+            raise _lies(
+                source, member, f"{member.compress_size} deflated bytes cannot stand for {member.file_size}"
+            )
         head = _take(_inflating(archive, member), min(member.file_size, LONGEST_HEADER), name)
     return matrix_header(bytes(head), name, member.file_size)
 
@@ -220,7 +231,9 @@ def _take(stream: zipfile.ZipExtFile, size: int, name: str) -> bytearray:
             f"expected deflated bytes of {name}, got what does not inflate ({error}): copy the file again"
         ) from error
     if count < size:
-        raise InputError(f"expected {size} more bytes of {name}, got {count}: the file was cut, copy it again")
+        raise InputError(
+            f"expected {size} more bytes of {name}, got {count}: the file was cut, copy it again"
+        )
     return found
 
 

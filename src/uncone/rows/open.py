@@ -33,7 +33,9 @@ def open_file(path: Path, part: str | None) -> Rows:
     for suffix, opener in _FORMATS:
         if path.name.endswith(suffix):
             return opener(path, part)
-    raise InputError(f"expected {KINDS}, got {path.name!r} of another kind: convert it, or load it and pass the array")
+    raise InputError(
+        f"expected {KINDS}, got {path.name!r} of another kind: convert it, or load it and pass the array"
+    )
 
 
 def _open_npy(path: Path, part: str | None) -> Rows:
@@ -51,7 +53,9 @@ def _open_safetensors(path: Path, part: str | None) -> Rows:
 def _open_checkpoint(path: Path, part: str | None) -> Rows:
     source = LocalFile(path)
     entries = read_checkpoint(source)
-    return checkpoint_rows(source, entries, _only(without_ties(entries), path, among=len(entries)) if part is None else part)
+    return checkpoint_rows(
+        source, entries, _only(without_ties(entries), path, among=len(entries)) if part is None else part
+    )
 
 
 def _open_bin(path: Path, part: str | None) -> Rows:
@@ -71,7 +75,9 @@ def _open_bin(path: Path, part: str | None) -> Rows:
 
 def _open_word_vectors(path: Path, part: str | None) -> Rows:
     if part is not None:
-        raise InputError(f"expected a file of word vectors without '#', got {path}#{part}: it holds one matrix")
+        raise InputError(
+            f"expected a file of word vectors without '#', got {path}#{part}: it holds one matrix"
+        )
     return open_word_vectors(path)
 
 
@@ -81,7 +87,9 @@ def _only(entries: Mapping[str, Entry], path: Path, *, among: int) -> str:
     if len(found) == 1:
         return next(iter(found))
     if not found:
-        raise InputError(f"expected a matrix of floats in {path}, got none among {among} tensors: there are no rows to read")
+        raise InputError(
+            f"expected a matrix of floats in {path}, got none among {among} tensors: there are no rows to read"
+        )
     raise InputError(
         f"expected one matrix in {path}, got {len(found)}: say which with {path.name}#NAME; it holds {listing(found)}"
     )

@@ -94,7 +94,9 @@ class ParquetRows(StreamedRows):
             for array in part.batches(self._column, size, part.groups.index(row)):
                 check_lists(array, d, row, f"{part.path}#{self._column}")
                 row += len(array)
-                if row > part.rows:  # the rows of the next part would be other ones in order than out of order
+                if (
+                    row > part.rows
+                ):  # the rows of the next part would be other ones in order than out of order
                     break
                 yield list_values(array).view(len(array), d)
             part.check_count("rows", row)
@@ -133,8 +135,12 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
         if entry.name.startswith(("_", ".")):
             continue
         is_folder, is_part = entry.is_dir(), entry.name.endswith(SUFFIX)
-        if (is_part and not is_folder and not entry.is_file()) or (is_folder and "=" in entry.name and entry.is_symlink()):
-            raise InputError(f"expected files and folders in {folder}, got {entry.name[:200]}, a link or a pipe: remove it")
+        if (is_part and not is_folder and not entry.is_file()) or (
+            is_folder and "=" in entry.name and entry.is_symlink()
+        ):
+            raise InputError(
+                f"expected files and folders in {folder}, got {entry.name[:200]}, a link or a pipe: remove it"
+            )
         if is_part and not is_folder:
             yield entry
         elif is_folder and "=" in entry.name:
@@ -143,7 +149,9 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
 
 def _only_column(part: Part, where: str) -> str:
     names: list[str] = [
-        field.name for field in part.schema if (found := value_type(field.type)) is not None and str(found[0]) in DTYPES
+        field.name
+        for field in part.schema
+        if (found := value_type(field.type)) is not None and str(found[0]) in DTYPES
     ]
     if len(names) == 1:
         return names[0]

@@ -50,7 +50,9 @@ class Part:
         index = self.schema.get_all_field_indices(column)
         if len(index) != 1:
             if index:
-                raise InputError(f"expected one column {column!r} in {self.path}, got {len(index)} of that name: rename them")
+                raise InputError(
+                    f"expected one column {column!r} in {self.path}, got {len(index)} of that name: rename them"
+                )
             raise InputError(f"no column {column!r} in {self.path}{nearest(column, self.schema.names)}")
         found = value_type(self.schema.field(index[0]).type)
         if found is None or str(found[0]) not in DTYPES:
@@ -64,7 +66,11 @@ class Part:
         """The first column of text that may name the rows."""
         import pyarrow as pa
 
-        text = {field.name for field in self.schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)}
+        text = {
+            field.name
+            for field in self.schema
+            if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+        }
         return next((name for name in LABEL_COLUMNS if name in text), None)
 
     def labels(self, column: str) -> Iterator[str | None]:
@@ -79,14 +85,20 @@ class Part:
         """Raise InputError unless so many rows came as the footer says: pages may hold others, and pyarrow hands on what is there."""
         if count != self.rows:
             got = "more" if count > self.rows else count
-            raise InputError(f"the footer of {self.path} lies: {self.rows} {what}, got {got}; copy or write the file again")
+            raise InputError(
+                f"the footer of {self.path} lies: {self.rows} {what}, got {got}; copy or write the file again"
+            )
 
-    def batches(self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False) -> Iterator[Any]:
+    def batches(
+        self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False
+    ) -> Iterator[Any]:
         """The column from row group `group` on (of those with rows), as Arrow arrays of `size` rows."""
         file = _guarded(self.path, lambda: _parquet_file(self.path, [column] if as_dictionary else None))
         reader = _guarded(
             self.path,
-            lambda: file.iter_batches(batch_size=size, row_groups=self.group_numbers[group:], columns=[column]),
+            lambda: file.iter_batches(
+                batch_size=size, row_groups=self.group_numbers[group:], columns=[column]
+            ),
         )
         while (batch := _guarded(self.path, lambda: next(reader, None))) is not None:
             array = batch.column(batch.schema.get_field_index(column))
@@ -118,7 +130,9 @@ def _parquet_file(path: Path, dictionaries: list[str] | None = None) -> Any:
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise InputError(f"expected pyarrow for reading {path}, got none installed: pip install 'uncone[parquet]'") from error
+        raise InputError(
+            f"expected pyarrow for reading {path}, got none installed: pip install 'uncone[parquet]'"
+        ) from error
     # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it reads a whole column chunk
     # first, and a page can be no larger; of a file of Python it takes no more than there is.
     is_small = source.size <= _WHOLE_BYTES

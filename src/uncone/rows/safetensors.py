@@ -85,11 +85,15 @@ def read_tensors(
     except InputError as error:
         raise InputError(f"expected {what}, got {path} which cannot be read ({error}): {how}") from error
     if metadata.get("format") != format:
-        raise InputError(f"expected {what} of format {format!r}, got {path} of format {metadata.get('format')!r}: {how}")
+        raise InputError(
+            f"expected {what} of format {format!r}, got {path} of format {metadata.get('format')!r}: {how}"
+        )
     tensors = {}
     for name, entry in entries.items():
         if entry.dtype not in _DTYPES:
-            raise InputError(f"expected {what}, got {path} with tensor {name[:_SHOWN]!r} of {entry.dtype}: {how}")
+            raise InputError(
+                f"expected {what}, got {path} with tensor {name[:_SHOWN]!r} of {entry.dtype}: {how}"
+            )
         tensors[name] = torch.empty(entry.shape, dtype=_DTYPES[entry.dtype])
         if tensors[name].numel():
             source.read_into(entry.start, raw_bytes(tensors[name]))
@@ -99,7 +103,9 @@ def read_tensors(
 def to_bytes(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:
     """A whole file: equal tensors and metadata give equal bytes."""
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    laid = sorted(stored.items(), key=lambda item: (-item[1].itemsize, item[0]))  # each begins at a multiple of its item's size
+    laid = sorted(
+        stored.items(), key=lambda item: (-item[1].itemsize, item[0])
+    )  # each begins at a multiple of its item's size
     entries = [(name, Entry(_code(t), tuple(t.shape), 0, t.numel() * t.itemsize)) for name, t in laid]
     return header_bytes(entries, metadata) + b"".join(raw_bytes(t) for _, t in laid if t.numel())
 
@@ -139,7 +145,9 @@ def framed(content: Mapping[str, Any]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def tensor_rows(source: ByteSource, entries: Mapping[str, Entry], name: str, *, where: str | None = None) -> Rows:
+def tensor_rows(
+    source: ByteSource, entries: Mapping[str, Entry], name: str, *, where: str | None = None
+) -> Rows:
     """The rows of the tensor called `name`.
 
     Raises:
@@ -150,9 +158,17 @@ def tensor_rows(source: ByteSource, entries: Mapping[str, Entry], name: str, *, 
         raise InputError(f"no tensor {name!r} in {source.name}{nearest(name, entries)}")
     entry = entries[name]
     if entry.dtype not in FLOATS:
-        raise InputError(f"expected a tensor of {FLOATING}, got {entry.dtype} from {where}: dequantise or convert it first")
+        raise InputError(
+            f"expected a tensor of {FLOATING}, got {entry.dtype} from {where}: dequantise or convert it first"
+        )
     check_shape(entry.shape, where)
-    return FlatRows(source, offset=entry.start, shape=(entry.shape[0], entry.shape[1]), dtype=FLOATS[entry.dtype], name=where)
+    return FlatRows(
+        source,
+        offset=entry.start,
+        shape=(entry.shape[0], entry.shape[1]),
+        dtype=FLOATS[entry.dtype],
+        name=where,
+    )
 
 
 def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -166,7 +182,9 @@ def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
 
 def _read_header(source: ByteSource) -> tuple[dict[str, Entry], dict[str, str]]:
     if source.size < 8:
-        raise InputError(f"expected a safetensors file, got {source.name} of {source.size} bytes: copy it again")
+        raise InputError(
+            f"expected a safetensors file, got {source.name} of {source.size} bytes: copy it again"
+        )
     prefix = bytearray(8)
     source.read_into(0, memoryview(prefix))
     length = int.from_bytes(prefix, "little")
@@ -248,7 +266,11 @@ def _check_cover(entries: Mapping[str, Entry], base: int, source: ByteSource) ->
     reached, before = base, "the header"
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)):
         if entry.start != reached:
-            what = "share bytes" if entry.start < reached else f"have {entry.start - reached} bytes of no tensor between them"
+            what = (
+                "share bytes"
+                if entry.start < reached
+                else f"have {entry.start - reached} bytes of no tensor between them"
+            )
             raise _lies(source, f"{before} and {name[:_SHOWN]!r} {what}")
         reached, before = entry.stop, repr(name[:_SHOWN])
     if reached != source.size:

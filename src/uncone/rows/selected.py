@@ -25,5 +25,7 @@ class SelectedRows(Rows):
         return None if labels is None else [labels[i] for i in self._kept.tolist()]
 
     def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
-        block = self._rows.take(self._kept[start:stop])  # cell by cell: the gaps between kept rows may be long
+        block = self._rows.take(
+            self._kept[start:stop]
+        )  # cell by cell: the gaps between kept rows may be long
         return block if out is None else out.copy_(block)

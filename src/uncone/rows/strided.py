@@ -15,7 +15,9 @@ from uncone.rows.bytes import ByteSource
 from uncone.rows.flat import TORCH_DTYPES
 
 _AT_ONCE = 2**24  # bytes read at once for the sake of rows with gaps between them
-_COLUMNS = 16  # read before they are put into the rows: what is written there is a line of the processor's cache
+_COLUMNS = (
+    16  # read before they are put into the rows: what is written there is a line of the processor's cache
+)
 _APART = 16  # elements: columns a power of two apart would share lines of that cache
 
 Integers = npt.NDArray[np.signedinteger[Any]]
@@ -66,7 +68,9 @@ class StridedRows(Rows):
             part = x[at : at + most]
             content = np.empty((len(part) - 1) * step + (d - 1) * inner + 1, x.dtype)
             self._read((start + at) * step, content)
-            part[:] = np.lib.stride_tricks.as_strided(content, part.shape, (step * size, inner * size), writeable=False)
+            part[:] = np.lib.stride_tricks.as_strided(
+                content, part.shape, (step * size, inner * size), writeable=False
+            )
 
     def _columns_into(self, x: Integers, start: int) -> None:
         """Rows from `start` on, some columns at a time, each from its first to its last number."""

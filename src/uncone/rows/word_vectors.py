@@ -106,7 +106,9 @@ class WordVectorRows(StreamedRows):
             while coming:
                 yield coming.popleft().result()
 
-    def load_labels(self) -> list[str | None]:  # a method: an attribute would keep the rows, and their file, in a cycle
+    def load_labels(
+        self,
+    ) -> list[str | None]:  # a method: an attribute would keep the rows, and their file, in a cycle
         return [word.decode("utf-8", "replace") for word in self.words()]
 
     def words(self) -> Iterator[bytes]:
@@ -170,7 +172,9 @@ class WordVectorRows(StreamedRows):
         first = next(self._text(self._start), None)
         if first is None:
             raise self._another_count(0)
-        one, two = first.text(0, first.size).split(b"\n", 2)[:2]  # the last line of a piece ends in a newline too
+        one, two = first.text(0, first.size).split(b"\n", 2)[
+            :2
+        ]  # the last line of a piece ends in a newline too
         merges = one.startswith(b"#version:") and self.shape[1] == 1
         if self._lines_before == 0 and (merges or (two.strip() and number(two.split()[-1]) is None)):
             raise self._no_vectors(one, two)
@@ -247,7 +251,9 @@ def _count_numbers(line: bytes, name: str) -> int:
                 "load a matrix without words with numpy.loadtxt and pass the array"
             )
         count -= 1  # the word is a number too
-    elif count and any(b"." in field and number(field) is not None for field in fields[1 : len(fields) - count]):
+    elif count and any(
+        b"." in field and number(field) is not None for field in fields[1 : len(fields) - count]
+    ):
         raise InputError(
             f"line 1 of {name}: expected a word, then numbers alone, got {quoted(fields[-count - 1])} between numbers: mend the line"
         )

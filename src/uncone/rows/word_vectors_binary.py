@@ -81,7 +81,9 @@ class Word2VecRows(StreamedRows):
                 "each: mend the header, or convert the file again"
             )
 
-    def load_labels(self) -> list[str | None]:  # a method: an attribute would keep the rows, and their file, in a cycle
+    def load_labels(
+        self,
+    ) -> list[str | None]:  # a method: an attribute would keep the rows, and their file, in a cycle
         return [word.decode("utf-8", "replace") for word in self.words()]
 
     def words(self) -> Iterator[bytes]:

@@ -67,7 +67,9 @@ def words_of(piece: Piece, d: int) -> list[bytes]:
     words = []
     for begin, word_end, line_end in zip(found.begin.tolist(), end.tolist(), found.end.tolist(), strict=True):
         words.append(
-            piece.text(begin, word_end).rstrip(WHITE) if word_end >= 0 else split_line(piece.text(begin, line_end), d)[0]
+            piece.text(begin, word_end).rstrip(WHITE)
+            if word_end >= 0
+            else split_line(piece.text(begin, line_end), d)[0]
         )
     return words
 
@@ -109,7 +111,9 @@ class _Located:
 
 def _locate(piece: Piece, d: int) -> _Located:
     text = piece.bytes[: piece.size]
-    marks = np.flatnonzero((text <= _POINT) & (text != _MINUS))  # white space, points, and a few others that are never usual
+    marks = np.flatnonzero(
+        (text <= _POINT) & (text != _MINUS)
+    )  # white space, points, and a few others that are never usual
     kinds = text.take(marks)
     newline = np.flatnonzero(kinds == _NEWLINE)
     end = marks.take(newline)
@@ -122,7 +126,9 @@ def _locate(piece: Piece, d: int) -> _Located:
     good = (kind[:, :-1:2] == _SPACE).all(1)
     good &= (kind[:, 1::2] == _POINT).all(1)
     begin = np.concatenate(([0], end[:-1] + 1))
-    for i in np.flatnonzero(good & (first > before + 1)[usual]).tolist():  # marks in the word: most are harmless
+    for i in np.flatnonzero(
+        good & (first > before + 1)[usual]
+    ).tolist():  # marks in the word: most are harmless
         word = piece.text(int(begin[usual[i]]), int(marks[grid[i, 0]]))
         good[i] = word[-1] > _SPACE and _RETURN not in word and _extra_number(word) is None
     if not good.all():
@@ -177,11 +183,16 @@ def _usual_numbers(piece: Piece, places: Places) -> tuple[npt.NDArray[np.float64
 def _plain_numbers(line: bytes, d: int, index: int) -> npt.NDArray[np.float64]:
     word, fields = split_line(line, d)
     if _RETURN in line.rstrip(WHITE):
-        raise LineError(index, r"expected a line that ends in \n or \r\n, got \r alone inside it (convert the line ends to \n)")
+        raise LineError(
+            index,
+            r"expected a line that ends in \n or \r\n, got \r alone inside it (convert the line ends to \n)",
+        )
     if len(fields) < d:
         raise LineError(index, f"expected D = {d} numbers after the word, got {len(fields)}")
     if (extra := _extra_number(word)) is not None:
-        raise LineError(index, f"expected D = {d} numbers after the word, got more: {quoted(extra)} stands before them")
+        raise LineError(
+            index, f"expected D = {d} numbers after the word, got more: {quoted(extra)} stands before them"
+        )
     if b"_" not in line:
         try:
             return np.fromiter(map(float, fields), np.float64, d)

@@ -30,7 +30,11 @@ class NpyWriter:
 
     def __init__(self, handle: BufferedIOBase, plan: Plan, source: Source | None = None) -> None:
         self._handle = handle
-        header = {"descr": np.dtype(plan.dtype).newbyteorder("<").str, "fortran_order": False, "shape": plan.shape}
+        header = {
+            "descr": np.dtype(plan.dtype).newbyteorder("<").str,
+            "fortran_order": False,
+            "shape": plan.shape,
+        }
         np.lib.format.write_array_header_1_0(handle, header)
 
     def write(self, rows: torch.Tensor) -> None:
@@ -61,14 +65,18 @@ class NpzWriter:
     def _copy_others(self, path: Path, but: str, plan: Plan) -> None:
         try:
             with zipfile.ZipFile(path) as archive:
-                others = [entry for entry in archive.infolist() if entry.filename != but and not entry.is_dir()]
+                others = [
+                    entry for entry in archive.infolist() if entry.filename != but and not entry.is_dir()
+                ]
                 refuse_taken(plan, [entry.filename.removesuffix(".npy") for entry in others])
                 for entry in others:
                     self._copy(archive, entry)
         except InputError:
             raise
         except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-            raise InputError(f"cannot copy the other arrays of {path} ({error}): save it again with numpy.savez") from error
+            raise InputError(
+                f"cannot copy the other arrays of {path} ({error}): save it again with numpy.savez"
+            ) from error
 
     def _copy(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
         """One member as it is: never loaded, so that what is pickled stays so."""

@@ -107,7 +107,9 @@ class _Beside:
             if self._rest is None or not len(self._rest):
                 self._rest = next(self._batches, None)
                 if self._rest is None:
-                    raise InputError("expected as many rows in every column of the source, got fewer: write it again")
+                    raise InputError(
+                        "expected as many rows in every column of the source, got fewer: write it again"
+                    )
             found.append(self._rest.slice(0, left))
             left -= len(found[-1])
             self._rest = self._rest.slice(len(found[-1]))
@@ -115,7 +117,9 @@ class _Beside:
 
     def check_end(self) -> None:
         """Raise InputError where rows are left over."""
-        if self.schema.names and ((self._rest is not None and len(self._rest)) or next(self._batches, None) is not None):
+        if self.schema.names and (
+            (self._rest is not None and len(self._rest)) or next(self._batches, None) is not None
+        ):
             raise InputError("expected as many rows in every column of the source, got more: write it again")
 
 
@@ -132,7 +136,9 @@ def _beside(plan: Plan, source: Source) -> _Beside:
         )
     schema = pa.schema([pa.field(LABELS, pa.string())])
     batches = (
-        pa.record_batch([pa.array(_texts(labels[start : start + _LABELS_AT_ONCE]), pa.string())], schema=schema)
+        pa.record_batch(
+            [pa.array(_texts(labels[start : start + _LABELS_AT_ONCE]), pa.string())], schema=schema
+        )
         for start in range(0, len(labels), _LABELS_AT_ONCE)
     )
     return _Beside(schema, batches)
@@ -164,7 +170,9 @@ def _other_columns(plan: Plan, source: Source, rows: ParquetRows) -> _Beside:
     others = schema.remove(at)
     refuse_taken(plan, others.names)
     if len(set(others.names)) < len(others.names):
-        raise InputError(f"expected columns of different names in {source.path}, got two of one: rename them, or write .npy")
+        raise InputError(
+            f"expected columns of different names in {source.path}, got two of one: rename them, or write .npy"
+        )
 
     def batches() -> Iterator[Any]:
         for file in files:
@@ -181,7 +189,9 @@ def _guarded(batches: Iterator[Any], source: Source) -> Iterator[Any]:
             batch = next(batches, None)
         except Exception as error:
             told = (str(error).splitlines() or [type(error).__name__])[0][:200]
-            raise InputError(f"cannot read the other columns of {source.path} ({told}): copy or write it again") from error
+            raise InputError(
+                f"cannot read the other columns of {source.path} ({told}): copy or write it again"
+            ) from error
         if batch is None:
             return
         yield batch
@@ -192,5 +202,7 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise InputError("expected pyarrow for writing .parquet, got none installed: pip install 'uncone[parquet]'") from error
+        raise InputError(
+            "expected pyarrow for writing .parquet, got none installed: pip install 'uncone[parquet]'"
+        ) from error
     return pyarrow, pyarrow.parquet

@@ -81,7 +81,9 @@ def plan_output(out: str | os.PathLike[str], source: Source, k: int) -> Plan:
     path, part = split_part(os.fspath(out))
     form = _format(path, source)
     if part is not None and form not in _PARTS:
-        raise InputError(f"expected a file name without '#', got {path}#{part}: a file of that kind holds one matrix")
+        raise InputError(
+            f"expected a file name without '#', got {path}#{part}: a file of that kind holds one matrix"
+        )
     if part is None:
         part = (source.part if source.format == form else None) or _PARTS.get(form, "")
     dtype, notes = _dtype(form, source.rows.dtype)
@@ -130,7 +132,9 @@ def _format(path: Path, source: Source) -> str:
     if not path.suffix and source.format is not None:
         return source.format
     written = ", ".join(suffix for suffix, _ in _SUFFIXES)
-    raise InputError(f"expected a file name that ends in one of {written}, got {path.name!r}: its end says what is written")
+    raise InputError(
+        f"expected a file name that ends in one of {written}, got {path.name!r}: its end says what is written"
+    )
 
 
 def _dtype(form: str, stored: str) -> tuple[str, tuple[str, ...]]:
@@ -141,7 +145,9 @@ def _dtype(form: str, stored: str) -> tuple[str, tuple[str, ...]]:
         return "float32", (f"The rows are stored as {stored}; with words float32 is written.",)
     if stored in _NUMPY or (form == "safetensors" and stored in TORCH_DTYPES):
         return stored, (f"Computed in float32, then rounded once to {stored}, as the rows are stored.",)
-    return "float32", (f"The rows are stored as {stored}; float32 is written, which holds every such number.",)
+    return "float32", (
+        f"The rows are stored as {stored}; float32 is written, which holds every such number.",
+    )
 
 
 def _lost(form: str, source: Source) -> tuple[str, ...]:
@@ -149,7 +155,11 @@ def _lost(form: str, source: Source) -> tuple[str, ...]:
     if source.format == "parquet" and form != "parquet":
         return ("Other columns of the source are not in the file written; a .parquet file would have them.",)
     if source.format in _WORDS and form not in (*_WORDS, "parquet"):
-        return ("The words of the source are not in the file written; text, word2vec and .parquet have a place for them.",)
+        return (
+            "The words of the source are not in the file written; text, word2vec and .parquet have a place for them.",
+        )
     if source.format in ("npz", "safetensors") and form != source.format:
-        return (f"What else {source.path.name if source.path else 'the source'} holds is not in the file written.",)
+        return (
+            f"What else {source.path.name if source.path else 'the source'} holds is not in the file written.",
+        )
     return ()

@@ -30,13 +30,19 @@ class TextWriter:
         self._handle = handle
         self._line = b" ".join([b"%.9g"] * k) + b"\n"
         self._words = _numbered(_words(plan, source), plan, _unreadable_in_text)
-        has_header = source.rows.has_header if isinstance(source.rows, WordVectorRows) else plan.path.suffix != _HEADERLESS
+        has_header = (
+            source.rows.has_header
+            if isinstance(source.rows, WordVectorRows)
+            else plan.path.suffix != _HEADERLESS
+        )
         if has_header or k == 1:  # a word and one number would read as such a line
             handle.write(b"%d %d\n" % (n, k))
 
     def write(self, rows: torch.Tensor) -> None:
         values = rows.numpy().astype(np.float64).tolist()
-        self._handle.write(b"".join(b"%b %b" % (next(self._words), self._line % tuple(row)) for row in values))
+        self._handle.write(
+            b"".join(b"%b %b" % (next(self._words), self._line % tuple(row)) for row in values)
+        )
 
     def close(self) -> None:
         """Nothing follows the last row."""
@@ -88,7 +94,9 @@ def _words(plan: Plan, source: Source) -> Iterator[bytes | None]:
     return (None if label is None else label.encode("utf-8", "replace") for label in labels)
 
 
-def _numbered(words: Iterator[bytes | None], plan: Plan, unreadable: Callable[[bytes], str]) -> Iterator[bytes]:
+def _numbered(
+    words: Iterator[bytes | None], plan: Plan, unreadable: Callable[[bytes], str]
+) -> Iterator[bytes]:
     """The words, each of which can be read back; `unreadable` says why one could not, or nothing."""
     for row, word in enumerate(words):
         why = "none" if word is None else unreadable(word)

@@ -35,13 +35,20 @@ DEFINITIONS = {
 _FEATURES_A_CODE = 8
 
 
-def exact_neighbours(queries: npt.NDArray[Any], documents: npt.NDArray[Any], *, k: int = 10) -> npt.NDArray[np.int64]:
+def exact_neighbours(
+    queries: npt.NDArray[Any], documents: npt.NDArray[Any], *, k: int = 10
+) -> npt.NDArray[np.int64]:
     """The numbers (Q, k) of the documents with the highest inner products."""
     return nearest(queries, documents, k)[1]
 
 
 def quantised_neighbours(
-    queries: npt.NDArray[Any], documents: npt.NDArray[Any], quantiser: Quantiser, *, k: int = 10, seed: int = 0
+    queries: npt.NDArray[Any],
+    documents: npt.NDArray[Any],
+    quantiser: Quantiser,
+    *,
+    k: int = 10,
+    seed: int = 0,
 ) -> npt.NDArray[np.int64]:
     """As `exact_neighbours`, of documents that went through a quantiser and back; it is trained on the documents.
 
@@ -78,7 +85,9 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
     try:
         import faiss
     except ImportError as error:
-        raise InputError(f"the quantiser {quantiser} is that of Faiss: pip install 'uncone[faiss]'") from error
+        raise InputError(
+            f"the quantiser {quantiser} is that of Faiss: pip install 'uncone[faiss]'"
+        ) from error
     n, d = documents.shape
     makers: dict[str, Callable[[], Any]] = {
         "int8": lambda: faiss.IndexScalarQuantizer(d, faiss.ScalarQuantizer.QT_8bit),
@@ -94,7 +103,9 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
 
 def _product_quantiser(faiss: Any, n: int, d: int, seed: int) -> Any:
     if n < 256:
-        raise InputError(f"expected at least 256 documents for product quantisation with 8 bits, got {n}: use more")
+        raise InputError(
+            f"expected at least 256 documents for product quantisation with 8 bits, got {n}: use more"
+        )
     codes = next(count for count in range(max(1, d // _FEATURES_A_CODE), 0, -1) if d % count == 0)
     index = faiss.IndexPQ(d, codes, 8)
     index.pq.cp.seed = seed + 1234  # Faiss' own where seed is 0
@@ -122,7 +133,9 @@ class _Sides:
     inner: FittedRepairs
 
 
-def evaluate_ann(encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings) -> Found:
+def evaluate_ann(
+    encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings
+) -> Found:
     """The corpus and test queries of a directory in the layout of BEIR."""
     data = read_retrieval(directory)
     documents = encoding.texts(data.documents, role="document", tick=settings.tell("encoding documents"))
@@ -152,7 +165,10 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings
             "name a file of queries made by the same encoder with --data"
         )
     found = _evaluate(Texts(asked, asked), Texts(documents, documents), names, settings)
-    found.provenance |= {"documents_sha256": digest(as_rows(documents)), "queries_sha256": digest(as_rows(asked))}
+    found.provenance |= {
+        "documents_sha256": digest(as_rows(documents)),
+        "queries_sha256": digest(as_rows(asked)),
+    }
     if queries is None:
         found.note(f"{len(asked)} of the rows, drawn with seed {settings.seed}, are taken out and asked for.")
     return found
@@ -173,12 +189,17 @@ def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: 
     repairs = [name for name in cosine.names() if name in inner.names()]
     usable = [quantiser for quantiser in QUANTISERS if quantiser != "pq" or len(documents.cosine) >= 256]
     if "pq" not in usable:
-        found.note(f"Product quantisation is left out: it needs 256 documents, there are {len(documents.cosine)}.")
-    recalls = {name: _recalls(sides, name, usable, settings, (at, len(repairs))) for at, name in enumerate(repairs)}
+        found.note(
+            f"Product quantisation is left out: it needs 256 documents, there are {len(documents.cosine)}."
+        )
+    recalls = {
+        name: _recalls(sides, name, usable, settings, (at, len(repairs))) for at, name in enumerate(repairs)
+    }
     for quantiser in usable:
         per_query = {name: recalls[name][quantiser] for name in repairs}
         found.results[quantiser] = {
-            name: {measure: float(scores.mean()) for measure, scores in measures.items()} | {"n": len(queries.cosine)}
+            name: {measure: float(scores.mean()) for measure, scores in measures.items()}
+            | {"n": len(queries.cosine)}
             for name, measures in per_query.items()
         }
         found.differences[quantiser] = mean_differences(per_query, settings)
@@ -194,10 +215,14 @@ def _recalls(
     """Per-query recalls of one repair: quantiser -> measure -> (queries,)."""
     raw_queries, raw_documents = unit(sides.queries.cosine), unit(sides.documents.cosine)
     truth = exact_neighbours(raw_queries, raw_documents, k=_K)
-    queries, documents = (unit(sides.cosine.apply(name, x)) for x in (sides.queries.cosine, sides.documents.cosine))
+    queries, documents = (
+        unit(sides.cosine.apply(name, x)) for x in (sides.queries.cosine, sides.documents.cosine)
+    )
     own = exact_neighbours(queries, documents, k=_K)
     inner_truth = exact_neighbours(sides.queries.inner, sides.documents.inner, k=_K)
-    stored, moved = (sides.inner.apply(name, x, timed=False) for x in (sides.documents.inner, sides.queries.inner))
+    stored, moved = (
+        sides.inner.apply(name, x, timed=False) for x in (sides.documents.inner, sides.queries.inner)
+    )
     # Both kinds of queries at once: the documents are quantised once.
     asked = np.concatenate((moved, sides.queries.inner)) if sides.inner.keeps_axes(name) else moved
     recalls = dict[str, dict[str, npt.NDArray[np.float64]]]()
@@ -208,6 +233,8 @@ def _recalls(
         recalls[quantiser] = {"recall10": overlap(found, truth), "recall10_own": overlap(found, own)}
         found = quantised_neighbours(asked, stored, quantiser, k=_K, seed=settings.seed)
         recalls[quantiser]["recall10_inner"] = overlap(found[: len(moved)], inner_truth)
-        if len(asked) > len(moved) and quantiser != "binary_hamming":  # signs of queries that were not moved would mean others
+        if (
+            len(asked) > len(moved) and quantiser != "binary_hamming"
+        ):  # signs of queries that were not moved would mean others
             recalls[quantiser]["recall10_inner_documents"] = overlap(found[len(moved) :], inner_truth)
     return recalls

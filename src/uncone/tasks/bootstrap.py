@@ -55,11 +55,18 @@ def paired_bootstrap(
         (0.1, 0.1, 0.1)
     """
     baseline = _scores(per_item_a, "per_item_a")
-    return paired_bootstraps(baseline, np.atleast_2d(per_item_b), seed=seed, resamples=resamples, level=level)[0]
+    return paired_bootstraps(
+        baseline, np.atleast_2d(per_item_b), seed=seed, resamples=resamples, level=level
+    )[0]
 
 
 def paired_bootstraps(
-    baseline: npt.ArrayLike, others: npt.ArrayLike, *, seed: int = 0, resamples: int = 10_000, level: float = 0.95
+    baseline: npt.ArrayLike,
+    others: npt.ArrayLike,
+    *,
+    seed: int = 0,
+    resamples: int = 10_000,
+    level: float = 0.95,
 ) -> tuple[Interval, ...]:
     """`paired_bootstrap` of several systems, `others` (S, N), against one `baseline` (N,): all on the same resampled items."""
     scores = _systems(_scores(baseline, "baseline"), others)
@@ -105,7 +112,9 @@ def correlation_bootstrap(
         UndefinedMeasure: scores that are all equal, here or in more than one resample in twenty. Fewer are left out.
     """
     baseline, others = _scores(score_a, "score_a"), np.atleast_2d(score_b)
-    return correlation_bootstraps(baseline, others, gold, kind=kind, seed=seed, resamples=resamples, level=level)[0]
+    return correlation_bootstraps(
+        baseline, others, gold, kind=kind, seed=seed, resamples=resamples, level=level
+    )[0]
 
 
 def correlation_bootstraps(
@@ -161,7 +170,9 @@ def mean_correlation_bootstraps(
     """
     scores, truth = _checked(baseline, others, gold, kind, seed, resamples, level)
     if len(subsets) != len(truth):
-        raise InputError(f"expected a subset for each of the {len(truth)} items, got {len(subsets)}: pass them in one order")
+        raise InputError(
+            f"expected a subset for each of the {len(truth)} items, got {len(subsets)}: pass them in one order"
+        )
     places: dict[Any, list[int]] = {}
     for at, name in enumerate(subsets):
         places.setdefault(name, []).append(at)
@@ -178,7 +189,13 @@ def mean_correlation_bootstraps(
 
 
 def _checked(
-    baseline: npt.ArrayLike, others: npt.ArrayLike, gold: npt.ArrayLike, kind: str, seed: Any, resamples: int, level: float
+    baseline: npt.ArrayLike,
+    others: npt.ArrayLike,
+    gold: npt.ArrayLike,
+    kind: str,
+    seed: Any,
+    resamples: int,
+    level: float,
 ) -> tuple[Array, Array]:
     """The scores (1 + S, N) and the gold scores (N,)."""
     scores, truth = _systems(_scores(baseline, "baseline"), others), _scores(gold, "gold")
@@ -249,7 +266,9 @@ def _scores(given: npt.ArrayLike, name: str) -> Array:
     except (TypeError, ValueError) as error:
         raise InputError(f"expected {name} to hold numbers, got {type(given).__name__}: {error}") from error
     if scores.ndim != 1 or len(scores) < 2:
-        raise InputError(f"expected {name} of shape (N,) with N >= 2, got shape {scores.shape}: pass one score per item")
+        raise InputError(
+            f"expected {name} of shape (N,) with N >= 2, got shape {scores.shape}: pass one score per item"
+        )
     if not np.isfinite(scores).all():
         raise InputError(
             f"expected finite {name}, got {int((~np.isfinite(scores)).sum())} that are not: leave those items out of both systems"

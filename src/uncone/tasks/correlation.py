@@ -47,7 +47,9 @@ def correlation(x: Array, y: Array, *, kind: Literal["spearman", "pearson"]) -> 
     pairs = Spearman(x[None], y) if kind == "spearman" else Pearson(x[None], y)
     value = float(pairs.of(np.ones((len(y), 1)))[0, 0])
     if np.isnan(value):
-        raise UndefinedMeasure(f"{kind}'s correlation is undefined: all {len(y)} scores of one side are equal")
+        raise UndefinedMeasure(
+            f"{kind}'s correlation is undefined: all {len(y)} scores of one side are equal"
+        )
     return min(max(value, -1.0), 1.0)
 
 

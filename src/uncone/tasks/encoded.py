@@ -45,7 +45,9 @@ class Encoding:
         vectors = encode_texts(self.encoder, texts, role=role, cache=self.cache, tick=tick)
         return Texts(vectors, unit(vectors) if self.encoder.normalizes else vectors)
 
-    def fit(self, names: Sequence[str], x: Array, *, fitted_on: str, tick: Progress | None = None) -> FittedRepairs:
+    def fit(
+        self, names: Sequence[str], x: Array, *, fitted_on: str, tick: Progress | None = None
+    ) -> FittedRepairs:
         """The repairs fitted on vectors of texts (N, D), `fitted_on` in words; of word vectors on the table, as a repaired file has it."""
         if isinstance(self.encoder, WordMeans):
             return fit_repairs_of_words(names, self.encoder.rows, tick=tick)
@@ -59,7 +61,11 @@ class Encoding:
 
     def provenance(self) -> dict[str, Any]:
         """What the vectors come from."""
-        return {"encoder": self.encoder.kind, "encoder_sha256": self.encoder.digest, "normalizes": self.encoder.normalizes}
+        return {
+            "encoder": self.encoder.kind,
+            "encoder_sha256": self.encoder.digest,
+            "normalizes": self.encoder.normalizes,
+        }
 
 
 def open_encoding(spec: str | os.PathLike[str], *, cache: Path | None = None) -> Encoding:
@@ -71,7 +77,9 @@ def open_encoding(spec: str | os.PathLike[str], *, cache: Path | None = None) ->
     path, part = split(spec)
     if path.is_dir():
         if part is not None:
-            raise InputError(f"expected a whole model to encode sentences with, got its part #{part}: leave that out")
+            raise InputError(
+                f"expected a whole model to encode sentences with, got its part #{part}: leave that out"
+            )
         return Encoding(name_of(spec, path), open_encoder(path), cache)
     rows = finite_rows(spec)
     return Encoding("/".join(path.resolve().parts[-2:]), WordMeans(rows, digest=files_digest(path)), cache)

@@ -53,7 +53,11 @@ class FittedRepairs:
         """What each repair took."""
         return {
             name: Price(
-                self.fit_s[name], self.apply_s.get(name, 0.0), self.fitted_n, self.applied_n.get(name, 0), self.fitted_on
+                self.fit_s[name],
+                self.apply_s.get(name, 0.0),
+                self.fitted_n,
+                self.applied_n.get(name, 0),
+                self.fitted_on,
             )
             for name in self.transformations
         }
@@ -174,5 +178,7 @@ def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
     """
     unknown = [name for name in given or () if name not in (*REPAIRS, ORIGINAL)]
     if unknown:
-        raise InputError(f"expected repairs out of {', '.join(REPAIRS)}, got {unknown[0]!r}: choose among these")
+        raise InputError(
+            f"expected repairs out of {', '.join(REPAIRS)}, got {unknown[0]!r}: choose among these"
+        )
     return REPAIRS if given is None else tuple(name for name in REPAIRS if name in given)

@@ -14,7 +14,16 @@ from uncone.tasks import correlation_bootstraps, paired_bootstraps
 from uncone.tasks.bootstrap import check_seed
 from uncone.tasks.correlation import PairScores
 
-_PACKAGES = ("uncone", "torch", "numpy", "transformers", "sentence-transformers", "faiss-cpu", "ir-measures", "scikit-learn")
+_PACKAGES = (
+    "uncone",
+    "torch",
+    "numpy",
+    "transformers",
+    "sentence-transformers",
+    "faiss-cpu",
+    "ir-measures",
+    "scikit-learn",
+)
 Numbers = Mapping[str, Any]
 Scores = npt.NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
@@ -53,7 +62,9 @@ class Found:
         self.notes += [note for note in notes if note not in self.notes]
 
 
-def correlation_differences(scores: Mapping[str, PairScores], settings: Settings) -> dict[str, dict[str, Interval]]:
+def correlation_differences(
+    scores: Mapping[str, PairScores], settings: Settings
+) -> dict[str, dict[str, Interval]]:
     """For every repair and measure the correlation x 100 less the original's, paired; none where one is undefined."""
     found: dict[str, dict[str, Interval]] = {name: {} for name in scores if name != ORIGINAL}
     gold = scores[ORIGINAL].gold
@@ -75,7 +86,9 @@ def correlation_differences(scores: Mapping[str, PairScores], settings: Settings
     return found
 
 
-def mean_differences(per_item: Mapping[str, Mapping[str, Scores]], settings: Settings) -> dict[str, dict[str, Interval]]:
+def mean_differences(
+    per_item: Mapping[str, Mapping[str, Scores]], settings: Settings
+) -> dict[str, dict[str, Interval]]:
     """For every repair and measure the mean less the original's, paired. `per_item[repair][measure]` is (items,)."""
     found: dict[str, dict[str, Interval]] = {name: {} for name in per_item if name != ORIGINAL}
     original = per_item[ORIGINAL]

@@ -21,9 +21,13 @@ def load_sentence_transformer(directory: Path) -> tuple[Any, bool]:
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise InputError(f"{directory} needs Sentence Transformers: pip install 'uncone[sentence]'") from error
+        raise InputError(
+            f"{directory} needs Sentence Transformers: pip install 'uncone[sentence]'"
+        ) from error
     with _loading(directory):
-        model = SentenceTransformer(str(directory), device="cpu", local_files_only=True, trust_remote_code=False)
+        model = SentenceTransformer(
+            str(directory), device="cpu", local_files_only=True, trust_remote_code=False
+        )
     model.eval()
     normalizes = len(model) > 1 and type(model[len(model) - 1]).__name__ == "Normalize"
     if normalizes:
@@ -38,11 +42,17 @@ def load_transformer(directory: Path) -> tuple[Any, Any, int]:
     except ImportError as error:
         raise InputError(f"{directory} needs transformers: pip install 'uncone[hf]'") from error
     with _loading(directory):
-        model = AutoModel.from_pretrained(directory, local_files_only=True, trust_remote_code=False).float().eval()
+        model = (
+            AutoModel.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+            .float()
+            .eval()
+        )
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         if tokenizer.pad_token is None:
             # Padding is masked, so any token will do.
-            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
+            tokenizer.pad_token = (
+                tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
+            )
         tokenizer.padding_side = "right"
         positions = getattr(model.config, "max_position_embeddings", None) or _LONGEST
         longest = min(_LONGEST, tokenizer.model_max_length, positions)

@@ -39,7 +39,12 @@ class PerQuery:
 
 
 def retrieve(
-    queries: npt.NDArray[Any], documents: npt.NDArray[Any], data: RetrievalData, query_ids: Sequence[str], *, split: str
+    queries: npt.NDArray[Any],
+    documents: npt.NDArray[Any],
+    data: RetrievalData,
+    query_ids: Sequence[str],
+    *,
+    split: str,
 ) -> PerQuery:
     """nDCG@10 and recall@100 of an exact search by inner product, per query, through ir-measures.
 
@@ -128,7 +133,12 @@ def evaluate_retrieval(
 
 
 def open_corpus(
-    encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings, *, inner: bool = True
+    encoding: Encoding,
+    directory: str | os.PathLike[str],
+    names: Sequence[str],
+    settings: Settings,
+    *,
+    inner: bool = True,
 ) -> Corpus:
     """Read and encode the documents, and fit the repairs on them; without `inner` those for cosine alone."""
     data = read_retrieval(directory)
@@ -137,18 +147,31 @@ def open_corpus(
     if documents.inner is documents.cosine or not inner:
         return Corpus(data, documents, cosine, cosine)
     return Corpus(
-        data, documents, cosine, encoding.fit(names, documents.inner, fitted_on="the documents", tick=settings.progress)
+        data,
+        documents,
+        cosine,
+        encoding.fit(names, documents.inner, fitted_on="the documents", tick=settings.progress),
     )
 
 
 def ranked(
-    encoding: Encoding, corpus: Corpus, split: str, queries: Sequence[str], settings: Settings, *, inner: bool = True
+    encoding: Encoding,
+    corpus: Corpus,
+    split: str,
+    queries: Sequence[str],
+    settings: Settings,
+    *,
+    inner: bool = True,
 ) -> dict[str, NamedScores]:
     """Per-query scores of every repair and measure, over `queries` of `split`; without `inner` those for cosine alone."""
     if len(queries) < 2:
-        raise InputError(f"expected at least two queries in qrels/{split}.tsv of {corpus.data.name}, got {len(queries)}")
+        raise InputError(
+            f"expected at least two queries in qrels/{split}.tsv of {corpus.data.name}, got {len(queries)}"
+        )
     asked = encoding.texts(
-        [corpus.data.queries[query] for query in queries], role="query", tick=settings.tell("encoding queries")
+        [corpus.data.queries[query] for query in queries],
+        role="query",
+        tick=settings.tell("encoding queries"),
     )
     found = dict[str, NamedScores]()
     for at, name in enumerate(corpus.names()):
@@ -158,7 +181,9 @@ def ranked(
     return found
 
 
-def _ranked(corpus: Corpus, name: str, asked: Texts, split: str, queries: Sequence[str], *, inner: bool) -> NamedScores:
+def _ranked(
+    corpus: Corpus, name: str, asked: Texts, split: str, queries: Sequence[str], *, inner: bool
+) -> NamedScores:
     cosine = retrieve(
         unit(corpus.cosine.apply(name, asked.cosine)), unit(corpus.cosine.apply(name, corpus.documents.cosine)),
         corpus.data, queries, split=split,
@@ -170,7 +195,9 @@ def _ranked(corpus: Corpus, name: str, asked: Texts, split: str, queries: Sequen
     both = corpus.inner.apply(name, asked.inner, timed=False)
     scores |= _named(retrieve(both, documents, corpus.data, queries, split=split), "_inner")
     if corpus.inner.keeps_axes(name):
-        scores |= _named(retrieve(asked.inner, documents, corpus.data, queries, split=split), "_inner_documents")
+        scores |= _named(
+            retrieve(asked.inner, documents, corpus.data, queries, split=split), "_inner_documents"
+        )
     return scores
 
 

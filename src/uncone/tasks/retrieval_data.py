@@ -31,8 +31,14 @@ class RetrievalData:
             InputError: there is no such split.
         """
         if split not in self.judged:
-            raise InputError(f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}")
-        return tuple(query for query, relevant in self.judged[split].items() if any(rank > 0 for rank in relevant.values()))
+            raise InputError(
+                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}"
+            )
+        return tuple(
+            query
+            for query, relevant in self.judged[split].items()
+            if any(rank > 0 for rank in relevant.values())
+        )
 
 
 def read_retrieval(directory: str | os.PathLike[str]) -> RetrievalData:
@@ -50,10 +56,14 @@ def read_retrieval(directory: str | os.PathLike[str]) -> RetrievalData:
     corpus, queries = find_file(root, "corpus.jsonl"), find_file(root, "queries.jsonl")
     qrels = sorted((root / "qrels").glob("*.tsv*")) if (root / "qrels").is_dir() else []
     missing = [
-        name for name, there in (("corpus.jsonl", corpus), ("queries.jsonl", queries), ("qrels/test.tsv", qrels)) if not there
+        name
+        for name, there in (("corpus.jsonl", corpus), ("queries.jsonl", queries), ("qrels/test.tsv", qrels))
+        if not there
     ]
     if corpus is None or queries is None or missing:
-        raise InputError(f"expected {', '.join(missing)} in {root}, got no such file: give a directory in the layout of BEIR")
+        raise InputError(
+            f"expected {', '.join(missing)} in {root}, got no such file: give a directory in the layout of BEIR"
+        )
     documents = dict(_texts(corpus))
     asked = dict(_texts(queries))
     judged = {file.name.split(".")[0]: _judgements(file, documents, asked) for file in qrels}
@@ -81,9 +91,13 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
             ) from error
         key, text = (entry.get("_id"), entry.get("text")) if isinstance(entry, dict) else (None, None)
         if not isinstance(key, str) or not isinstance(text, str):
-            raise InputError(f'expected "_id" and "text" as strings in line {number} of {file}, got {line[:60]!r}')
+            raise InputError(
+                f'expected "_id" and "text" as strings in line {number} of {file}, got {line[:60]!r}'
+            )
         if key in seen:
-            raise InputError(f"expected ids that come once in {file}, got {key[:60]!r} again in line {number}")
+            raise InputError(
+                f"expected ids that come once in {file}, got {key[:60]!r} again in line {number}"
+            )
         seen.add(key)
         title = entry.get("title")
         yield key, f"{title} {text}".strip() if isinstance(title, str) and title else text
@@ -91,15 +105,21 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
         raise InputError(f"expected at least one text in {file}, got none: copy it again")
 
 
-def _judgements(file: Path, documents: Mapping[str, str], queries: Mapping[str, str]) -> dict[str, dict[str, int]]:
+def _judgements(
+    file: Path, documents: Mapping[str, str], queries: Mapping[str, str]
+) -> dict[str, dict[str, int]]:
     found = dict[str, dict[str, int]]()
     for number, (query, document, rank) in table_of(file, ("query-id", "corpus-id", "score")):
         try:
             relevance = int(rank)
         except ValueError:
-            raise InputError(f"expected a whole number as score in line {number} of {file}, got {rank[:40]!r}") from None
+            raise InputError(
+                f"expected a whole number as score in line {number} of {file}, got {rank[:40]!r}"
+            ) from None
         if query not in queries or document not in documents:
             what, key = ("query", query) if query not in queries else ("document", document)
-            raise InputError(f"line {number} of {file} judges the {what} {key[:60]!r}, which is not there: copy the data again")
+            raise InputError(
+                f"line {number} of {file} judges the {what} {key[:60]!r}, which is not there: copy the data again"
+            )
         found.setdefault(query, {})[document] = relevance
     return found

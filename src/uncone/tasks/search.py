@@ -14,7 +14,9 @@ _SCORES = 1 << 24
 _DOCUMENTS = 8192
 
 
-def nearest(queries: npt.NDArray[Any], documents: npt.NDArray[Any], k: int) -> tuple[Array, npt.NDArray[np.int64]]:
+def nearest(
+    queries: npt.NDArray[Any], documents: npt.NDArray[Any], k: int
+) -> tuple[Array, npt.NDArray[np.int64]]:
     """The `k` documents with the highest inner product of each query, highest first; of equal scores the lower number first.
 
     Args:

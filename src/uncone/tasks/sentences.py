@@ -71,7 +71,9 @@ class _SentenceTransformer:
         function = {"query": self._model.encode_query, "document": self._model.encode_document}.get(
             role or "", self._model.encode
         )
-        return _by_length(texts, tick, lambda part: function(part, batch_size=_BATCH, show_progress_bar=False))
+        return _by_length(
+            texts, tick, lambda part: function(part, batch_size=_BATCH, show_progress_bar=False)
+        )
 
 
 class _MeanPooled:
@@ -99,7 +101,9 @@ class _MeanPooled:
             )
             mask = batch["attention_mask"]
             with torch.inference_mode():
-                hidden = self._model(input_ids=batch["input_ids"], attention_mask=mask).last_hidden_state.float()
+                hidden = self._model(
+                    input_ids=batch["input_ids"], attention_mask=mask
+                ).last_hidden_state.float()
             # A text of no tokens gets a vector of zeros, not NaN.
             parts.append(((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)).numpy())
         return np.concatenate(parts)
@@ -152,7 +156,11 @@ class WordMeans:
 def files_digest(path: Path) -> str:
     """sha256 over the names and contents of a model's files, or of one file. Papers about it (*.md) and hidden files do not count."""
     digest = hashlib.sha256()
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _counts(file.relative_to(path), file))
+    files = (
+        [path]
+        if path.is_file()
+        else sorted(file for file in path.rglob("*") if _counts(file.relative_to(path), file))
+    )
     for file in files:
         digest.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
         with open_regular(file) as handle:
@@ -162,7 +170,9 @@ def files_digest(path: Path) -> str:
 
 
 def _counts(relative: Path, file: Path) -> bool:
-    return file.is_file() and file.suffix != ".md" and not any(part.startswith(".") for part in relative.parts)
+    return (
+        file.is_file() and file.suffix != ".md" and not any(part.startswith(".") for part in relative.parts)
+    )
 
 
 def _by_length(texts: Sequence[str], tick: Tick | None, encode: Callable[[Sequence[str]], Any]) -> Array:

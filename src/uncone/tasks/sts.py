@@ -75,7 +75,9 @@ def _spearman(scores: PairScores, chosen: npt.NDArray[np.bool_]) -> float | None
 TRANSDUCTIVE = "the sentences of the set itself, without their scores"
 
 
-def evaluate_sts(encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings) -> Found:
+def evaluate_sts(
+    encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings
+) -> Found:
     """Fit on the training sentences of a set where it has some, else on the set's own sentences (said in the notes)."""
     found = Found(provenance=encoding.provenance())
     transductive = []
@@ -90,11 +92,15 @@ def evaluate_sts(encoding: Encoding, directory: str | os.PathLike[str], names: S
         found.prices[one.name] = ways[0].prices()
         found.note(*(f"{one.name}: {note}" for note in ways[0].notes))
         if len(pairs) < len(one.test):
-            found.note(f"{one.name}: {counted(len(one.test) - len(pairs), 'pair')} with a sentence of no direction: left out.")
+            found.note(
+                f"{one.name}: {counted(len(one.test) - len(pairs), 'pair')} with a sentence of no direction: left out."
+            )
         if "train" not in one.others:
             transductive.append(one.name)
     if transductive and not isinstance(encoding.encoder, WordMeans):
-        found.note(f"Repairs of {', '.join(transductive)} are fitted on {TRANSDUCTIVE}: these sets have no training part.")
+        found.note(
+            f"Repairs of {', '.join(transductive)} are fitted on {TRANSDUCTIVE}: these sets have no training part."
+        )
     found.note(*encoding.notes())
     return found
 
@@ -161,4 +167,6 @@ def subset_mean_differences(
         )  # fmt: skip
     except UndefinedMeasure:
         return {}  # a subset of so few pairs that nearly every resample repeats a few
-    return {name: {SUBSET_MEAN: interval.scaled(100)} for name, interval in zip(usable, intervals, strict=True)}
+    return {
+        name: {SUBSET_MEAN: interval.scaled(100)} for name, interval in zip(usable, intervals, strict=True)
+    }

@@ -16,9 +16,7 @@ _BENCHMARK = {
     "dev": ("stsb_dev.tsv", "sts-dev.csv"),
     "test": ("stsb_test.tsv", "sts-test.csv"),
 }
-_LAYOUTS = (
-    "stsb_test.tsv or sts-test.csv for the STS Benchmark, sts12.tsv to sts16.tsv, or SentEval's STS12-en-test/STS.input.*.txt"
-)
+_LAYOUTS = "stsb_test.tsv or sts-test.csv for the STS Benchmark, sts12.tsv to sts16.tsv, or SentEval's STS12-en-test/STS.input.*.txt"
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,9 @@ def _split_lines(file: Path) -> Iterator[tuple[int, str, str, str, str]]:
         for number, line in lines_of(file):
             fields = line.split("\t")
             if len(fields) < 7:  # beyond the seventh stand the licences of some lines
-                raise InputError(f"expected 7 fields between tabs in line {number} of {file}, got {len(fields)}: it was cut")
+                raise InputError(
+                    f"expected 7 fields between tabs in line {number} of {file}, got {len(fields)}: it was cut"
+                )
             yield number, fields[5], fields[6], fields[4], ""
         return
     for number, (first, second, score) in table_of(file, ("sentence1", "sentence2", "score")):
@@ -100,9 +100,17 @@ def _semeval(places: Sequence[Path], name: str) -> StsSet | None:
     file = _first(places, f"{name}.tsv")
     if file is not None:
         rows = table_of(file, ("sentence1", "sentence2", "score", "subset"))
-        return StsSet(name, _pairs(file, ((number, a, b, score, subset) for number, (a, b, score, subset) in rows)))
+        return StsSet(
+            name, _pairs(file, ((number, a, b, score, subset) for number, (a, b, score, subset) in rows))
+        )
     folder = next(
-        (p for place in places for p in (place, place / f"{name.upper()}-en-test") if p.name == f"{name.upper()}-en-test"), None
+        (
+            p
+            for place in places
+            for p in (place, place / f"{name.upper()}-en-test")
+            if p.name == f"{name.upper()}-en-test"
+        ),
+        None,
     )
     if folder is None or not folder.is_dir():
         return None
@@ -134,7 +142,9 @@ def _pairs(file: Path, rows: Iterator[tuple[int, str, str, str, str]]) -> StsPai
             continue
         kept.append((first, second, _score(score, number, file), subset))
     if len(kept) < 2:
-        raise InputError(f"expected at least two pairs with scores in {file}, got {len(kept)}: is it the right file?")
+        raise InputError(
+            f"expected at least two pairs with scores in {file}, got {len(kept)}: is it the right file?"
+        )
     first_, second_, gold, subsets = zip(*kept, strict=True)
     return StsPairs(first_, second_, gold, subsets)
 

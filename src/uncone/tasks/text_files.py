@@ -45,7 +45,9 @@ def found_sets(
     """
     root = Path(directory)
     if not root.is_dir():
-        raise InputError(f"expected a directory of {what}, got {root}: name the one that holds {looked_for(known)}")
+        raise InputError(
+            f"expected a directory of {what}, got {root}: name the one that holds {looked_for(known)}"
+        )
     unknown = [name for name in asked or () if name not in known]
     if unknown:
         raise InputError(f"expected sets out of {', '.join(known)}, got {', '.join(unknown)}: leave them out")
@@ -75,7 +77,10 @@ def lines_of(file: Path) -> Iterator[tuple[int, str]]:
                     )
                 yield (
                     number,
-                    line.decode("utf-8").removesuffix("\n").removesuffix("\r").removeprefix("\ufeff" if number == 1 else ""),
+                    line.decode("utf-8")
+                    .removesuffix("\n")
+                    .removesuffix("\r")
+                    .removeprefix("\ufeff" if number == 1 else ""),
                 )
     except UnicodeDecodeError as error:
         raise InputError(f"expected text in UTF-8, got {file} which is not: convert it") from error
@@ -94,7 +99,9 @@ def table_of(file: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str
     header = next(lines, (0, ""))[1].split("\t")
     missing = [name for name in columns if name not in header]
     if missing:
-        raise InputError(f"expected a header with {', '.join(columns)} between tabs in {file}, got {' '.join(header)[:120]!r}")
+        raise InputError(
+            f"expected a header with {', '.join(columns)} between tabs in {file}, got {' '.join(header)[:120]!r}"
+        )
     places = [header.index(name) for name in columns]
     for number, line in lines:
         if not line:

@@ -37,14 +37,18 @@ def encoded_texts(
     """
     directory = Path(model)
     is_model = directory.is_dir()
-    encoder = open_encoder(directory) if is_model else WordMeans(open_rows(model), digest=files_digest(directory))
+    encoder = (
+        open_encoder(directory) if is_model else WordMeans(open_rows(model), digest=files_digest(directory))
+    )
     if query_texts is None:
         return _rows(encoder, directory, Path(texts), None, progress), None
     documents = _rows(encoder, directory, Path(texts), "document", progress)
     return documents, _rows(encoder, directory, Path(query_texts), "query", progress)
 
 
-def _rows(encoder: Encoder, directory: Path, file: Path, role: Role | None, progress: Progress | None) -> Rows:
+def _rows(
+    encoder: Encoder, directory: Path, file: Path, role: Role | None, progress: Progress | None
+) -> Rows:
     texts = [line.strip() for _, line in lines_of(file) if line.strip()]
     if not texts:
         raise InputError(f"expected one text a line in {file}, got none: give at least two, best thousands")

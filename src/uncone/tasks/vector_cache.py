@@ -18,7 +18,12 @@ _FORM = "uncone.vectors/1"
 
 
 def encode_texts(
-    encoder: Encoder, texts: Sequence[str], *, role: Role | None = None, cache: Path | None = None, tick: Tick | None = None
+    encoder: Encoder,
+    texts: Sequence[str],
+    *,
+    role: Role | None = None,
+    cache: Path | None = None,
+    tick: Tick | None = None,
 ) -> Array:
     """`encoder.encode(texts)`, read from the folder `cache` where it was kept, else kept there.
 
@@ -69,7 +74,9 @@ def _make(cache: Path) -> None:
     try:
         cache.mkdir(exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot keep vectors in {cache}: {error.strerror}: give a folder that can be written") from error
+        raise InputError(
+            f"cannot keep vectors in {cache}: {error.strerror}: give a folder that can be written"
+        ) from error
 
 
 def _read(file: Path, n: int) -> Array | None:
@@ -81,7 +88,13 @@ def _read(file: Path, n: int) -> Array | None:
             shape, by_columns, dtype = np.lib.format.read_array_header_1_0(handle)
             size = os.fstat(handle.fileno()).st_size - handle.tell()
             # The size in a damaged header is checked against the file before memory is taken for it.
-            if by_columns or dtype != np.float32 or len(shape) != 2 or shape[0] != n or 4 * math.prod(shape) != size:
+            if (
+                by_columns
+                or dtype != np.float32
+                or len(shape) != 2
+                or shape[0] != n
+                or 4 * math.prod(shape) != size
+            ):
                 return None
             kept: Array = np.fromfile(handle, np.float32).reshape(shape)
     except (OSError, ValueError, EOFError, SyntaxError):

@@ -11,7 +11,12 @@ TITLES = {
     "ndcg10": "nDCG@10",
     "recall10": "recall@10",
 }
-_NAMES = {"wordsim": "word similarity", "sts": "sentence similarity", "retrieval": "retrieval", "ann": "quantised search"}
+_NAMES = {
+    "wordsim": "word similarity",
+    "sts": "sentence similarity",
+    "retrieval": "retrieval",
+    "ann": "quantised search",
+}
 _DIGITS = {"spearman_cosine": 2, "pearson_cosine": 2}
 
 
@@ -20,7 +25,9 @@ def primary(task: str, protocol: str) -> str:
     return "pearson_cosine" if task == "wordsim" and protocol == "paper" else PRIMARY[task]
 
 
-def verdict(name: str, task: str, measure: str, differences: Mapping[str, Mapping[str, Mapping[str, Interval]]]) -> str:
+def verdict(
+    name: str, task: str, measure: str, differences: Mapping[str, Mapping[str, Mapping[str, Interval]]]
+) -> str:
     """Which repair does best over the sets, on which its interval lies above 0 or below, and whether any does anything.
 
     The repair named is that with the highest mean difference; if any helps, among those that rise on a set beyond chance. It was
@@ -60,11 +67,12 @@ def _change(intervals: Mapping[str, Interval], measure: str) -> str:
     fell = [name for name, one in intervals.items() if one.high < 0]
     moved = [f"{way} on {', '.join(names)}" for way, names in (("up", rose), ("down", fell)) if names]
     beyond = f"; beyond chance {' and '.join(moved)}" if moved else ", on none beyond chance"
-    low, high = (sum(limits) / len(limits) for limits in zip(*((one.low, one.high) for one in intervals.values()), strict=True))
-    # the deviation of a mean is at most the mean of the deviations, so this is wide enough whatever pairs the sets share
-    return (
-        f"{mean} on average over {len(intervals)} sets (95 %, at the widest: {low:+.{digits}f} to {high:+.{digits}f}){beyond}"
+    low, high = (
+        sum(limits) / len(limits)
+        for limits in zip(*((one.low, one.high) for one in intervals.values()), strict=True)
     )
+    # the deviation of a mean is at most the mean of the deviations, so this is wide enough whatever pairs the sets share
+    return f"{mean} on average over {len(intervals)} sets (95 %, at the widest: {low:+.{digits}f} to {high:+.{digits}f}){beyond}"
 
 
 def _mean(intervals: Mapping[str, Interval]) -> float:

@@ -43,7 +43,9 @@ _LAYOUTS: dict[str, tuple[_Layout, ...]] = {
 _FOLDERS = ("", "too_much_in_common", "wordsim/too_much_in_common", "wordsim", "datasets")
 
 
-def read_word_sets(directory: str | os.PathLike[str], *, sets: Sequence[str] | None = None) -> tuple[WordSet, ...]:
+def read_word_sets(
+    directory: str | os.PathLike[str], *, sets: Sequence[str] | None = None
+) -> tuple[WordSet, ...]:
     """The word-similarity sets that lie in `directory` (or in its folders wordsim, too_much_in_common, datasets).
 
     Two layouts of each set are known: the original release, as the authors of Bis et al. 2021 pass it on, and a tidy
@@ -81,13 +83,19 @@ def _read(file: Path, name: str, layout: _Layout) -> WordSet:
 
 def _is_header(fields: list[str], layout: _Layout) -> bool:
     """SimLex-999 as released and the tidy files name their columns; the other originals start at once."""
-    return fields[:2] == ["word1", "word2"] and len(fields) > layout.column and not _is_number(fields[layout.column])
+    return (
+        fields[:2] == ["word1", "word2"]
+        and len(fields) > layout.column
+        and not _is_number(fields[layout.column])
+    )
 
 
 def _parsed(fields: list[str], layout: _Layout, place: str) -> tuple[str, str, float]:
     if len(fields) <= layout.column or not _is_number(fields[layout.column]):
         got = " ".join(fields)[:80]
-        raise InputError(f"expected two words and a score in column {layout.column + 1} in {place}, got {got!r}: mend the line")
+        raise InputError(
+            f"expected two words and a score in column {layout.column + 1} in {place}, got {got!r}: mend the line"
+        )
     words = [_without_part_of_speech(word, place) if layout.part_of_speech else word for word in fields[:2]]
     return words[0], words[1], float(fields[layout.column])
 

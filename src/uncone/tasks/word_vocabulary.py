@@ -11,7 +11,20 @@ from uncone.model.files import read_json
 from uncone.model.reasons import first_line
 from uncone.model.tokens import LARGEST_TOKENIZER
 
-PROBES = ("water", "time", "house", "people", "small", "world", "light", "hand", "night", "school", "cat", "dog")
+PROBES = (
+    "water",
+    "time",
+    "house",
+    "people",
+    "small",
+    "world",
+    "light",
+    "hand",
+    "night",
+    "school",
+    "cat",
+    "dog",
+)
 """Words looked at to decide how a word starts inside a text."""
 _IN_TEXT = "the"
 
@@ -78,7 +91,10 @@ def _of_directory(directory: Path) -> Vocabulary:
     file = directory / "tokenizer.json"
     if file.is_file():
         return _of_tokenizer(_tokenizer(file), _unknown_tokens(directory))
-    if not any((directory / name).is_file() for name in ("vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")):
+    if not any(
+        (directory / name).is_file()
+        for name in ("vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+    ):
         raise InputError(
             f"expected tokenizer.json in {directory}, got no tokenizer: put the model's tokenizer there "
             "(a llama2.c model gets one by uncone.to_hugging_face)"
@@ -86,7 +102,9 @@ def _of_directory(directory: Path) -> Vocabulary:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
-        raise InputError(f"expected transformers to read the tokenizer in {directory}: pip install 'uncone[hf]'") from error
+        raise InputError(
+            f"expected transformers to read the tokenizer in {directory}: pip install 'uncone[hf]'"
+        ) from error
     try:
         loaded = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         return _of_tokenizer(loaded.backend_tokenizer, {loaded.unk_token} - {None})
@@ -102,17 +120,23 @@ def _tokenizer(file: Path) -> Any:
     from tokenizers import Tokenizer
 
     if file.stat().st_size > LARGEST_TOKENIZER:
-        raise InputError(f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {file.stat().st_size}: is it a tokenizer?")
+        raise InputError(
+            f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {file.stat().st_size}: is it a tokenizer?"
+        )
     try:
         return Tokenizer.from_file(str(file))
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in Rust arrives as pyo3's PanicException, which is no Exception
-        raise InputError(f"expected a tokenizer in {file}, got none ({first_line(error)}): save it anew") from error
+        raise InputError(
+            f"expected a tokenizer in {file}, got none ({first_line(error)}): save it anew"
+        ) from error
 
 
 def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:
-    own = type(tokenizer).from_str(tokenizer.to_str())  # a copy: the caller's keeps its padding and truncation
+    own = type(tokenizer).from_str(
+        tokenizer.to_str()
+    )  # a copy: the caller's keeps its padding and truncation
     own.no_padding()  # sentence encoders save theirs with padding to a fixed length, which makes every word long
     own.no_truncation()
     refused = _unknown_ids(own, unknown)
@@ -146,7 +170,10 @@ def _prefix(tokenizer: Any) -> tuple[str, str]:
             alike[prefix] += bool(spelled) and inside == start + spelled
     prefix = " " if alike[" "] > alike[""] else ""
     form = "after a space" if prefix else "without a space before them"
-    return prefix, f"words are encoded {form}, which spells {alike[prefix]} of {len(PROBES)} probe words as inside a text"
+    return (
+        prefix,
+        f"words are encoded {form}, which spells {alike[prefix]} of {len(PROBES)} probe words as inside a text",
+    )
 
 
 def _unknown_ids(tokenizer: Any, names: set[str]) -> frozenset[int]:

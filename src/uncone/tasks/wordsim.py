@@ -40,7 +40,10 @@ class WordSimilarity:
 
     def results(self) -> dict[str, dict[str, dict[str, float | int | None]]]:
         """`results[set][repair]` = {pearson_cosine, pearson_inner, spearman_cosine, spearman_inner, n, pairs}, correlations x 100."""
-        return {name: {repair: found.numbers() for repair, found in repairs.items()} for name, repairs in self.scores.items()}
+        return {
+            name: {repair: found.numbers() for repair, found in repairs.items()}
+            for name, repairs in self.scores.items()
+        }
 
 
 def word_similarity(
@@ -107,12 +110,20 @@ class _WordVectors:
     def __init__(self, rows: Rows, vocabulary: Vocabulary, sets: Sequence[WordSet], *, single: bool) -> None:
         names = sorted({word for one in sets for pair in one.pairs for word in pair})
         pieces = {word: vocabulary.ids(word) for word in names}
-        held = [word for word, ids in pieces.items() if ids and max(ids) < rows.shape[0] and (len(ids) == 1 or not single)]
+        held = [
+            word
+            for word, ids in pieces.items()
+            if ids and max(ids) < rows.shape[0] and (len(ids) == 1 or not single)
+        ]
         ids = sorted({index for word in held for index in pieces[word]})
         self.raw = rows.take(torch.tensor(ids, dtype=torch.int64))
         place = {index: at for at, index in enumerate(ids)}
-        self._piece = torch.tensor([place[index] for word in held for index in pieces[word]], dtype=torch.int64)
-        self._word = torch.tensor([at for at, word in enumerate(held) for _ in pieces[word]], dtype=torch.int64)
+        self._piece = torch.tensor(
+            [place[index] for word in held for index in pieces[word]], dtype=torch.int64
+        )
+        self._word = torch.tensor(
+            [at for at, word in enumerate(held) for _ in pieces[word]], dtype=torch.int64
+        )
         self._lengths = torch.tensor([len(pieces[word]) for word in held], dtype=torch.float64)
         self.row_of = {word: at for at, word in enumerate(held)}
         zero = (self.words(None) == 0).all(1) if held else ()
@@ -161,7 +172,9 @@ def evaluate_wordsim(
     sets = read_word_sets(directory)
     repairs = fit_repairs(names, rows, fitted_on="all rows of the table", tick=settings.progress)
     scored = word_similarity(rows, vocabulary, sets, repairs.timed(), protocol=protocol)
-    found = Found(provenance={"rows": rows.shape[0], "dimensions": rows.shape[1], "rows_sha256": digest(rows)})
+    found = Found(
+        provenance={"rows": rows.shape[0], "dimensions": rows.shape[1], "rows_sha256": digest(rows)}
+    )
     for one in sets:
         words = [word for pair in one.pairs for word in pair]
         found.provenance[f"{one.name}_sha256"] = texts_digest([*words, *map(repr, one.gold)])
@@ -171,6 +184,8 @@ def evaluate_wordsim(
         found.prices[name] = repairs.prices()
         original = per_repair[ORIGINAL]
         if len(original.gold) < _FEWEST:
-            found.note(f"{name}: {len(original.gold)} of {original.pairs} pairs can be scored: too few for a correlation.")
+            found.note(
+                f"{name}: {len(original.gold)} of {original.pairs} pairs can be scored: too few for a correlation."
+            )
     found.note(f"Vocabulary: {scored.vocabulary}.", *repairs.notes)
     return found

@@ -104,7 +104,11 @@ def _check(points: Tensor, groups: Tensor | None) -> None:
     if isinstance(points, Tensor) and points.layout != torch.strided:
         raise InputError(f"expected points in a dense tensor, got {points.layout}: pass points.to_dense()")
     if not isinstance(points, Tensor) or points.ndim not in (2, 3) or not points.is_floating_point():
-        found = f"{tuple(points.shape)} of {points.dtype}" if isinstance(points, Tensor) else type(points).__name__
+        found = (
+            f"{tuple(points.shape)} of {points.dtype}"
+            if isinstance(points, Tensor)
+            else type(points).__name__
+        )
         raise InputError(
             f"expected points of shape (N, D) or (B, n, D) with floating point numbers, got {found}: pass a tensor with one row per point"
         )
@@ -121,12 +125,16 @@ def _check(points: Tensor, groups: Tensor | None) -> None:
                 f"expected groups of shape ({len(points)},), one for each point, got {tuple(groups.shape)}: pass the label of each row of points"
             )
         if groups.device != points.device:
-            raise InputError(f"expected groups on {points.device}, where the points are, got {groups.device}: move one of them")
+            raise InputError(
+                f"expected groups on {points.device}, where the points are, got {groups.device}: move one of them"
+            )
     if points.is_meta:
         raise InputError("expected points with values, got a tensor on meta, which has none: load them first")
     if points.is_cuda and torch.cuda.is_current_stream_capturing():
         return  # a graph cannot ask; NaN then gives NaN
-    if bool(torch.isfinite(points.sum(dtype=torch.float64 if points.dtype == torch.float64 else torch.float32))):
+    if bool(
+        torch.isfinite(points.sum(dtype=torch.float64 if points.dtype == torch.float64 else torch.float32))
+    ):
         return
     check_rows(torch.isfinite(points).all(-1).flatten())  # else the sum alone has overflowed
 

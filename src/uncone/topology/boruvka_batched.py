@@ -40,7 +40,10 @@ def shortest_first(points: Tensor, clouds: Clouds) -> tuple[Tensor, Tensor]:
         rows, inside = clouds.padded(list(range(count)), size)
     trees = _trees(points, rows, inside)
     edges = rows.gather(1, trees.flatten(1)).view_as(trees)
-    key, lengths = edges[:, :, 0] * len(points) + edges[:, :, 1], measured(points, edges.flatten(0, 1)).view(count, size - 1)
+    key, lengths = (
+        edges[:, :, 0] * len(points) + edges[:, :, 1],
+        measured(points, edges.flatten(0, 1)).view(count, size - 1),
+    )
     if inside is not None:  # what is no edge comes last
         key = torch.where(inside[:, 1:], key, len(points) ** 2)
         lengths = torch.where(inside[:, 1:], lengths, torch.inf)
@@ -80,7 +83,9 @@ def distances(points: Tensor, inside: Tensor | None = None) -> tuple[Tensor, Ten
     centre, which is below the rounding of float32 points. Distances of float64 points to the centre of less than 1e-300 of the largest coordinate are lost.
     """
     x = points.double() if inside is None else points.double().masked_fill(~inside[..., None], 0)
-    factor = _factor(x) if points.dtype == torch.float64 else torch.ones(1, 1, 1, dtype=x.dtype, device=x.device)
+    factor = (
+        _factor(x) if points.dtype == torch.float64 else torch.ones(1, 1, 1, dtype=x.dtype, device=x.device)
+    )
     x = x * factor
     x -= _centre(x, inside)
     norms = x.square().sum(2)
@@ -133,7 +138,9 @@ def spanning_trees(distances: Tensor, inside: Tensor | None = None) -> Tensor:
         keys.masked_fill_(component[:, :, None] == component[:, None], _NO_EDGE)
         first = torch.full_like(noted, _NO_EDGE).scatter_reduce(1, component, keys.amin(2), "amin")
         ends = component.gather(1, _ends(first, shifts).flatten(1)).view(clouds, n, 2)
-        joined = torch.where(first < _NO_EDGE, ends.sum(2) - vertex, vertex)  # one of the two ends is the component itself
+        joined = torch.where(
+            first < _NO_EDGE, ends.sum(2) - vertex, vertex
+        )  # one of the two ends is the component itself
         reached = joined
         at_most = n >> turn  # components, since each round at least halves them
         for _ in range(max(at_most - 3, 0).bit_length()):
@@ -156,9 +163,9 @@ def _keys(distances: Tensor) -> Tensor:
     n = distances.shape[1]
     distances = torch.minimum(distances, distances.mT)
     distances = torch.where(distances > 0, distances, 0)
-    keys = (_ranks(distances) if distances.dtype == torch.float64 else distances.view(torch.int32).long()).bitwise_left_shift_(
-        32
-    )
+    keys = (
+        _ranks(distances) if distances.dtype == torch.float64 else distances.view(torch.int32).long()
+    ).bitwise_left_shift_(32)
     row = torch.arange(n, device=distances.device)
     return keys.bitwise_or_(torch.minimum(row, row[:, None]) << 16 | torch.maximum(row, row[:, None]))
 

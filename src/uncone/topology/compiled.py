@@ -27,7 +27,9 @@ def kernels() -> Any | None:
     return jit.loops("kernels")
 
 
-def spanning_trees(points: Tensor, clouds: Clouds, which: list[int], edges: Tensor, lengths: Tensor) -> list[int]:
+def spanning_trees(
+    points: Tensor, clouds: Clouds, which: list[int], edges: Tensor, lengths: Tensor
+) -> list[int]:
     """Write the edges of the clouds `which` and their lengths to where `clouds` has them, shortest first.
 
     Returns the clouds that are left to do, since their squared distances leave the range of their floats.
@@ -42,7 +44,9 @@ def spanning_trees(points: Tensor, clouds: Clouds, which: list[int], edges: Tens
     if by_difference:
         limit = _VANISHING[points.dtype]
         some = np.array(by_difference)
-        if not loops.small_clouds(x, order, offsets, first, some, _integer(x), limit, edges.numpy(), lengths.numpy()):
+        if not loops.small_clouds(
+            x, order, offsets, first, some, _integer(x), limit, edges.numpy(), lengths.numpy()
+        ):
             left += by_difference
     for cloud in sorted(set(which) - set(by_difference)):
         rows = order[offsets[cloud] : offsets[cloud + 1]]
@@ -69,7 +73,9 @@ def _by_product(loops: Any, x: Any, rows: Any, edges: Tensor, lengths: Tensor) -
     unit = np.finfo(x.dtype).eps / 2
     of_sums, of_itself, sums_of = loops.rounding(x, rows, ends, weights, norms)
     if of_itself > _EXACT * unit or sums_of > _ROUND:
-        error = max(3 * of_sums, (8 + x.shape[1] ** 0.5) * unit)  # the rounding of a product grows with the root of its terms
+        error = max(
+            3 * of_sums, (8 + x.shape[1] ** 0.5) * unit
+        )  # the rounding of a product grows with the root of its terms
         loops.settle(x, rows, table, norms, ends, weights, x.dtype.type(error))
         if not loops.prim(table, np.zeros_like(norms), integer, ends, weights):
             return False

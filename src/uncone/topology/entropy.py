@@ -30,7 +30,9 @@ class _PersistentEntropy(torch.autograd.Function):
 def _entropy_and_slope(lengths: Tensor, group: Tensor | None, groups: int) -> tuple[Tensor, Tensor]:
     """Entropies (groups,) and dH/dl (M,), in float64: M is small, and at the maximum H + ln p cancels."""
     bars = lengths if lengths.device.type == "mps" else lengths.double()  # that device has no float64
-    bars = torch.where(bars < 0, torch.nan, bars)  # refused on the CPU; elsewhere nothing can be asked without waiting for it
+    bars = torch.where(
+        bars < 0, torch.nan, bars
+    )  # refused on the CPU; elsewhere nothing can be asked without waiting for it
     total = _sums(bars, group, groups)
     total = torch.where(total == 0, 1, total)
     share = bars / _spread(total, group)
@@ -83,7 +85,11 @@ def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
         raise InputError(
             f"expected lengths that are finite and at least 0, got {float(worst):g}: pass the lengths of a barcode"
         )
-    if lengths.device.type == "cpu" and lengths.dtype == torch.float64 and not bool(torch.isfinite(lengths.sum())):
+    if (
+        lengths.device.type == "cpu"
+        and lengths.dtype == torch.float64
+        and not bool(torch.isfinite(lengths.sum()))
+    ):
         raise InputError(
             "expected lengths whose sum is a float64 number, got an infinite sum: scale them down, which changes no entropy"
         )

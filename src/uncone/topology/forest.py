@@ -47,7 +47,9 @@ class Forest:
         there: tuple[Tensor, ...] | None = self.__dict__.get("_there")
         if there is None or there[0].device != device:
             fields = (self.ends, self.squared, self.rank, self.parent, self.reach, self.part, self.within)
-            ends, squared, rank, parent, reach, part, within = (torch.from_numpy(field).to(device) for field in fields)
+            ends, squared, rank, parent, reach, part, within = (
+                torch.from_numpy(field).to(device) for field in fields
+            )
             there = ends.long(), squared, rank.long(), parent.long(), reach, part, within
             self.__dict__["_there"] = there
         return there
@@ -82,7 +84,9 @@ def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> n
     return order
 
 
-def kruskal(ends: Indices, root: Indices, size: Indices, rank: Indices, parent: Indices, chosen: Indices) -> int:
+def kruskal(
+    ends: Indices, root: Indices, size: Indices, rank: Indices, parent: Indices, chosen: Indices
+) -> int:
     """Join components by edges in ascending order; the edges that did are written to `chosen`. Compiled where numba is installed."""
     count = 0
     for edge in range(len(ends)):
@@ -108,7 +112,9 @@ def kruskal(ends: Indices, root: Indices, size: Indices, rank: Indices, parent: 
     return count
 
 
-def _top(lengths: Squares, rank: Indices, parent: Indices, cut: int) -> tuple[Indices, npt.NDArray[np.float32]]:
+def _top(
+    lengths: Squares, rank: Indices, parent: Indices, cut: int
+) -> tuple[Indices, npt.NDArray[np.float32]]:
     """How far up each point comes by edges of ranks below `cut` (m,), and no less than the longest edge on the way (m,)."""
     top, last = np.arange(len(parent), dtype=np.int32), np.full(len(parent), -1, np.int32)
     while (upward := rank[top] < cut).any():  # log2 m steps at most

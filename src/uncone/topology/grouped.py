@@ -10,8 +10,14 @@ Tensor = torch.Tensor
 def check_lengths(lengths: object) -> None:
     """Refuses what is no tensor (M,) of floating point numbers."""
     if not isinstance(lengths, Tensor) or lengths.ndim != 1 or not lengths.is_floating_point():
-        found = f"{tuple(lengths.shape)} of {lengths.dtype}" if isinstance(lengths, Tensor) else type(lengths).__name__
-        raise InputError(f"expected lengths of shape (M,) with floating point numbers, got {found}: pass Barcode.lengths")
+        found = (
+            f"{tuple(lengths.shape)} of {lengths.dtype}"
+            if isinstance(lengths, Tensor)
+            else type(lengths).__name__
+        )
+        raise InputError(
+            f"expected lengths of shape (M,) with floating point numbers, got {found}: pass Barcode.lengths"
+        )
 
 
 def check_bars(bars: object, count: int) -> None:

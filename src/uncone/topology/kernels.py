@@ -55,7 +55,12 @@ def direct(points, rows, product):
                 tb += (x[k] - b[k]) * (x[k] - b[k])
                 tc += (x[k] - c[k]) * (x[k] - c[k])
                 td += (x[k] - d[k]) * (x[k] - d[k])
-            product[i, j], product[i, j + 1], product[i, j + 2], product[i, j + 3] = half * ta, half * tb, half * tc, half * td
+            product[i, j], product[i, j + 1], product[i, j + 2], product[i, j + 3] = (
+                half * ta,
+                half * tb,
+                half * tc,
+                half * td,
+            )
             j += 4
         while j < n:
             product[i, j] = half * squared(x, points[rows[j]])
@@ -214,7 +219,11 @@ def ordered(points, rows, ends, vanishing, edges, lengths):
     by_length = np.argsort(measured, kind="mergesort")
     for e in range(m):
         pair = key[turn[by_length[e]]]
-        edges[e, 0], edges[e, 1], lengths[e] = rows[pair // (m + 1)], rows[pair % (m + 1)], measured[by_length[e]]
+        edges[e, 0], edges[e, 1], lengths[e] = (
+            rows[pair // (m + 1)],
+            rows[pair % (m + 1)],
+            measured[by_length[e]],
+        )
     return True
 
 
@@ -235,7 +244,14 @@ def small_clouds(points, order, offsets, first, which, integer, vanishing, edges
         mirror(product, 0, n, n)
         if not prim(product, norms[:n], integer, ends[:m], weights[:m]):
             return False
-        if not ordered(points, rows, ends[:m], vanishing, edges[first[c] : first[c] + m], lengths[first[c] : first[c] + m]):
+        if not ordered(
+            points,
+            rows,
+            ends[:m],
+            vanishing,
+            edges[first[c] : first[c] + m],
+            lengths[first[c] : first[c] + m],
+        ):
             return False
     return True
 

@@ -21,7 +21,11 @@ class _EdgeLengths(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         points, edges, lengths = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph: by operations that torch can differentiate again
-            return _pulled_in_torch(points, edges, differentiable(points, edges, lengths), grads[0]), None, None
+            return (
+                _pulled_in_torch(points, edges, differentiable(points, edges, lengths), grads[0]),
+                None,
+                None,
+            )
         return _pulled(points, edges, lengths, grads[0]), None, None
 
 
@@ -45,7 +49,9 @@ def measured(points: Tensor, edges: Tensor) -> Tensor:
         if points.dtype == torch.float32:
             lengths[begin : begin + step] = torch.linalg.vector_norm(difference, dim=1, dtype=torch.float64)
             continue
-        largest = difference.abs().amax(1, keepdim=True) if points.shape[1] else difference.sum(1, keepdim=True)
+        largest = (
+            difference.abs().amax(1, keepdim=True) if points.shape[1] else difference.sum(1, keepdim=True)
+        )
         unit = torch.where(largest > 0, difference / largest, 0)  # squares of float64 numbers may overflow
         lengths[begin : begin + step] = unit.square().sum(1).sqrt() * largest[:, 0]
     return lengths
@@ -76,7 +82,13 @@ def _pulled_in_torch(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tens
     pull = torch.where(lengths > 0, grads, 0)[:, None] * along
     if not points.is_cuda:
         return torch.zeros_like(points).index_add(0, edges[:, 0], pull).index_add(0, edges[:, 1], -pull)
-    ends = edges.T.flatten()  # index_add adds atomically there, in any order: each point sums its own edges instead
+    ends = (
+        edges.T.flatten()
+    )  # index_add adds atomically there, in any order: each point sums its own edges instead
     order = torch.sort(ends, stable=True).indices
-    counts = torch.zeros(len(points), dtype=torch.int64, device=ends.device).scatter_add_(0, ends, torch.ones_like(ends))
-    return torch.segment_reduce(torch.cat([pull, -pull])[order], "sum", lengths=counts, unsafe=True, initial=0)
+    counts = torch.zeros(len(points), dtype=torch.int64, device=ends.device).scatter_add_(
+        0, ends, torch.ones_like(ends)
+    )
+    return torch.segment_reduce(
+        torch.cat([pull, -pull])[order], "sum", lengths=counts, unsafe=True, initial=0
+    )

@@ -37,7 +37,13 @@ def squared_distances(points: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def light_edges(
-    product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, scale: float, forest: Forest
+    product: Tensor,
+    rows: Rounded,
+    columns: Rounded,
+    points: Tensor,
+    order: Tensor,
+    scale: float,
+    forest: Forest,
 ) -> Light:
     """The pairs (row before column) of a block that are shorter than the longest edge on the forest's path between them.
 
@@ -71,7 +77,9 @@ def kernels() -> Any | None:
     return jit.loops("light_kernels")
 
 
-def _by_torch(product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, forest: Forest) -> Light:
+def _by_torch(
+    product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, forest: Forest
+) -> Light:
     device = product.device
     tree_ends, tree_squared, rank, parent, reach, part, within = forest.on(device)
     r, c = product.shape
@@ -83,7 +91,11 @@ def _by_torch(product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, 
         torch.maximum(reach[down, None], reach[across]),
     )
     longest += rows.moved[:, None] + columns.moved
-    excess = (rows.squares[:, None] + columns.squares).sub_(value, alpha=2).sub_(value.abs(), alpha=rows.product_error)
+    excess = (
+        (rows.squares[:, None] + columns.squares)
+        .sub_(value, alpha=2)
+        .sub_(value.abs(), alpha=rows.product_error)
+    )
     near = excess.sub_(longest.square_()) <= rows.absolute_error
     i, j = near.triu_(rows.first + 1 - columns.first).nonzero(as_tuple=True)
     i, j = i + rows.first, j + columns.first

@@ -32,7 +32,9 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
     reach, part, within = bounds
     reaches, parts, withins = reach[across], part[across], within[across]
     factor = points.dtype.type(scale)
-    share = 1 - (2 * points.shape[1] + 32) * 2.0**-24  # of a coarse distance, less what rounding may add: as in `Rounding`
+    share = (
+        1 - (2 * points.shape[1] + 32) * 2.0**-24
+    )  # of a coarse distance, less what rounding may add: as in `Rounding`
     least = points.shape[1] * 2.0**-100  # what underflow may add
     for r in range(product.shape[0]):
         i = first + r
@@ -41,7 +43,10 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
             some = slice(begin, begin + _CHUNK)
             row = squares[r], moved[r], reach[i], part[i], within[i]
             bound = reaches[some], parts[some], withins[some]
-            if _least_excess(row, product[r, some], others[some], shifts[some], bound, errors[0], excess) <= errors[1]:
+            if (
+                _least_excess(row, product[r, some], others[some], shifts[some], bound, errors[0], excess)
+                <= errors[1]
+            ):
                 for c in range(begin, min(begin + _CHUNK, product.shape[1])):
                     if excess[c - begin] > errors[1]:
                         continue
@@ -70,7 +75,12 @@ def _least_excess(row, products, squares, moved, bounds, product_error, out):
         together = inside if inside > within[k] else within[k]
         longest = together if own == part[k] else apart
         longest += shift + moved[k]
-        out[k] = (square + squares[k]) - np.float32(2) * products[k] - product_error * abs(products[k]) - longest * longest
+        out[k] = (
+            (square + squares[k])
+            - np.float32(2) * products[k]
+            - product_error * abs(products[k])
+            - longest * longest
+        )
         least = out[k] if out[k] < least else least
     return least
 

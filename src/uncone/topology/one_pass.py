@@ -34,7 +34,9 @@ from uncone.topology.workers import Workers, workers
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
-_Task = tuple[Rounded, int, int]  # rows, the position of the first column, the first of the rows that is still to be done
+_Task = tuple[
+    Rounded, int, int
+]  # rows, the position of the first column, the first of the rows that is still to be done
 
 _BLOCK = 1024
 _BLOCK_ON_GPU = 8192
@@ -67,7 +69,11 @@ class Growth:
 
 
 def spanning_tree(
-    points: Tensor, *, block: int | None = None, progress: Progress | None = None, candidates: torch.dtype | None = None
+    points: Tensor,
+    *,
+    block: int | None = None,
+    progress: Progress | None = None,
+    candidates: torch.dtype | None = None,
 ) -> Tensor:
     """Edges (n - 1, 2) int64 of the Euclidean minimum spanning tree of points (n, D), the smaller row first.
 
@@ -87,7 +93,11 @@ def spanning_tree(
 
 
 def grow(
-    points: Tensor, *, block: int | None = None, progress: Progress | None = None, candidates: torch.dtype | None = None
+    points: Tensor,
+    *,
+    block: int | None = None,
+    progress: Progress | None = None,
+    candidates: torch.dtype | None = None,
 ) -> Growth:
     """`spanning_tree` with what it took."""
     _check(points, block, candidates)
@@ -103,7 +113,14 @@ def grow(
             _check_range(points, sweep)
     edges = torch.cat([sweep.edges(), repeats]).sort(1).values
     share = len(points) ** 2 or 1
-    return Growth(edges, sweep.pairs / share, sweep.measured, sweep.light, sweep.merges, sweep.coarse / (sweep.pairs or 1))
+    return Growth(
+        edges,
+        sweep.pairs / share,
+        sweep.measured,
+        sweep.light,
+        sweep.merges,
+        sweep.coarse / (sweep.pairs or 1),
+    )
 
 
 def _check(points: Tensor, block: int | None, candidates: torch.dtype | None) -> None:
@@ -116,7 +133,9 @@ def _check(points: Tensor, block: int | None, candidates: torch.dtype | None) ->
             f"expected points on a CPU for candidates of torch.bfloat16, got {points.device}: elsewhere products are float32"
         )
     if block is not None and block < 1:
-        raise InputError(f"expected a block of at least 1 row, got {block}: leave it out for a size that suits the cache")
+        raise InputError(
+            f"expected a block of at least 1 row, got {block}: leave it out for a size that suits the cache"
+        )
 
 
 def _as_measured(points: Tensor) -> Tensor:
@@ -153,7 +172,9 @@ def _check_range(points: Tensor, sweep: "_Sweep") -> None:
 class _Sweep:
     """One pass over the pairs of the `kept` rows, in positions of a random order of them."""
 
-    def __init__(self, points: Tensor, kept: Tensor, block: int, candidates: torch.dtype | None, team: Workers) -> None:
+    def __init__(
+        self, points: Tensor, kept: Tensor, block: int, candidates: torch.dtype | None, team: Workers
+    ) -> None:
         self._points, self._block, self._team = points, block, team
         mixed = torch.randperm(len(kept), generator=torch.Generator().manual_seed(0)).to(kept.device)
         self._order = kept[mixed]
@@ -190,7 +211,9 @@ class _Sweep:
             self._panel(start, stop)
             if progress:
                 progress("spanning tree", stop * (2 * m - stop - 1) // 2, m * (m - 1) // 2)
-            if not self._fixed and self.measured - self.light - wasted > max(_WASTE * (self.pairs - pairs), 4 * m):
+            if not self._fixed and self.measured - self.light - wasted > max(
+                _WASTE * (self.pairs - pairs), 4 * m
+            ):
                 self._dtype = torch.float32
         self._merge()
 
@@ -205,7 +228,9 @@ class _Sweep:
     def _panel(self, start: int, stop: int) -> None:
         """Rows `start` to `stop` with every later position."""
         rows = self._team.one(self._rounding.block, start, stop, self._dtype)
-        tasks: deque[_Task] = deque((rows, column, 0) for column in range(start, len(self._order), self._block))
+        tasks: deque[_Task] = deque(
+            (rows, column, 0) for column in range(start, len(self._order), self._block)
+        )
         while tasks:
             self._full.clear()
             self._team.all(self._work, tasks)
@@ -233,7 +258,9 @@ class _Sweep:
         while at < end and not self._full.is_set() and not self._team.cancelled.is_set():
             some = rows.rows(at, min(at + self._block, end))
             product = torch.mm(some.values, columns.values.T)
-            light = light_edges(product, some, columns, self._points, self._order, self._rounding.scale, self._forest)
+            light = light_edges(
+                product, some, columns, self._points, self._order, self._rounding.scale, self._forest
+            )
             at += len(some.values)
             self._keep(light, product)
         return at if at < end else len(rows.values)

@@ -74,7 +74,11 @@ def pairs_of_generators(generators: Sequence[Any], dimension: int = 1) -> np.nda
     """
     if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 0:
         raise InputError(f"expected dimension from 0 up, got {dimension!r}: 1 for loops")
-    if not isinstance(generators, tuple | list) or len(generators) != 4 or not isinstance(generators[1], tuple | list):
+    if (
+        not isinstance(generators, tuple | list)
+        or len(generators) != 4
+        or not isinstance(generators[1], tuple | list)
+    ):
         raise InputError(
             f"expected generators (H0, [H1, ...], essential H0, [essential H1, ...]), got {type(generators).__name__}: "
             'pass what flag_persistence_generators() of gudhi or "gens" of giotto-ph gives'
@@ -112,12 +116,16 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
     _check(points)
     ends = _array(intervals)
     if ends.ndim != 2 or ends.shape[1] != 2 or ends.dtype.kind not in "fiu":
-        raise InputError(f"expected intervals (m, 2), got {ends.shape} of {ends.dtype}: pass one diagram, as dgms[1] of ripser")
+        raise InputError(
+            f"expected intervals (m, 2), got {ends.shape} of {ends.dtype}: pass one diagram, as dgms[1] of ripser"
+        )
     ends = ends[ends[:, 1] != np.inf].astype(np.float64)
     if len(ends) == 0:
         return np.empty((0, 4), dtype=np.int64)
     if len(points) < 2:
-        raise InputError(f"expected at least two points, got {len(points)}: pass those that the intervals are of")
+        raise InputError(
+            f"expected at least two points, got {len(points)}: pass those that the intervals are of"
+        )
     x = points.detach().double().cpu()
     # By a power of two that keeps squares in range and equal distances equal.
     power = 500 - math.frexp(float(x.abs().amax()) if x.numel() else 0.0)[1]
@@ -127,7 +135,9 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
     with np.errstate(over="ignore"):
         wanted = np.ldexp(ends.ravel(), power)
     above = np.searchsorted(ranked, wanted).clip(0, len(ranked) - 1)
-    above, below = (np.searchsorted(ranked, ranked[i]) for i in (above, (above - 1).clip(0)))  # the first of equal ones
+    above, below = (
+        np.searchsorted(ranked, ranked[i]) for i in (above, (above - 1).clip(0))
+    )  # the first of equal ones
     place = np.where(np.abs(ranked[below] - wanted) <= np.abs(ranked[above] - wanted), below, above)
     off = ~(np.abs(ranked[place] - wanted) <= _FOREIGN * np.abs(wanted))  # NaN is off too
     if off.any():
@@ -142,7 +152,11 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
 
 def _check(points: object) -> None:
     if not isinstance(points, Tensor) or points.ndim != 2 or not points.is_floating_point():
-        found = f"{tuple(points.shape)} of {points.dtype}" if isinstance(points, Tensor) else type(points).__name__
+        found = (
+            f"{tuple(points.shape)} of {points.dtype}"
+            if isinstance(points, Tensor)
+            else type(points).__name__
+        )
         raise InputError(
             f"expected points of shape (N, D) with floating point numbers, got {found}: pass a tensor with one row per point"
         )
@@ -155,7 +169,9 @@ def _array(numbers: Any) -> np.ndarray:
     try:
         return np.asarray(numbers)
     except ValueError:  # rows of several lengths
-        raise InputError("expected rows of one length, got several: pass the pairs or intervals of one dimension") from None
+        raise InputError(
+            "expected rows of one length, got several: pass the pairs or intervals of one dimension"
+        ) from None
 
 
 def _rows(pairs: Any, points: int) -> Tensor:

@@ -44,9 +44,13 @@ def prim(distances: Tensor, inside: Tensor) -> Tensor:
     """
     clouds, n = inside.shape
     batch, every = torch.arange(clouds, device=distances.device), torch.arange(n, device=distances.device)
-    keys = (distances if distances.dtype == torch.float32 else _ranks(distances)).view(torch.int32).long() << 32
+    keys = (distances if distances.dtype == torch.float32 else _ranks(distances)).view(
+        torch.int32
+    ).long() << 32
     keys |= torch.minimum(every[:, None], every) * _END + torch.maximum(every[:, None], every)
-    left = torch.where(inside, 0, _NEVER)  # or-ed to a key, it puts points away that do not count, or are in the tree
+    left = torch.where(
+        inside, 0, _NEVER
+    )  # or-ed to a key, it puts points away that do not count, or are in the tree
     left[:, 0] = _NEVER
     best = keys[:, 0] | left
     chosen = keys.new_empty(n - 1, clouds)
@@ -78,7 +82,9 @@ def _ranks(distances: Tensor) -> Tensor:
     values, order = distances.flatten(1).sort(dim=1)
     steps = torch.zeros_like(order, dtype=torch.int32)
     steps[:, 1:] = values[:, 1:] > values[:, :-1]
-    return torch.empty_like(steps).scatter_(1, order, steps.cumsum(1, dtype=torch.int32)).view(distances.shape)
+    return (
+        torch.empty_like(steps).scatter_(1, order, steps.cumsum(1, dtype=torch.int32)).view(distances.shape)
+    )
 
 
 def _batches(sizes: list[int], which: list[int]) -> list[list[int]]:
@@ -86,7 +92,11 @@ def _batches(sizes: list[int], which: list[int]) -> list[list[int]]:
     batches = list[list[int]]()
     for cloud in sorted((c for c in which if sizes[c] > 1), key=lambda c: -sizes[c]):
         largest = sizes[batches[-1][0]] if batches else 0
-        if batches and sizes[cloud] > largest // 2 and (len(batches[-1]) + 1) * largest**2 <= _NUMBERS_AT_ONCE:
+        if (
+            batches
+            and sizes[cloud] > largest // 2
+            and (len(batches[-1]) + 1) * largest**2 <= _NUMBERS_AT_ONCE
+        ):
             batches[-1].append(cloud)
         else:
             batches.append([cloud])

@@ -78,7 +78,9 @@ def _features(bars: np.ndarray, convention: Convention) -> int:
     # ln(l / T); near 1 from the difference, which is exact there, so that nearly equal bars still differ
     near = share > 0.5
     logs = np.where(
-        near, np.log1p((bars[: len(share)] - bars[0]) / bars[0], where=near, out=np.zeros_like(share)), np.log(share)
+        near,
+        np.log1p((bars[: len(share)] - bars[0]) / bars[0], where=near, out=np.zeros_like(share)),
+        np.log(share),
     )
     mass = [0.0, *np.cumsum(share[1:-1]).tolist()]  # of the first k bars after the longest
     weighted = [0.0, *np.cumsum((share * logs)[1:-1]).tolist()]

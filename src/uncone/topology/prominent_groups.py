@@ -13,7 +13,9 @@ from uncone.topology.prominent import FEWEST, Convention, check_convention, prom
 Tensor = torch.Tensor
 
 
-def prominent_counts(lengths: Tensor, bars: Tensor, *, convention: Convention = "official", width: int | None = None) -> Tensor:
+def prominent_counts(
+    lengths: Tensor, bars: Tensor, *, convention: Convention = "official", width: int | None = None
+) -> Tensor:
     """`prominent_bars` of each group, on the device of the lengths.
 
     Args:
@@ -46,8 +48,12 @@ def prominent_counts(lengths: Tensor, bars: Tensor, *, convention: Convention = 
         raise InputError(
             f"expected a width of at least the largest group, {int(bars.max())}, got {width}: leave it out on the CPU"
         )
-    if lengths.device.type == "cpu" and (len(bars) <= 8 or width > 256):  # the table has a price: one at a time is faster there
-        one_by_one = [prominent_bars(one, convention=convention) for one in torch.split(lengths, bars.tolist())]
+    if lengths.device.type == "cpu" and (
+        len(bars) <= 8 or width > 256
+    ):  # the table has a price: one at a time is faster there
+        one_by_one = [
+            prominent_bars(one, convention=convention) for one in torch.split(lengths, bars.tolist())
+        ]
         return torch.tensor(one_by_one, dtype=torch.int64)
     width = max(width, FEWEST)
     group = group_of_each(bars, len(lengths))
@@ -56,7 +62,9 @@ def prominent_counts(lengths: Tensor, bars: Tensor, *, convention: Convention = 
     return _counts(padded.sort(dim=1, descending=True).values, convention)
 
 
-def prominent_mask(lengths: Tensor, bars: Tensor, *, convention: Convention = "official", width: int | None = None) -> Tensor:
+def prominent_mask(
+    lengths: Tensor, bars: Tensor, *, convention: Convention = "official", width: int | None = None
+) -> Tensor:
     """(M,) bool: which lengths are features of their group, for lengths ascending inside each group, as a `Barcode` holds them.
 
     `persistent_entropy(torch.where(mask, lengths, 0), bars)` is then the entropy of the features alone. Arguments as of `prominent_counts`.
@@ -75,7 +83,9 @@ def _counts(bars: Tensor, convention: Convention) -> Tensor:
     share = bars / longest
     present = share > 0
     count = present.sum(1)
-    logs = torch.where(share > 0.5, torch.log1p((bars - longest) / longest), torch.where(present, share, 1).log())
+    logs = torch.where(
+        share > 0.5, torch.log1p((bars - longest) / longest), torch.where(present, share, 1).log()
+    )
     shortest = (count - 1).clamp(min=0)[:, None]
     alpha = share.gather(1, shortest)
 
@@ -84,7 +94,9 @@ def _counts(bars: Tensor, convention: Convention) -> Tensor:
     mass = (share[:, None] * earlier).sum(2)
     weighted = ((share * logs)[:, None] * earlier).sum(2)
     tail_mass = mass[:, :, None] - mass[:, None, :] + (alpha + 1)[:, :, None]  # (G, m, i)
-    tail_weighted = weighted[:, :, None] - weighted[:, None, :] + (alpha * logs.gather(1, shortest))[:, :, None]
+    tail_weighted = (
+        weighted[:, :, None] - weighted[:, None, :] + (alpha * logs.gather(1, shortest))[:, :, None]
+    )
     signal = tail_weighted <= tail_mass * logs[:, None, :]
     tested = (index >= 1) & (index <= index[:, None] - 2)
     stop = 1 + (signal & tested).sum(2)  # (G, m): the first i that is noise, or m - 1

@@ -40,7 +40,12 @@ class Rounded:
         """A part of the block."""
         part = slice(start, stop)
         return Rounded(
-            self.first + start, self.values[part], self.squares[part], self.moved[part], self.product_error, self.absolute_error
+            self.first + start,
+            self.values[part],
+            self.squares[part],
+            self.moved[part],
+            self.product_error,
+            self.absolute_error,
         )
 
 

@@ -49,11 +49,22 @@ def shortest_first(points: Tensor, clouds: Clouds, progress: Progress | None = N
     for turn, cloud in enumerate(large):
         rows = clouds.rows(cloud)
         told = _numbered(progress, turn, len(large))
-        tree = rows[one_pass.spanning_tree(points if len(rows) == len(points) else points[rows], progress=told)]
-        _place(points, clouds, [cloud], tree[None], torch.ones_like(tree[None, :, 0], dtype=torch.bool), (edges, lengths))
+        tree = rows[
+            one_pass.spanning_tree(points if len(rows) == len(points) else points[rows], progress=told)
+        ]
+        _place(
+            points,
+            clouds,
+            [cloud],
+            tree[None],
+            torch.ones_like(tree[None, :, 0], dtype=torch.bool),
+            (edges, lengths),
+        )
     left = [c for c in left if c not in set(large)]
     if how == "compiled" and compiled.kernels() is None:
-        raise InputError("expected numba for the compiled algorithm, found none that works: pip install 'uncone[topology]'")
+        raise InputError(
+            "expected numba for the compiled algorithm, found none that works: pip install 'uncone[topology]'"
+        )
     if how in (None, "compiled") and points.device.type == "cpu" and compiled.kernels() is not None:
         left = compiled.spanning_trees(points, clouds, left, edges, lengths)
     waits = points.device.type == "cpu" and how != "fixed rounds"
@@ -69,7 +80,9 @@ def _numbered(progress: Progress | None, turn: int, turns: int) -> Progress | No
     return lambda what, done, total: progress(f"{what} {turn + 1} of {turns}", done, total)
 
 
-def _place(points: Tensor, clouds: Clouds, batch: list[int], trees: Tensor, inside: Tensor, to: tuple[Tensor, Tensor]) -> None:
+def _place(
+    points: Tensor, clouds: Clouds, batch: list[int], trees: Tensor, inside: Tensor, to: tuple[Tensor, Tensor]
+) -> None:
     """Measure edges (b, n - 1, 2) of a `batch` of clouds, those `inside` (b, n - 1) only, and write them to where `clouds` has them, shortest first."""
     edges, lengths = to
     begins = clouds.first_bars()

@@ -127,7 +127,9 @@ class Affine:
         if self.weight is None:
             return Affine(-self.shift)
         if self.d != self.k:
-            raise InputError(f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is lost")
+            raise InputError(
+                f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is lost"
+            )
         values = torch.linalg.svdvals(self.weight)
         if not float(values[-1]) > self.d * torch.finfo(torch.float64).eps * float(values[0]):
             lost = int((values <= self.d * torch.finfo(torch.float64).eps * float(values[0])).sum())
@@ -184,7 +186,9 @@ def _numbers(value: Any, name: str, rank: int) -> Tensor:
     x = torch.as_tensor(value).detach().to("cpu", torch.float64).contiguous()
     if x.ndim != rank or 0 in x.shape:
         what = "(D,)" if rank == 1 else "(D, K)"
-        raise InputError(f"expected a {name} of shape {what}, got {tuple(x.shape)}: give one number a feature")
+        raise InputError(
+            f"expected a {name} of shape {what}, got {tuple(x.shape)}: give one number a feature"
+        )
     if not bool(torch.isfinite(x).all()):
         raise InputError(f"expected finite numbers in {name}, got NaN or inf: fit on finite rows")
     return x

@@ -79,7 +79,9 @@ def repair_rows(
     except OSError as error:
         raise atomic.unwritten(plan.path, error) from error
     notes = (*plan.notes, *_fitted_elsewhere(owner, rows, digest))
-    return Applied(plan.path, plan.format, plan.part, plan.shape, plan.dtype, time.perf_counter() - began, notes)
+    return Applied(
+        plan.path, plan.format, plan.part, plan.shape, plan.dtype, time.perf_counter() - began, notes
+    )
 
 
 def check_out(out: str | os.PathLike[str], rows: Rows, *, overwrite: bool) -> None:
@@ -94,7 +96,11 @@ def _check_path(out: Path, rows: Rows, *, overwrite: bool) -> None:
     read, _ = split_part(rows.name)
     with suppress(OSError):
         source = read.resolve()
-        if source == target or (source.is_dir() and target.is_relative_to(source)) or (out.exists() and out.samefile(read)):
+        if (
+            source == target
+            or (source.is_dir() and target.is_relative_to(source))
+            or (out.exists() and out.samefile(read))
+        ):
             raise InputError(
                 f"expected another file to write than what is read, got {out}: it would be replaced by rows that do not fit it; "
                 "give a new name"

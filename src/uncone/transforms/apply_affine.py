@@ -19,5 +19,7 @@ def affine_of(transformation: Transformation | Affine, where: str) -> Affine:
             f"{type(transformation).__name__}, which depends on each row's norm or cluster: apply it to the vectors, or choose another"
         )
     if not hasattr(transformation, "affine_"):
-        raise InputError(f"expected a fitted {type(transformation).__name__}, got one that is not: call fit(x) first")
+        raise InputError(
+            f"expected a fitted {type(transformation).__name__}, got one that is not: call fit(x) first"
+        )
     return transformation.affine_

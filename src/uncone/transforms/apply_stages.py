@@ -62,7 +62,9 @@ class BlockMap:
     @classmethod
     def of(cls, transformation: Transformation | Affine, rows: Rows) -> "BlockMap":
         """Raise InputError where it is not fitted, or was for another width."""
-        affine = transformation if isinstance(transformation, Affine) else getattr(transformation, "affine_", None)
+        affine = (
+            transformation if isinstance(transformation, Affine) else getattr(transformation, "affine_", None)
+        )
         lazily = transformation.transform(rows)  # reads nothing; checks that it is fitted, and for such rows
         k, d = lazily.shape[1], rows.shape[1]
         size = min(rows.shape[0], max(1, BLOCK_BYTES // (max(d, k) * rows.widened.itemsize)))
@@ -147,7 +149,9 @@ def _in_slots(rows: Rows, size: int) -> Any:
                     slot.x = uninitialised((size, rows.shape[1]), rows.widened)
                 block = rows.read(start, stop, out=slot.x[: stop - start])
         except OSError as error:
-            raise InputError(f"cannot read {rows.name}: {error.strerror or error}: copy it to a disk that works") from error
+            raise InputError(
+                f"cannot read {rows.name}: {error.strerror or error}: copy it to a disk that works"
+            ) from error
         slot = yield block
 
 
@@ -242,7 +246,9 @@ class _Output:
         if at - self._flushed >= _FLUSHED_BYTES and hasattr(os, "posix_fadvise"):
             self._handle.flush()
             with suppress(OSError):
-                os.posix_fadvise(self._handle.fileno(), self._flushed, at - self._flushed, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(
+                    self._handle.fileno(), self._flushed, at - self._flushed, os.POSIX_FADV_DONTNEED
+                )
             self._flushed = at
 
 

@@ -63,16 +63,24 @@ class ClusterCenter(Transformation):
     def fit(self, x: Any, *, weights: Any = None, progress: Progress | None = None) -> Self:
         """Fit on the rows of `x`, read twice or more; see `Transformation.fit`."""
         if isinstance(x, Moments):
-            raise InputError("expected rows to find clusters in, got moments: pass an array, a tensor or Rows")
+            raise InputError(
+                "expected rows to find clusters in, got moments: pass an array, a tensor or Rows"
+            )
         rows = as_rows(x)
         n, d = rows.shape
         if n < self.n_clusters:
-            raise InputError(f"expected at least {self.n_clusters} rows for as many clusters, got {n}: choose fewer clusters")
+            raise InputError(
+                f"expected at least {self.n_clusters} rows for as many clusters, got {n}: choose fewer clusters"
+            )
         if self.n_components >= d:
             raise InputError(
                 f"expected rows of more than {self.n_components} features to remove as many directions, got {d}: choose fewer"
             )
-        w = None if weights is None else torch.cat([part for part in weight_blocks(weights, n) if part is not None]).cpu()
+        w = (
+            None
+            if weights is None
+            else torch.cat([part for part in weight_blocks(weights, n) if part is not None]).cpu()
+        )
         self.centers_ = _centers(rows, w, self.n_clusters, self.seed)
         self.fitted_ = fitted_on(self._fit_clusters(rows, w, progress), weights)
         return self
@@ -139,8 +147,13 @@ def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor
         raise nonfinite_error(rows)
     mean = sample.mean(0, dtype=torch.float64)
     sample.sub_(mean.to(sample))  # distances of rows far from the origin lose their digits
-    with warnings.catch_warnings(), threadpool_limits(1):  # threads add up a centre's rows in whichever order they end
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters: some stay empty
+    with (
+        warnings.catch_warnings(),
+        threadpool_limits(1),
+    ):  # threads add up a centre's rows in whichever order they end
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # fewer distinct rows than clusters: some stay empty
         found = KMeans(n_clusters, n_init=1, random_state=seed % 2**32, copy_x=False).fit(
             sample.numpy(), sample_weight=None if w is None else w[chosen].numpy()
         )
@@ -156,7 +169,9 @@ def _nearest(x: Tensor, centers: Tensor) -> Tensor:
     return found
 
 
-def _sums(rows: Rows, w: Tensor | None, centers: Tensor, clusters: range, progress: Progress | None) -> list[Moments]:
+def _sums(
+    rows: Rows, w: Tensor | None, centers: Tensor, clusters: range, progress: Progress | None
+) -> list[Moments]:
     """The moments of the rows of each of `clusters`, in one pass."""
     found = [Moments(rows.shape[1], unit_first=False) for _ in clusters]
     for m in found[1:]:

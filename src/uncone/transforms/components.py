@@ -75,7 +75,9 @@ class AllButTheTop(Transformation):
 def refuse_equal_rows(m: Moments) -> None:
     """Raise InputError where `are_equal`."""
     if are_equal(m):
-        raise InputError(f"expected rows that differ, got {m.n} equal rows: there is no direction to find in them")
+        raise InputError(
+            f"expected rows that differ, got {m.n} equal rows: there is no direction to find in them"
+        )
 
 
 def are_equal(m: Moments) -> bool:

@@ -54,5 +54,7 @@ def _faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise InputError("expected faiss for a Faiss transform, got none installed: pip install 'uncone[faiss]'") from error
+        raise InputError(
+            "expected faiss for a Faiss transform, got none installed: pip install 'uncone[faiss]'"
+        ) from error
     return faiss

@@ -70,11 +70,18 @@ def digest(rows: Rows) -> str:
 
 def fitted_on(rows: DigestedRows, weights: Any = None) -> Fitted:
     """The record of `rows`, read to their end, and of the weights (N,) that they counted with."""
-    return Fitted(shared_name(rows.name), *rows.shape, rows.sha256, None if weights is None else _weights_digest(weights))
+    return Fitted(
+        shared_name(rows.name),
+        *rows.shape,
+        rows.sha256,
+        None if weights is None else _weights_digest(weights),
+    )
 
 
 def _weights_digest(weights: Any) -> str:
-    return hashlib.sha256(_bytes(torch.as_tensor(weights).detach().to("cpu", torch.float64).numpy())).hexdigest()
+    return hashlib.sha256(
+        _bytes(torch.as_tensor(weights).detach().to("cpu", torch.float64).numpy())
+    ).hexdigest()
 
 
 def shared_name(name: str) -> str:

@@ -31,7 +31,12 @@ class Summary:
 
 
 def summarise(
-    x: Any, weights: Any = None, *, second: bool = True, unit_first: bool = False, progress: Progress | None = None
+    x: Any,
+    weights: Any = None,
+    *,
+    second: bool = True,
+    unit_first: bool = False,
+    progress: Progress | None = None,
 ) -> Summary:
     """One pass over `x`, an array, tensor or `Rows` (N, D); or `Moments`, which are taken as they are.
 
@@ -48,11 +53,15 @@ def summarise(
 
 def _of_moments(m: Moments, weights: Any, *, second: bool, unit_first: bool) -> Summary:
     if weights is not None:
-        raise InputError("expected no weights with moments, got some: sum with them, Moments.of(rows, weights)")
+        raise InputError(
+            "expected no weights with moments, got some: sum with them, Moments.of(rows, weights)"
+        )
     if m.n == 0:
         raise InputError("expected moments of at least one row, got none: update them with rows first")
     if second and m.second is None:
-        raise InputError("expected moments with second-order sums, got moments made with second=False: sum again without it")
+        raise InputError(
+            "expected moments with second-order sums, got moments made with second=False: sum again without it"
+        )
     if unit_first:
         m.unit_sums()  # says what is missing
     plain = m.weight == m.n and m.weight_square == m.n
@@ -171,7 +180,9 @@ def check_whole(value: Any, name: str, least: int) -> int:
         InputError: it is not.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InputError(f"expected {name} to be a whole number from {least} up, got {value!r}: choose another")
+        raise InputError(
+            f"expected {name} to be a whole number from {least} up, got {value!r}: choose another"
+        )
     return int(value)
 
 

@@ -76,7 +76,9 @@ def load(path: str | os.PathLike[str]) -> Repair:
         return _affine(tensors, fitted, path)
     if kind not in _KINDS:
         known = ", ".join(["Affine", *_KINDS])
-        raise InputError(f"expected one of {known} in {path}, got {str(kind)[:60]!r}: read it with the version that wrote it")
+        raise InputError(
+            f"expected one of {known} in {path}, got {str(kind)[:60]!r}: read it with the version that wrote it"
+        )
     found = _options(_KINDS[kind], header, path)
     _set_tensors(found, tensors, path)
     if fitted is None:
@@ -100,7 +102,9 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Tenso
 def _fitted(header: dict[str, str], path: str | os.PathLike[str]) -> Fitted | None:
     if "fitted" not in header:
         return None
-    return build_record(Fitted, parsed(header["fitted"], what="record of what was fitted", how=_COMMAND), "fitted")
+    return build_record(
+        Fitted, parsed(header["fitted"], what="record of what was fitted", how=_COMMAND), "fitted"
+    )
 
 
 def _affine(tensors: dict[str, Tensor], fitted: Fitted | None, path: str | os.PathLike[str]) -> Affine:
@@ -109,7 +113,9 @@ def _affine(tensors: dict[str, Tensor], fitted: Fitted | None, path: str | os.Pa
     return Affine(tensors["shift"], tensors.get("weight"), fitted, tensors.get("offset"))
 
 
-def _options(cls: type[Transformation], header: dict[str, str], path: str | os.PathLike[str]) -> Transformation:
+def _options(
+    cls: type[Transformation], header: dict[str, str], path: str | os.PathLike[str]
+) -> Transformation:
     options: Any = parsed(header.get("options", ""), what="record of options", how=_COMMAND)
     if not isinstance(options, dict) or set(options) != set(inspect.signature(cls).parameters):
         raise _lies(path, f"its options are not those of {cls.__name__}")
@@ -156,4 +162,6 @@ def _set_tensors(found: Transformation, tensors: dict[str, Tensor], path: str | 
 
 
 def _lies(path: str | os.PathLike[str], what: str) -> InputError:
-    return InputError(f"expected a transformation in {path}, got a file that lies: {what}; write it anew with {_HOW}")
+    return InputError(
+        f"expected a transformation in {path}, got a file that lies: {what}; write it anew with {_HOW}"
+    )

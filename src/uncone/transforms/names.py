@@ -55,11 +55,15 @@ def repair_named(name: str, *, d: int) -> Transformation:
     """
     plain = name.removeprefix("zipf_")
     if plain not in _MADE or (plain != name and name not in ZIPF_REPAIRS):
-        raise InputError(f"expected one of {', '.join(REPAIRS + ZIPF_REPAIRS)}, got {name!r}: choose a repair")
+        raise InputError(
+            f"expected one of {', '.join(REPAIRS + ZIPF_REPAIRS)}, got {name!r}: choose a repair"
+        )
     found = _MADE[plain]()
     if isinstance(found, AllButTheTop) and found.n_components is None:
         found = AllButTheTop(-(-d // 100), centered=found.centered)
     removed = found.n_components if isinstance(found, AllButTheTop | ClusterCenter) else 0
     if removed is not None and removed >= d:
-        raise InputError(f"expected rows of more than {removed} features for {name}, got {d}: choose another repair")
+        raise InputError(
+            f"expected rows of more than {removed} features for {name}, got {d}: choose another repair"
+        )
     return found

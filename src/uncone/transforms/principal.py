@@ -17,7 +17,9 @@ def principal_directions(m: Moments, k: int) -> tuple[Tensor, Tensor]:
 
     Sums of products in the dtype of the rows hold no variance below its epsilon times the largest.
     """
-    values, vectors = alone(lambda: leading_pairs(m.covariance(), k))  # on one thread: the same bytes on any number
+    values, vectors = alone(
+        lambda: leading_pairs(m.covariance(), k)
+    )  # on one thread: the same bytes on any number
     known = int((values > 4 * m.epsilon * float(values[0])).sum())
     return with_signs(vectors[:, :known].T.cpu()), values[:known].cpu()
 
@@ -41,7 +43,10 @@ def leading_pairs(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _iterate(matrix: Tensor, block: Tensor, k: int, most: int) -> tuple[Tensor, Tensor] | None:
-    basis, image = block.T.contiguous(), (block.T.contiguous() @ matrix)  # as rows, which BLAS multiplies twice as fast
+    basis, image = (
+        block.T.contiguous(),
+        (block.T.contiguous() @ matrix),
+    )  # as rows, which BLAS multiplies twice as fast
     for turn in range(1, most):
         basis, image = _extended(basis, image, block.shape[1], matrix)
         if turn % 3 == 0 or turn == most - 1:
@@ -57,7 +62,9 @@ def _iterate(matrix: Tensor, block: Tensor, k: int, most: int) -> tuple[Tensor, 
 def _extended(basis: Tensor, image: Tensor, width: int, matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The basis (rows) and its image, longer by what the matrix makes of the last `width` rows."""
     new = image[-width:]
-    for _ in range(3):  # twice is enough where something is left; where nothing is, the first time leaves noise to begin with
+    for _ in range(
+        3
+    ):  # twice is enough where something is left; where nothing is, the first time leaves noise to begin with
         new = torch.linalg.qr((new - (new @ basis.T) @ basis).T)[0].T
     new = new.contiguous()
     return torch.cat([basis, new]), torch.cat([image, new @ matrix])

@@ -79,9 +79,13 @@ class TransformedRows(Rows):
 
 def _of_array(x: npt.NDArray[Any], function: Map, *, d: int, k: int) -> npt.NDArray[Any]:
     if isinstance(x, np.ma.MaskedArray):
-        raise InputError("expected an array without a mask, got a masked array: fill or drop the masked rows first")
+        raise InputError(
+            "expected an array without a mask, got a masked array: fill or drop the masked rows first"
+        )
     if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
-        raise InputError(f"expected an array of {FLOATING}, got dtype {x.dtype}: convert it, for instance x.astype('float32')")
+        raise InputError(
+            f"expected an array of {FLOATING}, got dtype {x.dtype}: convert it, for instance x.astype('float32')"
+        )
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
     if not x.flags.writeable or any(stride < 0 for stride in x.strides):
@@ -92,7 +96,9 @@ def _of_array(x: npt.NDArray[Any], function: Map, *, d: int, k: int) -> npt.NDAr
 
 def _of_tensor(x: Tensor, function: Map, *, d: int, k: int) -> Tensor:
     if x.dtype not in _COMPUTED:
-        raise InputError(f"expected a tensor of {FLOATING}, got {x.dtype}: convert it, for instance x.float()")
+        raise InputError(
+            f"expected a tensor of {FLOATING}, got {x.dtype}: convert it, for instance x.float()"
+        )
     _check_width(tuple(x.shape), d, "the tensor")
     flat = x.reshape(-1, d)
     if x.device.type == "cpu" and not (torch.is_grad_enabled() and x.requires_grad):
@@ -117,7 +123,9 @@ def _check_width(shape: tuple[int, ...], d: int, name: str) -> None:
 
 def _is_finite(x: Tensor) -> bool:
     total = x.detach().sum(dtype=torch.float64 if x.dtype == torch.float64 else torch.float32)
-    return bool(torch.isfinite(total)) or bool(torch.isfinite(x).all())  # finite numbers can have a sum that is not
+    return bool(torch.isfinite(total)) or bool(
+        torch.isfinite(x).all()
+    )  # finite numbers can have a sum that is not
 
 
 def _overflow(dtype: torch.dtype, name: str) -> InputError:

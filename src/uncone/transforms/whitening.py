@@ -66,7 +66,11 @@ class Whiten(Transformation):
         if kind not in ("zca", "pca"):
             raise InputError(f"expected kind 'zca' or 'pca', got {kind!r}: choose one of the two")
         self.kind: Literal["zca", "pca"] = kind
-        self.power, self.floor, self.force = check_share(power, "power"), check_share(floor, "floor"), bool(force)
+        self.power, self.floor, self.force = (
+            check_share(power, "power"),
+            check_share(floor, "floor"),
+            bool(force),
+        )
         if self.floor == 0:
             raise InputError("expected a floor above 0, got 0: directions without variance would explode")
         self.n_components = None if n_components is None else check_whole(n_components, "n_components", 1)
@@ -75,7 +79,9 @@ class Whiten(Transformation):
         m = summary.moments
         k = m.d if self.n_components is None else self.n_components
         if k > m.d:
-            raise InputError(f"expected at most {m.d} components of rows of {m.d} features, got {k}: choose fewer")
+            raise InputError(
+                f"expected at most {m.d} components of rows of {m.d} features, got {k}: choose fewer"
+            )
         self._look_at_rows(summary)
         refuse_equal_rows(m)
         self.mean_ = m.mean().cpu()
@@ -96,8 +102,6 @@ class Whiten(Transformation):
                 "pass more rows, use AllButTheTop, or force it (--force, force=True)"
             )
         if n < d:
-            message = (
-                f"whitening {d} features by {n} rows: at least {d - n + 1} directions are raised to the floor and mean nothing"
-            )
+            message = f"whitening {d} features by {n} rows: at least {d - n + 1} directions are raised to the floor and mean nothing"
             self.warnings_ = (message,)
             warnings.warn(message, stacklevel=5)

@@ -112,13 +112,17 @@ def calibrate(
     side, other = _sides(vectors, queries, metric, skip_nonfinite, progress)
     table = PairTable(pairs) if isinstance(pairs, str | os.PathLike) else pairs
     labels, values = (None, None) if table is None else _labels(side, other, table)
-    floor = floor_of(side, other, left_out=None if labels is None or values is None else _matches(labels, values))
+    floor = floor_of(
+        side, other, left_out=None if labels is None or values is None else _matches(labels, values)
+    )
     counted = count_scores(side, other, labels, floor, most_pairs, seed, progress)
     wanted = (0.8,) if scores is None and metric == "cosine" else tuple(scores or ())
     found = _record(side, other, labels, floor, counted, wanted, rates, seed)
     if labels is not None and values is not None and table is not None:
         told = tuple(with_labels(one, labels, values, table.prior) for one in found.thresholds)
-        found = replace(found, labelled=labelled(labels, values, counted.histogram, table.prior), thresholds=told)
+        found = replace(
+            found, labelled=labelled(labels, values, counted.histogram, table.prior), thresholds=told
+        )
     return found if against is None else replace(found, drift=drift(against, found))
 
 
@@ -159,19 +163,29 @@ def _sides(
     return side, other
 
 
-def _check(metric: str, scores: Sequence[float] | None, rates: Sequence[float], most_pairs: int, pairs: Any) -> None:
+def _check(
+    metric: str, scores: Sequence[float] | None, rates: Sequence[float], most_pairs: int, pairs: Any
+) -> None:
     if metric not in METRICS:
-        raise InputError(f"expected a metric of {' or '.join(METRICS)}, got {metric!r}: the cosine is the default")
+        raise InputError(
+            f"expected a metric of {' or '.join(METRICS)}, got {metric!r}: the cosine is the default"
+        )
     for score in scores or ():
         if not np.isfinite(score) or (metric == "cosine" and abs(score) > 1):
-            raise InputError(f"expected a score {'from -1 to 1' if metric == 'cosine' else 'that is finite'}, got {score}")
+            raise InputError(
+                f"expected a score {'from -1 to 1' if metric == 'cosine' else 'that is finite'}, got {score}"
+            )
     for rate in rates:
         if not 0 < rate < 1:
             raise InputError(f"expected a false-match rate above 0 and below 1, got {rate}: 1 % is 0.01")
     if most_pairs < 1000:
-        raise InputError(f"expected at least 1000 pairs to count, got {most_pairs}: a distribution needs more, best millions")
+        raise InputError(
+            f"expected at least 1000 pairs to count, got {most_pairs}: a distribution needs more, best millions"
+        )
     if isinstance(pairs, PairTable) and not 0 < pairs.prior < 1:
-        raise InputError(f"expected a prior above 0 and below 1, got {pairs.prior}: 1 match in 100 pairs compared is 0.01")
+        raise InputError(
+            f"expected a prior above 0 and below 1, got {pairs.prior}: 1 match in 100 pairs compared is 0.01"
+        )
 
 
 def _check_width(side: Side, other: Side) -> None:
@@ -185,12 +199,16 @@ def _check_width(side: Side, other: Side) -> None:
 def _labels(side: Side, other: Side | None, table: PairTable) -> tuple[Labels, npt.NDArray[np.float64]]:
     """The labelled pairs of rows with a direction, and their scores."""
     if other is None and table.query_ids is not None:
-        raise InputError("expected queries with ids of queries, got none: give the queries too, or only the ids of the rows")
+        raise InputError(
+            "expected queries with ids of queries, got none: give the queries too, or only the ids of the rows"
+        )
     places = places_of(side.rows, table.ids)
     if other is None:
         labels = read_labels(table.path, places, None, match_at=table.match_at)
     else:
-        labels = read_labels(table.path, places_of(other.rows, table.query_ids), places, match_at=table.match_at)
+        labels = read_labels(
+            table.path, places_of(other.rows, table.query_ids), places, match_at=table.match_at
+        )
     values = pair_scores(side, other, labels)
     return labels.only(~np.isnan(values)), values[~np.isnan(values)]
 

@@ -50,15 +50,21 @@ def check(
     """
     wanted = [*_wanted(maxima or {}, "max"), *_wanted(minima or {}, "min")]
     if not wanted:
-        raise InputError("expected at least one bar, got none: give one such as --max mean_cosine=0.3 or maxima={...}")
+        raise InputError(
+            "expected at least one bar, got none: give one such as --max mean_cosine=0.3 or maxima={...}"
+        )
     bars = tuple(_bar(diagnosis, name, kind, bar) for name, kind, bar in wanted)
     return Check(diagnosis.name, all(bar.ok for bar in bars), bars)
 
 
-def _wanted(bars: Mapping[str, SupportsFloat], kind: Literal["max", "min"]) -> list[tuple[str, Literal["max", "min"], float]]:
+def _wanted(
+    bars: Mapping[str, SupportsFloat], kind: Literal["max", "min"]
+) -> list[tuple[str, Literal["max", "min"], float]]:
     for name, bar in bars.items():
         if not _is_finite(bar):
-            raise InputError(f"expected a finite number as the {kind} of {name}, got {bar!r}: give one such as 0.3")
+            raise InputError(
+                f"expected a finite number as the {kind} of {name}, got {bar!r}: give one such as 0.3"
+            )
     return [(name, kind, float(bar)) for name, bar in bars.items()]
 
 
@@ -74,7 +80,9 @@ def _number(diagnosis: Diagnosis, name: str) -> tuple[str, float]:
     if path:
         full, value = f"{full}.{path}", _detail(full, measurement, path)
     elif measurement.value is None:
-        raise InputError(f"{full} is undefined here: {measurement.reason or 'no reason is given'}: take its bar out")
+        raise InputError(
+            f"{full} is undefined here: {measurement.reason or 'no reason is given'}: take its bar out"
+        )
     else:
         value = measurement.value
     if not _is_finite(value):
@@ -90,9 +98,14 @@ def _find(diagnosis: Diagnosis, name: str) -> tuple[str, Measurement, str]:
             prefix = f"{subject.name}.{WITHOUT_EFFECT}" if table == WITHOUT_EFFECT else subject.name
             for measurement in taken_in(subject, table):
                 named.setdefault(f"{prefix}.{measurement.name}", measurement)
-    candidates = [name, *(f"{subject.name}.{name}" for subject in diagnosis.subjects if len(diagnosis.subjects) == 1)]
+    candidates = [
+        name,
+        *(f"{subject.name}.{name}" for subject in diagnosis.subjects if len(diagnosis.subjects) == 1),
+    ]
     for candidate in candidates:
-        full = max((known for known in named if f"{candidate}.".startswith(f"{known}.")), key=len, default=None)
+        full = max(
+            (known for known in named if f"{candidate}.".startswith(f"{known}.")), key=len, default=None
+        )
         if full is not None and not candidate.endswith("."):
             return full, named[full], candidate[len(full) + 1 :]
     raise InputError(f"expected a number of this diagnosis, got {name!r}: {_nearest(name, list(named))}")
@@ -114,7 +127,9 @@ def _detail(full: str, measurement: Measurement, path: str) -> Any:
     for part in path.split("."):
         if isinstance(found, Mapping) and part in found:
             found = found[part]
-        elif isinstance(found, Sequence) and not isinstance(found, str) and part in map(str, range(len(found))):
+        elif (
+            isinstance(found, Sequence) and not isinstance(found, str) and part in map(str, range(len(found)))
+        ):
             found = found[int(part)]
         else:
             raise InputError(f"expected a detail of {full}, got {path!r}: {_details_there(found)}")

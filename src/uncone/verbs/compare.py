@@ -78,7 +78,10 @@ def _check(diagnosis: Diagnosis) -> None:
     _once([subject.name for subject in diagnosis.subjects], f"subjects of {diagnosis.name!r}")
     for subject in diagnosis.subjects:
         for measurements in (taken_in(subject, table) for table in TABLES):
-            _once([measurement.name for measurement in measurements], f"measures of {subject.name!r} in {diagnosis.name!r}")
+            _once(
+                [measurement.name for measurement in measurements],
+                f"measures of {subject.name!r} in {diagnosis.name!r}",
+            )
 
 
 def _once(names: list[str], what: str) -> None:
@@ -90,7 +93,9 @@ def _once(names: list[str], what: str) -> None:
 def _given(names: Sequence[str], count: int) -> list[str]:
     found = [name.strip() for name in names]
     if len(found) != count or len(set(found)) < count or not all(found):
-        raise InputError(f"expected {count} different names, one for each diagnosis, got {', '.join(map(repr, names))}")
+        raise InputError(
+            f"expected {count} different names, one for each diagnosis, got {', '.join(map(repr, names))}"
+        )
     return found
 
 
@@ -113,7 +118,9 @@ def _matched(diagnoses: Sequence[Diagnosis]) -> list[tuple[str, list[Subject | N
     shared = any(all(any(s.name == name for s in d.subjects) for d in diagnoses) for name in names)
     if not shared and len(alone) == len(diagnoses) and "head" not in names:
         return [(alone[0].name, list(alone))]
-    return [(name, [next((s for s in d.subjects if s.name == name), None) for d in diagnoses]) for name in names]
+    return [
+        (name, [next((s for s in d.subjects if s.name == name), None) for d in diagnoses]) for name in names
+    ]
 
 
 def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
@@ -125,11 +132,17 @@ def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
 
 
 def _measures(sides: Sequence[Subject | None], table: Table) -> tuple[ComparedMeasure, ...]:
-    taken = [{} if side is None else {reading.name: reading for reading in taken_in(side, table)} for side in sides]
+    taken = [
+        {} if side is None else {reading.name: reading for reading in taken_in(side, table)} for side in sides
+    ]
     names = dict.fromkeys(name for measurements in taken for name in measurements)
     letters = LETTERS[: len(sides)]
     return tuple(
-        compare_measure(name, [_measured(found.get(name), side) for found, side in zip(taken, sides, strict=True)], letters)
+        compare_measure(
+            name,
+            [_measured(found.get(name), side) for found, side in zip(taken, sides, strict=True)],
+            letters,
+        )
         for name in names
     )
 
@@ -139,7 +152,10 @@ def _measured(reading: Measurement | None, side: Subject | None) -> Measured | N
 
 
 def _findings(sides: Sequence[Subject | None]) -> tuple[ComparedFinding, ...]:
-    found = [{} if side is None else {finding.cause: finding.level for finding in reversed(side.findings)} for side in sides]
+    found = [
+        {} if side is None else {finding.cause: finding.level for finding in reversed(side.findings)}
+        for side in sides
+    ]
     causes = dict.fromkeys(finding.cause for side in sides if side is not None for finding in side.findings)
     return tuple(ComparedFinding(cause, tuple(levels.get(cause) for levels in found)) for cause in causes)
 
@@ -168,13 +184,22 @@ def _subject_notes(name: str, sides: Sequence[Subject | None]) -> list[str]:
 def _notes(diagnoses: Sequence[Diagnosis], subjects: Sequence[ComparedSubject]) -> list[str]:
     notes = []
     if not any(all(side is not None for side in subject.sides) for subject in subjects):
-        notes.append("no subject is in all diagnoses: name one matrix when diagnosing, such as MODEL#input, to compare it")
+        notes.append(
+            "no subject is in all diagnoses: name one matrix when diagnosing, such as MODEL#input, to compare it"
+        )
     if len({diagnosis.schema for diagnosis in diagnoses}) > 1:
-        notes.append(f"written with different schemas: {_by_letter([diagnosis.schema for diagnosis in diagnoses])}")
-    keys = sorted({key for diagnosis in diagnoses for key in diagnosis.versions}, key=lambda key: (key != "uncone", key))
+        notes.append(
+            f"written with different schemas: {_by_letter([diagnosis.schema for diagnosis in diagnoses])}"
+        )
+    keys = sorted(
+        {key for diagnosis in diagnoses for key in diagnosis.versions}, key=lambda key: (key != "uncone", key)
+    )
     versions = {key: [diagnosis.versions.get(key, "unknown") for diagnosis in diagnoses] for key in keys}
     differing = [(key, found) for key, found in versions.items() if len(set(found)) > 1]
-    notes += [f"made with different versions of {key}: {_by_letter(found)}" for key, found in differing[:_MOST_VERSIONS]]
+    notes += [
+        f"made with different versions of {key}: {_by_letter(found)}"
+        for key, found in differing[:_MOST_VERSIONS]
+    ]
     return notes
 
 

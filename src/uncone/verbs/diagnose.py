@@ -45,7 +45,9 @@ def diagnose(
         progress("opening", 0, 0)
     found = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
     subjects = tuple(
-        Examination(name, rows, device, progress, explain.role_of(name, rows, found.rows), counts, neighbours).run()
+        Examination(
+            name, rows, device, progress, explain.role_of(name, rows, found.rows), counts, neighbours
+        ).run()
         for name, rows in found.rows
     )
     return Diagnosis(

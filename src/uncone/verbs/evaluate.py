@@ -87,7 +87,9 @@ def evaluate(
 def check_protocol(task: str, protocol: str) -> None:
     """Refuses a protocol of word similarity where another task is asked."""
     if protocol != "field" and task != "wordsim":
-        raise InputError(f"expected the protocol {protocol!r} with the task wordsim, got it with {task}: leave it out")
+        raise InputError(
+            f"expected the protocol {protocol!r} with the task wordsim, got it with {task}: leave it out"
+        )
 
 
 def no_data(task: str) -> InputError:

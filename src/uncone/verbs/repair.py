@@ -8,7 +8,16 @@ from uncone.edits.encoder import repair_encoder
 from uncone.edits.fit import Found, fitted_on, loaded
 from uncone.edits.geometry import compare, rank_lost
 from uncone.edits.sentences import MOST
-from uncone.edits.targets import Kind, Path_, Progress, check_options, check_save, check_target, kind_of, versions
+from uncone.edits.targets import (
+    Kind,
+    Path_,
+    Progress,
+    check_options,
+    check_save,
+    check_target,
+    kind_of,
+    versions,
+)
 from uncone.edits.verdict import TASK, gains, give_verdict
 from uncone.errors import InputError
 from uncone.model.open import open_rows
@@ -85,10 +94,19 @@ def repair(
         overwrite=overwrite,
         skip_nonfinite=skip_nonfinite,
     )
-    fit: dict[str, Any] = {"method": method, "fit_on": fit_on, "load": load, "save": save, "force": force, "progress": progress}
+    fit: dict[str, Any] = {
+        "method": method,
+        "fit_on": fit_on,
+        "load": load,
+        "save": save,
+        "force": force,
+        "progress": progress,
+    }
     if kind == "encoder":
         return repair_encoder(spec, out, text=text, most_sentences=most_sentences, **fit)
-    return _repair_vectors(spec, out, counts=counts, overwrite=overwrite, skip_nonfinite=skip_nonfinite, **fit)
+    return _repair_vectors(
+        spec, out, counts=counts, overwrite=overwrite, skip_nonfinite=skip_nonfinite, **fit
+    )
 
 
 def check_repair(
@@ -121,7 +139,9 @@ def check_repair(
     of_vectors = {"counts": counts, "overwrite": overwrite or None, "skip-nonfinite": skip_nonfinite or None}
     for flag, value in (of_vectors if kind == "encoder" else {"text": text}).items():
         if value is not None:
-            raise InputError(f"expected no --{flag} with {'a model' if kind == 'encoder' else 'vectors'}, got it: leave it out")
+            raise InputError(
+                f"expected no --{flag} with {'a model' if kind == 'encoder' else 'vectors'}, got it: leave it out"
+            )
     if kind == "encoder" and text is None and fit_on is None and load is None:
         raise InputError(
             "expected sentences to fit on, got none: give --text F with one a line, --fit-on VECTORS, or --load T.safetensors"
@@ -159,8 +179,12 @@ def _repair_vectors(
     else:
         assert method is not None  # check_options refused it
         fit_rows = rows if fit_on is None else open_rows(fit_on, skip_nonfinite=skip_nonfinite)
-        found = fitted_on(fit_rows, method, counts=counts, force=force, progress=tick("fitting", fit_rows.shape[0]))
-    applied = repair_rows(rows, found.transformation, out, overwrite=overwrite, progress=tick("writing", rows.shape[0]))
+        found = fitted_on(
+            fit_rows, method, counts=counts, force=force, progress=tick("fitting", fit_rows.shape[0])
+        )
+    applied = repair_rows(
+        rows, found.transformation, out, overwrite=overwrite, progress=tick("writing", rows.shape[0])
+    )
     if save is not None:
         found.transformation.save(save)
     if progress is not None:
@@ -171,7 +195,9 @@ def _repair_vectors(
 def _record(rows: Rows, out: Path_, found: Found, applied: Applied) -> Repaired:
     """What was done, with both sides measured."""
     geometry = compare(rows, open_written(applied))
-    cost = RepairCost(found.seconds, applied.seconds, geometry.relative_change, rank_lost(found.transformation))
+    cost = RepairCost(
+        found.seconds, applied.seconds, geometry.relative_change, rank_lost(found.transformation)
+    )
     name = shared_name(rows.name)
     (n, k), d = applied.shape, rows.shape[1]
     return Repaired(
@@ -203,4 +229,8 @@ def open_written(applied: Applied) -> Rows:
         return tensor_rows(file, read_header(file), applied.part)
     if applied.format == "parquet":
         return open_parquet(path, applied.part)
-    return open_word2vec_binary(path) if applied.format == "word2vec" else WordVectorRows(file, zipped=applied.format == "gzip")
+    return (
+        open_word2vec_binary(path)
+        if applied.format == "word2vec"
+        else WordVectorRows(file, zipped=applied.format == "gzip")
+    )

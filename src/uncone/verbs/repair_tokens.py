@@ -52,7 +52,9 @@ def repair_tokens(
         ids, notes = _found(directory, counts)
     elif tokens not in ("zero", "added"):
         ids = _ids(tokens)
-    which: Sequence[int] | Literal["zero", "added"] = "zero" if tokens == "zero" else "added" if tokens == "added" else ids
+    which: Sequence[int] | Literal["zero", "added"] = (
+        "zero" if tokens == "zero" else "added" if tokens == "added" else ids
+    )
     edit = reinitialise_tokens(directory, out, which, method=way, text=text, progress=progress)
     return replace(edit, notes=(*edit.notes, *notes)) if notes else edit
 
@@ -74,13 +76,17 @@ def _found(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[str,
     seen = None if counts is None else read_counts(counts, rows.shape[0], rows.labels)
     prefer: Literal["cosine", "norm"] = "norm" if apart and name == places.input else "cosine"
     try:
-        found = under_trained_tokens(rows, prefer=prefer, counts=None if seen is None else seen.counts, most=rows.shape[0])
+        found = under_trained_tokens(
+            rows, prefer=prefer, counts=None if seen is None else seen.counts, most=rows.shape[0]
+        )
     except UndefinedMeasure as error:
         raise InputError(f"cannot tell which tokens of {directory} are untrained: {error}; {_HOW}") from error
     ids = [token.id for token in found.tokens if not token.expected]
     if not ids:
         why = found.reason or "none stands out at a false-discovery rate of 1 %"
-        raise InputError(f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {_HOW}")
+        raise InputError(
+            f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {_HOW}"
+        )
     return ids, () if seen is None else seen.notes
 
 
@@ -92,7 +98,9 @@ def _ids(text: str) -> list[int]:
             fields = file.read(20 * MOST_IDS).decode("ascii", "replace").split()
     wrong = next((field for field in fields if not _is_id(field)), None)
     if wrong is not None or not fields or len(fields) > MOST_IDS:
-        raise InputError(f"expected ids of tokens, got {(wrong if wrong is not None else text)[:60]!r}: {_HOW}")
+        raise InputError(
+            f"expected ids of tokens, got {(wrong if wrong is not None else text)[:60]!r}: {_HOW}"
+        )
     return [int(field) for field in fields]
 
 

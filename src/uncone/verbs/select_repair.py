@@ -118,7 +118,8 @@ def select_repair(
         test_n=0 if found.test is None else found.test.n,
         splits=splits.described,
         notes=splits.notes,
-        provenance=encoding.provenance() | {**splits.digests, "seed": seed, "resamples": resamples, "versions": versions()},
+        provenance=encoding.provenance()
+        | {**splits.digests, "seed": seed, "resamples": resamples, "versions": versions()},
     )
 
 
@@ -148,7 +149,9 @@ def _decided(development: _Evidence, test: Callable[[], _Evidence]) -> _Decision
     return _Decision(found, candidate, evidence, evidence.differences((candidate,), _LEVEL)[candidate])
 
 
-def _verdict(name: str, measure: str, found: dict[str, Interval], candidate: str | None, confirmed: Interval | None) -> str:
+def _verdict(
+    name: str, measure: str, found: dict[str, Interval], candidate: str | None, confirmed: Interval | None
+) -> str:
     title = _TITLES[measure]
     if candidate is None or confirmed is None:
         best = max(found, key=lambda repair: found[repair].difference)
@@ -169,7 +172,9 @@ def _said(interval: Interval, measure: str) -> str:
     return f"{interval.difference:+.{digits}f} ({interval.low:+.{digits}f} to {interval.high:+.{digits}f})"
 
 
-def _retrieval(encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str], settings: Settings) -> _Splits:
+def _retrieval(
+    encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str], settings: Settings
+) -> _Splits:
     corpus = open_corpus(encoding, data, names, settings, inner=False)
     queries = corpus.data.query_ids("test")
     other = next((name for name in ("dev", "train") if name in corpus.data.judged), None)
@@ -197,7 +202,9 @@ def _retrieval(encoding: Encoding, data: str | os.PathLike[str], names: Sequence
     )
 
 
-def _of_queries(encoding: Encoding, corpus: Corpus, part: str, queries: Sequence[str], settings: Settings) -> _Evidence:
+def _of_queries(
+    encoding: Encoding, corpus: Corpus, part: str, queries: Sequence[str], settings: Settings
+) -> _Evidence:
     per_query = ranked(encoding, corpus, part, queries, settings, inner=False)
     scores = {name: measures["ndcg10"] for name, measures in per_query.items()}
 
@@ -211,7 +218,9 @@ def _of_queries(encoding: Encoding, corpus: Corpus, part: str, queries: Sequence
     return _Evidence(len(queries), float(scores[ORIGINAL].mean()), tuple(scores)[1:], differences)
 
 
-def _sts(encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str], settings: Settings) -> _Splits:
+def _sts(
+    encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str], settings: Settings
+) -> _Splits:
     (benchmark,) = read_sts(data, sets=["stsb"])
     if "dev" not in benchmark.others or "train" not in benchmark.others:
         raise InputError(
@@ -224,7 +233,11 @@ def _sts(encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str],
     development = _of_pairs(scored(encoding, benchmark, "dev", ways, settings)[1], settings)
     _enough(development.n, "development pairs of sentences with a direction")
     left_out = len(benchmark.others["dev"]) - development.n
-    notes = [f"{counted(left_out, 'development pair')} with a sentence of no direction: left out."] if left_out else []
+    notes = (
+        [f"{counted(left_out, 'development pair')} with a sentence of no direction: left out."]
+        if left_out
+        else []
+    )
     return _Splits(
         development,
         lambda: _of_pairs(scored(encoding, benchmark, "test", ways, settings)[1], settings),
@@ -252,7 +265,9 @@ def _of_pairs(scores: dict[str, PairScores], settings: Settings) -> _Evidence:
     try:
         value = 100 * correlation(original.cosine, original.gold, kind="spearman")
     except UndefinedMeasure as error:
-        raise InputError(f"expected pairs whose similarities differ, got pairs that are all alike: {error}") from error
+        raise InputError(
+            f"expected pairs whose similarities differ, got pairs that are all alike: {error}"
+        ) from error
     return _Evidence(len(original.gold), value, usable, differences)
 
 
@@ -273,4 +288,6 @@ def _halves(items: Sequence[str], seed: int) -> tuple[tuple[str, ...], tuple[str
 
 def _enough(n: int, what: str) -> None:
     if n < _LEAST:
-        raise InputError(f"expected at least {_LEAST} {what} to choose a repair by, got {n}: leave the vectors as they are")
+        raise InputError(
+            f"expected at least {_LEAST} {what} to choose a repair by, got {n}: leave the vectors as they are"
+        )

@@ -10,7 +10,13 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from uncone.measure.neighbours.tiles import Block, Tiles, blocks_of, each_pair_of_blocks, queries_with_each_block
+from uncone.measure.neighbours.tiles import (
+    Block,
+    Tiles,
+    blocks_of,
+    each_pair_of_blocks,
+    queries_with_each_block,
+)
 
 Tensor = torch.Tensor
 _NONE = -1
@@ -69,7 +75,10 @@ class Search:
         n = self._tiles.points.n
         found = Candidates(n, self._count, blocks_of(n)[0][1])
         each_pair_of_blocks(
-            self._tiles.points, lambda a: self._diagonal(found, a), lambda a, b: self._pair(found, a, b), self._progress
+            self._tiles.points,
+            lambda a: self._diagonal(found, a),
+            lambda a, b: self._pair(found, a, b),
+            self._progress,
         )
         return found
 

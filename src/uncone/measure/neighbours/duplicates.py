@@ -40,7 +40,9 @@ def _codes(points: Points) -> Tensor:
         x = points.exact(raw, slice(start, start + len(raw))) if points.metric == "cosine" else raw
         x = x + 0.0  # -0 is 0
         bits = x.view(torch.int32).long() if x.dtype == torch.float32 else x.view(torch.int64)
-        if x.dtype == torch.float64:  # whole numbers differ in high bits only, which a product would not bring down
+        if (
+            x.dtype == torch.float64
+        ):  # whole numbers differ in high bits only, which a product would not bring down
             bits = bits ^ (bits >> 29)
         codes[start : start + len(raw)] = (bits * odd).sum(1)
 
@@ -82,7 +84,11 @@ class Places:
             places = torch.cat([self.place[queries[at]][:, None], near[row[at]]], 1)
             far = torch.cat([torch.zeros((len(at), 1), dtype=torch.float64), squares[row[at]]], 1)
             who = self.members(places, most)
-            far = far[..., None].expand(who.shape).masked_fill((who < 0) | (who == queries[at][:, None, None]), torch.inf)
+            far = (
+                far[..., None]
+                .expand(who.shape)
+                .masked_fill((who < 0) | (who == queries[at][:, None, None]), torch.inf)
+            )
             far, who = far.reshape(len(at), -1), who.reshape(len(at), -1)
             far, who = in_order(far, who)
             points[at], found[at] = who[:, :k], far[:, :k]

@@ -17,7 +17,9 @@ SPARE = 6
 _AT_ONCE = 8192  # queries whose float64 copies are held
 
 
-def nearest_points(points: Points, k: int, queries: Tensor | None, progress: Callable[[float], None]) -> tuple[Tensor, Tensor]:
+def nearest_points(
+    points: Points, k: int, queries: Tensor | None, progress: Callable[[float], None]
+) -> tuple[Tensor, Tensor]:
     """The k nearest other points of every query (all points by default), and their squared distances in `unit` squared.
 
     Both (Q, k), from the nearest to the farthest; of equally far points the lower comes first. Exact to the rounding of float64.
@@ -34,7 +36,9 @@ def nearest_points(points: Points, k: int, queries: Tensor | None, progress: Cal
     return near, squares
 
 
-def _settle(points: Points, k: int, asked: Tensor, found: Candidates, half_squares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _settle(
+    points: Points, k: int, asked: Tensor, found: Candidates, half_squares: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """The k nearest candidates of each query in order, their squared distances, and whether no other point can be nearer.
 
     What is no candidate has a score of at most the worst candidate's. A point as near as the k-th has a length of at most the
@@ -53,7 +57,9 @@ def _settle(points: Points, k: int, asked: Tensor, found: Candidates, half_squar
         settled = there.all(1)
     else:
         error = points.product_error(length, length + last.sqrt())
-        settled = last / 2 + error < -found.worst.double()  # strictly: an equally far point may have a lower number
+        settled = (
+            last / 2 + error < -found.worst.double()
+        )  # strictly: an equally far point may have a lower number
     if wrong:
         settled = torch.zeros_like(settled)
     return nearest[:, :k].contiguous(), ordered[:, :k].contiguous(), settled

@@ -101,7 +101,10 @@ def _nearest(
     seed: int,
     progress: Callable[[int], None] | None,
 ) -> Neighbours:
-    _require(m.n - m.zero_rows if metric == "cosine" else m.n, "rows with a direction" if metric == "cosine" else "rows")
+    _require(
+        m.n - m.zero_rows if metric == "cosine" else m.n,
+        "rows with a direction" if metric == "cosine" else "rows",
+    )
     points = Points(rows, m, metric=metric)
     everything = points.ids
     places = Places(first_of_each(points))
@@ -115,7 +118,9 @@ def _nearest(
     k = min(k, total - 1)
     asked = queries if distinct else places.place[queries].unique()
     tick = _ticks(rows.shape[0], progress)
-    near, squares = _of_places(points, min(k + 1, points.n - 1), None if len(asked) == points.n else asked, tick)
+    near, squares = _of_places(
+        points, min(k + 1, points.n - 1), None if len(asked) == points.n else asked, tick
+    )
     ids = everything
     if distinct:
         ids = points.ids
@@ -128,7 +133,9 @@ def _nearest(
     )  # fmt: skip
 
 
-def _of_places(points: Points, k: int, asked: Tensor | None, tick: Callable[[float], None]) -> tuple[Tensor, Tensor]:
+def _of_places(
+    points: Points, k: int, asked: Tensor | None, tick: Callable[[float], None]
+) -> tuple[Tensor, Tensor]:
     """The search; where there is one place only, its empty answer."""
     if k > 0:
         return nearest_points(points, k, asked, tick)
@@ -172,7 +179,9 @@ def _check(k: int, metric: str, sample: int | None) -> None:
 
 def _require(count: int, what: str) -> None:
     if count < 2:
-        raise UndefinedMeasure(f"expected at least two {what}, got {count}: there are no neighbours to look for")
+        raise UndefinedMeasure(
+            f"expected at least two {what}, got {count}: there are no neighbours to look for"
+        )
 
 
 def _ticks(n: int, progress: Callable[[int], None] | None) -> Callable[[float], None]:

@@ -35,7 +35,9 @@ def sum_over_pairs(points: Points, kernel: Kernel, progress: Callable[[float], N
     return math.fsum(each_pair_of_blocks(points, diagonal, pair, progress))
 
 
-def sum_by_query(points: Points, queries: Tensor, kernel: Kernel, progress: Callable[[float], None]) -> Tensor:
+def sum_by_query(
+    points: Points, queries: Tensor, kernel: Kernel, progress: Callable[[float], None]
+) -> Tensor:
     """For each of the points `queries` (int64, ascending) the sum of the kernel over all other points, float64 (Q,)."""
     tiles, found = Tiles(points), torch.zeros(len(queries), dtype=torch.float64)
 

@@ -15,7 +15,10 @@ Metric = Literal["euclidean", "cosine"]
 KEPT_BYTES = 192 * 2**20
 """Rows of up to this size are kept in memory for a search; larger matrices are read again, stripe by stripe."""
 STRIPE_BYTES = 64 * 2**20
-_ORDINARY = (1e-6, 1e6)  # between these, squares and products of float32 are nowhere near the ends of its range
+_ORDINARY = (
+    1e-6,
+    1e6,
+)  # between these, squares and products of float32 are nowhere near the ends of its range
 _CONE = 0.75  # the mean cosine from which on unit rows are centred in float64: what they differ by is less than they are
 _PAIRS = 128  # rows a thread subtracts at once: float64 copies of them fit into a core's cache
 _ROUNDING = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
@@ -46,7 +49,9 @@ class Points:
         self.unit, self._divisor, center = self._scaling(norms)
         self._center = center.to(rows.widened)
         # Multiplied in float64, unless float32 will do: for unit rows of ordinary length in no narrow cone, and where nothing is multiplied.
-        plain = self._divisor is None or (norms is not None and _ordinary(norms) and float(center.square().sum()) < _CONE)
+        plain = self._divisor is None or (
+            norms is not None and _ordinary(norms) and float(center.square().sum()) < _CONE
+        )
         self._wide = rows.widened == torch.float64 or not plain
         itemsize = rows.widened.itemsize
         self.fits = self.n * self.d * itemsize <= KEPT_BYTES
@@ -137,7 +142,9 @@ class Points:
             self._difference(held[1], other, a, b, i * self.stripe, j * self.stripe, part, found)
         return found
 
-    def _difference(self, x: Tensor, y: Tensor, a: Tensor, b: Tensor, x0: int, y0: int, at: Tensor, out: Tensor) -> None:
+    def _difference(
+        self, x: Tensor, y: Tensor, a: Tensor, b: Tensor, x0: int, y0: int, at: Tensor, out: Tensor
+    ) -> None:
         def work(part: Tensor) -> None:
             i, j = a[part], b[part]
             difference = self.exact(x[i - x0], i).sub_(self.exact(y[j - y0], j))

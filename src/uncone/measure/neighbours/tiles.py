@@ -51,7 +51,9 @@ class Tiles:
         except IndexError:  # as many as there are workers
             flat = uninitialised((BLOCK * BLOCK,), torch.float32)
         tile = flat[: len(a) * len(b)].view(len(a), len(b))
-        return torch.addmm(self.half_squares[at_b].neg(), a, b.T, out=tile).sub_(self.half_squares[at_a][:, None])
+        return torch.addmm(self.half_squares[at_b].neg(), a, b.T, out=tile).sub_(
+            self.half_squares[at_a][:, None]
+        )
 
     def give_back(self, tile: Tensor) -> None:
         """Let the memory of a tile be used for another."""
@@ -70,7 +72,10 @@ def _half_squares(points: Points) -> Tensor:
 
 
 def each_pair_of_blocks(
-    points: Points, diagonal: Callable[[Block], T], pair: Callable[[Block, Block], T], progress: Callable[[float], None]
+    points: Points,
+    diagonal: Callable[[Block], T],
+    pair: Callable[[Block, Block], T],
+    progress: Callable[[float], None],
 ) -> list[T]:
     """`diagonal` of every block, then `pair` of every two blocks, each on one thread; what they return, in a fixed order.
 
@@ -97,7 +102,10 @@ def each_pair_of_blocks(
 
 
 def queries_with_each_block(
-    points: Points, queries: Tensor, ask: Callable[[int, Tensor, list[Block]], None], progress: Callable[[float], None]
+    points: Points,
+    queries: Tensor,
+    ask: Callable[[int, Tensor, list[Block]], None],
+    progress: Callable[[float], None],
 ) -> None:
     """`ask(i, raw, blocks)` for pieces of the points `queries` (ascending) with all blocks, in the blocks' order.
 

@@ -81,7 +81,9 @@ def _reference(reading: _Reading, x: Axis, y: Axis) -> str:
     return element("path", class_="reference", d=f"M{x.start:.1f} {y.at(reading.reference):.1f}H{x.stop:.1f}")
 
 
-def _dots(bins: Sequence[Group], middles: Sequence[float], values: Sequence[float | None], x: Axis, y: Axis) -> str:
+def _dots(
+    bins: Sequence[Group], middles: Sequence[float], values: Sequence[float | None], x: Axis, y: Axis
+) -> str:
     if len(bins) > _MOST_DOTS:
         return ""
     return "".join(

@@ -64,7 +64,9 @@ def legends(picture: Picture) -> list[Legend]:
     drawn = sample(picture.groups, len(picture.group_names), MOST_POINTS)
     classes = group_classes(picture)
     entries = [
-        Legend(name, classes[index], sum(picture.groups[i] == index for i in drawn), picture.groups.count(index))
+        Legend(
+            name, classes[index], sum(picture.groups[i] == index for i in drawn), picture.groups.count(index)
+        )
         for index, name in enumerate(picture.group_names)
     ]
     return sorted((entry for entry in entries if entry.pictured), key=lambda entry: entry.css)
@@ -76,7 +78,9 @@ def group_classes(picture: Picture) -> list[str]:
     largest = max(range(len(sizes)), key=lambda index: sizes[index], default=0)
     others = [index for index in range(len(sizes)) if index != largest]
     others.sort(key=lambda index: "reserved" not in picture.group_names[index].lower())
-    classes = dict(zip(others, (f"g{1 + order % (_COLOURS - 1)}" for order in range(len(others))), strict=True))
+    classes = dict(
+        zip(others, (f"g{1 + order % (_COLOURS - 1)}" for order in range(len(others))), strict=True)
+    )
     return [classes.get(index, "g0") for index in range(len(sizes))]
 
 
@@ -93,9 +97,14 @@ def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
         members[group].append(position)
     kept = [min(len(positions), most // (2 * n_groups)) for positions in members]
     spare, waiting = most - sum(kept), len(groups) - sum(kept)
-    shares = [least + spare * (len(positions) - least) // waiting for least, positions in zip(kept, members, strict=True)]
+    shares = [
+        least + spare * (len(positions) - least) // waiting
+        for least, positions in zip(kept, members, strict=True)
+    ]
     shared = zip(shares, members, strict=True)
-    return sorted(positions[index * len(positions) // share] for share, positions in shared for index in range(share))
+    return sorted(
+        positions[index * len(positions) // share] for share, positions in shared for index in range(share)
+    )
 
 
 def wedge(points: Sequence[Point]) -> tuple[float, float] | None:
@@ -123,7 +132,9 @@ def _panel(picture: Picture, cloud: Cloud, uid: str, title: str, what: str) -> C
     x, y = _equal_axes([cloud.points[i] for i in cloud.drawn])
     found = wedge(cloud.points)
     caption = _caption(found)
-    body = frame(x, y, x_label="along the first singular direction (embedding units)", y_label="along the second")
+    body = frame(
+        x, y, x_label="along the first singular direction (embedding units)", y_label="along the second"
+    )
     body += _clip(uid, x, y) + _cone(found, uid, x, y) + _dots(picture, cloud, x, y) + _origin(x, y)
     described = f"{count(len(cloud.drawn))} {what}, on their first two singular directions; the origin is marked. {caption}"
     return Chart(title, svg(uid, f"{title}: rows on two singular directions", described, SIZE, body), caption)
@@ -156,16 +167,26 @@ def _cone(found: tuple[float, float] | None, uid: str, x: Axis, y: Axis) -> str:
     direction, half = found
     reach = 2 * (SIZE[0] + SIZE[1])  # beyond the panel in every direction; the clip cuts it
     steps = [direction + half * step / 8 for step in range(-8, 9)]
-    rim = "L".join(f"{x.at(0) + reach * math.cos(angle):.0f} {y.at(0) - reach * math.sin(angle):.0f}" for angle in steps)
-    return element("path", class_="cone", clip_path=f"url(#{uid}-clip)", d=f"M{x.at(0):.1f} {y.at(0):.1f}L{rim}Z")
+    rim = "L".join(
+        f"{x.at(0) + reach * math.cos(angle):.0f} {y.at(0) - reach * math.sin(angle):.0f}" for angle in steps
+    )
+    return element(
+        "path", class_="cone", clip_path=f"url(#{uid}-clip)", d=f"M{x.at(0):.1f} {y.at(0):.1f}L{rim}Z"
+    )
 
 
 def _origin(x: Axis, y: Axis) -> str:
     across, down = x.at(0), y.at(0)
-    cross = element("path", class_="origin", d=f"M{across - 7:.1f} {down:.1f}h14M{across:.1f} {down - 7:.1f}v14")
+    cross = element(
+        "path", class_="origin", d=f"M{across - 7:.1f} {down:.1f}h14M{across:.1f} {down - 7:.1f}v14"
+    )
     near_right = across > x.stop - 50
     return cross + label(
-        "origin", across - 8 if near_right else across + 8, down + 13, anchor="end" if near_right else "start", css="label mark"
+        "origin",
+        across - 8 if near_right else across + 8,
+        down + 13,
+        anchor="end" if near_right else "start",
+        css="label mark",
     )
 
 
@@ -179,7 +200,9 @@ def _dots(picture: Picture, cloud: Cloud, x: Axis, y: Axis) -> str:
         members.sort(key=lambda i: -math.dist(cloud.points[i], centre))
         named, plain = members[:_NAMED_PER_GROUP], members[_NAMED_PER_GROUP:]
         if plain:
-            layers.append(element("path", class_=f"dots {css}", d="".join(_dot(cloud.points[i], x, y) for i in plain)))
+            layers.append(
+                element("path", class_=f"dots {css}", d="".join(_dot(cloud.points[i], x, y) for i in plain))
+            )
         layers += [_named_dot(picture, i, css, _dot(cloud.points[i], x, y)) for i in named]
     return element("g", "".join(layers), class_="few" if len(cloud.drawn) <= _FEW else None)
 
@@ -199,5 +222,7 @@ def _dot(point: Point, x: Axis, y: Axis) -> str:
 
 def _named_dot(picture: Picture, position: int, css: str, dot: str) -> str:
     name = picture.labels[position]
-    tip = f"row {picture.ids[position]}" if name is None else f"{shortened(name)} (row {picture.ids[position]})"
+    tip = (
+        f"row {picture.ids[position]}" if name is None else f"{shortened(name)} (row {picture.ids[position]})"
+    )
     return element("path", element("title", escape(tip)), class_=f"dots {css}", d=dot)

@@ -40,7 +40,9 @@ class Axis:
 
     def ticks(self, most: int) -> list[float]:
         """About `most` round values inside the axis."""
-        return _log_ticks(self.low, self.high, most) if self.is_log else _linear_ticks(self.low, self.high, most)
+        return (
+            _log_ticks(self.low, self.high, most) if self.is_log else _linear_ticks(self.low, self.high, most)
+        )
 
 
 def _linear_ticks(low: float, high: float, most: int) -> list[float]:
@@ -56,7 +58,11 @@ def _log_ticks(low: float, high: float, most: int) -> list[float]:
     bottom, top = math.log10(low), math.log10(high)
     factors = (1, 2, 5) if top - bottom < _FEW_DECADES else (1,)
     stride = max(1, math.ceil((top - bottom) / most))
-    candidates = (factor * 10.0**power for power in range(math.floor(bottom), math.ceil(top) + 1, stride) for factor in factors)
+    candidates = (
+        factor * 10.0**power
+        for power in range(math.floor(bottom), math.ceil(top) + 1, stride)
+        for factor in factors
+    )
     return [tick for tick in candidates if low * 0.999 <= tick <= high * 1.001]
 
 
@@ -93,7 +99,9 @@ def segments(xs: Sequence[float], values: Sequence[float | None]) -> list[list[P
 def rectangle(left: float, top: float, right: float, bottom: float, css: str | None = None) -> str:
     """A rectangle in drawing units."""
     width, height = max(0.0, right - left), max(0.0, bottom - top)
-    return element("rect", class_=css, x=f"{left:.1f}", y=f"{top:.1f}", width=f"{width:.1f}", height=f"{height:.1f}")
+    return element(
+        "rect", class_=css, x=f"{left:.1f}", y=f"{top:.1f}", width=f"{width:.1f}", height=f"{height:.1f}"
+    )
 
 
 def label(text: str, x: float, y: float, *, anchor: str = "middle", css: str = "label") -> str:
@@ -114,7 +122,14 @@ def frame(x: Axis, y: Axis, *, x_label: str, y_label: str, x_ticks: int = 5, y_t
 
 
 def _tick(value: float, x: float, y: float, anchor: str) -> str:
-    return element("text", escape_number(_tick_text(value)), class_="tick", x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
+    return element(
+        "text",
+        escape_number(_tick_text(value)),
+        class_="tick",
+        x=f"{x:.1f}",
+        y=f"{y:.1f}",
+        text_anchor=anchor,
+    )
 
 
 def _tick_text(value: float) -> str:
@@ -125,7 +140,9 @@ def _tick_text(value: float) -> str:
 
 def svg(uid: str, title: str, description: str, size: Point, body: str) -> str:
     """The drawing with its accessible name and description; `uid` must be unique on the page."""
-    names = element("title", escape(title), id=f"{uid}-title") + element("desc", escape(description), id=f"{uid}-desc")
+    names = element("title", escape(title), id=f"{uid}-title") + element(
+        "desc", escape(description), id=f"{uid}-desc"
+    )
     return element(
         "svg",
         names + body,

@@ -27,7 +27,11 @@ def _histogram(bins: ScoreHistogram, uid: str) -> Chart:
     body = frame(x, y, x_label="score", y_label="% of random pairs")
     body += _bars([100 * height / bins.pairs for height in heights], low, (high - low) / len(heights), x, y)
     caption = f"{count(bins.pairs)} pairs in bins of {typeset(number(bins.width * size))}."
-    return Chart("Scores of random pairs", svg(uid, "Histogram of scores of random pairs", caption, SIZE, body), caption)
+    return Chart(
+        "Scores of random pairs",
+        svg(uid, "Histogram of scores of random pairs", caption, SIZE, body),
+        caption,
+    )
 
 
 def _bars(heights: Sequence[float], low: float, width: float, x: Axis, y: Axis) -> str:
@@ -51,6 +55,12 @@ def _reaching(calibration: Calibration, uid: str) -> Chart:
         if one.score is not None and y.low < one.wanted < y.high:
             across, up = x.at(one.score), y.at(one.wanted)
             body += element("path", class_="reference", d=f"M{across:.1f} {up:.1f}V{y.start:.1f}")
-            body += label(typeset(number(one.score)), min(across + 4, x.stop - 30), up - 4, anchor="start", css="label mark")
+            body += label(
+                typeset(number(one.score)),
+                min(across + 4, x.stop - 30),
+                up - 4,
+                anchor="start",
+                css="label mark",
+            )
     caption = "Dashed: thresholds. The curve ends where the last counted pair is."
     return Chart("False-match rate", svg(uid, "Share of random pairs by score", caption, SIZE, body), caption)

@@ -51,11 +51,11 @@ def _caption(spectrum: Spectrum) -> str:
     if not raw or not isotropic:
         return "An even cloud has a flat line."
     times = typeset(number(raw[0] / isotropic[0]))
-    return (
-        f"The largest eigenvalue as stored is {times} times an isotropic cloud's. The flatter the line, the evener the cloud."
-    )
+    return f"The largest eigenvalue as stored is {times} times an isotropic cloud's. The flatter the line, the evener the cloud."
 
 
 def _missing(spectrum: Spectrum, largest: float) -> str:
     left = sum(value < largest * _FLOOR for field, _, _ in LINES for value in getattr(spectrum, field))
-    return f" Not drawn: {count(left)} {plural(left, 'value')} below a billionth of the largest." if left else ""
+    return (
+        f" Not drawn: {count(left)} {plural(left, 'value')} below a billionth of the largest." if left else ""
+    )
