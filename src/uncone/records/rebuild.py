@@ -149,9 +149,8 @@ def build_record(cls: type[T], data: Any, where: str) -> T:
         raise InputError(
             f"unknown field {unknown[0]!r} in {where}: the file was written by another version or by hand"
         )
-    required = {
-        f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING
-    }  # type: ignore[arg-type]
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    required = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
     missing = sorted(required - set(data))
     if missing:
         raise InputError(f"missing field {missing[0]!r} in {where}: the file was cut or edited")
