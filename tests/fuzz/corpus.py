@@ -244,7 +244,8 @@ def _texts(add: Add) -> None:
 def _transformations() -> list[transforms.Affine | transforms.Transformation]:
     x = torch.from_numpy(rows())
     fitted = (
-        transforms.Center(), transforms.ScaledCenter(), transforms.AllButTheTop(2), transforms.AllButTheTop(2, centered=False),
+        transforms.Center(), transforms.ScaledCenter(), transforms.RemoveMeanDirection(),
+        transforms.AllButTheTop(2), transforms.AllButTheTop(2, centered=False),
         transforms.Whiten("pca", 1.0, n_components=3), transforms.Standardize(), transforms.ClusterCenter(3, 2),
     )  # fmt: skip
     return [

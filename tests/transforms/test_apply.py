@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import uncone
 from uncone import InputError
-from uncone.transforms import Affine, AllButTheTop, Center, ScaledCenter, Whiten
+from uncone.transforms import Affine, AllButTheTop, Center, RemoveMeanDirection, ScaledCenter, Whiten
 from uncone.transforms import apply_stages as stages
 from uncone.transforms.apply import repair_rows
 
@@ -74,7 +74,13 @@ def test_any_shape_in_blocks_of_any_size_is_the_plain_product(
 
 @pytest.mark.parametrize(
     "transformation",
-    [Center(), Whiten("pca", n_components=3), AllButTheTop(1, centered=False), ScaledCenter()],
+    [
+        Center(),
+        Whiten("pca", n_components=3),
+        AllButTheTop(1, centered=False),
+        ScaledCenter(),
+        RemoveMeanDirection(),
+    ],
     ids=lambda t: type(t).__name__,
 )
 def test_what_is_written_is_what_transform_gives(

@@ -23,6 +23,7 @@ from uncone.transforms import (
     Center,
     ClusterCenter,
     Fitted,
+    RemoveMeanDirection,
     ScaledCenter,
     Standardize,
     Transformation,
@@ -37,6 +38,7 @@ Tensor = torch.Tensor
 FROM_MOMENTS = (
     Center(),
     ScaledCenter(),
+    RemoveMeanDirection(),
     AllButTheTop(2),
     AllButTheTop(2, centered=False),
     Whiten(),

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from uncone import Moments, measure
 from uncone.errors import InputError
-from uncone.transforms import AllButTheTop, Center, ScaledCenter, Standardize, Whiten
+from uncone.transforms import (
+    AllButTheTop,
+    Center,
+    RemoveMeanDirection,
+    ScaledCenter,
+    Standardize,
+    Whiten,
+)
 
 from ..matrices import gaussian, rotation, with_spectrum
 
@@ -77,6 +84,55 @@ def test_rows_that_are_all_zero_stay() -> None:
     assert torch.equal(ScaledCenter().fit_transform(x), x)
 
 
+def test_removing_the_mean_direction_is_the_papers_formula() -> None:
+    x = _cone(60, 5)
+    mean = [sum(float(row[j]) for row in x) / 60 for j in range(5)]
+    length = sum(v**2 for v in mean) ** 0.5
+    expected = []
+    for row in x:
+        along = sum(float(v) * m / length for v, m in zip(row, mean, strict=True))
+        expected.append([float(v) - along * m / length for v, m in zip(row, mean, strict=True)])
+    made = RemoveMeanDirection()
+    torch.testing.assert_close(made.fit_transform(x), torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(made.direction_, torch.tensor(mean, dtype=torch.float64) / length)
+
+
+def test_removing_the_mean_direction_of_an_axis_is_to_set_that_axis_to_zero() -> None:
+    x = torch.tensor([[3.0, 1.0, 0.0], [5.0, -1.0, 0.0], [1.0, 0.0, 7.0], [1.0, 0.0, -7.0]])
+    made = RemoveMeanDirection().fit(x)
+    assert made.direction_.tolist() == [1, 0, 0]
+    assert made.transform(x).tolist() == [[0, 1, 0], [0, -1, 0], [0, 0, 7], [0, 0, -7]]
+    assert made.transform(torch.tensor([9.0, 2.0, 3.0])).tolist() == [0, 2, 3]
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10_000), scale=st.sampled_from([-3.0, 1e-4, 1.0, 1e6]), weighted=st.booleans())
+def test_what_removing_the_mean_direction_keeps(seed: int, scale: float, weighted: bool) -> None:
+    x = _cone(50, 6, seed=seed)
+    weights = torch.arange(1, 51, dtype=torch.float64) if weighted else torch.ones(50, dtype=torch.float64)
+    made = RemoveMeanDirection().fit(x, weights=weights)
+    y, m = made.transform(x), made.direction_
+    torch.testing.assert_close(made.transform(y), y)  # idempotent
+    torch.testing.assert_close(y @ m, torch.zeros(50, dtype=torch.float64))  # orthogonal to m
+    mean = (weights[:, None] * x).sum(0) / weights.sum()
+    torch.testing.assert_close(m, mean / mean.norm())
+    torch.testing.assert_close((weights[:, None] * y).sum(0), torch.zeros(6, dtype=torch.float64))
+    apart = gaussian(20, 6, seed=seed + 1, dtype=torch.float64)
+    apart -= (apart @ m)[:, None] * m
+    torch.testing.assert_close(made.transform(apart), apart)  # what is orthogonal to m stays
+    torch.testing.assert_close(x.square().sum(1), y.square().sum(1) + (x @ m).square())
+    torch.testing.assert_close(RemoveMeanDirection().fit_transform(scale * x, weights=weights), scale * y)
+    torch.testing.assert_close(RemoveMeanDirection().fit(x.flip(0), weights=weights.flip(0)).transform(x), y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_of_mean_zero_have_no_mean_direction(dtype: torch.dtype) -> None:
+    x = _cone(60, 5).to(dtype)
+    for rows in (torch.zeros(4, 5, dtype=dtype), x - x.mean(0), torch.cat([x, -x])):
+        with pytest.raises(InputError, match="expected rows whose mean is not zero, got a mean of length"):
+            RemoveMeanDirection().fit(rows)
+
+
 @pytest.mark.parametrize("d", [10, 40, 130])
 @pytest.mark.parametrize("centered", [True, False])
 def test_all_but_the_top_is_the_papers_formula(d: int, centered: bool) -> None:
@@ -141,7 +197,7 @@ def test_the_default_number_of_directions_is_that_of_the_papers() -> None:
 
 def test_a_rotation_of_the_rows_is_a_rotation_of_the_result() -> None:
     x, turn = _cone(), rotation(10, seed=3)
-    for made in (Center(), ScaledCenter(), AllButTheTop(2), Whiten()):
+    for made in (Center(), ScaledCenter(), RemoveMeanDirection(), AllButTheTop(2), Whiten()):
         y = made.fit_transform(x)
         torch.testing.assert_close(made.fit_transform(x @ turn), y @ turn)
 

@@ -19,6 +19,7 @@ from uncone.transforms import (
     Center,
     ClusterCenter,
     Fitted,
+    RemoveMeanDirection,
     ScaledCenter,
     Standardize,
     Transformation,
@@ -30,7 +31,7 @@ from ..matrices import gaussian
 
 Tensor = torch.Tensor
 MADE = (
-    Center(), ScaledCenter(), AllButTheTop(2), AllButTheTop(2, centered=False), Whiten(), Whiten("pca", 1.0, n_components=3),
+    Center(), ScaledCenter(), RemoveMeanDirection(), AllButTheTop(2), AllButTheTop(2, centered=False), Whiten(), Whiten("pca", 1.0, n_components=3),
     Standardize(), ClusterCenter(3, 2),
 )  # fmt: skip
 FITTED = Fitted("rows.npy", 300, 8, "ab" * 32)

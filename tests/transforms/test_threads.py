@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+from uncone.transforms import REPAIRS
+
 from ..matrices import gaussian
 
 _PROGRAM = """
@@ -53,7 +55,7 @@ def test_the_number_of_threads_changes_no_byte_of_a_diagnosis_or_a_repair(tmp_pa
             check=True,
         )
         found.append({path.name: path.read_bytes() for path in sorted(out.iterdir())})
-    assert len(found[0]) == 4 + 2 * 10
+    assert len(found[0]) == 4 + 2 * len(REPAIRS)
     assert json.loads(found[0]["wide.npz.json"])["subjects"]
     for other in found[1:]:
         assert [name for name in found[0] if other[name] != found[0][name]] == []

@@ -2,7 +2,7 @@
 
 from uncone.transforms.affine import Affine
 from uncone.transforms.apply import Applied, repair_rows
-from uncone.transforms.center import Center, ScaledCenter
+from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter
 from uncone.transforms.clusters import ClusterCenter
 from uncone.transforms.components import AllButTheTop
 from uncone.transforms.fitted import Fitted
@@ -21,6 +21,7 @@ __all__ = [
     "Center",
     "ClusterCenter",
     "Fitted",
+    "RemoveMeanDirection",
     "ScaledCenter",
     "Standardize",
     "Transformation",

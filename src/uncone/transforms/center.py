@@ -1,10 +1,11 @@
-"""Take the common direction away: of all rows alike, or of each as far as it is long."""
+"""Take away what all rows share: their mean, their mean direction scaled to each row, or what lies along it."""
 
 from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
 
+from uncone.errors import InputError
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Summary, Transformation
 from uncone.transforms.transformed import X, apply
@@ -72,3 +73,38 @@ class ScaledCenter(Transformation):
             return rows - norms * direction.to(rows)
 
         return apply(x, move, d=len(direction), k=len(direction))
+
+
+class RemoveMeanDirection(Transformation):
+    """Project rows off the direction of their mean: y = x - (x . m) m, m = mean / |mean| (Ren, Sun & Liang 2026).
+
+    The repaired rows have mean zero and no variance along m. All of a row that is orthogonal to m stays, so a row keeps its
+    norm but for its part along m. The scale of the rows does not matter: c x has the same m, or -m, and the same projection.
+
+    Attributes after `fit`:
+        direction_: m, float64 (D,), of length 1.
+
+    Raises:
+        InputError: on `fit`, where the mean is zero up to the rounding of the rows, as that of centred rows is.
+
+    Example:
+        >>> import numpy
+        >>> RemoveMeanDirection().fit_transform(numpy.array([[3.0, 1.0], [1.0, -1.0]])).tolist()
+        [[0.0, 1.0], [0.0, -1.0]]
+    """
+
+    tensors: ClassVar[Mapping[str, str]] = {"direction_": "D"}
+    second: ClassVar[bool] = False
+    direction_: Tensor
+
+    def _solve(self, summary: Summary) -> Affine:
+        m = summary.moments
+        mean = m.mean().cpu()
+        length = float(torch.linalg.vector_norm(mean))
+        if length <= 4 * m.epsilon * m.mean_norm():
+            raise InputError(
+                f"expected rows whose mean is not zero, got a mean of length {length:.2g}: it has no direction to remove"
+            )
+        self.direction_ = mean / length
+        weight = torch.eye(m.d, dtype=torch.float64) - torch.outer(self.direction_, self.direction_)
+        return Affine(torch.zeros_like(mean), weight)

@@ -20,7 +20,7 @@ from uncone.errors import InputError
 from uncone.records.rebuild import LARGEST_INTEGER, build_record, parsed
 from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.transforms.affine import Affine
-from uncone.transforms.center import Center, ScaledCenter
+from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter
 from uncone.transforms.clusters import ClusterCenter
 from uncone.transforms.components import AllButTheTop
 from uncone.transforms.fitted import Fitted
@@ -32,7 +32,7 @@ from uncone.version import __version__
 Tensor = torch.Tensor
 FORMAT = "uncone.repair/1"
 _CLASSES: tuple[type[Transformation], ...] = (
-    Center, ScaledCenter, AllButTheTop, Whiten, Standardize, ClusterCenter,
+    Center, ScaledCenter, RemoveMeanDirection, AllButTheTop, Whiten, Standardize, ClusterCenter,
 )  # fmt: skip
 _KINDS = {cls.__name__: cls for cls in _CLASSES}
 _AFFINE = ("shift", "weight", "offset")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from uncone.errors import InputError
-from uncone.transforms.center import Center, ScaledCenter
+from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter
 from uncone.transforms.clusters import ClusterCenter
 from uncone.transforms.components import AllButTheTop
 from uncone.transforms.fitting import Transformation
@@ -13,6 +13,7 @@ from uncone.transforms.whitening import Whiten
 REPAIRS: tuple[str, ...] = (
     "center",
     "scaled_center",
+    "remove_mean_direction",
     "all_but_the_top_2",
     "all_but_the_top_d100",
     "all_but_the_top_original_2",
@@ -22,12 +23,13 @@ REPAIRS: tuple[str, ...] = (
     "whiten_pca",
     "cluster_center",
 )
-"""What can be fitted on rows alone; d100 stands for ceil(D / 100) directions. That of nobody, `original`, is no repair."""
+"""Repairs that are fitted on rows alone; d100 stands for ceil(D / 100) directions. `original` is no repair."""
 ZIPF_REPAIRS: tuple[str, ...] = ("zipf_center", "zipf_whiten", "zipf_all_but_the_top_d100")
 """The same as their namesakes, to be fitted with `weights=` the tokens' frequencies (Yokoi et al. 2024, whose whitening has power 1, and not 0.5)."""
 _MADE: dict[str, Callable[[], Transformation]] = {
     "center": Center,
     "scaled_center": ScaledCenter,
+    "remove_mean_direction": RemoveMeanDirection,
     "all_but_the_top_2": lambda: AllButTheTop(2),
     "all_but_the_top_d100": AllButTheTop,
     "all_but_the_top_original_2": lambda: AllButTheTop(2, centered=False),
