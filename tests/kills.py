@@ -20,13 +20,12 @@ import numpy as np
 import torch
 from safetensors import safe_open
 
+from tests.edits.language_models import saved
 from tests.edits.test_sentence_transformers import _directory, _fitted
-from tests.model.llama2c_files import planted
 from tests.report.records_example import make_diagnosis
 from uncone import Moments, atomic, open_rows
 from uncone.edits.model_files import edited_copy
 from uncone.edits.sentence_transformers import insert_into_directory
-from uncone.model import to_hugging_face
 from uncone.model.files import open_model_files
 from uncone.prevent import RareTokenGate
 from uncone.report import write_html
@@ -109,9 +108,7 @@ def file_writers(folder: Path) -> dict[str, Writer]:
 def folder_writers(folder: Path) -> dict[str, Writer]:
     """Everything that writes a folder."""
     sentences = _directory(folder / "encoder", ["Transformer", "Pooling", "Normalize"])
-    (folder / "llama2c").mkdir()
-    llama = planted(folder / "llama2c")
-    model = to_hugging_face(llama, folder / "model")
+    model = saved(folder / "model", "LlamaForCausalLM")
 
     def edit(target: Path, version: int) -> None:
         with edited_copy(open_model_files(model), target, {}):
@@ -120,7 +117,6 @@ def folder_writers(folder: Path) -> dict[str, Writer]:
     return {
         "edited": edit,
         "encoder": lambda target, version: insert_into_directory(sentences, _fitted(), target) and None,
-        "converted": lambda target, version: to_hugging_face(llama, target) and None,
         "cache": _cache,
     }
 

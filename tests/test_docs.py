@@ -102,7 +102,7 @@ def test_the_readme_has_a_true_transcript(minilm: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run", [0, 1, 2], ids=["MiniLM", "stories260K", "word vectors"])
-def test_the_real_runs_are_true(run: int, minilm: Path, tmp_path: Path) -> None:
+def test_the_real_runs_are_true(run: int, minilm: Path, stories: Path, tmp_path: Path) -> None:
     data = (ROOT / "../shared/data").resolve()
     if not data.is_dir():
         pytest.skip("the shared data is not there")
@@ -111,7 +111,7 @@ def test_the_real_runs_are_true(run: int, minilm: Path, tmp_path: Path) -> None:
     places = {
         "MINILM": str(minilm),
         "counts.tsv": str(data / "frequency/bert-base-uncased_lm1b_token_counts.tsv"),
-        "stories260K.bin": str(data / "models/stories260K/stories260K.bin"),
+        "stories260K": str(stories),
         "wikitext.vec": str(tmp_path / "wikitext.vec"),
     }
     if run == 2:
@@ -149,7 +149,6 @@ def test_the_table_of_clouds_is_what_the_code_prints(tmp_path: Path, monkeypatch
         "uncone compare",
         "uncone check",
         "uncone calibrate",
-        "uncone convert",
         "uncone evaluate",
         "uncone repair",
         "uncone center-head",

@@ -4,7 +4,7 @@
 
 The small models have random weights and a planted drift: one vector of length about 1.7 added to all rows of the head, whose rows have
 a length of about 0.34. They show that the edit is exact for the architecture, and not how much a trained model gains. Real ones are given with --model
-(by default stories260K, where its files are). The table goes to results/head.md beside this file.
+(by default stories260K, where experiments/stories260k/convert.py has made it). The table goes to results/head.md beside this file.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import transformers
 
-from uncone import UnconeError, __version__, to_hugging_face
+from uncone import UnconeError, __version__
 from uncone.edits.head import center_head
 from uncone.edits.model_files import open_directory
 from uncone.edits.proof import run
@@ -28,7 +28,7 @@ from uncone.model.running import load_model
 from uncone.records.head_edit import HeadEdit
 
 HERE = Path(__file__).parent
-STORIES = HERE.parents[1] / "../shared/data/models/stories260K"
+STORIES = HERE.parents[1] / "build/stories260K"
 V, D = 97, 32
 _LAYERS = {
     "num_hidden_layers": 2,
@@ -95,11 +95,8 @@ def edits(models: list[Path], text: Path | None) -> Iterator[tuple[str, str, Hea
     for path in models:
         for kind in ("float32", "bfloat16", "float16"):
             with tempfile.TemporaryDirectory() as folder:
-                source = path
-                if not (path / "config.json").is_file():
-                    source = to_hugging_face(path, Path(folder) / "m")
-                edit = _edit(Path(folder), source, True, text, kind)
-                yield f"{path.name}, --untie", kind, edit, whole_rounding(source, kind, text)
+                edit = _edit(Path(folder), path, True, text, kind)
+                yield f"{path.name}, --untie", kind, edit, whole_rounding(path, kind, text)
 
 
 def _edit(folder: Path, source: Path, untie: bool, text: Path | None, dtype: str | None) -> HeadEdit | str:

@@ -2,13 +2,14 @@
 
     python experiments/model_edits/tokens.py [--model DIR]
 
-The model is stories260K (where its files are), the text is what it writes itself: 24 samples of 200 tokens, seed 0. The ten tokens of at least three
-characters that occur most in it are damaged one by one with normal noise as long as a row, which stands for a row that was never trained; the loss is
-that of all tokens. The table goes to results/tokens.md.
+The model is stories260K, as experiments/stories260k/convert.py makes it. The text is what it writes itself: 24 samples of 200 tokens, seed 0.
+The ten tokens of at least three characters that occur most in it are damaged one by one with normal noise as long as a row, which stands
+for a row that was never trained. The loss is that of all tokens. The table goes to results/tokens.md.
 """
 
 import argparse
 import collections
+import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -17,11 +18,11 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from uncone import __version__, to_hugging_face
+from uncone import __version__
 from uncone.edits.tokens import reinitialise_tokens
 
 HERE = Path(__file__).parent
-STORIES = HERE.parents[1] / "../shared/data/models/stories260K"
+STORIES = HERE.parents[1] / "build/stories260K"
 TABLE = "model.embed_tokens.weight"
 METHODS = ("sub_tokens", "mean", "covariance")
 MOST = 10
@@ -82,7 +83,7 @@ def main() -> None:
     transformers.utils.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        to_hugging_face(given.model, folder / "m")
+        shutil.copytree(given.model, folder / "m")
         text = folder / "text.txt"
         text.write_text(written_text(folder / "m"), encoding="utf-8")
         whole = reinitialise_tokens(folder / "m", folder / "whole", [3], method="mean", text=text).loss

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from uncone import measure, report, transforms
     from uncone.cross_entropy import CrossEntropyOptions, gated_linear_cross_entropy, linear_cross_entropy
     from uncone.errors import InputError, UnconeError, UndefinedMeasure, UnsupportedModel
-    from uncone.model import to_hugging_face
     from uncone.model.open import open_rows
     from uncone.moments import Moments
     from uncone.prevent.attach import Attached, attach
@@ -69,7 +68,6 @@ _WHERE = {
     "repair": "uncone.verbs.repair",
     "repair_tokens": "uncone.verbs.repair_tokens",
     "report": "uncone.report",
-    "to_hugging_face": "uncone.model",
 }
 
 __all__ = [
@@ -110,7 +108,6 @@ __all__ = [
     "repair_tokens",
     "report",
     "select_repair",
-    "to_hugging_face",
     "transforms",
 ]
 

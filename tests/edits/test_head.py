@@ -346,14 +346,8 @@ def test_every_architecture_in_both_dtypes(tmp_path, name, config, untie, dtype)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [None, "bfloat16", "float16"])
-def test_the_real_model_of_260_thousand_parameters(tmp_path, dtype):
-    source = Path(__file__).parents[2] / "../shared/data/models/stories260K"
-    if not source.exists():
-        pytest.skip("the model stories260K is not here")
-    from uncone import to_hugging_face
-
-    to_hugging_face(source, tmp_path / "m")
-    edit = center_head(tmp_path / "m", tmp_path / "o", untie=True, dtype=dtype)
+def test_the_real_model_of_260_thousand_parameters(stories, tmp_path, dtype):
+    edit = center_head(stories, tmp_path / "o", untie=True, dtype=dtype)
     assert edit.proof.text == "a sample of text"
     assert edit.proof.positions > 1000
     effects = {e.kind: e for e in edit.effects}
@@ -364,6 +358,7 @@ def test_the_real_model_of_260_thousand_parameters(tmp_path, dtype):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "o")
     start = tokenizer("Once upon a time", return_tensors="pt")
     said = [
-        loaded(tmp_path / which).generate(**start, max_new_tokens=40, do_sample=False) for which in ("m", "o")
+        loaded(path).generate(**start, max_new_tokens=40, do_sample=False)
+        for path in (stories, tmp_path / "o")
     ]
     assert torch.equal(*said)

@@ -186,12 +186,11 @@ def test_targets_that_cannot_be(tmp_path, monkeypatch):
 
 
 def test_other_kinds_of_models_are_sent_to_what_can_edit_them(tmp_path):
-    from tests.model.llama2c_files import planted
-
     (tmp_path / "m").mkdir()
-    file = planted(tmp_path / "m")
+    file = tmp_path / "m" / "model.gguf"
+    file.write_bytes(b"GGUF")
     for path in (tmp_path / "m", file):
-        with pytest.raises(InputError, match=r"got the llama2.c file .*: write one with `uncone convert"):
+        with pytest.raises(InputError, match=r"got the GGUF file .*: edit the model that it was made of"):
             open_directory(path)
     with pytest.raises(InputError, match="no file or folder"):
         open_directory(tmp_path / "no")

@@ -1,6 +1,7 @@
 """New rows for some tokens: what they are made of, and that no other number changes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -242,17 +243,11 @@ def test_equal_rows_are_their_own_mean():
 
 
 @pytest.mark.slow
-def test_a_damaged_row_of_a_real_model_is_mended(tmp_path):
+def test_a_damaged_row_of_a_real_model_is_mended(stories, tmp_path):
     """Noise in the place of one trained row costs loss on a text that holds the token; a new row takes most of it back."""
-    pytest.importorskip("transformers")
-    source = Path(__file__).parents[2] / "../shared/data/models/stories260K"
-    if not source.exists():
-        pytest.skip("the model stories260K is not here")
     from safetensors.torch import load_file, save_file
 
-    from uncone import to_hugging_face
-
-    to_hugging_face(source, tmp_path / "m")
+    shutil.copytree(stories, tmp_path / "m")
     file = tmp_path / "m" / "model.safetensors"
     weights = load_file(file)
     (token,) = ids_of(tmp_path / "m", "▁day")

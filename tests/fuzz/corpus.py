@@ -14,7 +14,6 @@ import torch
 from tests.fuzz.records import examples
 from tests.gguf_files import gguf, write_gguf
 from tests.matrices import gaussian
-from tests.model.llama2c_files import planted
 from uncone import Moments, transforms
 
 N, D = 41, 8
@@ -151,13 +150,6 @@ def _models(add: Add) -> None:
             lambda path, t=tensors: write_gguf(path, t, tokens=tokens, keys={"llama.block_count": 2}),
             tuple(tensors),
         )
-    for version in (0, 1):
-        add(
-            "llama2c",
-            "model.bin",
-            lambda path, v=version: planted(path.parent, version=v, tied=v == 0),
-            ("input", "head"),
-        )
     add("model", "", lambda path: _hf(path, "GPT2LMHeadModel", "gpt2", {"wte.weight": 1}), ("input",))
     add("model", "", lambda path: _hf(path, "LlamaForCausalLM", "llama", {
         "model.embed_tokens.weight": 1, "lm_head.weight": 2}, tie_word_embeddings=False), ("input", "head"))  # fmt: skip
@@ -238,7 +230,6 @@ def _texts(add: Add) -> None:
     add("tokens", "tokenizer.json", lambda path: _tokenizer(path.parent))
     add("tokens", "vocab.txt", lambda path: path.write_text("".join(f"w{i}\n" for i in range(N))))
     add("tokens", "vocab.json", lambda path: path.write_text(json.dumps({f"w{i}": i for i in range(N)})))
-    add("tokens", "tokenizer.bin", lambda path: (planted(path.parent), (path.parent / "model.bin").unlink()))
 
 
 def _transformations() -> list[transforms.Affine | transforms.Transformation]:

@@ -12,12 +12,10 @@ import torch
 from tests.fuzz.corpus import D, N, Seed
 from tests.fuzz.records import use_record
 from tests.matrices import gaussian
-from tests.model.llama2c_files import SIZES, read_slowly
 from uncone import Calibration, InputError, Moments, UnconeError, calibrate, open_rows, transforms
 from uncone.calibration.labels import places_of, read_labels
 from uncone.edits.sentences import read_sentences
 from uncone.model.counts import read_counts
-from uncone.model.llama2c_tokens import read_tokenizer
 from uncone.model.tokens import token_labels
 from uncone.records import load_record
 from uncone.rows import as_rows
@@ -162,13 +160,6 @@ def _gguf(path: Path, part: str) -> Array | None:
     return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
 
 
-def _llama2c(path: Path, part: str) -> Array | None:
-    if path.read_bytes()[:4] == (0x616B3432).to_bytes(4, "little"):
-        return None
-    _, tensors = read_slowly(path)
-    return tensors["output" if part == "head" and "output" in tensors else "tok_embeddings"]
-
-
 def _model(path: Path, part: str) -> list[Array]:
     from safetensors.torch import load_file
 
@@ -177,7 +168,7 @@ def _model(path: Path, part: str) -> list[Array]:
 
 _ORACLES: dict[str, Callable[[Path, str], Any]] = {
     "npy": lambda path, part: np.load(path, allow_pickle=False), "npz": _npz, "safetensors": _safetensors, "checkpoint": _checkpoint,
-    "parquet": _parquet, "words text": _words, "words binary": _binary, "gguf": _gguf, "llama2c": _llama2c, "model": _model,
+    "parquet": _parquet, "words text": _words, "words binary": _binary, "gguf": _gguf, "model": _model,
 }  # fmt: skip
 
 
@@ -223,9 +214,6 @@ def _sentences(path: Path) -> None:
 
 
 def _tokens(path: Path) -> None:
-    if path.suffix == ".bin":
-        read_tokenizer(path, SIZES["vocab_size"])
-        return
     found = token_labels(path.parent, N)
     if found.labels is None:
         raise InputError(found.note or "")

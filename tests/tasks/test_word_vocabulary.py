@@ -11,8 +11,6 @@ from tests.tasks.word_tokenizers import SPACE, WORDS, byte_level, metaspace, nor
 from uncone.errors import InputError
 from uncone.tasks.word_vocabulary import vocabulary_of
 
-STORIES = (Path(__file__).parents[2] / "../shared/data/models/stories260K").resolve()
-
 
 @pytest.mark.parametrize(
     ("tokenizer", "leading_space", "spelled"),
@@ -106,7 +104,7 @@ def test_a_label_leads_to_a_row_of_that_label(labels: list[str | None]) -> None:
 def test_what_is_no_vocabulary(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected words for the rows, got rows without labels"):
         vocabulary_of(None)
-    with pytest.raises(InputError, match=r"expected tokenizer.json in .*uncone.to_hugging_face"):
+    with pytest.raises(InputError, match=r"expected tokenizer.json in .*put the model's tokenizer there"):
         vocabulary_of(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match=r"expected a tokenizer in .*tokenizer.json"):
@@ -138,11 +136,8 @@ def test_a_transformers_tokenizer_is_taken_as_it_is() -> None:
     assert found.ids("dog") != ()
 
 
-@pytest.mark.skipif(not STORIES.is_dir(), reason="the shared model is not there")
-def test_the_real_sentencepiece_vocabulary_of_stories260k(tmp_path: Path) -> None:
-    import uncone
-
-    found = vocabulary_of(uncone.to_hugging_face(STORIES, tmp_path / "stories"))
+def test_the_real_sentencepiece_vocabulary_of_stories260k(stories: Path) -> None:
+    found = vocabulary_of(stories)
     assert not found.leading_space
     assert len(found.ids("the")) == 1
     assert len(found.ids("automobile")) > 1

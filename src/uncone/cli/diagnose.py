@@ -44,7 +44,7 @@ def diagnose(
     ----------
     spec
         A model (MODEL, MODEL#input, MODEL#head, MODEL#tensor): a directory, the name of a cached one (NAME or
-        NAME@REVISION), a GGUF file or a llama2.c file. Or a file of matrices, FILE or FILE#tensor.
+        NAME@REVISION) or a GGUF file. Or a file of matrices, FILE or FILE#tensor.
     """
     from uncone.verbs.diagnose import diagnose as run
 

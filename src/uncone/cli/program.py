@@ -9,7 +9,6 @@ from uncone.cli.calibrate import calibrate
 from uncone.cli.center_head import center_head
 from uncone.cli.check import check
 from uncone.cli.compare import compare
-from uncone.cli.convert import convert
 from uncone.cli.diagnose import diagnose
 from uncone.cli.evaluate import evaluate
 from uncone.cli.failures import SignalError, end, ending_cleanly, open_closed_streams, release
@@ -30,7 +29,6 @@ app.command(calibrate)
 app.command(center_head)
 app.command(check)
 app.command(compare, usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
-app.command(convert)
 app.command(diagnose)
 app.command(evaluate)
 app.command(repair)

@@ -78,7 +78,7 @@ def center_head(
         `HeadEdit`: the proof's figures, what rounding does to the head before and after, warnings.
 
     Raises:
-        InputError: no such model, `out` exists or cannot be written, rows that are not finite, a llama2.c or GGUF model.
+        InputError: no such model, `out` exists or cannot be written, rows that are not finite, a GGUF model.
         UnsupportedModel: a capped, quantised or non-linear head, an adapter; a tied head that no table can take the mean of, without
             `untie`; a proof that fails.
     """

@@ -44,7 +44,7 @@ def open_directory(model: str | os.PathLike[str]) -> ModelFiles:
     """The files of a directory of transformers whose weights can be edited.
 
     Raises:
-        InputError: no such directory; a llama2.c or GGUF model, with the way out.
+        InputError: no such directory; a GGUF model, with the way out.
         UnsupportedModel: quantised weights, or an adapter beside them.
     """
     path = Path(model)
@@ -132,14 +132,10 @@ def _differs(name: str, path: Path) -> InputError:
 
 
 def _refuse_other_kinds(path: Path) -> None:
-    inner = [path] if path.is_file() else sorted(path.glob("*.gguf")) + sorted(path.glob("*.bin"))
+    inner = [path] if path.is_file() else sorted(path.glob("*.gguf"))
     found = next((file for file in inner if is_model_file(file)), None)
     if found is None:
         return
-    if found.suffix == ".bin":
-        raise InputError(
-            f"expected a directory of transformers to edit, got the llama2.c file {found}: write one with `uncone convert {found} OUT`"
-        )
     raise InputError(
         f"expected a directory of transformers to edit, got the GGUF file {found}, whose weights are quantised or laid out for llama.cpp: edit "
         "the model that it was made of, and make it again"

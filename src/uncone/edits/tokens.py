@@ -78,7 +78,7 @@ def reinitialise_tokens(
 
     Raises:
         InputError: no such model, ids that are not there, no tokenizer for their strings, trained rows that are not finite, `out` exists or cannot be
-            written, a llama2.c or GGUF model.
+            written, a GGUF model.
         UnsupportedModel: quantised weights, an adapter, a table that is not found.
     """
     if method not in WAYS:

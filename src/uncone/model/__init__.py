@@ -1,7 +1,6 @@
 """What a language model is to uncone: a token table, an output head, and what their rows stand for."""
 
 from uncone.model.cache import cached_snapshot
-from uncone.model.convert_llama2c import to_hugging_face
 from uncone.model.files import ModelFiles, open_model_files, rows_of
 from uncone.model.language_model import LanguageModel, is_model_file, open_language_model
 from uncone.model.places import Places, find_places
@@ -18,6 +17,5 @@ __all__ = [
     "open_language_model",
     "open_model_files",
     "rows_of",
-    "to_hugging_face",
     "token_labels",
 ]

@@ -65,7 +65,7 @@ def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
         )
     if not (directory / "config.json").is_file():
         raise InputError(
-            f"expected a model directory with config.json and {_SINGLE} (or with modules.json, or one file of GGUF or llama2.c), "
+            f"expected a model directory with config.json and {_SINGLE} (or with modules.json, or one GGUF file), "
             f"got {directory} without config.json: give the directory that save_pretrained wrote, or open one tensor as FILE.safetensors#tensor.name"
         )
     return ModelFiles(directory, read_json(directory / "config.json", dict), open_weights(directory))

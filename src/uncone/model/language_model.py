@@ -1,4 +1,4 @@
-"""One door to every kind of model: a directory of transformers or Sentence Transformers, a file of llama2.c or GGUF."""
+"""One door to every kind of model: a directory of transformers or Sentence Transformers, or a GGUF file."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from pathlib import Path
 from uncone.model.files import open_model_files, rows_of
 from uncone.model.gguf import gguf_model_rows, gguf_places, is_gguf
 from uncone.model.gguf_parts import find_gguf, open_gguf
-from uncone.model.llama2c import find_llama2c, is_llama2c, llama2c_places, llama2c_rows, open_llama2c
 from uncone.model.places import Places, find_places
 from uncone.model.sentence_transformers import (
     is_sentence_transformers,
@@ -31,27 +30,24 @@ class LanguageModel:
 
 
 def is_model_file(path: Path) -> bool:
-    """A file that is a whole model, of a table and a head, and not only tensors: GGUF or llama2.c."""
-    return path.is_file() and (is_gguf(path) or (path.suffix == ".bin" and is_llama2c(path)))
+    """A file that is a whole model, of a table and a head, and not only tensors: GGUF."""
+    return path.is_file() and is_gguf(path)
 
 
 def open_language_model(path: Path) -> LanguageModel:
-    """Open a model: a directory with modules.json, config.json or one model of llama2.c or GGUF, or a file of such a model.
+    """Open a model: a directory with modules.json, config.json or one GGUF model, or a GGUF file.
 
     Raises:
         InputError: nothing of this, or a file that is cut or lies.
         UnsupportedModel: a Sentence Transformers model without a token table.
     """
     if path.is_file():
-        return _gguf(path) if is_gguf(path) else _llama2c(path)
+        return _gguf(path)
     if is_sentence_transformers(path):
         sentence = open_sentence_transformers(path)
         return LanguageModel(path, partial(sentence_places, sentence), partial(sentence_rows, sentence))
-    if not (path / "config.json").is_file():
-        if (file := find_gguf(path)) is not None:
-            return _gguf(file)
-        if (file := find_llama2c(path)) is not None:
-            return _llama2c(file)
+    if not (path / "config.json").is_file() and (file := find_gguf(path)) is not None:
+        return _gguf(file)
     files = open_model_files(path)
     return LanguageModel(path, partial(find_places, files), partial(rows_of, files))
 
@@ -59,8 +55,3 @@ def open_language_model(path: Path) -> LanguageModel:
 def _gguf(path: Path) -> LanguageModel:
     model = open_gguf(path)
     return LanguageModel(path, partial(gguf_places, model), partial(gguf_model_rows, model))
-
-
-def _llama2c(path: Path) -> LanguageModel:
-    model = open_llama2c(path)
-    return LanguageModel(path, partial(llama2c_places, model), partial(llama2c_rows, model))

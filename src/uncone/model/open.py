@@ -26,7 +26,7 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
             - `file.pt`, `.pth`, `.ckpt` or `.bin` as `torch.save` writes them, with `#tensor` where there are several;
             - `MODEL#input` or `MODEL#head`: the token table or output head of a model, or `MODEL#tensor` for any other of its
               tensors. A model is a directory of transformers or Sentence Transformers, the name of a cached one (NAME or
-              NAME@REVISION), a GGUF file, or a llama2.c file or its directory.
+              NAME@REVISION), or a GGUF file.
         skip_nonfinite: leave out rows with NaN or inf (`left_out` of the result names them); costs one pass.
 
     Returns:

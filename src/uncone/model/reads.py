@@ -54,7 +54,7 @@ def _check_folder(path: Path, targets: Iterable[Path_]) -> None:
 
 
 def _files_of(path: Path) -> list[Path]:
-    """A file or folder; of a model in one file also what may belong to it: other parts, or its tokenizer."""
+    """A file or folder; of a GGUF model also the other parts."""
     beside = path.parent.glob(f"*{path.suffix}") if is_model_file(path) else ()
     return [path, *beside]
 

@@ -59,13 +59,13 @@ def _open_checkpoint(path: Path, part: str | None) -> Rows:
 
 
 def _open_bin(path: Path, part: str | None) -> Rows:
-    """What `torch.save` wrote, or word2vec. A model of llama2.c was told from them before."""
+    """What `torch.save` wrote, or word2vec."""
     source = LocalFile(path)
     if is_checkpoint(source):
         return _open_checkpoint(path, part)
     if not source.head(1).isdigit():  # word2vec begins with a number: then its reader says what is wrong
         raise InputError(
-            f"expected a .bin file of torch.save, of word2vec or of llama2.c, got {path} of another kind: convert it, or load it and "
+            f"expected a .bin file of torch.save or of word2vec, got {path} of another kind: convert it, or load it and "
             "pass the array"
         )
     if part is not None:

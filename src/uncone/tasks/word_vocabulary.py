@@ -96,8 +96,7 @@ def _of_directory(directory: Path) -> Vocabulary:
         for name in ("vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
     ):
         raise InputError(
-            f"expected tokenizer.json in {directory}, got no tokenizer: put the model's tokenizer there "
-            "(a llama2.c model gets one by uncone.to_hugging_face)"
+            f"expected tokenizer.json in {directory}, got no tokenizer: put the model's tokenizer there"
         )
     try:
         from transformers import AutoTokenizer
