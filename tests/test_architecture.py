@@ -12,6 +12,7 @@ BELOW: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
     "memory": set(),
+    "threads": set(),
     "regular": {"errors"},
     "atomic": {"errors"},
     "records": {"atomic"},
@@ -35,7 +36,7 @@ BELOW: dict[str, set[str]] = {
     "report": {"records", "atomic"},
     "cli": {"verbs", "report", "model", "records", "atomic"},
 }  # fmt: skip
-ANY = {"errors", "version", "memory", "regular"}
+ANY = {"errors", "version", "memory", "regular", "threads"}
 """What every room may know."""
 OPTIONAL = {
     "transformers",

@@ -176,7 +176,7 @@ BUSY = """
 import time
 import torch
 from uncone.cli import program
-from uncone.moments.workers import alone
+from uncone.threads import alone
 
 def work(*arguments, **options):
     torch.set_num_threads(2)

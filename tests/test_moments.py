@@ -15,8 +15,9 @@ from safetensors.torch import load_file, save_file
 
 from uncone import InputError, Moments, UndefinedMeasure, diagnose, measure
 from uncone.moments.eigen import consume_to_eigen
-from uncone.moments.workers import mirror, share, symmetric_product
+from uncone.moments.products import mirror, symmetric_product
 from uncone.rows import GRID
+from uncone.threads import share
 
 from .matrices import gaussian
 

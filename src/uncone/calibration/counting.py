@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uncone.moments import share
+from uncone.threads import share
 
 Tensor = torch.Tensor
 Ints = npt.NDArray[np.int64]

@@ -9,9 +9,9 @@ import torch
 from uncone import measure
 from uncone.errors import UndefinedMeasure
 from uncone.moments import Moments
-from uncone.moments.workers import on_one_thread
 from uncone.records import Measurement
 from uncone.rows import Rows, as_rows
+from uncone.threads import on_one_thread
 from uncone.transforms import Affine, Transformation
 
 Tensor = torch.Tensor

@@ -9,10 +9,10 @@ import torch
 from uncone.errors import InputError
 from uncone.measure.groups import Reserved
 from uncone.moments import Moments, row_norms
-from uncone.moments.workers import share_rows
 from uncone.records import Picture
 from uncone.records.wording import counted, cut_label
 from uncone.rows import GRID, Rows
+from uncone.threads import share_rows
 
 Tensor = torch.Tensor
 MOST_POINTS = 32768

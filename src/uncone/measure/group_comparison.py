@@ -10,10 +10,10 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.projections import UnitSums, project
 from uncone.moments import Moments
 from uncone.moments.norms import inverse
-from uncone.moments.workers import on_one_thread
 from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups
 from uncone.records.wording import counted
 from uncone.rows import as_rows
+from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
 FREQUENT_SHARE, RARE_SHARE = 0.3, 0.2

@@ -11,10 +11,10 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Metric, Neighbours, check_searched, nearest_neighbours
 from uncone.measure.reading import reading
 from uncone.moments import Moments
-from uncone.moments.workers import on_one_thread
 from uncone.records import Measurement
 from uncone.records.wording import cut_label
 from uncone.rows import Rows, as_rows
+from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
 NEIGHBOURS = 10

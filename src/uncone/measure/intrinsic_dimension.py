@@ -11,9 +11,9 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Neighbours, check_searched, nearest_neighbours
 from uncone.measure.reading import reading
 from uncone.moments import Moments
-from uncone.moments.workers import on_one_thread
 from uncone.records import Measurement
 from uncone.rows import as_rows
+from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
 FEW_RATIOS = 100

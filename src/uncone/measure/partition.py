@@ -13,11 +13,11 @@ from uncone.errors import InputError
 from uncone.measure.isotropic import marchenko_pastur
 from uncone.measure.reading import reading
 from uncone.memory import uninitialised, usable
-from uncone.moments import Moments, share
-from uncone.moments.workers import alone
+from uncone.moments import Moments
 from uncone.records import Measurement
 from uncone.records.wording import counted
 from uncone.rows import GRID, Rows, as_rows
+from uncone.threads import alone, share
 
 Tensor = torch.Tensor
 SHORT_ROWS = 0.5

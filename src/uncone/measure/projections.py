@@ -6,9 +6,10 @@ from functools import partial
 import torch
 from torch.nn.functional import linear
 
-from uncone.moments import row_norms, share
+from uncone.moments import row_norms
 from uncone.moments.norms import inverse
 from uncone.rows import Rows
+from uncone.threads import share
 
 Tensor = torch.Tensor
 _PIECE = 2048  # rows multiplied at once, by one thread

@@ -11,10 +11,10 @@ from uncone.measure.groups import FEWEST_RESERVED
 from uncone.measure.projections import project_about
 from uncone.measure.unused_rows import Evidence, UntrainedAxes, untrained_axes
 from uncone.moments import Moments, row_norms
-from uncone.moments.workers import on_one_thread
 from uncone.records import UnderTrained, UnderTrainedToken
 from uncone.records.wording import cut_label
 from uncone.rows import Rows, as_rows
+from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
 Indicator = Literal["cosine", "norm"]

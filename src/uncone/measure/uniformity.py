@@ -14,10 +14,10 @@ from uncone.measure.neighbours import Points, check_moments, sampled_rows
 from uncone.measure.neighbours.pairs import sum_by_query, sum_over_pairs
 from uncone.measure.reading import cosine_warnings, reading, rounding_warnings
 from uncone.moments import Moments
-from uncone.moments.workers import alone, on_one_thread
 from uncone.records import Measurement
 from uncone.records.wording import counted
 from uncone.rows import as_rows
+from uncone.threads import alone, on_one_thread
 
 Tensor = torch.Tensor
 MOST_T = 150.0

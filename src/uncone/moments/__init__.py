@@ -2,6 +2,5 @@
 
 from uncone.moments.derived import Moments
 from uncone.moments.norms import NotFiniteError, row_norms
-from uncone.moments.workers import share
 
-__all__ = ["Moments", "NotFiniteError", "row_norms", "share"]
+__all__ = ["Moments", "NotFiniteError", "row_norms"]

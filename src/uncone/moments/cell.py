@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from uncone.moments.norms import are_safe, inverse, measured_norms
-from uncone.moments.workers import add_lower_product, share, symmetric_product
+from uncone.moments.products import add_lower_product, symmetric_product
+from uncone.threads import share
 
 Tensor = torch.Tensor
 _SUMS = ("first", "unit_first", "unit_square")

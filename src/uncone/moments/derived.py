@@ -16,8 +16,8 @@ from uncone.moments.norms import NotFiniteError
 from uncone.moments.rank_one import add_rank_one
 from uncone.moments.sums import Sums
 from uncone.moments.weights import weight_blocks
-from uncone.moments.workers import on_one_thread
 from uncone.rows import as_rows, nonfinite_error
+from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
 _STRIP_ROWS = 64

@@ -2,7 +2,7 @@
 
 import torch
 
-from uncone.moments.workers import on_one_thread
+from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
 _EXTRA = 13

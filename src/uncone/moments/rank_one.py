@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from uncone.moments.workers import share
+from uncone.threads import share
 
 Tensor = torch.Tensor
 _TILE = 256

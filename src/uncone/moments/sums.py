@@ -14,8 +14,9 @@ from uncone.errors import InputError
 from uncone.memory import check_memory, uninitialised, usable, zeros
 from uncone.moments.cell import PIECE, Cell
 from uncone.moments.norms import SHORTEST
-from uncone.moments.workers import add_lower, alone, mirror
+from uncone.moments.products import add_lower, mirror
 from uncone.rows import GRID
+from uncone.threads import alone
 
 Tensor = torch.Tensor
 _MATRICES = 5

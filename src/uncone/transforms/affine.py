@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
-from uncone.moments.workers import on_one_thread
+from uncone.threads import on_one_thread
 from uncone.transforms.fitted import Fitted
 from uncone.transforms.transformed import X, apply
 

@@ -15,11 +15,11 @@ import torch
 
 from uncone.errors import InputError
 from uncone.memory import uninitialised
-from uncone.moments.workers import share_rows
 from uncone.rows import Rows, nonfinite_rows
 from uncone.rows.streamed import StreamedRows
 from uncone.rows.writers import open_writer
 from uncone.rows.writers_plan import Plan, Source, Writer
+from uncone.threads import share_rows
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation
 

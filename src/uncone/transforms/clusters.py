@@ -9,8 +9,8 @@ import torch
 from uncone.errors import InputError
 from uncone.moments import Moments, NotFiniteError
 from uncone.moments.weights import weight_blocks
-from uncone.moments.workers import share_rows
 from uncone.rows import GRID, Rows, as_rows, nonfinite_error
+from uncone.threads import share_rows
 from uncone.transforms.components import are_equal
 from uncone.transforms.fitted import DigestedRows, fitted_on
 from uncone.transforms.fitting import Progress, Transformation, check_whole

@@ -8,7 +8,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.moments import Moments
-from uncone.moments.workers import on_one_thread
+from uncone.threads import on_one_thread
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Summary, Transformation, check_whole, require_rows
 from uncone.transforms.principal import principal_directions

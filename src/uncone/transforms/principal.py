@@ -4,7 +4,7 @@ import torch
 
 from uncone.moments import Moments
 from uncone.moments.eigen import consume_to_eigen
-from uncone.moments.workers import alone
+from uncone.threads import alone
 
 Tensor = torch.Tensor
 _EXTRA = 11

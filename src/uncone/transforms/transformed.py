@@ -9,9 +9,9 @@ import torch
 
 from uncone.errors import InputError
 from uncone.memory import uninitialised
-from uncone.moments.workers import share_rows
 from uncone.rows import GRID, Rows, nonfinite_error
 from uncone.rows.array import FLOATING
+from uncone.threads import share_rows
 
 Tensor = torch.Tensor
 X = TypeVar("X", Tensor, npt.NDArray[Any], Rows)

@@ -8,7 +8,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.moments.eigen import consume_to_eigen
-from uncone.moments.workers import alone
+from uncone.threads import alone
 from uncone.transforms.affine import Affine
 from uncone.transforms.components import refuse_equal_rows
 from uncone.transforms.fitting import Summary, Transformation, check_share, check_whole, require_rows

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from uncone.measure.neighbours.points import Points
-from uncone.moments import share
+from uncone.threads import share
 
 Tensor = torch.Tensor
 _PIECE = 512

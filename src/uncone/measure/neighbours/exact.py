@@ -9,7 +9,7 @@ from uncone.measure.neighbours.candidates import Candidates, Search
 from uncone.measure.neighbours.duplicates import in_order
 from uncone.measure.neighbours.points import Points
 from uncone.measure.neighbours.tiles import Block, Tiles, blocks_of, groups_of, load
-from uncone.moments import share
+from uncone.threads import share
 
 Tensor = torch.Tensor
 SPARE = 6

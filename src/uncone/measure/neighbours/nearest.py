@@ -11,8 +11,8 @@ from uncone.measure.neighbours.duplicates import Places, first_of_each
 from uncone.measure.neighbours.exact import nearest_points
 from uncone.measure.neighbours.points import Metric, Points
 from uncone.moments import Moments
-from uncone.moments.workers import alone
 from uncone.rows import Rows, as_rows
+from uncone.threads import alone
 
 Tensor = torch.Tensor
 EXACT_ROWS = 65536

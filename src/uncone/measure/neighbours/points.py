@@ -7,8 +7,9 @@ from typing import Literal
 import torch
 
 from uncone.memory import uninitialised
-from uncone.moments import Moments, row_norms, share
+from uncone.moments import Moments, row_norms
 from uncone.rows import GRID, Rows, SelectedRows
+from uncone.threads import share
 
 Tensor = torch.Tensor
 Metric = Literal["euclidean", "cosine"]

@@ -10,7 +10,7 @@ import torch
 
 from uncone.measure.neighbours.points import Points
 from uncone.memory import uninitialised
-from uncone.moments import share
+from uncone.threads import share
 
 T = TypeVar("T")
 Tensor = torch.Tensor

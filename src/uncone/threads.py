@@ -18,12 +18,8 @@ import torch
 T = TypeVar("T")
 P = ParamSpec("P")
 Tensor = torch.Tensor
-STRIP = 96
-"""Columns of a product computed at once: wide enough to keep one core busy, narrow enough to skip most of the mirrored half."""
-PIECE = 1024
+_PIECE = 1024
 """Rows that one thread maps or multiplies at once."""
-_ADDED = 2**16
-"""Numbers added at once: what a core's cache holds."""
 
 
 def alone(function: Callable[[], T]) -> T:
@@ -64,7 +60,7 @@ def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
 
 def share_rows(work: Callable[..., object], *tensors: Tensor) -> None:
     """`work` on the rows of `tensors`, of one length, in pieces: each piece on one thread, as a product of rows wants it."""
-    pieces = zip(*(torch.split(t, PIECE) for t in tensors), strict=True)
+    pieces = zip(*(torch.split(t, _PIECE) for t in tensors), strict=True)
     share([partial(work, *piece) for piece in pieces])
 
 
@@ -120,66 +116,6 @@ def _in_this_mode(function: Callable[[], T]) -> Callable[[], T]:
 def _threads() -> int:
     """How many workers the work that runs on this one may use; 0 outside `alone`."""
     return getattr(_mine, "threads", 0)
-
-
-def symmetric_product(y: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
-    """y' y of a contiguous y (n, D) into the lower half of `out` (D, D), or added to it; `mirror` makes it whole.
-
-    torch has no symmetric product. Strips below the diagonal take 9/16 of the time of a full one at D = 768, hardly more
-    than a BLAS syrk does. What is above the diagonal afterwards has no meaning.
-    """
-    if y.device.type != "cpu":
-        return out.addmm_(y.T, y, beta=float(add))
-    # The last strips are the longest; given out first, they leave the short ones to even out the threads.
-    share(partial(_strip, y, out, start, add) for start in reversed(range(0, y.shape[1], STRIP)))
-    return out
-
-
-def _strip(y: Tensor, out: Tensor, start: int, add: bool) -> None:
-    stop = min(start + STRIP, y.shape[1])
-    out[start:stop, :stop].addmm_(y[:, start:stop].T, y[:, :stop], beta=float(add))
-
-
-def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left' right of (k, D) matrices whose product is symmetric, below and on the diagonal, in place."""
-    if total.device.type != "cpu":
-        total.addmm_(left.T, right)
-        return
-
-    def strip(start: int) -> None:
-        stop = min(start + STRIP, len(total))
-        total[start:stop, :stop].addmm_(left[:, start:stop].T, right[:, :stop])
-
-    share(partial(strip, start) for start in reversed(range(0, len(total), STRIP)))
-
-
-def mirror(product: Tensor) -> Tensor:
-    """Copy what lies below the diagonal of `product` (D, D) above it: symmetric to the bit, which no BLAS promises."""
-
-    def strip(start: int) -> None:
-        rows = product[start : start + STRIP]
-        product[:start, start : start + STRIP] = rows[:, :start].T
-        block = rows[:, start : start + STRIP]
-        block.copy_(block.tril().add_(block.tril(-1).T))
-
-    if product.device.type == "cpu":
-        share(partial(strip, start) for start in reversed(range(0, len(product), STRIP)))
-    return product
-
-
-def add_lower(total: Tensor, part: Tensor) -> Tensor:
-    """total += part below and on the diagonal, in place; `part` may be of a narrower dtype."""
-    if total.device.type != "cpu":
-        return total.add_(part)
-    # torch widens a narrower operand into fresh memory, which then stays with the worker's allocator: keep it small.
-    rows = max(1, _ADDED // total.shape[1])
-
-    def strip(start: int) -> None:
-        stop = min(start + rows, len(total))
-        total[start:stop, :stop] += part[start:stop, :stop]
-
-    share(partial(strip, start) for start in range(0, len(total), rows))
-    return total
 
 
 _mine = threading.local()
