@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone import Moments
-from uncone.moments.rank_one import add_rank_one
+from uncone.moments.eigen import add_rank_one
 
 Tensor = torch.Tensor
 

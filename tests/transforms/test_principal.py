@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from uncone import Moments
-from uncone.transforms.principal import leading_pairs, principal_directions, with_signs
+from uncone.moments.eigen import leading_pairs
+from uncone.transforms.principal import principal_directions, with_signs
 
 from ..matrices import gaussian, rotation
 

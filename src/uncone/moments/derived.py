@@ -11,9 +11,8 @@ import torch
 
 from uncone.errors import UndefinedMeasure
 from uncone.moments import file
-from uncone.moments.eigen import consume_to_eigen, leading_eigenvectors
+from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
 from uncone.moments.norms import NotFiniteError
-from uncone.moments.rank_one import add_rank_one
 from uncone.moments.sums import Sums
 from uncone.moments.weights import weight_blocks
 from uncone.rows import as_rows, nonfinite_error
@@ -200,20 +199,12 @@ class Moments(Sums):
         return self._derived["eigen"]  # type: ignore[no-any-return]
 
     def leading_directions(self, k: int, *, centered: bool) -> Tensor:
-        """The first k unit eigenvectors as columns, float64 (D, k), without the memory of a whole decomposition.
-
-        Centred ones are found by subspace iteration, to a residual of 1e-9 of the largest eigenvalue; where that does not
-        get there soon (the spectrum is flat), by a decomposition after all.
-        """
+        """The first k unit eigenvectors as columns, float64 (D, k); centred ones without the memory of a whole decomposition."""
         k = min(k, self.d)
         if not centered:
             return self.directions()[:, :k]
         if "leading" not in self._derived or self._derived["leading"].shape[1] < k:
-            covariance = self.covariance()
-            found = leading_eigenvectors(covariance, k)
-            self._derived["leading"] = (
-                consume_to_eigen(covariance)[1][:, :k].clone() if found is None else found
-            )
+            self._derived["leading"] = leading_pairs(self.covariance(), k)[1]
         return self._derived["leading"][:, :k]  # type: ignore[no-any-return]
 
     @on_one_thread

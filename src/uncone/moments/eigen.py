@@ -1,42 +1,66 @@
-"""Eigenvectors of a large symmetric matrix: all of them in its place, or a few beside it."""
+"""Eigenvalues of large symmetric matrices: all in the place of the matrix, a few beside it, and all after a rank-one change."""
+
+import math
+from functools import partial
 
 import torch
 
-from uncone.threads import on_one_thread
+from uncone.threads import on_one_thread, share
 
 Tensor = torch.Tensor
-_EXTRA = 13
-_TURNS = 200
+_EXTRA = 11  # directions beside those asked for
 _RESIDUAL = 1e-9
+_SHARE = 4  # of the columns, beyond which a whole decomposition is as cheap
 _TURNED = 64
+_TILE = 256
+"""Roots searched for at once: enough that a step is arithmetic and not calls."""
+_TURNS = 100
+_EPS = torch.finfo(torch.float64).eps
 
 
 @on_one_thread
-def leading_eigenvectors(matrix: Tensor, k: int) -> Tensor | None:
-    """The first k unit eigenvectors of a positive semi-definite `matrix` (D, D) as columns, by subspace iteration.
+def leading_pairs(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest eigenvalues (k,) and their unit eigenvectors as columns (D, k) of a positive semi-definite `matrix` (D, D).
 
-    Returns:
-        float64 (D, k) with residuals |A v - l v| of at most 1e-9 of the largest eigenvalue, or None when 200 turns were
-        not enough: eigenvalue k is then hardly larger than eigenvalue k + 13.
+    Block Lanczos with full orthogonalisation, to residuals |A v - l v| of at most 1e-9 of the largest eigenvalue. A whole
+    decomposition, which takes the memory of the matrix, where it is small or the iteration does not get there soon.
     """
     d = len(matrix)
-    if k + _EXTRA >= d // 4:
-        return None  # a whole decomposition is as cheap
-    start = torch.randn(d, k + _EXTRA, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(
-        matrix
-    )
-    basis = torch.linalg.qr(start)[0]
-    for turn in range(_TURNS):
-        image = matrix @ basis
-        if turn % 10 == 9:
-            values, small = torch.linalg.eigh(basis.T @ image)
-            small, values = small.flip(1)[:, :k], values.flip(0)[:k]
-            residual = torch.linalg.vector_norm(image @ small - (basis @ small) * values, dim=0)
+    width = -(-(k + _EXTRA) // 16) * 16
+    most = d // _SHARE // width  # blocks, beyond which a whole decomposition is as cheap
+    if most >= 4:
+        start = torch.randn(d, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        pairs = _iterate(matrix, torch.linalg.qr(start.to(matrix))[0], k, most)
+        if pairs is not None:
+            return pairs
+    values, vectors = consume_to_eigen(matrix)
+    return values[:k].clone(), vectors[:, :k].clone()
+
+
+def _iterate(matrix: Tensor, block: Tensor, k: int, most: int) -> tuple[Tensor, Tensor] | None:
+    basis = block.T.contiguous()  # vectors are rows here, which BLAS multiplies twice as fast
+    image = basis @ matrix
+    for turn in range(1, most):
+        basis, image = _extended(basis, image, block.shape[1], matrix)
+        if turn % 3 == 0 or turn == most - 1:
+            values, turned = torch.linalg.eigh(basis @ image.T)
+            values, turned = values.flip(0)[:k], turned.flip(1)[:, :k]
+            vectors = basis.T @ turned
+            residual = torch.linalg.vector_norm(image.T @ turned - vectors * values, dim=0)
             if float(residual.max()) <= _RESIDUAL * float(values[0]):
-                found: Tensor = basis @ small
-                return found
-        basis = torch.linalg.qr(image)[0]
+                return values.clamp_min(0.0), torch.nn.functional.normalize(vectors, dim=0)
     return None
+
+
+def _extended(basis: Tensor, image: Tensor, width: int, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The basis (rows) and its image, longer by what the matrix makes of the last `width` rows."""
+    new = image[-width:]
+    for _ in range(
+        3
+    ):  # twice is enough where something is left; where nothing is, the first turn leaves noise
+        new = torch.linalg.qr((new - (new @ basis.T) @ basis).T)[0].T
+    new = new.contiguous()
+    return torch.cat([basis, new]), torch.cat([image, new @ matrix])
 
 
 @on_one_thread
@@ -63,3 +87,150 @@ def _reverse(rows: Tensor) -> None:
         head = rows[first:last].flip(0)
         rows[first:last] = rows[n - last : n - first].flip(0)
         rows[n - last : n - first] = head
+
+
+def add_rank_one(values: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues of diag(values) + z z', and |z . q| for the unit eigenvector q of each.
+
+    So one decomposition answers for rows about their mean and about the origin: with C = V diag(d) V' and z = V' m, the
+    eigenvalues of C + m m' are those of diag(d) + z z'. They are the roots of the secular equation (Golub 1973)
+
+        f(l) = 1 + sum_j z_j^2 / (d_j - l),
+
+    one between each two neighbouring poles d_j and one beyond the last. All are found at once, to the rounding of their distance
+    from a pole: D^2 divisions a step for some nine steps, where a second decomposition takes D^3.
+
+    Args:
+        values: eigenvalues from 0 up in any order, float64 (D,).
+        z: float64 (D,).
+
+    Returns:
+        Eigenvalues, largest first, and |z . q| in that order, float64 (D,) each, on the device of `values`.
+    """
+    order = values.argsort()
+    poles, weights, settled = _deflated(values[order].cpu(), z[order].cpu())
+    roots, along = settled, torch.zeros_like(settled)
+    if len(poles):
+        tiles = [(first, min(first + _TILE, len(poles))) for first in range(0, len(poles), _TILE)]
+        origin, tau = (
+            torch.cat(part)
+            for part in zip(*share(partial(_roots, poles, weights, *tile) for tile in tiles), strict=True)
+        )
+        weights = torch.cat(share(partial(_weights_of, poles, origin, tau, *tile) for tile in tiles))
+        moved = torch.cat(share(partial(_along, poles, weights, origin, tau, *tile) for tile in tiles))
+        roots, along = torch.cat([roots, origin + tau]), torch.cat([along, moved])
+    roots, order = roots.sort(descending=True)
+    return roots.to(values.device), along[order].to(values.device)
+
+
+def _weights_of(poles: Tensor, origin: Tensor, tau: Tensor, first: int, stop: int) -> Tensor:
+    """The squares z_j^2 (stop - first,) of which the computed roots l_k are the exact ones (Gu and Eisenstat 1994):
+
+        z_j^2 = prod_k (l_k - d_j) / prod_(k != j) (d_k - d_j).
+
+    With them what follows from two roots close to a pole is as consistent as from others.
+    """
+    some = torch.arange(first, stop)
+    gaps = poles - poles[some, None]
+    gaps[some - first, some] = 1.0
+    return ((origin - poles[some, None]) + tau).div_(gaps).prod(1)
+
+
+def _along(poles: Tensor, weights: Tensor, origin: Tensor, tau: Tensor, first: int, stop: int) -> Tensor:
+    """|z . q| = 1 / sqrt(f') for the unit eigenvectors q of some roots."""
+    gaps = (poles - origin[first:stop, None]).sub_(tau[first:stop, None])
+    return (gaps.reciprocal_().square_() @ weights).rsqrt()
+
+
+def _deflated(d: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The poles of the secular equation, ascending, their weights z^2, and the eigenvalues that z does not move.
+
+    A pole without weight stays where it is, and of two poles as good as equal a rotation gives all weight to one, as in
+    LAPACK's dlaed2; what is neglected is below 8 roundings of the largest number in the matrix.
+    """
+    total = float(z.square().sum())
+    tolerance = 8 * _EPS * max(float(d[-1]), total)
+    values, parts = d.tolist(), z.tolist()
+    poles: list[float] = []
+    kept: list[float] = []
+    settled: list[float] = []
+    for value, part in zip(values, parts, strict=True):
+        if abs(part) * math.sqrt(total) <= tolerance:
+            settled.append(value)
+            continue
+        if poles:
+            both = math.hypot(kept[-1], part)
+            cosine, sine = part / both, kept[-1] / both
+            if abs((value - poles[-1]) * cosine * sine) <= tolerance:
+                settled.append(poles[-1] * cosine**2 + value * sine**2)
+                poles[-1], kept[-1] = poles[-1] * sine**2 + value * cosine**2, both
+                continue
+        poles.append(value)
+        kept.append(part)
+    as_tensor = partial(torch.tensor, dtype=torch.float64)
+    return as_tensor(poles), as_tensor(kept).square(), as_tensor(settled)
+
+
+def _roots(poles: Tensor, weights: Tensor, first: int, stop: int) -> tuple[Tensor, Tensor]:
+    """Roots first to stop, root k between poles k and k + 1: the nearer pole of each, and the distance from it.
+
+    A step solves c + s / (left - l) + S / (right - l) = 0 for the two poles beside a root, with the nearer pole's own weight
+    and the rest of f and f' in c and in the other weight (the fixed weight method, Li 1994); beyond the last pole there is one
+    pole to fit. What leaves the bracket is bisected.
+    """
+    last = stop == len(poles)
+    k = torch.arange(first, stop)
+    beyond = (k + 1).clamp_max(len(poles) - 1)
+    gap = torch.where(k + 1 < len(poles), poles[beyond] - poles[k], weights.sum())
+    equation = _Secular(weights, first, stop)
+    middle = equation.at(poles - poles[k][:, None], 0.5 * gap)[0]
+    to_right = (middle < 0) & (k + 1 < len(poles))
+    origin, beside = torch.where(to_right, beyond, k), torch.where(to_right, k, beyond)
+    offsets = (
+        poles - poles[origin][:, None]
+    )  # every root is a distance from its nearer pole: no digits cancel
+    own, other = weights[origin], offsets.gather(1, beside[:, None])[:, 0]
+    low = torch.where(to_right, -0.5 * gap, torch.where(middle < 0, 0.5 * gap, 0.0))
+    high = torch.where(to_right, 0.0, torch.where(middle < 0, gap, 0.5 * gap))
+    tau = torch.where(to_right, -0.5 * gap, 0.5 * gap)
+    for _ in range(_TURNS):
+        f, slope, size = equation.at(offsets, tau)
+        low, high = torch.where(f < 0, tau, low), torch.where(f > 0, tau, high)
+        done = (f.abs() <= 2 * _EPS * size) | (high - low <= 2 * _EPS * tau.abs())
+        if bool(done.all()):
+            break
+        step = _step(f, slope, own, -tau, other - tau)
+        if last:
+            near = -tau[-1]
+            step[-1] = near + slope[-1] * near**2 / (f[-1] - slope[-1] * near)
+        moved = tau + step
+        inside = (moved > low) & (moved < high)
+        tau = torch.where(done, tau, torch.where(inside, moved, 0.5 * (low + high)))
+    return poles[origin], tau
+
+
+class _Secular:
+    """f and f' for roots first to stop, in memory that every step uses again."""
+
+    def __init__(self, weights: Tensor, first: int, stop: int) -> None:
+        self._inverse = torch.empty(stop - first, len(weights), dtype=torch.float64)
+        self._weights, self._first, self._stop = weights, first, stop
+
+    def at(self, offsets: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """f, f' and 1 + the sum of the sizes of f's terms, at distances `tau` from the poles that `offsets` are measured from."""
+        inverse, weights = torch.sub(offsets, tau[:, None], out=self._inverse).reciprocal_(), self._weights
+        below, between, above = slice(self._first), slice(self._first, self._stop), slice(self._stop, None)
+        mixed = inverse[:, between]
+        negative, positive = inverse[:, below] @ weights[below], inverse[:, above] @ weights[above]
+        f = 1 + negative + positive + mixed @ weights[between]
+        size = 1 - negative + positive + mixed.abs() @ weights[between]
+        return f, inverse.square_() @ weights, size
+
+
+def _step(f: Tensor, slope: Tensor, own: Tensor, near: Tensor, far: Tensor) -> Tensor:
+    """How far to move, beside poles at distances `near` (of weight `own`) and `far`."""
+    rest = (far.square() * (slope - own / near.square())).clamp_min(0.0)
+    c = f - own / near - rest / far
+    b, product = c * (near + far) + own + rest, f * near * far
+    root = (b.square() - 4 * c * product).clamp_min(0.0).sqrt()
+    return torch.where(b <= 0, (b - root) / (2 * c), 2 * product / (b + root))
