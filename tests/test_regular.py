@@ -58,7 +58,7 @@ def _readers() -> dict[str, Callable[[Path], object]]:
     from uncone.model.counts import read_counts
     from uncone.prevent.tracking import AnisotropyTrack
     from uncone.tasks.text_files import lines_of
-    from uncone.transforms.loading import load
+    from uncone.transforms import load
 
     rows = uncone.open_rows(torch.ones(3, 2))
     suffixes = (

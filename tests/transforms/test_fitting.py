@@ -23,7 +23,6 @@ from uncone.transforms import (
     Center,
     ClusterCenter,
     Fitted,
-    RemoveMeanDirection,
     ScaledCenter,
     Standardize,
     Transformation,
@@ -33,20 +32,10 @@ from uncone.transforms import (
 from uncone.transforms.fitted import digest, shared_name
 
 from ..matrices import gaussian
+from .repairs import EVERY, FROM_MOMENTS
 
 Tensor = torch.Tensor
-FROM_MOMENTS = (
-    Center(),
-    ScaledCenter(),
-    RemoveMeanDirection(),
-    AllButTheTop(2),
-    AllButTheTop(2, centered=False),
-    Whiten(),
-    Whiten("pca", 1.0),
-    Standardize(),
-)
-ALL = (*FROM_MOMENTS, ClusterCenter(3, 2))
-_each = pytest.mark.parametrize("made", ALL, ids=repr)
+_each = pytest.mark.parametrize("made", EVERY, ids=repr)
 _from_moments = pytest.mark.parametrize("made", FROM_MOMENTS, ids=repr)
 
 
@@ -292,7 +281,7 @@ def test_equal_rows_have_no_direction(value: float, dtype: torch.dtype) -> None:
 
 def test_a_second_fit_forgets_the_first() -> None:
     x, other = _cone(), _cone(seed=1) + 5
-    for made in ALL:
+    for made in EVERY:
         made = _fresh(made)
         expected = _fresh(made).fit(other).transform(other)
         with warnings.catch_warnings():

@@ -21,8 +21,8 @@ from uncone.records.repair import RepairCost, Repaired
 from uncone.records.wording import percent
 from uncone.rows import as_rows
 from uncone.transforms import ZIPF_REPAIRS, repair_named
-from uncone.transforms.apply_affine import affine_of
 from uncone.transforms.fitted import shared_name
+from uncone.transforms.fitting import affine_of
 
 Tensor = torch.Tensor
 HELD_OUT = 5

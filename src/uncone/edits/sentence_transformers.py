@@ -22,8 +22,7 @@ from uncone.model.files import read_json
 from uncone.model.sentence_transformers import MODULES
 from uncone.rows.safetensors import to_bytes
 from uncone.transforms.affine import Affine
-from uncone.transforms.apply_affine import affine_of
-from uncone.transforms.fitting import Transformation
+from uncone.transforms.fitting import Transformation, affine_of
 from uncone.version import __version__
 
 Tensor = torch.Tensor

@@ -1,15 +1,13 @@
 """Transformations of rows: fit, transform, save, load, apply to a stream."""
 
+from uncone.records.fitted import Fitted
 from uncone.transforms.affine import Affine
 from uncone.transforms.apply import Applied, repair_rows
-from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter
+from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter, Standardize
 from uncone.transforms.clusters import ClusterCenter
 from uncone.transforms.components import AllButTheTop
-from uncone.transforms.fitted import Fitted
 from uncone.transforms.fitting import Transformation
-from uncone.transforms.loading import load
-from uncone.transforms.names import REPAIRS, ZIPF_REPAIRS, repair_named
-from uncone.transforms.standardize import Standardize
+from uncone.transforms.names import REPAIRS, ZIPF_REPAIRS, load, repair_named
 from uncone.transforms.whitening import Whiten
 
 __all__ = [

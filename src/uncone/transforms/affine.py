@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
+from uncone.records.fitted import Fitted
 from uncone.threads import on_one_thread
-from uncone.transforms.fitted import Fitted
+from uncone.transforms.state import State
 from uncone.transforms.transformed import X, apply
 
 Tensor = torch.Tensor
@@ -160,9 +161,24 @@ class Affine:
         Raises:
             InputError: the folder does not exist or cannot be written.
         """
-        from uncone.transforms.loading import save
+        self.state().save(path)
 
-        save(self, path)
+    def state(self) -> State:
+        """What is saved of it."""
+        tensors = {"shift": self.shift, "weight": self.weight, "offset": self.offset}
+        return State("Affine", {name: x for name, x in tensors.items() if x is not None}, self.fitted)
+
+    @classmethod
+    def from_state(cls, state: State) -> "Affine":
+        """The affine map in the state of an `Affine` or of an affine transformation.
+
+        Raises:
+            InputError: it has none, or shapes that do not fit.
+        """
+        tensors = state.tensors
+        if "shift" not in tensors:
+            raise state.lies("it has no tensor 'shift'")
+        return cls(tensors["shift"], tensors.get("weight"), state.fitted, tensors.get("offset"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Affine":
@@ -171,15 +187,12 @@ class Affine:
         Raises:
             InputError: no such file, not one of these, cut or lying, or a transformation that is not affine.
         """
-        from uncone.transforms.loading import load
-
-        found: Any = load(path)
-        found = found if isinstance(found, Affine) else getattr(found, "affine_", None)
-        if found is None:
+        state = State.load(path)
+        if "shift" not in state.tensors:
             raise InputError(
                 f"expected an affine transformation, got {path} with one that is not: read it with uncone.transforms.load"
             )
-        return found  # type: ignore[no-any-return]
+        return cls.from_state(state)
 
 
 def _numbers(value: Any, name: str, rank: int) -> Tensor:

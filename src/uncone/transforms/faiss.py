@@ -8,8 +8,7 @@ import numpy as np
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.transforms.affine import Affine
-from uncone.transforms.apply_affine import affine_of
-from uncone.transforms.fitting import Transformation
+from uncone.transforms.fitting import Transformation, affine_of
 
 
 def to_faiss(transformation: Transformation | Affine, path: str | os.PathLike[str] | None = None) -> Any:

@@ -3,17 +3,20 @@
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
+from functools import cache
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
 
 import torch
 
 from uncone.errors import InputError
 from uncone.moments import Moments
+from uncone.records.fitted import Fitted
 from uncone.rows import as_rows
 from uncone.transforms.affine import Affine
-from uncone.transforms.fitted import IN_THE_MOMENTS, DigestedRows, Fitted, fitted_on
+from uncone.transforms.fitted import IN_THE_MOMENTS, DigestedRows, fitted_on
+from uncone.transforms.state import State
 from uncone.transforms.transformed import X
 
 Tensor = torch.Tensor
@@ -149,10 +152,45 @@ class Transformation:
         Raises:
             InputError: not fitted, or the folder does not exist or cannot be written.
         """
-        from uncone.transforms.loading import save
-
         self._require_fit()
-        save(self, path)
+        affine = self.affine_.state().tensors if self.affine else {}
+        tensors = {**affine, **{name: getattr(self, name) for name in self.tensors}}
+        State(type(self).__name__, tensors, self.fitted_, self.options(), self.warnings_).save(path)
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        """The fitted transformation that was saved.
+
+        Raises:
+            InputError: options, tensors or rows that are not those of a transformation of this class.
+        """
+        kind: Any = cls
+        made = cls(**vars(state.checked(_options(kind), state.options, "options")))
+        made._set_tensors(state)
+        if state.fitted is None:
+            raise state.lies("it does not say what it was fitted on")
+        made.fitted_, made.warnings_ = state.fitted, state.warnings
+        if made.affine:
+            made.affine_ = Affine.from_state(state)
+        if made.affine and made.affine_.d != state.fitted.d:
+            raise state.lies(f"rows of {made.affine_.d} features were fitted on rows of {state.fitted.d}")
+        return made
+
+    def _set_tensors(self, state: State) -> None:
+        """The fitted tensors, each axis as long as those of the same letter."""
+        sizes: dict[str, int] = {}
+        for name, axes in self.tensors.items():
+            tensor = state.tensors.get(name)
+            if tensor is None or tensor.ndim != len(axes):
+                raise state.lies(f"it has no tensor {name!r} of {len(axes)} axes")
+            for axis, size in zip(axes, tensor.shape, strict=True):
+                if sizes.setdefault(axis, size) != size:
+                    raise state.lies(f"the shape of {name!r} does not fit the others")
+            setattr(self, name, tensor)
+        if sizes.get("K", 0) > sizes["D"]:
+            raise state.lies(f"it holds {sizes['K']} directions of {sizes['D']} features")
+        if "shift" in state.tensors and sizes["D"] != len(state.tensors["shift"]):
+            raise state.lies("the shape of 'shift' does not fit the others")
 
     def options(self) -> dict[str, Any]:
         """The constructor's options, by name."""
@@ -165,6 +203,32 @@ class Transformation:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.options().items())})"
+
+
+@cache
+def _options(cls: Any) -> Any:
+    """A record of the constructor's options, to check those of a file by."""
+    hints = get_type_hints(cls.__init__)
+    return make_dataclass(cls.__name__, [(name, hints[name]) for name in inspect.signature(cls).parameters])
+
+
+def affine_of(transformation: Transformation | Affine, where: str) -> Affine:
+    """Its `Affine`, for what can hold nothing else: a layer of a model, an index.
+
+    Raises:
+        InputError: not fitted, or not affine: `where` says what could not hold it.
+    """
+    if isinstance(transformation, Affine):
+        return transformation
+    name = type(transformation).__name__
+    if not transformation.affine:
+        raise InputError(
+            f"expected an affine transformation for {where}, which computes x @ weight + bias and nothing else, got {name}, "
+            "which depends on each row's norm or cluster: apply it to the vectors, or choose another"
+        )
+    if not hasattr(transformation, "affine_"):
+        raise InputError(f"expected a fitted {name}, got one that is not: call fit(x) first")
+    return transformation.affine_
 
 
 def require_rows(summary: Summary, least: int, what: str) -> None:

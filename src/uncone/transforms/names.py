@@ -1,44 +1,36 @@
-"""The names under which repairs are asked for and reported."""
+"""All repairs, by the names under which commands ask for them, and by the classes that files name."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Mapping
+from typing import Any
 
 from uncone.errors import InputError
-from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter
+from uncone.transforms.affine import Affine
+from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter, Standardize
 from uncone.transforms.clusters import ClusterCenter
 from uncone.transforms.components import AllButTheTop
 from uncone.transforms.fitting import Transformation
-from uncone.transforms.standardize import Standardize
+from uncone.transforms.state import State
 from uncone.transforms.whitening import Whiten
 
-REPAIRS: tuple[str, ...] = (
-    "center",
-    "scaled_center",
-    "remove_mean_direction",
-    "all_but_the_top_2",
-    "all_but_the_top_d100",
-    "all_but_the_top_original_2",
-    "all_but_the_top_original_d100",
-    "standardize",
-    "whiten",
-    "whiten_pca",
-    "cluster_center",
-)
+_NAMED: Mapping[str, tuple[type[Transformation], Mapping[str, Any]]] = {
+    "center": (Center, {}),
+    "scaled_center": (ScaledCenter, {}),
+    "remove_mean_direction": (RemoveMeanDirection, {}),
+    "all_but_the_top_2": (AllButTheTop, {"n_components": 2}),
+    "all_but_the_top_d100": (AllButTheTop, {}),
+    "all_but_the_top_original_2": (AllButTheTop, {"n_components": 2, "centered": False}),
+    "all_but_the_top_original_d100": (AllButTheTop, {"centered": False}),
+    "standardize": (Standardize, {}),
+    "whiten": (Whiten, {}),
+    "whiten_pca": (Whiten, {"kind": "pca"}),
+    "cluster_center": (ClusterCenter, {}),
+}
+REPAIRS: tuple[str, ...] = tuple(_NAMED)
 """Repairs that are fitted on rows alone; d100 stands for ceil(D / 100) directions. `original` is no repair."""
 ZIPF_REPAIRS: tuple[str, ...] = ("zipf_center", "zipf_whiten", "zipf_all_but_the_top_d100")
-"""The same as their namesakes, to be fitted with `weights=` the tokens' frequencies (Yokoi et al. 2024, whose whitening has power 1, and not 0.5)."""
-_MADE: dict[str, Callable[[], Transformation]] = {
-    "center": Center,
-    "scaled_center": ScaledCenter,
-    "remove_mean_direction": RemoveMeanDirection,
-    "all_but_the_top_2": lambda: AllButTheTop(2),
-    "all_but_the_top_d100": AllButTheTop,
-    "all_but_the_top_original_2": lambda: AllButTheTop(2, centered=False),
-    "all_but_the_top_original_d100": lambda: AllButTheTop(centered=False),
-    "standardize": Standardize,
-    "whiten": Whiten,
-    "whiten_pca": lambda: Whiten("pca"),
-    "cluster_center": ClusterCenter,
-}
+"""The same as their namesakes, fitted with `weights=` the tokens' frequencies (Yokoi et al. 2024; their whitening has power 1, not 0.5)."""
+_CLASSES = {cls.__name__: cls for cls, _ in _NAMED.values()}
 
 
 def repair_named(name: str, *, d: int) -> Transformation:
@@ -55,17 +47,38 @@ def repair_named(name: str, *, d: int) -> Transformation:
         >>> repair_named("all_but_the_top_d100", d=768)
         AllButTheTop(n_components=8, centered=True)
     """
-    plain = name.removeprefix("zipf_")
-    if plain not in _MADE or (plain != name and name not in ZIPF_REPAIRS):
+    plain = name.removeprefix("zipf_") if name in ZIPF_REPAIRS else name
+    if plain not in _NAMED:
         raise InputError(
             f"expected one of {', '.join(REPAIRS + ZIPF_REPAIRS)}, got {name!r}: choose a repair"
         )
-    found = _MADE[plain]()
-    if isinstance(found, AllButTheTop) and found.n_components is None:
-        found = AllButTheTop(-(-d // 100), centered=found.centered)
-    removed = found.n_components if isinstance(found, AllButTheTop | ClusterCenter) else 0
-    if removed is not None and removed >= d:
+    cls, options = _NAMED[plain]
+    if cls is AllButTheTop:
+        options = {"n_components": -(-d // 100), **options}
+    repair = cls(**options)
+    removed: int = repair.options().get("n_components") or 0
+    if removed >= d:
         raise InputError(
             f"expected rows of more than {removed} features for {name}, got {d}: choose another repair"
         )
-    return found
+    return repair
+
+
+def load(path: str | os.PathLike[str]) -> Affine | Transformation:
+    """Read what `save` of a transformation or of an `Affine` wrote.
+
+    Returns:
+        An object of the class that was saved, fitted, with its provenance.
+
+    Raises:
+        InputError: no such file, not one of these, cut, or a header that lies.
+    """
+    state = State.load(path)
+    if state.kind == "Affine":
+        return Affine.from_state(state)
+    if state.kind not in _CLASSES:
+        known = ", ".join(["Affine", *_CLASSES])
+        raise InputError(
+            f"expected one of {known} in {path}, got {state.kind[:60]!r}: read it with the version that wrote it"
+        )
+    return _CLASSES[state.kind].from_state(state)
