@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -167,6 +168,16 @@ def test_help_is_in_the_docs(command: str) -> None:
     assert documented.splitlines() == [line.rstrip() for line in done.stdout.strip("\n").splitlines()]
 
 
+def _module(path: str) -> Any:
+    """A script of the repository, imported."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _anchors(page: Path) -> set[str]:
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
@@ -195,9 +206,14 @@ def test_every_measure_is_described() -> None:
     ]
     assert len(functions) > 15
     for function in functions:
-        assert f"\n### `{function.__name__}`\n" in text, function.__name__
+        assert f"\n#### `{function.__name__}`\n" in text, function.__name__
     for name in measure.__all__:
         assert f"`{name}" in text, name
+
+
+def test_the_measures_are_described_as_in_the_code() -> None:
+    page = _module("docs/measures.py")
+    assert f"{page.FIRST}\n\n{page.sections()}\n\n{page.LAST}" in _text("docs/measures.md")
 
 
 def test_every_number_of_a_diagnosis_is_described() -> None:
@@ -283,9 +299,4 @@ def test_there_are_examples_in_docstrings() -> None:
 
 
 def test_the_readmes_figures_are_those_that_the_benchmarks_kept() -> None:
-    spec = importlib.util.spec_from_file_location("readme", ROOT / "benchmarks" / "readme.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.table() in _text("README.md")
+    assert _module("benchmarks/readme.py").table() in _text("README.md")

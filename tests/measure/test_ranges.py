@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone import InputError, Measurement, Moments, UndefinedMeasure, measure
+from uncone.measure.cosine import MEAN_SHIFT
 from uncone.moments import row_norms
 
 from ..matrices import gaussian, rotation
@@ -95,6 +96,7 @@ READ: dict[str, dict[str, Callable[[Tensor, Moments], Measurement]]] = {
     },
 }
 NO_MEASURES = {
+    "DESCRIPTIONS",
     "GroupMoments", "Membership", "Neighbours", "PairSums", "Reserved", "benjamini_hochberg", "by_group", "compare_groups", "frequency_membership",
     "local_dimensions", "marchenko_pastur", "nearest_neighbours", "reserved_rows", "robust_null", "under_trained_tokens",
 }  # fmt: skip
@@ -224,4 +226,4 @@ def test_only_what_rounding_explains_becomes_the_end() -> None:
         (-rounding, 0.0),
         (-1e-9, -1e-9),
     ):
-        assert measure.reading.reading("share", value, m, definition="", range=(0.0, 1.0)).value == read
+        assert measure.reading.reading(MEAN_SHIFT, value, m).value == read

@@ -9,9 +9,10 @@ from typing import Any
 from uncone import explain, measure
 from uncone.explain import TokenReadings
 from uncone.explain.bins import groups_of
-from uncone.explain.measures import MEASURES, OF_A_HEAD, OF_NEIGHBOURS, OF_THE_GAUGE, Measure, read
+from uncone.explain.measures import MEASURES, OF_A_HEAD, OF_NEIGHBOURS, OF_THE_GAUGE, Measure
 from uncone.explain.sums import Sums, sum_rows
 from uncone.measure import PairSums
+from uncone.measure.reading import read
 from uncone.moments import Moments
 from uncone.moments.sums import products_bytes
 from uncone.records import Measurement, Picture, Spectrum, Subject

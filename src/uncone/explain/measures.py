@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 
 from uncone import measure
-from uncone.errors import UndefinedMeasure
 from uncone.moments import Moments
 from uncone.records import Measurement
 
@@ -57,11 +56,3 @@ OF_THE_GAUGE: tuple[tuple[str, Measure], ...] = (
 """Raw readings of a head. Subtracting one vector from all of its rows changes them, and changes no probability."""
 OF_NEIGHBOURS = measure.intrinsic_dimension.NEIGHBOURS
 """One search serves both intrinsic dimensions."""
-
-
-def read(name: str, function: Measure, moments: Moments) -> Measurement:
-    """The measurement, or a record of why there is none: absence is a result and is shown."""
-    try:
-        return function(moments)
-    except UndefinedMeasure as error:
-        return Measurement(name, None, reason=str(error), n=moments.n, d=moments.d)

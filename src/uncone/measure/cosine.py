@@ -5,53 +5,86 @@ import math
 from uncone.errors import UndefinedMeasure
 from uncone.measure.reading import cosine_warnings, reading
 from uncone.moments import Moments, row_norms
-from uncone.records import Measurement
+from uncone.records import MeasureDescription, Measurement
 
 _LEAST_WEIGHT = 100.0
 """In roundings of a row: where all rows but one weigh less, hardly a digit of their cosines is left."""
 
+MEAN_COSINE = MeasureDescription(
+    name="mean_cosine",
+    says="What two random rows have in common.",
+    definition="mean cosine over all pairs of distinct rows, exact (Ethayarajh 2019)",
+    formula="""\
+(|S|^2 - N) / (N (N - 1)),  S = sum_i u_i
+    = mean over i != j of u_i . u_j; no pair is formed
+    under weights: (|S|^2 - sum_i w_i^2) / sum_{i != j} w_i w_j,  S = sum_i w_i u_i""",
+    range=("-1/(N - 1)", 1.0),
+    better="lower",
+    isotropic="0",
+    reads_badly="one feature is much larger than the others (see `rogue_dimensions`), and when the anisotropy is "
+    "symmetric about the origin, which it cannot see. Under weights the N of the range is Kish's number.",
+    source="Ethayarajh 2019 samples pairs. Bis et al. 2021, eq. 12-14, give the sum; its N belongs inside the bracket.",
+    centered=False,
+)
+MEAN_SHIFT = MeasureDescription(
+    name="mean_shift",
+    says="How much of a row's length is shared by all rows.",
+    definition="norm of the mean row divided by the mean norm of the rows (Bis et al. 2021, Table 1)",
+    formula="|mu| / mean_i |x_i|",
+    range=(0.0, 1.0),
+    better="lower",
+    isotropic="N^(-1/2)",
+    reads_badly="a few rows are far longer than the others: they decide the mean row.",
+    source="Bis et al. 2021, Table 1.",
+    centered=False,
+)
+COSINE_BETWEEN = MeasureDescription(
+    name="cosine_between",
+    says="How near the rows of one group lie to those of another, for instance to the reserved rows.",
+    definition="mean cosine over the pairs of a row of one group and another row of the other",
+    formula="""\
+(S_a . S_b - shared) / (N_a N_b - shared),  S the sums of unit rows
+    shared rows are in both groups; none is compared with itself""",
+    range=(-1.0, 1.0),
+    better="lower",
+    isotropic="0",
+    reads_badly="a group has few rows: their mean direction is mostly their own.",
+    source="The sum of `mean_cosine`, over two groups.",
+    centered=False,
+)
+
 
 def mean_cosine(m: Moments) -> Measurement:
-    """The mean cosine over all pairs of distinct rows: what two random rows have in common.
-
-    With unit rows u_i and S = sum u_i it is (|S|^2 - N) / (N (N - 1)), exactly and without a pair being formed (the
-    quantity sampled by Ethayarajh 2019; Bis et al. 2021, eq. 12-14, whose N belongs inside the bracket). Under weights
-    the mean is over pairs with weight w_i w_j. Needs first-order moments only.
-
-    Returns:
-        A value in [-1/(N - 1), 1], N being Kish's number under weights; lower is better; an isotropic cloud has 0. All-zero
-        rows are left out and counted.
+    """`MEAN_COSINE` of the rows with these first-order moments. All-zero rows are left out and counted.
 
     Raises:
         UndefinedMeasure: fewer than two rows with a direction, or one with all the weight but for rounding.
 
-    Reads badly when one feature is much larger than the others (see `rogue_dimensions`), and it cannot see anisotropy
-    that is symmetric about the origin.
-
     Example:
         >>> import torch, uncone
-        >>> float(uncone.measure.mean_cosine(uncone.Moments.of(torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]))))
+        >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])  # cosines 0, 1 and 0
+        >>> float(uncone.measure.mean_cosine(uncone.Moments.of(x)))
         0.3333333333333333
     """
     pairs = pair_weight(m)
     first, _ = m.unit_sums()
-    value = (float(first @ first) - m.unit_weight_square) / pairs
     return reading(
-        "mean_cosine", value, m,
-        range=(max(-1.0, -m.unit_weight_square / pairs), 1.0), better="lower", reference=0.0, centered=False,
-        details={"zero_rows": m.zero_rows}, warnings=cosine_warnings(m),
-        definition="mean cosine over all pairs of distinct rows, exact (Ethayarajh 2019)",
+        MEAN_COSINE, (float(first @ first) - m.unit_weight_square) / pairs, m, reference=0.0,
+        lowest=max(-1.0, -m.unit_weight_square / pairs), details={"zero_rows": m.zero_rows}, warnings=cosine_warnings(m),
     )  # fmt: skip
 
 
 def mean_shift(m: Moments) -> Measurement:
-    """How much of a row's length is shared by all rows: |mean row| / mean |row| (Bis et al. 2021, Table 1).
-
-    Returns:
-        A value in [0, 1]; lower is better; an isotropic cloud of N rows has about N^(-1/2).
+    """`MEAN_SHIFT` of the rows with these first-order moments.
 
     Raises:
         UndefinedMeasure: every row is zero.
+
+    Example:
+        >>> import torch, uncone
+        >>> x = torch.tensor([[3.0, 4.0], [3.0, -4.0]])  # rows of length 5 about a mean row of length 3
+        >>> float(uncone.measure.mean_shift(uncone.Moments.of(x)))
+        0.6
     """
     if m.mean_norm() == 0:
         raise UndefinedMeasure(
@@ -59,11 +92,35 @@ def mean_shift(m: Moments) -> Measurement:
         )
     length = float(row_norms(m.mean()[None]))
     return reading(
-        "mean_shift", length / m.mean_norm(), m,
-        range=(0.0, 1.0), better="lower", reference=1 / math.sqrt(m.effective_n), centered=False,
+        MEAN_SHIFT, length / m.mean_norm(), m, reference=1 / math.sqrt(m.effective_n),
         details={"mean_row_norm": length, "mean_norm": m.mean_norm()},
-        definition="norm of the mean row divided by the mean norm of the rows (Bis et al. 2021, Table 1)",
     )  # fmt: skip
+
+
+def cosine_between(a: Moments, b: Moments, *, shared: int = 0) -> Measurement:
+    """`COSINE_BETWEEN` two groups, from unweighted first-order moments; `n` is the number of rows of b.
+
+    Args:
+        a, b: moments of the two groups.
+        shared: how many rows that are not zero are in both.
+
+    Raises:
+        UndefinedMeasure: a group without rows that have a direction.
+
+    Example:
+        >>> import torch, uncone
+        >>> a, b = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0], [3.0, 0.0]])  # cosines 0 and 1
+        >>> float(uncone.measure.cosine_between(uncone.Moments.of(a), uncone.Moments.of(b)))
+        0.5
+    """
+    pairs = (a.n - a.zero_rows) * (b.n - b.zero_rows) - shared
+    if pairs <= 0:
+        raise UndefinedMeasure(
+            f"expected rows with a direction in both groups, got {a.n - a.zero_rows} and {b.n - b.zero_rows}: "
+            "nothing to compare"
+        )
+    value = (float(a.unit_sums()[0] @ b.unit_sums()[0]) - shared) / pairs
+    return reading(COSINE_BETWEEN, value, b, reference=0.0, warnings=cosine_warnings(b))
 
 
 def pair_weight(m: Moments) -> float:

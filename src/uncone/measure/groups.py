@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.reading import cosine_warnings, reading
+from uncone.errors import InputError
+from uncone.measure.reading import read
 from uncone.moments import Moments, NotFiniteError
 from uncone.records import Measurement
 from uncone.records.wording import cut_label, plural
@@ -136,45 +136,16 @@ def by_group(
         groups = _checked(groups, rows.shape[0])
         sums = iter(_given(rows, groups, second=second, unit_second=unit_second, device=device))
         members = ((groups == group).nonzero().flatten() for group in range(int(groups.max()) + 1))
-    found = []
+    readings = []
     for m, indices in zip(sums, members, strict=True):
         group = SelectedRows(rows, indices)
-        first = tuple(_read(measure, m) for measure in measures)
-        found.append((*first, *(_read(measure, group, m) for measure in row_measures)))
-    return found
+        first = tuple(read(_name(measure), measure, m) for measure in measures)
+        readings.append((*first, *(read(_name(measure), measure, group, m) for measure in row_measures)))
+    return readings
 
 
-def cosine_between(a: Moments, b: Moments, *, shared: int = 0) -> Measurement:
-    """The mean cosine between the rows of two groups: (S_a . S_b - shared) / (N_a N_b - shared).
-
-    Args:
-        a, b: moments of the two groups (first order is enough), unweighted.
-        shared: how many rows that are not zero are in both; their pairs with themselves are left out.
-
-    Returns:
-        A value in [-1, 1]; an isotropic cloud has 0. `n` is the number of rows of b.
-
-    Raises:
-        UndefinedMeasure: a group without rows that have a direction.
-    """
-    pairs = (a.n - a.zero_rows) * (b.n - b.zero_rows) - shared
-    if pairs <= 0:
-        raise UndefinedMeasure(
-            f"expected rows with a direction in both groups, got {a.n - a.zero_rows} and {b.n - b.zero_rows}: nothing to compare"
-        )
-    value = (float(a.unit_sums()[0] @ b.unit_sums()[0]) - shared) / pairs
-    return reading(
-        "cosine_between", value, b, range=(-1.0, 1.0), better="lower", reference=0.0, centered=False,
-        warnings=cosine_warnings(b), definition="mean cosine over the pairs of a row of one group and another row of the other",
-    )  # fmt: skip
-
-
-def _read(measure: Callable[..., Measurement], *of: Any) -> Measurement:
-    try:
-        return measure(*of)
-    except UndefinedMeasure as error:
-        m = of[-1]
-        return Measurement(getattr(measure, "__name__", "measure"), None, reason=str(error), n=m.n, d=m.d)
+def _name(measure: Callable[..., Measurement]) -> str:
+    return getattr(measure, "__name__", "measure")
 
 
 def _checked(groups: Any, n: int) -> Tensor:

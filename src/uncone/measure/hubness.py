@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,8 +10,8 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Metric, Neighbours, check_searched, nearest_neighbours
 from uncone.measure.reading import reading
 from uncone.moments import Moments
-from uncone.records import Measurement
-from uncone.records.wording import cut_label
+from uncone.records import MeasureDescription, Measurement
+from uncone.records.wording import cut_label, plural
 from uncone.rows import Rows, as_rows
 from uncone.threads import on_one_thread
 
@@ -28,6 +27,23 @@ _GROUPS = 20
 _T_19 = 2.093024054408263  # the 97.5 % quantile of Student's t with 19 degrees of freedom
 
 
+HUBNESS = MeasureDescription(
+    name="hubness",
+    says="Whether a few rows are everybody's neighbour: these turn up in answers to any query.",
+    definition="skewness of the number of rows that have a row among their k = {k} nearest, {metric} (Radovanovic et al. 2010)",
+    formula="""\
+E (N_k - k)^3 / s^3,  N_k the number of rows that have x among their k nearest, s its standard deviation
+k = 10, cosine, unless given; 0 where every row occurs equally often""",
+    range=("-(N - 2) / sqrt(N - 1)", "(N - 2) / sqrt(N - 1)"),
+    better="lower",
+    isotropic="no closed form; it grows with D",
+    reads_badly="values of different N, k or metric are compared, and when many rows are equal: of copies those with the "
+    "lowest numbers are listed. Of a sample of lists the skewness comes from factorial moments, without bias in each of "
+    "them, and its interval from a jackknife; it is wide where hubs are few.",
+    source="Radovanovic et al. 2010, eq. 1; the Robin Hood index of Feldbauer et al. 2018.",
+)
+
+
 def hubness(
     rows: Any,
     moments: Moments | None = None,
@@ -39,16 +55,12 @@ def hubness(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Measurement:
-    """The skewness of N_k(x), the number of rows that have x among their k nearest (Radovanovic et al. 2010, eq. 1).
+    """`HUBNESS` of the rows.
 
-    E (N_k - k)^3 / s^3 over all rows, s the standard deviation of N_k; 0 where every row occurs equally often. In `details`:
-    `robin_hood`, the share of all occurrences that would have to change hands to make them even, sum |N_k - k| / (2 k N);
-    `antihub_share`, the share of rows that occur nowhere; `top_share`, the share of all occurrences that the 1 % of rows
-    with the most have; and the rows that occur most: `hubs` (ids), `hub_counts`, `hub_labels`.
-
-    Of a sample of Q rows, drawn without replacement, only their lists are known. Their counts are hypergeometric given N_k, and
-    the factorial moments of N_k follow from theirs without bias: the skewness is a ratio of those, and `interval` its 95 %
-    interval from a jackknife over 20 groups of lists. The shares cannot be had that way and are None; hub counts are scaled by N / Q.
+    In `details`: `robin_hood`, the share of all occurrences that would have to change hands to make them even,
+    sum |N_k - k| / (2 k N); `antihub_share`, the share of rows that occur nowhere; `top_share`, the share of all occurrences
+    that the 1 % of rows with the most have; and the rows that occur most: `hubs` (ids), `hub_counts`, `hub_labels`.
+    Of a sample of Q rows only their lists are known: the shares are then None, and hub counts are scaled by N / Q.
 
     Args:
         rows, moments, sample, seed, progress: as for `nearest_neighbours`.
@@ -56,16 +68,15 @@ def hubness(
         metric: "cosine", as most retrieval compares rows, or "euclidean".
         neighbours: a search of the same rows with copies (`distinct=False`), this metric and at least k neighbours.
 
-    Returns:
-        A value from -(N - 2) / sqrt(N - 1) to the opposite; lower is better; no closed form for the isotropic cloud, where it
-        grows with D.
-
     Raises:
-        InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search. UndefinedMeasure: not
-        more than k rows.
+        InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search. UndefinedMeasure:
+            not more than k rows.
 
-    Reads badly when values of different N, k or metric are compared, and where many rows are equal: of copies, those with the
-    lowest numbers are listed.
+    Example:
+        >>> import torch, uncone
+        >>> star = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]])  # listed 3, 1, 0 and 0 times
+        >>> round(float(uncone.measure.hubness(star, k=1, metric="euclidean")), 4)  # 1.5 / 1.5^1.5
+        0.8165
     """
     rows = as_rows(rows)
     if k < 1:
@@ -80,35 +91,28 @@ def hubness(
         raise UndefinedMeasure(
             f"expected more than k = {k} rows to be neighbours, got {neighbours.searched}: pass more rows or a smaller k"
         )
-    return _hubness(rows, m, k, metric, neighbours, seed)
+    return _hubness(rows, m, k, neighbours, seed)
 
 
 @on_one_thread
-def _hubness(
-    rows: Rows, m: Moments, k: int, metric: Metric, neighbours: Neighbours, seed: int
-) -> Measurement:
+def _hubness(rows: Rows, m: Moments, k: int, neighbours: Neighbours, seed: int) -> Measurement:
     """The measurement, from a search that fits it."""
-    lists = neighbours.indices[:, :k]
-    counts = torch.bincount(lists.reshape(-1), minlength=m.n)
-    present = _present(m, rows, neighbours)
-    n = neighbours.searched
-    interval = None
+    lists, n = neighbours.indices[:, :k], neighbours.searched
+    counts, interval = torch.bincount(lists.reshape(-1), minlength=m.n), None
+    of_searched = counts[_present(m, rows, neighbours)]
     if neighbours.sampled:
         value, interval = _sampled_skewness(lists, n, seed)
     else:
-        value = _skewness(counts[present].double() - k)
+        value = _skewness(of_searched.double() - k)
     bound = _bound(n)
-    found = reading(
-        "hubness", value, m, range=(-bound, bound), better="lower",
+    return reading(
+        HUBNESS, value, m, lowest=-bound, highest=bound, interval=interval,
+        asked={"k": k, "metric": neighbours.metric}, warnings=_warnings(neighbours, k),
         details={
-            "k": k, "metric": metric, **_shares(counts[present], k, neighbours), **_top(counts, rows, n / len(lists)),
+            "k": k, "metric": neighbours.metric, **_shares(of_searched, k, neighbours), **_top(counts, rows, n / len(lists)),
             "duplicates": neighbours.duplicates, "tied": neighbours.tied, "queries": len(lists), "searched": n,
         },
-        warnings=_warnings(neighbours, k), definition=(
-            f"skewness of the number of rows that have a row among their k = {k} nearest, {metric} (Radovanovic et al. 2010)"
-        ),
     )  # fmt: skip
-    return found if interval is None else replace(found, interval=interval)
 
 
 def _present(m: Moments, rows: Rows, neighbours: Neighbours) -> Tensor:
@@ -191,37 +195,32 @@ def _shares(counts: Tensor, k: int, neighbours: Neighbours) -> dict[str, float |
 def _top(counts: Tensor, rows: Rows, scale: float) -> dict[str, list[Any]]:
     """The rows that occur most often, ties in their order."""
     order = counts.sort(descending=True, stable=True).indices[:TOP_HUBS]
-    ids = order if rows.ids is None else rows.ids[order]
-    labels = rows.labels
-    found = {
-        "hubs": ids.tolist(),
-        "hub_counts": [round(count * scale, 1) if scale != 1 else count for count in counts[order].tolist()],
+    top = counts[order].tolist()
+    details: dict[str, list[Any]] = {
+        "hubs": (order if rows.ids is None else rows.ids[order]).tolist(),
+        "hub_counts": top if scale == 1 else [round(count * scale, 1) for count in top],
     }
-    return (
-        found if labels is None else {**found, "hub_labels": [cut_label(labels[i]) for i in order.tolist()]}
-    )
+    if rows.labels is not None:
+        details["hub_labels"] = [cut_label(rows.labels[i]) for i in order.tolist()]
+    return details
 
 
 def _warnings(neighbours: Neighbours, k: int) -> tuple[str, ...]:
-    found = []
+    warnings = []
     if neighbours.searched < FEW_LISTS:
-        found.append(f"{neighbours.searched} rows are few: single rows decide the skewness")
-    zero = neighbours.rows - neighbours.searched
+        warnings.append(f"{neighbours.searched} rows are few: single rows decide the skewness")
+    zero, copies, tied = neighbours.rows - neighbours.searched, neighbours.duplicates, neighbours.tied
     if zero:
-        found.append(
-            f"{zero} {'row is' if zero == 1 else 'rows are'} all zero, without a direction, and left out"
+        warnings.append(
+            f"{zero} {plural(zero, 'row is', 'rows are')} all zero, without a direction, and left out"
         )
-    if neighbours.duplicates:
-        found.append(
-            f"{neighbours.duplicates} {'row equals' if neighbours.duplicates == 1 else 'rows equal'} another: of copies, the first are listed"
+    if copies:
+        warnings.append(
+            f"{copies} {plural(copies, 'row equals', 'rows equal')} another: of copies, the first are listed"
         )
-    if neighbours.tied and neighbours.k == k:
-        rows = "row has" if neighbours.tied == 1 else "rows have"
-        found.append(
-            f"{neighbours.tied} {rows} two candidates for the last neighbour equally far: the lower number is listed"
+    if tied and neighbours.k == k:
+        warnings.append(
+            f"{tied} {plural(tied, 'row has', 'rows have')} two candidates for the last neighbour equally far: "
+            "the lower number is listed"
         )
-    if neighbours.sampled:
-        found.append(
-            f"sampled: {len(neighbours.queries)} rows were asked for their neighbours among {neighbours.searched}"
-        )
-    return tuple(found)
+    return (*warnings, *neighbours.sampling_warnings())

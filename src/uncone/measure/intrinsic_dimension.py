@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +10,8 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Neighbours, check_searched, nearest_neighbours
 from uncone.measure.reading import reading
 from uncone.moments import Moments
-from uncone.records import Measurement
+from uncone.records import MeasureDescription, Measurement
+from uncone.records.wording import plural
 from uncone.rows import as_rows
 from uncone.threads import on_one_thread
 
@@ -29,6 +29,42 @@ _LEVEL = 0.95
 _Z = 1.959963984540054
 
 
+_ISOTROPIC = "no closed form; it reads below D"
+
+TWO_NN = MeasureDescription(
+    name="two_nn",
+    says="How many dimensions the rows fill locally, from the two nearest rows.",
+    definition="(N - 1) / sum ln(r2 / r1) over the distances to the two nearest rows, equal rows left out (Facco et al. 2017)",
+    formula="""\
+(N - 1) / sum_i ln(r_2 / r_1),  r_1 <= r_2 the distances to the two nearest rows
+where rows are spread evenly over the distance r_2:  P(r_2 / r_1 > m) = m^-d""",
+    range=(0.0, None),
+    better="neither",
+    isotropic=_ISOTROPIC,
+    reads_badly="the dimension is above about 20: no row then has neighbours near enough, and the value falls short. It "
+    "changes with N, near copies lower it, and noise or rounding as large as r_1 spoils it. Rows at the edge of a cloud "
+    "have neighbours on one side only. The interval knows nothing of such bias, and takes ratios for independent, which "
+    "those of rows that share neighbours are not quite.",
+    source="Facco et al. 2017. The likelihood is without the bias of N / sum ln(r_2 / r_1); libraries differ in which of "
+    "these they return.",
+)
+LEVINA_BICKEL = MeasureDescription(
+    name="levina_bickel",
+    says="How many dimensions the rows fill locally, from the k nearest rows: at a larger scale than `two_nn`.",
+    definition="1 over the mean of ln(T_k / T_j) over the k = {k} nearest rows, equal rows left out "
+    "(Levina & Bickel 2004; MacKay & Ghahramani 2005)",
+    formula="""\
+1 / mean_x (1 / m(x)),  1 / m(x) = sum_{j < k} ln(T_k / T_j) / (k - 1)
+T_j the distance to the j-th nearest row;  k = 100, or all other rows""",
+    range=(0.0, None),
+    better="neither",
+    isotropic=_ISOTROPIC,
+    reads_badly="the dimension is above about 20, where it falls short by more than `two_nn`, and where density changes "
+    "within the k nearest. Values of different k are of different scales.",
+    source="Levina & Bickel 2004, eq. 8; MacKay & Ghahramani 2005 for averaging the inverses.",
+)
+
+
 def two_nn(
     rows: Any,
     moments: Moments | None = None,
@@ -38,13 +74,11 @@ def two_nn(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Measurement:
-    """The intrinsic dimension from the distances r1 <= r2 to the two nearest rows (Facco et al. 2017).
+    """`TWO_NN` of the rows. `interval` is the exact 95 % interval, sum ln(r_2 / r_1) being Gamma(N, 1 / d).
 
-    Where rows are spread evenly over the distance r2, mu = r2 / r1 has P(mu > m) = m^-d, and the unbiased maximum-likelihood
-    estimate is d = (N - 1) / sum ln mu. `interval` is its exact 95 % interval, sum ln mu being Gamma(N, 1 / d) for
-    independent ratios; ratios of neighbouring rows are not quite independent. In `details`: `linear_fit`, the paper's line
-    through the origin of -ln(1 - F) on ln mu without the top 10 %; `censored`, the maximum likelihood with those 10 %
-    known to be above the rest only; and `duplicates`, how many equal rows were left out, whose r1 is 0.
+    In `details`: `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the top 10 %;
+    `censored`, the maximum likelihood with those 10 % known to be above the rest only; and `duplicates`, how many equal
+    rows were left out, whose r_1 is 0.
 
     Args:
         rows: Rows, or a tensor or array (N, D).
@@ -52,57 +86,39 @@ def two_nn(
         neighbours: a search of the same rows with `distinct=True`, k of 2 or more and the Euclidean metric, to be shared by
             measures; made when not given.
         sample, seed, progress: as for `nearest_neighbours`. A sample of rows has its neighbours among all rows, so that
-            the scale at which the dimension is read stays what it is.
-
-    Returns:
-        A value above 0, in dimensions; neither end is better. The isotropic cloud has no closed form: it reads below D.
+            the scale at which the dimension is read stays the same.
 
     Raises:
         InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than three different
-        rows, or no row whose two nearest differ in distance by more than rounding.
-
-    Reads badly above about 20 dimensions (too low), with few rows, and where noise or rounding is as large as r1.
+            rows, or no row whose two nearest differ in distance by more than rounding.
 
     Example:
         >>> import torch, uncone
-        >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])  # mu is 3, 2, 3/2, 3/2
-        >>> round(float(uncone.measure.two_nn(line)), 4)
+        >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])  # r_2 / r_1 is 3, 2, 3/2, 3/2
+        >>> round(float(uncone.measure.two_nn(line)), 4)  # 3 / ln 13.5
         1.1527
     """
-    rows, m = _with_moments(rows, moments)
-    if neighbours is None:
-        neighbours = nearest_neighbours(
-            rows, 2, m, distinct=True, sample=sample, seed=seed, progress=progress
-        )
-    check_searched(neighbours, rows, metric="euclidean", distinct=True)
+    m, neighbours = _searched(rows, moments, 2, neighbours, sample, seed, progress)
     return _two_nn(m, neighbours)
 
 
 @on_one_thread
 def _two_nn(m: Moments, neighbours: Neighbours) -> Measurement:
-    if neighbours.k < 2:
-        raise UndefinedMeasure(
-            f"expected at least three different rows, got {neighbours.searched} of {m.n}: pass more rows"
-        )
+    _require_two(neighbours)
     ratios = (neighbours.distances[:, 1] / neighbours.distances[:, 0]).log().sort().values
     n, total = len(ratios), float(ratios.sum())
     if n < 2 or total <= n * _ROUNDINGS * m.epsilon:
         raise UndefinedMeasure(
-            f"expected two rows or more with their two nearest at different distances, got {n} on a lattice, to rounding: there is no scale"
+            f"expected two rows or more with their two nearest at different distances, got {n} on a lattice, to rounding: "
+            "there is no scale"
         )
-    value = (n - 1) / total
-    kept = int(n * (1 - _DROPPED))
-    return _with_interval(
-        reading(
-            "two_nn", value, m, range=(0.0, None),
-            details={
-                "linear_fit": _linear_fit(ratios[:kept], n), "censored": _censored(ratios, kept),
-                "duplicates": neighbours.duplicates, "queries": n, "searched": neighbours.searched,
-            },
-            warnings=_warnings(value, neighbours, n),
-            definition="(N - 1) / sum ln(r2 / r1) over the distances to the two nearest rows, equal rows left out (Facco et al. 2017)",
-        ),
-        (gamma_quantile((1 - _LEVEL) / 2, n) / total, gamma_quantile((1 + _LEVEL) / 2, n) / total),
+    value, kept = (n - 1) / total, int(n * (1 - _DROPPED))
+    low, high = (gamma_quantile((1 + side * _LEVEL) / 2, n) / total for side in (-1, 1))
+    return reading(
+        TWO_NN, value, m, interval=_finite(low, high), warnings=_warnings(value, neighbours, n),
+        details={
+            "linear_fit": _linear_fit(ratios[:kept], n), "censored": _censored(ratios, kept), **_counts(neighbours),
+        },
     )  # fmt: skip
 
 
@@ -116,37 +132,31 @@ def levina_bickel(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Measurement:
-    """The intrinsic dimension from the distances T_1 <= ... <= T_k to the k nearest rows (Levina & Bickel 2004).
+    """`LEVINA_BICKEL` of the rows. `details` has `k` as used, and the quantiles of the local estimates.
 
-    Each row has the local estimate m(x) = [1/(k - 1) sum over j < k of ln(T_k / T_j)]^-1 (eq. 8; see `local_dimensions`).
-    The value is 1 / mean(1 / m(x)), which averages inverses as MacKay & Ghahramani 2005 have it; Levina and Bickel average
-    the estimates themselves. `details` has `k` as used, and the quantiles of the local estimates.
+    With a sample, `interval` is the 95 % interval for what all rows would give (standard error of the mean inverse);
+    without, there is none: local estimates share their neighbours. `local_dimensions` gives the estimate of every row.
 
     Args:
         rows, moments, sample, seed, progress: as for `two_nn`.
-        k: neighbours of each row; all other rows where there are fewer. Values of different k are at different scales.
+        k: neighbours of each row; all other rows where there are fewer.
         neighbours: as for `two_nn`, with at least k neighbours.
-
-    Returns:
-        A value above 0, in dimensions; neither end is better. With a sample, `interval` is the 95 % interval for what all
-        rows would give (standard error of the mean inverse); without, there is none: local estimates share their neighbours.
 
     Raises:
         InputError: k below 2, rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than three
-        different rows, or all neighbours of every row equally far, to rounding.
+            different rows, or all neighbours of every row equally far, to rounding.
 
-    Reads badly above about 20 dimensions (too low), and where density changes within the k nearest.
+    Example:
+        >>> import torch, uncone
+        >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])  # T_2 / T_1 is 3, 2, 3/2, 3/2
+        >>> round(float(uncone.measure.levina_bickel(line, k=2)), 4)  # 4 / ln 13.5
+        1.5369
     """
     if k < 2:
         raise InputError(
             f"expected k of 2 or more, got {k}: an estimate compares distances; {NEIGHBOURS} is customary"
         )
-    rows, m = _with_moments(rows, moments)
-    if neighbours is None:
-        neighbours = nearest_neighbours(
-            rows, k, m, distinct=True, sample=sample, seed=seed, progress=progress
-        )
-    check_searched(neighbours, rows, metric="euclidean", distinct=True)
+    m, neighbours = _searched(rows, moments, k, neighbours, sample, seed, progress)
     return _levina_bickel(m, k, neighbours)
 
 
@@ -156,25 +166,22 @@ def _levina_bickel(m: Moments, k: int, neighbours: Neighbours) -> Measurement:
     mean, n = float(inverse.mean()), len(inverse)
     if mean <= _ROUNDINGS * m.epsilon:
         raise UndefinedMeasure(
-            f"expected neighbours at different distances, got {n} rows with all of theirs equally far, to rounding: there is no scale"
+            f"expected neighbours at different distances, got {n} rows with all of theirs equally far, to rounding: "
+            "there is no scale"
         )
-    low, median, high = torch.quantile(
-        inverse[:: max(1, n // 2**20)], torch.tensor([0.95, 0.5, 0.05], dtype=torch.float64)
-    ).tolist()
-    k = min(k, neighbours.k)
-    found = reading(
-        "levina_bickel", 1 / mean, m, range=(0.0, None),
+    quantiles = torch.tensor([0.95, 0.5, 0.05], dtype=torch.float64)
+    low, median, high = torch.quantile(inverse[:: max(1, n // 2**20)], quantiles).tolist()
+    k, interval = min(k, neighbours.k), None
+    if neighbours.sampled and n > 1:
+        error = _Z * float(inverse.std()) * math.sqrt((1 - n / neighbours.searched) / n)
+        interval = _finite(1 / (mean + error), _inverse(max(0.0, mean - error)) or math.inf)
+    return reading(
+        LEVINA_BICKEL, 1 / mean, m, interval=interval, asked={"k": k}, warnings=_warnings(1 / mean, neighbours, n),
         details={
             "k": k, "local_5_percent": _inverse(low), "local_median": _inverse(median), "local_95_percent": _inverse(high),
-            "duplicates": neighbours.duplicates, "queries": n, "searched": neighbours.searched,
+            **_counts(neighbours),
         },
-        warnings=_warnings(1 / mean, neighbours, n),
-        definition=f"1 over the mean of ln(T_k / T_j) over the k = {k} nearest rows, equal rows left out (Levina & Bickel 2004; MacKay & Ghahramani 2005)",
     )  # fmt: skip
-    if not neighbours.sampled or n < 2:
-        return found
-    error = _Z * float(inverse.std()) * math.sqrt((1 - n / neighbours.searched) / n)
-    return _with_interval(found, (1 / (mean + error), _inverse(max(0.0, mean - error)) or math.inf))
 
 
 def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Tensor:
@@ -195,11 +202,7 @@ def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Tensor:
 
 
 def _inverse_dimensions(neighbours: Neighbours, k: int) -> Tensor:
-    k = min(k, neighbours.k)
-    if k < 2:
-        raise UndefinedMeasure(
-            f"expected at least three different rows, got {neighbours.searched} of {neighbours.rows}: pass more rows"
-        )
+    _require_two(neighbours, k)
     logarithms = neighbours.distances[:, :k].log()
     return (logarithms[:, -1:] - logarithms[:, :-1]).mean(1)
 
@@ -236,13 +239,43 @@ def gamma_quantile(probability: float, shape: float) -> float:
     return (low + high) / 2
 
 
-def _with_moments(rows: Any, moments: Moments | None) -> tuple[Any, Moments]:
+def _searched(
+    rows: Any,
+    moments: Moments | None,
+    k: int,
+    neighbours: Neighbours | None,
+    sample: int | None,
+    seed: int,
+    progress: Callable[[int], None] | None,
+) -> tuple[Moments, Neighbours]:
+    """The moments and the neighbours of the rows, found where they are not given."""
     rows = as_rows(rows)
-    return rows, Moments.of(rows, second=False) if moments is None else moments
+    m = Moments.of(rows, second=False) if moments is None else moments
+    if neighbours is None:
+        neighbours = nearest_neighbours(
+            rows, k, m, distinct=True, sample=sample, seed=seed, progress=progress
+        )
+    check_searched(neighbours, rows, metric="euclidean", distinct=True)
+    return m, neighbours
 
 
-def _with_interval(found: Measurement, interval: tuple[float, float]) -> Measurement:
-    return replace(found, interval=interval if all(map(math.isfinite, interval)) else None)
+def _require_two(neighbours: Neighbours, k: int = 2) -> None:
+    if min(k, neighbours.k) < 2:
+        raise UndefinedMeasure(
+            f"expected at least three different rows, got {neighbours.searched} of {neighbours.rows}: pass more rows"
+        )
+
+
+def _counts(neighbours: Neighbours) -> dict[str, int]:
+    return {
+        "duplicates": neighbours.duplicates,
+        "queries": len(neighbours.queries),
+        "searched": neighbours.searched,
+    }
+
+
+def _finite(low: float, high: float) -> tuple[float, float] | None:
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
 def _inverse(value: float) -> float | None:
@@ -250,16 +283,16 @@ def _inverse(value: float) -> float | None:
 
 
 def _warnings(value: float, neighbours: Neighbours, n: int) -> tuple[str, ...]:
-    found = []
+    warnings = []
     if n < FEW_RATIOS:
-        found.append(f"{n} rows are few: the estimate varies by about {1 / math.sqrt(n):.0%}")
+        warnings.append(f"{n} rows are few: the estimate varies by about {1 / math.sqrt(n):.0%}")
     if value > UNDERESTIMATED:
-        found.append(
-            f"above about {UNDERESTIMATED:.0f} dimensions estimates from neighbours are too low: compare rows of like number only"
+        warnings.append(
+            f"above about {UNDERESTIMATED:.0f} dimensions estimates from neighbours are too low: "
+            "compare rows of like number only"
         )
-    if neighbours.duplicates:
-        rows = "row equals another and is" if neighbours.duplicates == 1 else "rows equal another and are"
-        found.append(f"{neighbours.duplicates} {rows} left out")
-    if neighbours.sampled:
-        found.append(f"sampled: {n} rows were asked for their neighbours among {neighbours.searched}")
-    return tuple(found)
+    copies = neighbours.duplicates
+    if copies:
+        rows = plural(copies, "row equals another and is", "rows equal another and are")
+        warnings.append(f"{copies} {rows} left out")
+    return (*warnings, *neighbours.sampling_warnings())

@@ -9,13 +9,11 @@ from typing import Any
 
 import torch
 
-from uncone.errors import InputError
 from uncone.measure.isotropic import marchenko_pastur
-from uncone.measure.reading import reading
+from uncone.measure.reading import check_moments, reading
 from uncone.memory import uninitialised, usable
 from uncone.moments import Moments
-from uncone.records import Measurement
-from uncone.records.wording import counted
+from uncone.records import MeasureDescription, Measurement
 from uncone.rows import GRID, Rows, as_rows
 from uncone.threads import alone, share
 
@@ -32,6 +30,45 @@ _SPREAD = 1e-4  # of ln I(W): what float32 sums and the digits shown leave
 _SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
 
 
+_SCALE = "not scale-free: read at mean norm {norm:.3g}"
+_ISOTROPIC = "a Gaussian cloud with the same mean square norm"
+
+PARTITION_ISOTROPY = MeasureDescription(
+    name="partition_isotropy",
+    says="I(W): whether the partition function cares which way one looks.",
+    definition="min over max of Z(c) = sum exp(c.w), c over both signs of the eigenvectors of W'W (Mu & Viswanath 2018); "
+    + _SCALE,
+    formula="""\
+min Z(c) / max Z(c),  Z(c) = sum_i exp(c . x_i)
+c over the eigenvectors of X'X, both signs of each""",
+    range=(0.0, 1.0),
+    better="higher",
+    isotropic=_ISOTROPIC,
+    reads_badly="matrices of different norms are compared: multiplying all rows by a number changes it, and at mean norm "
+    "|w| a drifted cloud has about exp(-2 |mu|). Short rows read near 1 whatever they look like. Published values take "
+    "the signs that a LAPACK driver happens to return: `details` has `one_sign`, with c . mu >= 0, and the interval from "
+    "`low` to `high` over all 2^D choices. Where eigenvalues coincide any basis of their eigenvectors will do: eight "
+    "others are tried, and a warning, `tied`, `tied_low` and `tied_high` say what they give.",
+    source="Mu & Viswanath 2018, eq. 6, after Arora et al. 2016; Bis et al. 2021.",
+    centered=False,
+)
+GAUSSIAN_ISOTROPY = MeasureDescription(
+    name="gaussian_isotropy",
+    says="What I(W) would be if the rows were Gaussian, from moments alone.",
+    definition="I(W) of a Gaussian with the rows' mean and covariance; " + _SCALE,
+    formula="""\
+exp(min g - max g),  g(c) = c . mu + c'Cc / 2
+c over both signs of the eigenvectors of X'X; where eigenvalues coincide, one lies along the mean""",
+    range=(0.0, 1.0),
+    better="higher",
+    isotropic=_ISOTROPIC,
+    reads_badly="tails are heavy or a few rows lie far out: it then differs from `partition_isotropy`, and the difference "
+    "says so. It depends on scale as that does.",
+    source="`partition_isotropy` of a normal distribution.",
+    centered=False,
+)
+
+
 def partition_isotropy(
     rows: Any,
     moments: Moments | None = None,
@@ -39,19 +76,7 @@ def partition_isotropy(
     device: str = "cpu",
     progress: Callable[[int], None] | None = None,
 ) -> Measurement:
-    """I(W) = min Z(c) / max Z(c), Z(c) = sum_i exp(c.w_i), c over the eigenvectors of W'W (Mu & Viswanath 2018, eq. 6).
-
-    An eigenvector has no sign, and Z(c) differs from Z(-c): published values depend on the one a LAPACK driver happens
-    to return. `value` takes both signs of every eigenvector, and is unique where no two eigenvalues coincide. In `details`,
-    `one_sign` takes the sign with c.mean >= 0, and [`low`, `high`] is the interval of I(W) over all 2^D choices of signs.
-
-    Where eigenvalues coincide within rounding, any basis of their eigenvectors will do, and `value` is of the one that LAPACK
-    returned. Eight others, seeded, are then tried, the first with an axis along the mean. Where I(W) differs among them a
-    warning says so, and `details` has `tied`, the number of such eigenvectors, and the least and greatest I(W) found,
-    `tied_low` and `tied_high`. The rows are read again for that.
-
-    I(W) depends on the scale of the rows: at mean norm |w|, a drifted cloud has about exp(-2 |mean|). Compare only
-    matrices of like norms. Sums are taken as logarithms where float32 would overflow.
+    """`PARTITION_ISOTROPY` of the rows. Sums are taken as logarithms where float32 would overflow.
 
     Args:
         rows: Rows, or a tensor or array (N, D). Read once (twice without `moments`), and again where eigenvalues coincide.
@@ -59,67 +84,62 @@ def partition_isotropy(
         device: where the products are computed.
         progress: called with the number of rows done.
 
-    Returns:
-        A value in (0, 1]; higher is better; the reference is a Gaussian isotropic cloud with the same mean square norm.
-
     Raises:
         InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
+
+    Example:
+        >>> import torch, uncone
+        >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0]])  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
+        >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
+        0.1353
     """
     usable(device)
     rows = as_rows(rows)
     m = Moments.of(rows, unit_first=False, device=device) if moments is None else moments
-    if m.n != rows.shape[0] or m.weight != m.n:
-        raise InputError(
-            f"expected unweighted moments of the same {counted(rows.shape[0], 'row')}, got moments of {counted(m.n, 'row')} "
-            f"of weight {m.weight:g}: sum these rows"
-        )
+    check_moments(m, rows.shape[0])
     values, directions = m.eigen()
     plus, minus = log_partition(rows, directions, longest=m.norm_max, device=device, progress=progress)
     along = alone(lambda: m.mean() @ directions)
     tied, ambiguity = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), plus, minus, device)
     low, high = sign_interval(plus, minus)
-    toward = (along >= 0).cpu()
-    one = torch.where(toward, plus, minus)
+    one = torch.where((along >= 0).cpu(), plus, minus)
     logarithm = float(torch.minimum(plus, minus).min() - torch.maximum(plus, minus).max())
-    value = math.exp(logarithm)
+    value, warnings = math.exp(logarithm), _warnings(m) + ambiguity
+    if value == 0:
+        warnings += (f"too small for a float: its natural logarithm is {logarithm:.6g}",)
     return reading(
-        "partition_isotropy", value, m,
-        range=(0.0, 1.0), better="higher", reference=_isotropic(m), centered=False,
+        PARTITION_ISOTROPY, value, m, reference=_isotropic(m), asked={"norm": m.mean_norm()}, warnings=warnings,
         details={"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high, **tied},
-        warnings=(*_warnings(m), *ambiguity, *((f"too small for a float: its natural logarithm is {logarithm:.6g}",) if value == 0 else ())),
-        definition=(
-            "min over max of Z(c) = sum exp(c.w), c over both signs of the eigenvectors of W'W (Mu & Viswanath 2018); "
-            f"not scale-free: read at mean norm {m.mean_norm():.3g}"
-        ),
     )  # fmt: skip
 
 
 def gaussian_isotropy(m: Moments) -> Measurement:
-    """I(W) over both signs if the rows were Gaussian: exp(min g - max g), g(c) = c.mean + c'Cc / 2. Needs no second pass.
-
-    Exact for Gaussian rows; heavy tails and outlying rows make it differ from `partition_isotropy`. It has the same
-    dependence on scale. Where eigenvalues coincide within rounding, one of their eigenvectors is taken along the mean.
-
-    Returns:
-        A value in (0, 1]; higher is better.
+    """`GAUSSIAN_ISOTROPY` of the rows with these moments.
 
     Raises:
         UndefinedMeasure: no rows.
+
+    Example:
+        >>> import torch, uncone
+        >>> m = uncone.Moments.of(torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+        >>> round(float(uncone.measure.gaussian_isotropy(m)), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
+        0.3679
     """
-    linear, values = m.mean_along().clone(), m.spectrum(centered=False)
+    linear, values, n = m.mean_along().clone(), m.spectrum(centered=False), m.effective_n
     for first, stop in tied_runs(values, _rounding(m, values, linear)):
         linear[first] = linear[first:stop].norm()
         linear[first + 1 : stop] = 0.0
-    n = (
-        m.effective_n
-    )  # along its own eigenvectors, the second moment is the covariance (1 - 1/n) plus the mean's square
+    # Along its own eigenvectors, the second moment is the covariance (1 - 1/n) plus the mean's square.
     quadratic = 0.5 * (values - linear.square()).clamp_min(0.0) * (n / max(n - 1, 1))
     value = math.exp(float((quadratic - linear).min() - (quadratic + linear).max()))
     return reading(
-        "gaussian_isotropy", value, m,
-        range=(0.0, 1.0), better="higher", reference=_isotropic(m), centered=False, warnings=_warnings(m),
-        definition=f"I(W) of a Gaussian with the rows' mean and covariance; not scale-free: read at mean norm {m.mean_norm():.3g}",
-    )  # fmt: skip
+        GAUSSIAN_ISOTROPY,
+        value,
+        m,
+        reference=_isotropic(m),
+        asked={"norm": m.mean_norm()},
+        warnings=_warnings(m),
+    )
 
 
 def log_partition(
@@ -196,38 +216,36 @@ def _ambiguity(
     alone = torch.ones(m.d, dtype=torch.bool)
     for first, stop in runs:
         alone[first:stop] = False
-    others = [torch.minimum(plus, minus)[alone], torch.maximum(plus, minus)[alone]]
-    found = [float(torch.maximum(plus, minus).max() - torch.minimum(plus, minus).min())]
+    small, large = torch.minimum(plus, minus), torch.maximum(plus, minus)
+    spreads = [float(large.max() - small.min())]
+    small, large = small[alone], large[alone]
     at_once = max(1, m.d // size)
     for start in range(0, CHOICES, at_once):
         turns = range(start, min(start + at_once, CHOICES))
         bases = torch.cat([_other_basis(m, runs, turn) for turn in turns], dim=1)
         both = log_partition(rows, bases, longest=m.norm_max, device=device)
         for ends in zip(*(torch.split(one, size) for one in both), strict=True):
-            small, large = (
-                torch.cat([others[0], torch.minimum(*ends)]),
-                torch.cat([others[1], torch.maximum(*ends)]),
-            )
-            found.append(float(large.max() - small.min()))
-    low, high = math.exp(-max(found)), math.exp(-min(found))
-    if max(found) - min(found) <= _SPREAD:
+            least, most = torch.cat([small, *ends]).min(), torch.cat([large, *ends]).max()
+            spreads.append(float(most - least))
+    low, high = math.exp(-max(spreads)), math.exp(-min(spreads))
+    if max(spreads) - min(spreads) <= _SPREAD:
         return {}, ()
     return {"tied": size, "tied_low": low, "tied_high": high}, (
-        f"{size} eigenvalues coincide within rounding, so that their eigenvectors are one choice of many and I(W) is not unique: "
-        f"over {CHOICES + 1} choices it lies from {low:.3g} to {high:.3g}",
+        f"{size} eigenvalues coincide within rounding, so that their eigenvectors are one choice of many and I(W) is not "
+        f"unique: over {CHOICES + 1} choices it lies from {low:.3g} to {high:.3g}",
     )
 
 
 def _other_basis(m: Moments, runs: list[tuple[int, int]], turn: int) -> Tensor:
     """Other orthonormal eigenvectors for each run, (D, K), at random; in turn 0 one of each run lies along the mean."""
-    generator, found = torch.Generator().manual_seed(turn), []
+    generator, bases = torch.Generator().manual_seed(turn), []
     for first, stop in runs:
         basis = m.directions()[:, first:stop]
         start = torch.randn(stop - first, stop - first, generator=generator, dtype=torch.float64).to(basis)
         if turn == 0:
             start[:, 0] = m.mean() @ basis
-        found.append(basis @ torch.linalg.qr(start)[0])
-    return torch.cat(found, dim=1)
+        bases.append(basis @ torch.linalg.qr(start)[0])
+    return torch.cat(bases, dim=1)
 
 
 def _plain_sums(z: Tensor) -> Tensor:

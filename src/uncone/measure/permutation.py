@@ -8,10 +8,9 @@ import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.reading import reading
-from uncone.moments import Moments, row_norms
+from uncone.moments import row_norms
 from uncone.moments.norms import inverse
-from uncone.records import Measurement
+from uncone.records import MeasureDescription, Measurement
 from uncone.rows import Rows, as_rows
 
 Tensor = torch.Tensor
@@ -22,12 +21,24 @@ _SLACK = 64 * torch.finfo(torch.float64).eps
 """A draw that equals the group must count, whatever order its sum was rounded in: a few ulp of |S|^2 / n^2."""
 
 
-def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = PERMUTATIONS) -> Measurement:
-    """Whether the mean cosine of a group is larger than that of random groups of its size, drawn from all rows.
+PERMUTATION_TEST = MeasureDescription(
+    name="permutation_test",
+    says="Whether a group of rows has more in common than random groups of its size.",
+    definition="mean cosine of a group of rows, and how often random groups of its size reach it",
+    formula="""\
+mean cosine of the group;  `details` has p = (b + 1) / (m + 1)
+b of m = 999 random groups, drawn without replacement from all rows with a direction, reach it""",
+    range=("-1/(n - 1)", 1.0),
+    better="lower",
+    isotropic="the mean cosine of all rows, which is the mean over random groups",
+    reads_badly="the group was chosen because its rows are alike: the test then finds what was put in.",
+    source="Phipson & Smyth 2010: p counts the group itself among the draws, so that it is exact and never 0.",
+    centered=False,
+)
 
-    Draws `permutations` = m groups without replacement and counts the b of them whose mean cosine reaches that of the given
-    group. p = (b + 1) / (m + 1) is exact: it counts the group itself among the draws, is never 0, and under the hypothesis
-    that the group is such a draw P(p <= a) <= a (Phipson & Smyth 2010). One-sided; the least p is 1 / (m + 1).
+
+def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = PERMUTATIONS) -> Measurement:
+    """`PERMUTATION_TEST` of a group against all rows. One-sided; the least p is 1 / (m + 1).
 
     All is computed in float64, so that an effect counts down to about 1e-14 of the mean cosine: where rows share a strong common
     direction, groups differ by no more than that leaves. What is nearer is a tie, and a tie counts against the group.
@@ -42,13 +53,18 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
         permutations: m, at least 1.
 
     Returns:
-        The mean cosine of the group, in [-1, 1]; the reference is that of all rows, the mean over random groups. `details`
-        has `p`, `z` (by the draws' standard deviation `null_std`, None where they do not vary), `permutations` and `seed`.
+        The mean cosine of the group; `details` has `p`, `z` (by the draws' standard deviation `null_std`, None where they do
+        not vary), `permutations` and `seed`.
 
     Raises:
         InputError: row numbers that repeat or do not exist, no permutation. UndefinedMeasure: fewer than two rows with a direction.
 
-    Reads badly when a group was chosen because its rows are alike: the test then finds what was put in.
+    Example:
+        >>> import torch, uncone
+        >>> x = torch.cat([torch.eye(8)[:1].expand(3, 8), torch.eye(8)[1:]])  # three copies, and seven rows orthogonal to all
+        >>> found = uncone.measure.permutation_test(x, [0, 1, 2], seed=0, permutations=99)
+        >>> round(float(found), 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
+        (1.0, 0.0667)
     """
     rows = as_rows(rows)
     if permutations < 1:
@@ -74,19 +90,10 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
     everywhere = min(1.0, (float(total @ total) - len(directed)) / (len(directed) * (len(directed) - 1)))
     deviation = float(null.std(correction=0))
     z = (observed - everywhere) / deviation if deviation > slack else None
-    return reading(
-        "permutation_test", observed, _first_order(rows, chosen),
-        range=(-1.0 / (size - 1), 1.0), better="lower", reference=everywhere, centered=False,
+    return PERMUTATION_TEST.measured(
+        observed, n=size, d=rows.shape[1], lowest=-1.0 / (size - 1), reference=everywhere,
         details={"p": p, "z": z, "null_std": deviation, "permutations": permutations, "seed": seed},
-        definition="mean cosine of a group of rows, and how often random groups of its size reach it",
     )  # fmt: skip
-
-
-def _first_order(rows: Rows, chosen: Tensor) -> Moments:
-    """Moments that count the rows of the group."""
-    m = Moments(rows.shape[1], second=False)
-    m.n = int(chosen.sum())
-    return m
 
 
 def _unit_scales(rows: Rows) -> tuple[Tensor, Tensor]:
@@ -166,4 +173,4 @@ def _mean_cosines(
             done += len(x)
         del block, x
     sums += size * near
-    return ((sums.square().sum(1) - size) / (size * (size - 1))).clamp_max(1.0)
+    return ((sums.square().sum(1) - size) / (size * (size - 1))).clamp(-1.0 / (size - 1), 1.0)

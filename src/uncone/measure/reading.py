@@ -1,13 +1,14 @@
 """One way to turn a computed number into a `Measurement`, with the warnings every measure shares."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-from uncone.errors import UndefinedMeasure
+from uncone.errors import InputError, UndefinedMeasure
 from uncone.moments import Moments
-from uncone.records import Measurement
-from uncone.records.wording import percent
+from uncone.records import MeasureDescription, Measurement
+from uncone.records.wording import counted, percent
 
 FEW_ROWS = 5
 """Below 5 rows a feature, sampling noise spreads the spectrum of an isotropic cloud by more than 2 : 1 on each side."""
@@ -17,71 +18,83 @@ TINY_NORM = 1e-4
 """Rows this much shorter than the mean have a direction, but it says little: it counts in a cosine as much as any."""
 ROUNDINGS = 64.0
 """Of the products, relative to the end of a range: a value that passes the end by no more is the end, but for rounding."""
-
-_FLOAT64 = 2.0**-52
 ROUNDED = 1e-5
 """A relative error from which on a reading says how many of its digits are left."""
+_FLOAT64 = 2.0**-52
 
 
-def reading(
-    name: str,
-    value: float,
-    m: Moments,
-    *,
-    definition: str,
-    range: tuple[float | None, float | None] = (None, None),
-    better: Literal["higher", "lower", "neither"] = "neither",
-    reference: float | None = None,
-    centered: bool | None = None,
-    details: Mapping[str, Any] | None = None,
-    warnings: tuple[str, ...] = (),
-) -> Measurement:
-    """The `Measurement` of a finite `value` read from `m`; UndefinedMeasure if it is not finite.
+def reading(description: MeasureDescription, value: float, m: Moments, **rest: Any) -> Measurement:
+    """The `Measurement` of a finite `value` read from `m`, with what else `MeasureDescription.measured` takes.
 
     A value that rounding brought past an end of the range becomes the end. One that lies further out stays where it is.
+
+    Raises:
+        UndefinedMeasure: the value is not finite.
     """
+    measured = description.measured(value, n=m.n, d=m.d, **rest)
     if not math.isfinite(value):
         raise UndefinedMeasure(
-            f"expected a finite {name}, got {value}: the rows have no spread or are out of range"
+            f"expected a finite {measured.name}, got {value}: the rows have no spread or are out of range"
         )
-    if reference is not None and not math.isfinite(reference):
-        reference = None
-    for end, past in zip(range, (-1.0, 1.0), strict=True):
+    for end, past in zip(measured.range, (-1.0, 1.0), strict=True):
         if end is not None and 0 < (value - end) * past <= ROUNDINGS * m.epsilon * max(1.0, abs(end)):
             value = end
-    return Measurement(
-        name=name, value=value, range=range, better=better, reference=reference, n=m.n, d=m.d, centered=centered,
-        details=dict(details or {}), warnings=warnings, definition=definition,
-    )  # fmt: skip
+    reference = measured.reference
+    if reference is not None and not math.isfinite(reference):
+        reference = None
+    return replace(measured, value=value, reference=reference)
+
+
+def read(name: str, function: Callable[..., Measurement], *of: Any) -> Measurement:
+    """The measurement of `of`, whose last is the moments; or a record of why there is none: absence is a result and is shown."""
+    try:
+        return function(*of)
+    except UndefinedMeasure as error:
+        return Measurement(name, None, reason=str(error), n=of[-1].n, d=of[-1].d)
+
+
+def check_moments(m: Moments, n: int) -> None:
+    """
+    Raises:
+        InputError: these are no moments of n rows, each counted once.
+    """
+    if m.n != n or m.weight != m.n:
+        raise InputError(
+            f"expected unweighted moments of the same {counted(n, 'row')}, got moments of {counted(m.n, 'row')} "
+            f"of weight {m.weight:g}: sum these rows"
+        )
 
 
 def spectral_warnings(m: Moments, *, centered: bool, debiased: bool = False) -> tuple[str, ...]:
     """Why a number read from the spectrum may mislead here."""
-    found = []
+    warnings = []
     if m.effective_n < FEW_ROWS * m.d and not debiased:
-        found.append(
-            f"N = {m.effective_n:.0f} is below {FEW_ROWS} D = {FEW_ROWS * m.d}: sampling noise shapes the spectrum, compare with the isotropic reference only"
+        warnings.append(
+            f"N = {m.effective_n:.0f} is below {FEW_ROWS} D = {FEW_ROWS * m.d}: sampling noise shapes the spectrum, "
+            "compare with the isotropic reference only"
         )
     share, dimension = largest_share(m, centered=centered)
     if share > max(DOMINANT_SHARE, FEW_ROWS / m.d):
-        what = "variance" if centered else "second moment"
-        found.append(
-            f"dimension {dimension} alone carries {percent(share)} of the {what}: the value mostly describes that dimension"
+        total = "variance" if centered else "second moment"
+        warnings.append(
+            f"dimension {dimension} alone carries {percent(share)} of the {total}: "
+            "the value mostly describes that dimension"
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def cosine_warnings(m: Moments) -> tuple[str, ...]:
     """Why a number read from directions may mislead here."""
-    found = []
+    warnings = []
     if m.zero_rows:
         rows = "row is" if m.zero_rows == 1 else "rows are"
-        found.append(f"{m.zero_rows} {rows} all zero, without a direction, and left out of cosines")
+        warnings.append(f"{m.zero_rows} {rows} all zero, without a direction, and left out of cosines")
     if 0 < m.norm_min < TINY_NORM * m.mean_norm():
-        found.append(
-            f"tiny norms: the shortest row is {m.norm_min:.2g} long against a mean of {m.mean_norm():.2g}; its direction counts as much as any"
+        warnings.append(
+            f"tiny norms: the shortest row is {m.norm_min:.2g} long against a mean of {m.mean_norm():.2g}; "
+            "its direction counts as much as any"
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def rounding_warnings(value: float, m: Moments, error: float) -> tuple[str, ...]:

@@ -9,42 +9,128 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.isotropic import marchenko_pastur
 from uncone.measure.reading import reading, rounding_warnings, spectral_warnings
 from uncone.moments import Moments
-from uncone.records import Measurement
+from uncone.records import MeasureDescription, Measurement
 from uncone.records.wording import counted
 
 Tensor = torch.Tensor
+_ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
+
+EFFECTIVE_RANK = MeasureDescription(
+    name="effective_rank",
+    says="How many dimensions are used at all.",
+    definition="exp of the entropy of the normalised singular values (Roy & Vetterli 2007), {rows}",
+    formula="exp(-sum p ln p),  p = s / sum s, over the singular values",
+    range=(1.0, "min(N, D)"),
+    better="higher",
+    isotropic=_ISOTROPIC,
+    reads_badly="noise fills the small directions: it weighs them far more than `participation_ratio` does. Some papers "
+    'call exp(-sum p ln p) over p = s^2 / sum s^2 "effective rank" as well: that is the exponential of '
+    "`singular_entropy`, and smaller, since squares favour the large directions.",
+    source="Roy & Vetterli 2007, who take the matrix as it is.",
+    centered=True,
+    variants=(("effective_rank_raw", "`centered=False`: the paper's reading of the matrix as it is"),),
+)
+RANKME = MeasureDescription(
+    name="rankme",
+    says="The effective rank as RankMe defines it, for comparison with published values.",
+    definition="exp of the entropy of the normalised singular values plus 1e-7 (Garrido et al. 2023); depends on N, {rows}",
+    formula="exp(-sum p ln p),  p = s / sum s + 1e-7, over K = min(N, D) terms",
+    range=("1", "min(N, D), both but for the terms of 1e-7"),
+    better="higher",
+    isotropic=_ISOTROPIC,
+    reads_badly="N differs: it grows with N; the paper takes 25,600 rows. With the terms of 1e-7 the p sum to more than 1, "
+    "so that 4,096 equal singular values read 4,108; the `range` of a reading has the ends with them.",
+    source="Garrido et al. 2023, eq. 3.",
+    centered=False,
+)
+STABLE_RANK = MeasureDescription(
+    name="stable_rank",
+    says="Whether one direction carries the matrix: near 1 if so.",
+    definition="sum of squared singular values divided by the largest, {rows}",
+    formula="|X|_F^2 / s_1^2 = sum s^2 / s_1^2",
+    range=(1.0, "min(N, D)"),
+    better="higher",
+    isotropic=_ISOTROPIC,
+    reads_badly="taken as a count of dimensions: it looks at the first one only. Raw, drift alone brings it near 1.",
+    source="The usual definition of numerical linear algebra.",
+    centered=False,
+    variants=(("stable_rank_centered", "`centered=True`"),),
+)
+ANISOTROPY = MeasureDescription(
+    name="anisotropy",
+    says="The share of one direction in the sum of squares.",
+    definition="squared singular value {k} divided by the sum of all (Razzhigaev et al. 2024), {rows}",
+    formula="s_k^2 / sum s^2,  k = 1 unless given",
+    range=(0.0, "1/k"),
+    better="lower",
+    isotropic="about 1/D: " + _ISOTROPIC,
+    reads_badly="read raw, as a statement about spread: in a drifted cloud the first raw direction is its mean. Lower is "
+    "better for k = 1.",
+    source="Razzhigaev et al. 2024 (k = 1, centred).",
+    centered=True,
+    variants=(("anisotropy_1", "k = 1, and so on"), ("anisotropy_1_raw", "`centered=False`")),
+)
+SINGULAR_ENTROPY = MeasureDescription(
+    name="singular_entropy",
+    says="How evenly the sum of squares is spread over directions, in nats.",
+    definition="entropy in nats of the normalised squared singular values, {rows}",
+    formula="-sum p ln p,  p = s^2 / sum s^2, over the squared singular values",
+    range=(0.0, "ln D"),
+    better="higher",
+    isotropic=_ISOTROPIC,
+    reads_badly="taken for `effective_rank`, which is over the singular values themselves; and, being a logarithm, small "
+    "differences in it are large ones in dimensions.",
+    source="The usual definition.",
+    centered=True,
+    variants=(("singular_entropy_raw", "`centered=False`"),),
+)
+CONDITION_NUMBER = MeasureDescription(
+    name="condition_number",
+    says="How much longer the matrix makes one direction than another.",
+    definition="largest singular value divided by the smallest, {rows}",
+    formula="s_1 / s_D",
+    range=(1.0, None),
+    better="lower",
+    isotropic=_ISOTROPIC,
+    reads_badly="the smallest direction is noise or rounding. It is undefined where the rows do not span all dimensions to "
+    "the precision of their products.",
+    source="The usual definition.",
+    centered=False,
+    variants=(("condition_number_centered", "`centered=True`"),),
+)
 
 
 def effective_rank(m: Moments, *, centered: bool = True) -> Measurement:
-    """The effective rank, exp(H(p)) with p = s / sum s over singular values s (Roy & Vetterli 2007).
-
-    The paper takes the matrix as it is (`centered=False`); centred, the common direction does not count as a dimension.
-
-    Returns:
-        A value in [1, min(N, D)]; higher is better.
+    """`EFFECTIVE_RANK` of the rows with these moments; centred, a common direction is no dimension.
 
     Raises:
-        UndefinedMeasure: no variance.
+        UndefinedMeasure: rows that are all equal (all zero when raw).
+
+    Example:
+        >>> import torch, uncone
+        >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))  # raw, p = 3/4 and 1/4
+        >>> round(float(uncone.measure.effective_rank(m, centered=False)), 4)  # (4/3)^(3/4) 4^(1/4)
+        1.7548
     """
-
-    def rank(values: Tensor) -> float:
-        return math.exp(_entropy(values.sqrt()))
-
     return _spectral(
-        "effective_rank" + ("" if centered else "_raw"), rank, m, centered, range=(1.0, float(min(m.n, m.d))), better="higher",
-        definition="exp of the entropy of the normalised singular values (Roy & Vetterli 2007)",
-    )  # fmt: skip
+        EFFECTIVE_RANK,
+        lambda values: math.exp(_entropy(values.sqrt())),
+        m,
+        centered,
+        highest=float(min(m.n, m.d)),
+    )
 
 
 def rankme(m: Moments) -> Measurement:
-    """RankMe (Garrido et al. 2023, eq. 3): exp(-sum p ln p) with p = s / sum s + 1e-7 over min(N, D) terms, uncentred.
-
-    Returns:
-        A value from 1 to K = min(N, D), but for what the K terms of 1e-7 add; `range` has the ends with them. Higher is
-        better. It grows with N (the paper takes 25,600 rows) and with D.
+    """`RANKME` of the rows with these moments.
 
     Raises:
         UndefinedMeasure: rows that are all zero.
+
+    Example:
+        >>> import torch, uncone
+        >>> round(float(uncone.measure.rankme(uncone.Moments.of(torch.eye(2)))), 4)  # p = 1/2 and 1/2
+        2.0
     """
     terms = min(m.n, m.d)
 
@@ -54,122 +140,116 @@ def rankme(m: Moments) -> Measurement:
         return math.exp(float(-(p * p.log()).sum()))
 
     one, all_alike = torch.eye(1, terms, dtype=torch.float64)[0], torch.ones(terms, dtype=torch.float64)
-    return _spectral(
-        "rankme", rank, m, False, range=(rank(one), rank(all_alike)), better="higher",
-        definition="exp of the entropy of the normalised singular values plus 1e-7 (Garrido et al. 2023); depends on N",
-    )  # fmt: skip
+    return _spectral(RANKME, rank, m, False, lowest=rank(one), highest=rank(all_alike))
 
 
 def stable_rank(m: Moments, *, centered: bool = False) -> Measurement:
-    """The stable rank, |W|_F^2 / s_1^2: near 1 when one direction, raw most often the mean, carries the matrix.
-
-    Returns:
-        A value in [1, min(N, D)]; higher is better.
+    """`STABLE_RANK` of the rows with these moments.
 
     Raises:
         UndefinedMeasure: rows that are all zero (all equal when centred).
+
+    Example:
+        >>> import torch, uncone
+        >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
+        >>> round(float(uncone.measure.stable_rank(m)), 4)  # (9 + 1) / 9
+        1.1111
     """
     return _spectral(
-        "stable_rank" + ("_centered" if centered else ""), lambda values: float(values.sum() / values[0]), m, centered,
-        range=(1.0, float(min(m.n, m.d))), better="higher",
-        definition="sum of squared singular values divided by the largest",
-    )  # fmt: skip
+        STABLE_RANK, lambda values: float(values.sum() / values[0]), m, centered, highest=float(min(m.n, m.d))
+    )
 
 
 def anisotropy(m: Moments, k: int = 1, *, centered: bool = True) -> Measurement:
-    """The k-th anisotropy, s_k^2 / sum s^2: the share of the k-th direction (k = 1 centred: Razzhigaev et al. 2024).
+    """`ANISOTROPY` of the rows with these moments: of direction k, from 1 to D, by falling share.
 
-    Args:
-        m: moments.
-        k: which direction, from 1 to D.
-        centered: whether the mean row is subtracted. Raw, the first direction of a drifted cloud is its mean.
+    Raises:
+        InputError: no such direction. UndefinedMeasure: rows that are all equal (all zero when raw).
 
-    Returns:
-        A value in [0, 1/k]; lower is better for k = 1; an isotropic cloud has about 1/D.
+    Example:
+        >>> import torch, uncone
+        >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+        >>> round(float(uncone.measure.anisotropy(m)), 12)  # 18 / (18 + 2)
+        0.9
     """
     if not 1 <= k <= m.d:
         raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
     return _spectral(
-        f"anisotropy_{k}" + ("" if centered else "_raw"), lambda values: float(values[k - 1] / values.sum()), m, centered, range=(0.0, 1.0 / k), better="lower",
-        definition=f"squared singular value {k} divided by the sum of all (Razzhigaev et al. 2024)",
-    )  # fmt: skip
+        ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, highest=1.0 / k, k=k
+    )
 
 
 def singular_entropy(m: Moments, *, centered: bool = True) -> Measurement:
-    """The entropy in nats of p = s^2 / sum s^2, with s the singular values.
-
-    Its exponential is another "effective rank" found in the literature: over squared singular values, where Roy &
-    Vetterli take the singular values themselves and get a larger number.
-
-    Returns:
-        A value in [0, ln D]; higher is better.
+    """`SINGULAR_ENTROPY` of the rows with these moments.
 
     Raises:
         UndefinedMeasure: rows that are all equal (all zero when raw).
+
+    Example:
+        >>> import torch, uncone
+        >>> m = uncone.Moments.of(torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+        >>> round(float(uncone.measure.singular_entropy(m)), 4)  # ln 2
+        0.6931
     """
-    return _spectral(
-        "singular_entropy" + ("" if centered else "_raw"), _entropy, m, centered, range=(0.0, math.log(m.d)), better="higher",
-        definition="entropy in nats of the normalised squared singular values",
-    )  # fmt: skip
+    return _spectral(SINGULAR_ENTROPY, _entropy, m, centered, highest=math.log(m.d))
 
 
 def condition_number(m: Moments, *, centered: bool = False) -> Measurement:
-    """The condition number s_1 / s_D of the N x D matrix. From 1 up; lower is better.
+    """`CONDITION_NUMBER` of the rows with these moments.
 
     Raises:
         UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
+
+    Example:
+        >>> import torch, uncone
+        >>> round(float(uncone.measure.condition_number(uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]])))), 12)
+        3.0
     """
-    found = m.spectrum(centered=centered)
-    rounding = m.spectral_rounding(centered=centered)
-    if m.n < m.d or float(found[-1]) <= rounding:
+    values = m.spectrum(centered=centered)
+    if m.n < m.d or float(values[-1]) <= m.spectral_rounding(centered=centered):
         raise UndefinedMeasure(
             f"the smallest of {m.d} squared singular values is within the rounding of the largest: "
             "the rows do not span all dimensions, or not to this precision; pass float64 rows for more digits"
         )
-    return _spectral(
-        "condition_number" + ("_centered" if centered else ""), lambda values: math.sqrt(float(values[0] / values[-1])), m, centered,
-        range=(1.0, None), better="lower",
-        definition="largest singular value divided by the smallest",
-    )  # fmt: skip
+    return _spectral(CONDITION_NUMBER, lambda values: math.sqrt(float(values[0] / values[-1])), m, centered)
 
 
 def _spectral(
-    name: str,
+    description: MeasureDescription,
     function: Callable[[Tensor], float],
     m: Moments,
     centered: bool,
     *,
-    range: tuple[float | None, float | None],
-    better: str,
-    definition: str,
+    lowest: float | None = None,
+    highest: float | None = None,
+    k: int | None = None,
 ) -> Measurement:
     """The reading of `function` on the spectrum of `m`, with the same function of an isotropic spectrum as reference."""
     values = m.spectrum(centered=centered)
     if float(values.sum()) <= 0:
-        raise UndefinedMeasure(
-            f"{'rows that are all equal' if centered else 'rows that are all zero'} have no spectrum: pass rows that differ"
-        )
+        rows = "rows that are all equal" if centered else "rows that are all zero"
+        raise UndefinedMeasure(f"{rows} have no spectrum: pass rows that differ")
     rounding = m.spectral_rounding(centered=centered)
     resolved, most = values > rounding, min(m.n - int(centered), m.d)
     resolved[most:] = False  # so few rows span no more directions: the others are rounding, however large
     dropped = most - int(resolved.sum())
-    said = f"{counted(dropped, 'squared singular value')} within the rounding of the largest count as 0"
     values = torch.where(resolved, values, 0.0)
     value = function(values)
     moved = values.clone()
     moved[:most] += rounding
-    warnings = spectral_warnings(m, centered=centered) + ((said,) if dropped else ())
-    warnings += rounding_warnings(value, m, abs(function(moved) - value))
-    isotropic = marchenko_pastur(m.effective_n - int(centered), m.d)
+    warnings = spectral_warnings(m, centered=centered)
+    if dropped:
+        said = f"{counted(dropped, 'squared singular value')} within the rounding of the largest count as 0"
+        warnings += (said,)
     try:
-        reference = function(isotropic)
+        reference = function(marchenko_pastur(m.effective_n - int(centered), m.d))
     except (ZeroDivisionError, ValueError):
         reference = math.nan  # an isotropic cloud of so few rows has no such number
     return reading(
-        name, value, m,
-        range=range, better=better, reference=reference, centered=centered,  # type: ignore[arg-type]
-        definition=f"{definition}, {'mean row subtracted' if centered else 'uncentred'}",
-        warnings=warnings,
+        description, value, m,
+        lowest=lowest, highest=highest, reference=reference, centered=centered, suffix="" if k is None else f"_{k}",
+        asked={"rows": "mean row subtracted" if centered else "uncentred", "k": k},
+        warnings=warnings + rounding_warnings(value, m, abs(function(moved) - value)),
     )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,11 +9,10 @@ import torch
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.cosine import pair_weight
-from uncone.measure.neighbours import Points, check_moments, sampled_rows
-from uncone.measure.neighbours.pairs import sum_by_query, sum_over_pairs
-from uncone.measure.reading import cosine_warnings, reading, rounding_warnings
+from uncone.measure.neighbours import Points, sampled_rows, sum_by_query, sum_over_pairs, ticks
+from uncone.measure.reading import check_moments, cosine_warnings, reading, rounding_warnings
 from uncone.moments import Moments
-from uncone.records import Measurement
+from uncone.records import MeasureDescription, Measurement
 from uncone.records.wording import counted
 from uncone.rows import as_rows
 from uncone.threads import alone, on_one_thread
@@ -27,23 +25,50 @@ _ROUNDINGS = 8  # by which a mean cosine and the mean square of cosines may be o
 _NEAR = 0.5
 _Z = 1.959963984540054
 
+UNIFORMITY = MeasureDescription(
+    name="uniformity",
+    says="How evenly directions cover the sphere.",
+    definition="ln E exp(-{t:g} |u - v|^2) over pairs of unit rows (Wang & Isola 2020), to second order in the cosine",
+    formula="""\
+ln E exp(-t |u - v|^2) over pairs of unit rows, t = 2, to second order in their cosine c:
+    -2t + 2t E[c] + 2t^2 Var[c],  E[c] and E[c^2] exact over all pairs""",
+    range=("-4t", "2t (t - 1) + 1/2"),
+    better="lower",
+    isotropic="-2t + 2t^2 / D",
+    reads_badly="cosines are far from normally distributed, as with few features or one much louder than the others: it "
+    "reads -1.94 for -2.62 on two opposite cones. It is mostly below 0, and passes it where the cosines spread widely "
+    "about a mean near 1 / (2t).",
+    source="Wang & Isola 2020, eq. 3.",
+    centered=False,
+)
+UNIFORMITY_EXACT = MeasureDescription(
+    name="uniformity_exact",
+    says="How evenly directions cover the sphere, pair by pair: right where cosines are far from normal.",
+    definition="ln E exp(-{t:g} |u - v|^2) over all pairs of different unit rows (Wang & Isola 2020)",
+    formula="ln mean over i != j of exp(-t |u_i - u_j|^2),  t = 2",
+    range=("-4t", 0.0),
+    better="lower",
+    isotropic="ln 0F1(; D/2; t^2) - 2t, about -2t + 2t^2 / D",
+    reads_badly="a few tight groups hold the sum: near pairs weigh up to exp(4t) times as much as opposite ones. With a "
+    "sample of rows, `interval` is the 95 % interval for all pairs.",
+    source="Wang & Isola 2020, eq. 3, whose loss leaves normalising to its caller; here rows are divided by their norms.",
+    centered=False,
+)
+
 
 @on_one_thread
 def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
-    """Uniformity ln E exp(-t |u - v|^2) over pairs of unit rows (Wang & Isola 2020, eq. 3), to second order in the cosine.
-
-    |u - v|^2 = 2 - 2c, so the value is -2t + ln E exp(2tc); its cumulant expansion is -2t + 2t E[c] + 2 t^2 Var[c],
-    with E[c] and E[c^2] exact over all pairs from the moments of unit rows (`Moments.of(rows, unit_second=True)`).
-    The expansion is good where cosines are nearly normal: many features, none much louder than the others. Against the
-    exact sum it is off by about 0.003 at D = 64 and mean cosine 0.26, but reads -1.94 for -2.62 on two opposite cones.
-
-    Returns:
-        A value in [-4 t, 2 t (t - 1) + 1/2], and mostly below 0: the expansion passes 0 where the cosines spread widely about a mean
-        near 1 / (2 t). Lower is better; uniform directions have -2t + 2 t^2 / D.
+    """`UNIFORMITY` of the rows with these moments, with the unit second ones: `Moments.of(rows, unit_second=True)`.
 
     Raises:
-        InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two directions, or one row with
-        all the weight but for rounding.
+        InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two directions, or
+            one row with all the weight but for rounding.
+
+    Example:
+        >>> import torch, uncone
+        >>> m = uncone.Moments.of(torch.eye(2), unit_second=True)  # one cosine, of 0
+        >>> round(float(uncone.measure.uniformity(m)), 6)
+        -4.0
     """
     _check_t(t, math.inf)
     if m.unit_second is None:
@@ -56,11 +81,10 @@ def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
     variance = max(0.0, square - mean**2)
     value = -2 * t + 2 * t * mean + 2 * t**2 * variance
     return reading(
-        "uniformity", value, m,
-        range=(-4 * t, 2 * t * (t - 1) + 0.5 if t > 0.5 else 0.0), better="lower", reference=-2 * t + 2 * t**2 / m.d, centered=False,
+        UNIFORMITY, value, m, reference=-2 * t + 2 * t**2 / m.d, asked={"t": t},
+        lowest=-4 * t, highest=2 * t * (t - 1) + 0.5 if t > 0.5 else 0.0,
         details={"t": t, "cosine_mean": mean, "cosine_variance": variance},
         warnings=cosine_warnings(m) + rounding_warnings(value, m, _ROUNDINGS * t * (1 + t) * m.epsilon),
-        definition=f"ln E exp(-{t:g} |u - v|^2) over pairs of unit rows (Wang & Isola 2020), to second order in the cosine",
     )  # fmt: skip
 
 
@@ -73,10 +97,7 @@ def uniformity_exact(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Measurement:
-    """Uniformity ln E exp(-t |u - v|^2) over all pairs of different unit rows (Wang & Isola 2020, eq. 3), summed pair by pair.
-
-    `uniformity` takes the same from moments, to second order in the cosine; this is right where cosines are far from
-    normal, and costs N^2 D multiply-adds over two. The published loss leaves normalising to its caller; here rows are.
+    """`UNIFORMITY_EXACT` of the rows. Costs N^2 D multiply-adds over two.
 
     Args:
         rows: Rows, or a tensor or array (N, D).
@@ -85,19 +106,18 @@ def uniformity_exact(
         sample: how many rows to pair with all others, drawn with `seed`; by default all up to 65,536 rows, else 8,192.
         progress: called with the number of rows' worth of work done, out of N.
 
-    Returns:
-        A value in [-4 t, 0]; lower is better; uniform directions have ln 0F1(; D / 2; t^2) - 2t, about -2t + 2 t^2 / D. With a sample, `interval` is the
-        95 % interval for all pairs, from the spread of the sampled rows' means.
-
     Raises:
         InputError: t out of range, rows that are not finite. UndefinedMeasure: fewer than two rows with a direction.
 
-    Reads badly when a few tight groups of rows hold the sum: near pairs weigh exp(4 t) times as much as opposite ones.
+    Example:
+        >>> import torch, uncone
+        >>> float(uncone.measure.uniformity_exact(torch.tensor([[1.0, 0.0], [-2.0, 0.0]])))  # one pair, 2 apart
+        -8.0
     """
     _check_t(t, MOST_T)
     rows = as_rows(rows)
     m = Moments.of(rows, second=False) if moments is None else moments
-    check_moments(m, rows)
+    check_moments(m, rows.shape[0])
     n = m.n - m.zero_rows
     if n < 2:
         raise UndefinedMeasure(
@@ -105,30 +125,31 @@ def uniformity_exact(
         )
     queries = sampled_rows(n, sample, seed)
     first = m.unit_sums()[0] / m.unit_weight
-    near = (
-        2 * t * (1 - float(first @ first)) < _NEAR
-    )  # exponents are so small that exp - 1 keeps the digits that exp would round off
+    # Exponents that are so small keep the digits in exp - 1 that exp would round off.
+    near = 2 * t * (1 - float(first @ first)) < _NEAR
     log = math.log1p if near else math.log
-    means = alone(lambda: _means(Points(rows, m, metric="cosine"), t, near, queries, rows.shape[0], progress))
-    value, deviation = alone(lambda: (float(means.mean()), float(means.std()) if len(means) > 1 else 0.0))
-    sampled = (
-        (f"sampled: {counted(len(queries), 'row was', 'rows were')} paired with all {n:,}",)
-        if len(queries) < n
-        else ()
-    )
-    found = reading(
-        "uniformity_exact", _within(log(value), t), m,
-        range=(-4 * t, 0.0), better="lower", reference=_uniform(t, m.d), centered=False,
-        details={"t": t, "queries": len(queries), "searched": n},
+    kernel, tick = partial(_kernel, t=t, near=near), ticks(rows.shape[0], progress)
+
+    def mean_and_error() -> tuple[float, float]:
+        """The mean of the kernel over all pairs, or those of the queries, and what half its interval is (0 for all)."""
+        points = Points(rows, m, metric="cosine")
+        if len(queries) == n:
+            return sum_over_pairs(points, kernel, tick) * 2 / (n * (n - 1)), 0.0
+        means = sum_by_query(points, queries, kernel, tick) / (n - 1)
+        deviation = float(means.std()) if len(means) > 1 else 0.0
+        return float(means.mean()), _Z * deviation * math.sqrt((1 - len(queries) / n) / len(queries))
+
+    mean, error = alone(mean_and_error)
+    interval, sampled = None, tuple[str, ...]()
+    if len(queries) < n:
+        sampled = (f"sampled: {counted(len(queries), 'row was', 'rows were')} paired with all {n:,}",)
+        if len(queries) > 1 and error < mean + near:
+            interval = (_within(log(mean - error), t), _within(log(mean + error), t))
+    return reading(
+        UNIFORMITY_EXACT, _within(log(mean), t), m, lowest=-4 * t, reference=_uniform(t, m.d), interval=interval,
+        asked={"t": t}, details={"t": t, "queries": len(queries), "searched": n},
         warnings=(*cosine_warnings(m), *sampled),
-        definition=f"ln E exp(-{t:g} |u - v|^2) over all pairs of different unit rows (Wang & Isola 2020)",
     )  # fmt: skip
-    if len(queries) == n or len(queries) < 2:
-        return found
-    error = _Z * deviation * math.sqrt((1 - len(queries) / n) / len(queries))
-    if error >= value + near:
-        return found
-    return replace(found, interval=(_within(log(value - error), t), _within(log(value + error), t)))
 
 
 def _within(value: float, t: float) -> float:
@@ -144,18 +165,6 @@ def _uniform(t: float, d: int) -> float:
         term *= t * t / (k * (k - 1 + d / 2))
         total += term
     return math.log(total) - 2 * t
-
-
-def _means(
-    points: Points, t: float, near: bool, queries: Tensor, n: int, progress: Callable[[int], None] | None
-) -> Tensor:
-    """The mean of exp(-t |u - v|^2), less 1 where all are `near`, over all pairs, (1,), or the pairs of each query, (Q,), in float64."""
-    tick = (lambda share: None) if progress is None else (lambda share: progress(int(n * share)))
-    kernel = partial(_kernel, t=t, near=near)
-    if len(queries) < points.n:
-        return sum_by_query(points, queries, kernel, tick) / (points.n - 1)
-    mean = sum_over_pairs(points, kernel, tick) * 2 / (points.n * (points.n - 1))
-    return torch.tensor([mean], dtype=torch.float64)
 
 
 def _kernel(scores: Tensor, *, t: float, near: bool) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.false_discovery import robust_null
 from uncone.measure.groups import FEWEST_RESERVED, named_reserved
+from uncone.measure.reading import check_moments
 from uncone.moments import Moments
 from uncone.records.wording import counted
 from uncone.rows import Rows
@@ -44,10 +45,7 @@ def untrained_axes(
     n, d = rows.shape
     if counts is not None and counts.shape != (n,):
         raise InputError(f"expected counts of shape ({n},), got {tuple(counts.shape)}: give one a row")
-    if m.n != n or m.weight != m.n:
-        raise InputError(
-            f"expected unweighted moments of the same {counted(n, 'row')}, got moments of {counted(m.n, 'row')} of weight {m.weight:g}: sum these rows"
-        )
+    check_moments(m, n)
     expected, why = known_unused(rows.labels, n) if known is None else known
     reference, why = _reference(expected, why, counts)
     mean, unused, first = torch.zeros(3, d, dtype=torch.float64)

@@ -26,6 +26,7 @@ from uncone.records.comparison import (
 from uncone.records.diagnosis import SCHEMA, Diagnosis, Subject
 from uncone.records.evaluation import EVALUATION_SCHEMA, ORIGINAL, Evaluation, Interval, Price
 from uncone.records.head_edit import HEAD_EDIT_SCHEMA, HeadEdit, HeadProof, HeadRows, RoundingError
+from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Spectrum
 from uncone.records.picture import Picture
 from uncone.records.repair import REPAIRED_SCHEMA, RepairCost, Repaired
@@ -85,6 +86,7 @@ __all__ = [
     "Interval",
     "Knot",
     "LabelledPairs",
+    "MeasureDescription",
     "Measurement",
     "Norms",
     "Picture",

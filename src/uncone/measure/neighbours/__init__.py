@@ -4,11 +4,12 @@ from uncone.measure.neighbours.nearest import (
     EXACT_ROWS,
     SAMPLED_ROWS,
     Neighbours,
-    check_moments,
     check_searched,
     nearest_neighbours,
     sampled_rows,
+    ticks,
 )
+from uncone.measure.neighbours.pairs import sum_by_query, sum_over_pairs
 from uncone.measure.neighbours.points import Metric, Points
 
 __all__ = [
@@ -17,8 +18,10 @@ __all__ = [
     "Metric",
     "Neighbours",
     "Points",
-    "check_moments",
     "check_searched",
     "nearest_neighbours",
     "sampled_rows",
+    "sum_by_query",
+    "sum_over_pairs",
+    "ticks",
 ]

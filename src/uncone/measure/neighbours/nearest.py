@@ -10,6 +10,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours.duplicates import Places, first_of_each
 from uncone.measure.neighbours.exact import nearest_points
 from uncone.measure.neighbours.points import Metric, Points
+from uncone.measure.reading import check_moments
 from uncone.moments import Moments
 from uncone.rows import Rows, as_rows
 from uncone.threads import alone
@@ -53,6 +54,11 @@ class Neighbours:
         """Whether only some rows were asked."""
         return len(self.queries) < self.searched
 
+    def sampling_warnings(self) -> tuple[str, ...]:
+        """That a measure read a sample, where it did."""
+        asked = f"{len(self.queries)} rows were asked for their neighbours among {self.searched}"
+        return (f"sampled: {asked}",) if self.sampled else ()
+
 
 def nearest_neighbours(
     rows: Any,
@@ -87,7 +93,7 @@ def nearest_neighbours(
     rows = as_rows(rows)
     _check(k, metric, sample)
     m = Moments.of(rows, second=False) if moments is None else moments
-    check_moments(m, rows)
+    check_moments(m, rows.shape[0])
     return alone(lambda: _nearest(rows, k, m, metric, distinct, sample, seed, progress))
 
 
@@ -117,7 +123,7 @@ def _nearest(
     queries = sampled_rows(total, sample, seed)
     k = min(k, total - 1)
     asked = queries if distinct else places.place[queries].unique()
-    tick = _ticks(rows.shape[0], progress)
+    tick = ticks(rows.shape[0], progress)
     near, squares = _of_places(
         points, min(k + 1, points.n - 1), None if len(asked) == points.n else asked, tick
     )
@@ -151,14 +157,6 @@ def sampled_rows(total: int, sample: int | None, seed: int) -> Tensor:
     return torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:sample].sort().values
 
 
-def check_moments(m: Moments, rows: Rows) -> None:
-    """Raise InputError unless these are moments of as many rows, each counted once."""
-    if m.n != rows.shape[0] or m.weight != m.n:
-        raise InputError(
-            f"expected unweighted moments of the same {rows.shape[0]} rows, got moments of {m.n} rows of weight {m.weight:g}: sum these rows"
-        )
-
-
 def check_searched(neighbours: Neighbours, rows: Rows, *, metric: str, distinct: bool) -> None:
     """Raise InputError unless this is such a search of as many rows."""
     if (neighbours.rows, neighbours.metric, neighbours.distinct) != (rows.shape[0], metric, distinct):
@@ -184,7 +182,8 @@ def _require(count: int, what: str) -> None:
         )
 
 
-def _ticks(n: int, progress: Callable[[int], None] | None) -> Callable[[float], None]:
+def ticks(n: int, progress: Callable[[int], None] | None) -> Callable[[float], None]:
+    """What is to be told the share that is done, from `progress`, which is told the number of rows."""
     if progress is None:
         return lambda share: None
     return lambda share: progress(int(n * share))

@@ -1,0 +1,41 @@
+"""Write the part of docs/measures.md that is made from the descriptions of the measures anew: python docs/measures.py"""
+
+from pathlib import Path
+
+from uncone.measure import DESCRIPTIONS
+from uncone.records import MeasureDescription
+
+PAGE = Path(__file__).with_suffix(".md")
+FIRST = "<!-- From here to the next such mark this page is made from the code: python docs/measures.py -->"
+LAST = "<!-- From here on it is written by hand. -->"
+_ROWS = {True: "centred", False: "raw", None: "centred or not is the same"}
+_BETTER = {"higher": "higher is better", "lower": "lower is better", "neither": "neither end is better"}
+
+
+def sections() -> str:
+    """One section for each measure, under the question that it answers."""
+    parts = []
+    for question, descriptions in DESCRIPTIONS.items():
+        parts += [f"### {question}", *map(_section, descriptions)]
+    return "\n\n".join(parts)
+
+
+def _section(description: MeasureDescription) -> str:
+    variants = "".join(f"\n- `{name}`: {words}." for name, words in description.variants)
+    return (
+        f"#### `{description.name}`\n\n{description.says}\n\n```text\n{description.formula}\n```\n\n"
+        f"- Range: {description.span}; {_BETTER[description.better]}.\n- Isotropic: {description.isotropic}.\n"
+        f"- Rows: {_ROWS[description.centered]}.{variants}\n"
+        f"- Reads badly when {description.reads_badly}\n- Source: {description.source}"
+    )
+
+
+def main() -> None:
+    """Write the page."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(FIRST)
+    after = rest.partition(LAST)[2]
+    PAGE.write_text(f"{before}{FIRST}\n\n{sections()}\n\n{LAST}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

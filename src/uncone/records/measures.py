@@ -1,0 +1,76 @@
+"""What is fixed about a measure: its readings, the documents and the help are all made from one description."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from uncone.records.parts import Measurement
+
+End = float | str | None
+"""A number, a formula where the end depends on the rows ("min(N, D)"), or None where there is none."""
+
+
+@dataclass(frozen=True)
+class MeasureDescription:
+    """What is fixed about a measure, whatever the rows.
+
+    `definition` is the sentence in every record, with `{name}` for what was asked. `isotropic` is the reference in words.
+    `centered` says whether the mean row is subtracted unless asked otherwise (None: the question does not arise).
+    `variants` are the names that its options give a reading, with what each is.
+    """
+
+    name: str
+    says: str
+    definition: str
+    formula: str
+    range: tuple[End, End]
+    better: Literal["higher", "lower", "neither"]
+    isotropic: str
+    reads_badly: str
+    source: str
+    centered: bool | None = None
+    variants: tuple[tuple[str, str], ...] = ()
+
+    def measured(
+        self,
+        value: float,
+        *,
+        n: int,
+        d: int,
+        lowest: float | None = None,
+        highest: float | None = None,
+        centered: bool | None = None,
+        suffix: str = "",
+        asked: Mapping[str, Any] | None = None,
+        reference: float | None = None,
+        interval: tuple[float, float] | None = None,
+        details: Mapping[str, Any] | None = None,
+        warnings: tuple[str, ...] = (),
+    ) -> Measurement:
+        """The reading `value` of n rows of d features.
+
+        `lowest` and `highest` stand in for ends that depend on the rows, `asked` fills in the definition. A reading that is
+        centred where this measure is not, or the other way round, has that in its name, after `suffix`.
+        """
+        if centered is None:
+            centered = self.centered
+        elif centered != self.centered:
+            suffix += "_centered" if centered else "_raw"
+        ends = zip(self.range, (lowest, highest), strict=True)
+        low, high = (given if isinstance(end, str) else end for end, given in ends)
+        return Measurement(
+            name=self.name + suffix, value=value, range=(low, high), better=self.better, reference=reference,
+            interval=interval, n=n, d=d, centered=centered, details=dict(details or {}), warnings=warnings,
+            definition=self.definition.format(**(asked or {})),
+        )  # fmt: skip
+
+    @property
+    def span(self) -> str:
+        """The range in words.
+
+        >>> from uncone.measure.cosine import MEAN_SHIFT
+        >>> MEAN_SHIFT.span
+        '0 to 1'
+        """
+        low, high = (f"{end:g}" if isinstance(end, float) else end for end in self.range)
+        return f"from {low} up" if high is None else f"{low} to {high}"
