@@ -56,7 +56,7 @@ def _readers() -> dict[str, Callable[[Path], object]]:
     from uncone.edits.proof_text import read_text
     from uncone.edits.sentences import read_sentences
     from uncone.model.counts import read_counts
-    from uncone.prevent.tracking import AnisotropyTrack
+    from uncone.prevent import AnisotropyTrack
     from uncone.tasks.text_files import lines_of
     from uncone.transforms import load
 

@@ -9,8 +9,7 @@ import torch
 
 import uncone
 from uncone import CrossEntropyOptions, InputError, RareTokenGate, UnsupportedModel
-from uncone.prevent.attach import check_gate
-from uncone.prevent.callback import trainer_callback
+from uncone.prevent.attach import _check_gate
 from uncone.prevent.heads import refuse_patched
 
 from .models import D, V, batch, build
@@ -74,7 +73,7 @@ def test_gradient_checkpointing(model: Any) -> None:
     gate = RareTokenGate(V)
     with uncone.attach(model) as attached:
         again, found = loss_and_gradients(model, batch())
-        attached._step.gate = gate
+        attached.gate = gate
         model(**batch()).loss.backward()
     assert float(again) == pytest.approx(float(loss), rel=1e-6)
     assert largest(found, known) < 1e-6
@@ -194,7 +193,7 @@ def test_under_a_compiler() -> None:
     gate = RareTokenGate(V)
     compiled = torch.compile(model)
     with uncone.attach(compiled) as attached:
-        attached._step.gate = gate
+        attached.gate = gate
         model.zero_grad()
         again = compiled(**batch()).loss
         again.backward()
@@ -242,7 +241,7 @@ def test_a_forward_that_failed_is_counted_once() -> None:
         with pytest.raises(ZeroDivisionError):
             model(**batch())
         hook.remove()
-        assert attached._step.labels is None
+        assert attached.head.forward.labels is None
         model(**batch())
     assert int(gate._current.sum()) == int((batch()["labels"][:, 1:] != -100).sum())
 
@@ -254,7 +253,7 @@ def test_a_loss_that_changed_since_is_refused() -> None:
             UnsupportedModel, match="expected the cross-entropy as the only loss, got aux_loss besides"
         ):
             mixtral(**batch(), output_router_logits=True)
-        assert attached._step.loss is None
+        assert attached.head.forward.loss is None
         with pytest.raises(InputError, match="expected no ignore_index in a call of the model, got 3"):
             mixtral(**batch(), ignore_index=3)
         mixtral.loss_function = lambda *args, **kwargs: torch.zeros(())
@@ -490,7 +489,7 @@ def test_a_second_hand_on_the_model_is_refused() -> None:
 )
 def test_arguments_that_contradict_the_model_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=r"expected a gate with gates.., got object"):
-        check_gate(object(), torch.nn.Linear(2, 2), None, -100)
+        _check_gate(object(), torch.nn.Linear(2, 2), None, -100)
     with pytest.raises(InputError, match=message):
         uncone.attach(gpt2(), **arguments)
 
@@ -516,7 +515,7 @@ def test_settings_of_a_trainer_that_go_around_the_head_are_refused(
     )
     attached = uncone.attach(gpt2())
     with pytest.raises(UnsupportedModel, match=message):
-        trainer_callback(attached).on_train_begin(args, SimpleNamespace(global_step=0), None)
+        attached.callback.on_train_begin(args, SimpleNamespace(global_step=0), None)
 
 
 def test_a_forward_that_was_patched_over_is_refused() -> None:

@@ -9,7 +9,7 @@ import torch
 import uncone
 from uncone import InputError, PersistentEntropy
 from uncone.prevent import attach_states
-from uncone.prevent.pooling import pool
+from uncone.prevent.cloud import pool
 
 from .classifiers import CLASSIFIERS, Kept, batch, classifier
 from .models import batch as tokens

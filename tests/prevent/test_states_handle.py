@@ -125,7 +125,7 @@ def test_a_forward_that_is_run_again_for_its_gradient_counts_once(asked: bool) -
         with attach_states(model, PersistentEntropy(3.0), add_to_loss=not asked) as attached:
             for rows in (slice(0, 6), slice(6, 12)):
                 loss = run(**{k: v[rows] for k, v in inputs.items()}).loss
-                sizes.append(len(torch.cat(attached._step.kept)) if asked else 0)
+                sizes.append(len(torch.cat(attached._kept)) if asked else 0)
                 (loss + attached.penalty() if asked else loss).backward()
             attached.step()
         grad: Tensor = model.base_model.embeddings.word_embeddings.weight.grad
@@ -141,7 +141,7 @@ def test_generation_keeps_no_states() -> None:
     with attach_states(model, Kept(), add_to_loss=False) as attached:
         model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=3, do_sample=False, pad_token_id=0)
         assert model.training
-        assert not attached._step.kept
+        assert not attached._kept
 
 
 def test_an_attached_model_is_copied_and_saved_and_a_detached_one_pickled(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_an_attached_model_is_copied_and_saved_and_a_detached_one_pickled(tmp_pa
         wanted = model(**inputs).loss
         copied = copy.deepcopy(model)
         assert torch.equal(copied(**inputs).loss, wanted)
-        assert attached._step.taken == 1, "a copy has a state of its own"
+        assert attached._taken == 1, "a copy has a state of its own"
         model.save_pretrained(tmp_path)
     assert torch.equal(type(model).from_pretrained(tmp_path)(**inputs).loss, plain)
     assert torch.equal(pickle.loads(pickle.dumps(model))(**inputs).loss, plain)

@@ -50,8 +50,7 @@ def logit_map(model: Any, head: torch.nn.Linear) -> HeadMap:
     Raises:
         UnsupportedModel: what was measured is no map of this form.
     """
-    devices = [head.weight.device] if head.weight.device.type == "cuda" else []
-    with undisturbed(model), torch.random.fork_rng(devices=devices), torch.no_grad():
+    with undisturbed(model):
         scale, bias, cap = fit(*known_outputs(model, head, probe_batch(model)))
     return HeadMap(scale, bias, cap, False)
 
@@ -200,11 +199,13 @@ def forward_of(head: torch.nn.Module, forward: Callable[[Tensor], Tensor]) -> It
 
 @contextmanager
 def undisturbed(model: Any) -> Iterator[None]:
-    """Evaluation mode, and back to the mode of each module."""
+    """Evaluation without gradients; afterwards the mode of each module and the random numbers are as before."""
     training = [module for module in model.modules() if module.training]
+    device = next(model.parameters()).device
     model.eval()
     try:
-        yield
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad():
+            yield
     finally:
         for module in training:
             module.training = True

@@ -1,11 +1,10 @@
 """Keep it from happening: gate the gradient of rare tokens, or keep a cloud of states from stretching, in any model's training."""
 
-from uncone.prevent.anisotropy import AnisotropyScores, anisotropy_scores
+from uncone.prevent.anisotropy import AnisotropyScores, AnisotropyTrack, anisotropy_scores
 from uncone.prevent.attach import Attached, attach
 from uncone.prevent.attach_states import AttachedStates, attach_states
 from uncone.prevent.gate import GateStatus, RareTokenGate
 from uncone.prevent.persistent_entropy import EntropyStatus, PersistentEntropy
-from uncone.prevent.tracking import AnisotropyTrack
 
 __all__ = [
     "AnisotropyScores",

@@ -1,21 +1,19 @@
 """A penalty on the states of any Hugging Face model in training: attach it, train as before, detach."""
 
 import inspect
-from types import TracebackType
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model, undisturbed
-from uncone.prevent.forwards import Forward
-from uncone.prevent.heads import unwrapped
-from uncone.prevent.pooling import POOLINGS, Pooling
-from uncone.prevent.ranks import is_first
-from uncone.prevent.state_forwards import BaseForward, LossForward, StatePenalty, StateStep
-from uncone.prevent.tracking import AnisotropyTrack
+from uncone.prevent.anisotropy import AnisotropyTrack
+from uncone.prevent.attachment import Attachment, Forward, unwrapped
+from uncone.prevent.cloud import POOLINGS, Pooling, are_classes, is_first, joined, pool, token_mask
 
 Tensor = torch.Tensor
+StatePenalty = Callable[[Tensor, Tensor | None], Tensor]
 
 
 def attach_states(
@@ -33,28 +31,32 @@ def attach_states(
     """Penalise the states of `model` in training, one state a sequence; evaluation and generation stay as they are.
 
     Args:
-        model: a transformers model; DDP, PEFT and compiled ones are looked into. Of a SentenceTransformer, its `[0].auto_model`.
-        penalty: called with points (N, D) and labels (N,) or None, returns a scalar: for instance a `PersistentEntropy`. None only tracks.
-        pooling: "cls" takes the state of each sequence's first token, "last" of its last one, "mean" their mean. Padding counts for nothing, on
-            either side; the attention mask says what it is, and without one the config's pad_token_id.
-        layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a final normalisation and
-            before a pooler.
-        labels: the column of the batch with one class a sequence. Token labels and real numbers under "labels" are none: the batch then is one
-            cloud, as with None. A column that the model does not take is taken out before the model sees it.
-        add_to_loss: True adds the penalty to the model's loss wherever it computes one in training. False keeps the states until `penalty()`
-            asks: for a loss of your own, or to take several micro-batches as one cloud. None is True where the model takes labels.
-        across_ranks: the points of all ranks of `group` are one cloud, with the gradient of a single process. False takes a cloud a rank.
+        model: a transformers model, also inside DDP, PEFT or a compiler. Of a SentenceTransformer, its `[0].auto_model`.
+        penalty: called with points (N, D) and labels (N,) or None, returns a scalar: for instance a `PersistentEntropy`.
+            None only tracks.
+        pooling: "cls" takes the state of each sequence's first token, "last" of its last one, "mean" their mean. Padding on
+            either side is left out: the attention mask marks it, or the config's pad_token_id where there is no mask.
+        layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a final
+            normalisation and before a pooler.
+        labels: the column of the batch with one class a sequence. Under "labels", token labels and real numbers are no
+            classes: the batch then is one cloud, as with None. A column that the model does not take is taken out before
+            the model sees it.
+        add_to_loss: True adds the penalty to the model's loss wherever it computes one in training. False keeps the states
+            until `penalty()` asks: for a loss of your own, or to take several micro-batches as one cloud. None is True where
+            the model takes labels.
+        across_ranks: the points of all ranks of `group` are one cloud, with the gradient of a single process. False takes a
+            cloud a rank.
         group: of torch.distributed; None is all ranks.
         track: a record of the cloud's anisotropy, kept by the first rank; without `across_ranks`, of that rank's cloud.
 
     Returns:
         A handle, also as a context manager: `with attach_states(model, PersistentEntropy()) as attached: ...`
 
-    Each micro-batch is a cloud of its own. Under a Trainer, a micro-batch's penalty counts as its loss does: where the model divides its
-    loss by the targets of the whole step, by its share of them.
+    Each micro-batch is a cloud of its own. Under a Trainer, a micro-batch's penalty counts as its loss does: where the model
+    divides its loss by the targets of the whole step, by its share of them.
 
     Raises:
-        InputError: options that contradict each other, or a layer that there is not.
+        InputError: options that contradict each other, or a layer that the model does not have.
         UnsupportedModel: a model without hidden states of one stack, with the reason.
     """
     top = unwrapped(model)
@@ -63,7 +65,8 @@ def attach_states(
     adds = takes_labels if add_to_loss is None else add_to_loss
     if adds and not takes_labels:
         raise InputError(
-            f"expected add_to_loss False with {type(top).__name__}, got True: it computes no loss from labels; call penalty() in your loop"
+            f"expected add_to_loss False with {type(top).__name__}, got True: it computes no loss from labels; call penalty() in "
+            "your loop"
         )
     if penalty is not None and not callable(penalty):
         raise InputError(
@@ -76,60 +79,58 @@ def attach_states(
         raise InputError(
             f"expected a layer from 0 (embeddings) to {depth - 1}, or from -{depth} to -1, got {layer!r}"
         )
-    at = None if layer % depth == depth - 1 else layer
-    pad = getattr(base.config, "pad_token_id", None)
     return AttachedStates(
-        top, base, StateStep(penalty, pooling, at, labels, across_ranks, group, track, adds, pad)
-    )
+        top, base, penalty, pooling=pooling, layer=None if layer % depth == depth - 1 else layer, labels=labels, adds=adds,
+        across_ranks=across_ranks, group=group, track=track,
+    )  # fmt: skip
 
 
-class AttachedStates:
+class AttachedStates(Attachment):
     """A model whose states are penalised in training. Call `step()` after each optimiser step, or give `callback` to a Trainer."""
 
-    def __init__(self, model: Any, base: Any, step: StateStep) -> None:
-        self.model, self.base, self._step = model, base, step
-        self._forwards: list[tuple[Any, Forward]] = []
-        for module, kind in ((base, BaseForward), (model, LossForward))[: 2 if step.adds else 1]:
-            module.forward = kind(module, step)
-            self._forwards.append((module, module.forward))
-
-    @property
-    def value(self) -> Tensor | None:
-        """What the penalty last added, as it was added, detached; None before the first time."""
-        return self._step.value
-
-    @property
-    def track(self) -> AnisotropyTrack | None:
-        """The record of anisotropy, as it was given."""
-        return self._step.track
-
-    @property
-    def steps(self) -> int:
+    def __init__(
+        self,
+        model: Any,
+        base: Any,
+        penalty: StatePenalty | None,
+        *,
+        pooling: Pooling,
+        layer: int | None,
+        labels: str | None,
+        adds: bool,
+        across_ranks: bool,
+        group: Any,
+        track: AnisotropyTrack | None,
+    ) -> None:
+        super().__init__()
+        self.model, self.base, self.track = model, base, track
+        self.value: Tensor | None = None
+        """The penalty's last part of a loss, detached; None before the first time."""
+        self.steps = 0
         """Optimiser steps so far, those before a Trainer's resume too."""
-        return self._step.steps
-
-    @property
-    def callback(self) -> Any:
-        """A `TrainerCallback` that steps."""
-        from uncone.prevent.states_callback import states_callback
-
-        return states_callback(self)
+        self._penalty, self._adds, self._across_ranks, self._group = penalty, adds, across_ranks, group
+        self._kept: list[Tensor] = []
+        """States that wait for the penalty."""
+        self._taken = 0
+        """Clouds since the last optimiser step."""
+        states = StatesForward(base, self, pooling, layer)
+        self._put(*((states, LossForward(model, self, labels)) if adds else (states,)))
 
     def penalty(self, labels: Tensor | None = None) -> Tensor:
-        """The penalty, a scalar, of the states of all training forwards since it was last called, as one cloud; with labels (N,) in their order.
+        """The penalty, a scalar, of the states of all training forwards since its last call, as one cloud; with labels (N,) in their order.
 
         Raises:
             InputError: the penalty is in the model's loss already, or there was no forward in training mode.
         """
-        if self._step.adds:
+        if self._adds:
             raise InputError(
                 "expected a handle with add_to_loss=False, got one that adds the penalty to the model's loss already"
             )
-        if not self._step.kept:
+        if not self._kept:
             raise InputError(
                 "expected a forward in training mode (model.train(), gradients on) since the last call, got none"
             )
-        added = self._step.take(labels)
+        added = self._take(labels, None)
         return torch.zeros(()) if added is None else added
 
     def step(self) -> None:
@@ -138,65 +139,202 @@ class AttachedStates:
         Raises:
             UnsupportedModel: no states were taken since the last one.
         """
-        if self._step.taken == 0:
-            self._step.kept.clear()
+        self._kept.clear()  # nobody asked for them, and their gradient belongs to the weights before the step
+        if self._taken == 0:
+            ask = "call penalty() before the optimiser's step"
+            add = "pass labels to the model in training mode, and attach before torch.compile"
             raise UnsupportedModel(
-                "expected at least one cloud of states in this step, got none: "
-                + (
-                    "pass labels to the model in training mode, and attach before torch.compile"
-                    if self._step.adds
-                    else "call penalty() before the optimiser's step"
-                )
+                f"expected at least one cloud of states in this step, got none: {add if self._adds else ask}"
             )
-        self._step.kept.clear()  # nobody asked for them, and their gradient belongs to the weights before the step
-        self._step.steps, self._step.taken = self._step.steps + 1, 0
+        self.steps, self._taken = self.steps + 1, 0
 
     def resume(self, steps: int) -> None:
         """Go on after so many optimiser steps; a Trainer's callback calls this."""
-        self._step.steps = steps
-        if self._step.track is not None and is_first():
-            self._step.track.resume(steps)
-
-    def check(self) -> None:
-        """Raises UnsupportedModel if something else took the place of the attached forwards."""
-        for module, forward in self._forwards:
-            found = module.__dict__.get("forward")
-            while found is not None and found is not forward:  # mixed precision of accelerate wraps a forward
-                found = getattr(found, "__wrapped__", None)
-            if found is None:
-                raise UnsupportedModel(
-                    f"expected the attached forward of {type(module).__name__}, got another: something patched it since "
-                    "(use_liger_kernel?); attach last"
-                )
+        self.steps = steps
+        if self.track is not None and is_first():
+            self.track.resume(steps)
 
     def detach(self) -> None:
-        """Give the model its own forward back. Twice is once; a wrapper that holds on to the attached one finds it passing through."""
-        self._step.active = False
-        self._step.kept.clear()
-        for module, forward in reversed(self._forwards):
-            if module.__dict__.get("forward") is forward:
-                forward.restore(module)
+        super().detach()
+        self._kept.clear()
 
-    def __enter__(self) -> "AttachedStates":
-        return self
+    def _begin(self, args: Any, step: int, loader: Any) -> None:
+        if step > 0:
+            self.resume(step)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.detach()
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _take(self, labels: Tensor | None, part: Tensor | None) -> Tensor | None:
+        """The penalty of the states kept, times `part`, and nothing is kept any more; None without a penalty."""
+        points = torch.cat(self._kept)
+        self._kept.clear()
+        part = points.new_ones((), dtype=torch.float32) if part is None else part
+        if self._across_ranks:
+            points, labels, part = joined(points, labels, part, self._group)
+        if self.track is not None and self.track.due(self.steps) and is_first() and _any_class(labels):
+            self.track.take(self.steps, points.detach(), labels)
+        added = None
+        if self._penalty is not None:
+            added = _scalar(self._penalty(points, labels))
+            added = added * part.to(added)
+            self.value = added.detach()
+        self._taken += 1
+        return added
+
+
+class StatesForward(Forward):
+    """The base model's forward: in training, the states of one layer are kept, one a sequence."""
+
+    _handle: AttachedStates
+
+    def __init__(self, base: Any, handle: AttachedStates, pooling: Pooling, layer: int | None) -> None:
+        super().__init__(base, handle)
+        self._pooling, self._layer = pooling, layer
+        """`layer` counts `hidden_states`; None is the last hidden state."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.trains():
+            return self._original(*args, **kwargs)
+        inputs = self.bound(args, kwargs)
+        if self._layer is None:
+            outputs = self._original(**inputs)
+            self._keep(outputs[0], inputs)
+            return outputs
+        config = self.module.config
+        asked, named = inputs.get("output_hidden_states"), inputs.get("return_dict")
+        asked = config.output_hidden_states if asked is None else asked
+        named = config.return_dict if named is None else named
+        outputs = self._original(**inputs | {"output_hidden_states": True, "return_dict": True})
+        self._keep(outputs.hidden_states[self._layer], inputs)
+        if not asked:
+            outputs = type(outputs)(**{name: x for name, x in outputs.items() if name != "hidden_states"})
+        return outputs if named else outputs.to_tuple()
+
+    def _keep(self, hidden: Tensor, inputs: dict[str, Any]) -> None:
+        if hidden.ndim != 3:
+            raise UnsupportedModel(
+                f"expected hidden states of shape (B, T, D), got {tuple(hidden.shape)} from {type(self.module).__name__}: attach to "
+                "the encoder or decoder itself"
+            )
+        pad = getattr(self.module.config, "pad_token_id", None)
+        states = pool(hidden, token_mask(inputs, hidden, pad), self._pooling)
+        # A checkpointed forward is run again in the backward pass: then its states were kept already.
+        if self._handle._adds or torch._C._current_graph_task_id() == -1:
+            self._handle._kept.append(states)
+
+
+class LossForward(Forward):
+    """The model's forward: in training, the penalty is added to its loss. A column of labels of its own is taken out before."""
+
+    _handle: AttachedStates
+
+    def __init__(self, model: Any, handle: AttachedStates, labels: str | None) -> None:
+        super().__init__(model, handle)
+        self._labels = labels
+        self._divides = True if hasattr(self._original, "of_uncone") else None
+        parameters = dict(self.__signature__.parameters)
+        self._own_column = labels is not None and labels not in parameters
+        if labels is not None and self._own_column:  # Trainer drops the columns that a forward does not name
+            column = inspect.Parameter(labels, inspect.Parameter.KEYWORD_ONLY, default=None)
+            ordered = sorted([*parameters.values(), column], key=lambda parameter: parameter.kind)
+            self.__signature__ = inspect.Signature(ordered)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        column = kwargs.pop(str(self._labels), None) if self._own_column else None
+        if not self.trains():
+            return self._original(*args, **kwargs)
+        inputs, kept = self.bound(args, kwargs), self._handle._kept
+        kept.clear()
+        outputs = self._original(**inputs)
+        loss = outputs[0] if isinstance(outputs, tuple) else outputs.get("loss")
+        if inputs.get("labels") is None or loss is None:
+            kept.clear()
+            return outputs
+        if loss.ndim:
+            raise UnsupportedModel(
+                f"expected one loss from the model, got shape {tuple(loss.shape)}: reduce it to its mean"
+            )
+        if not kept:
+            raise UnsupportedModel(
+                f"expected {type(self.module).__name__} to call its base model, got no call of the one attached to: was it replaced "
+                "since? Attach after that"
+            )
+        column = column if self._own_column or self._labels is None else inputs.get(self._labels)
+        classes = self._classes(column, sum(len(states) for states in kept))
+        added = self._handle._take(classes, self._part(inputs))
+        if added is None:
+            return outputs
+        loss = loss + added.to(loss.device)
+        if isinstance(outputs, tuple):
+            return (loss, *outputs[1:])
+        return type(outputs)(**dict(outputs.items()) | {"loss": loss})
+
+    def _classes(self, column: Any, n: int) -> Tensor | None:
+        """One class a sequence; None where the batch's labels are no classes of sequences."""
+        if self._labels is None:
+            return None
+        is_class = isinstance(column, Tensor) and not column.is_floating_point() and column.numel() == n
+        if is_class and column.ndim in (1, 2):
+            classes: Tensor = column.reshape(-1)
+            return classes
+        if self._labels == "labels":
+            return None
+        got = f"{column.dtype} of shape {tuple(column.shape)}" if isinstance(column, Tensor) else "none"
+        raise InputError(
+            f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), got {got}: add it, or labels=None"
+        )
+
+    def _part(self, inputs: dict[str, Any]) -> Tensor | None:
+        """The part of the step that this micro-batch is, where the model divides its loss by the targets of a whole step."""
+        items, labels = inputs.get("num_items_in_batch"), inputs["labels"]
+        if items is None:
+            return None
+        if self._divides is None:
+            self._divides = self._does_divide(inputs, items)
+        if not self._divides:
+            return None
+        # A first token is never predicted.
+        counted = labels[..., 1:] if labels.ndim > 1 and labels.shape[-1] > 1 else labels
+        here = (counted != -100).sum()
+        items = torch.as_tensor(items, device=here.device)
+        return torch.where(items != 0, here.float() / items, 0.0)  # NaN stays, as in the loss
+
+    def _does_divide(self, inputs: dict[str, Any], items: Any) -> bool:
+        """Whether the model's own loss halves with twice the items: some take the number and ignore it."""
+        with undisturbed(self.module):
+            outputs = [self._original(**inputs | {"num_items_in_batch": items * k}) for k in (1, 2)]
+        once, twice = (float(o[0] if isinstance(o, tuple) else o.loss) for o in outputs)
+        return abs(once - 2 * twice) < abs(once - twice)
+
+
+def _any_class(labels: Tensor | None) -> bool:
+    """Whether there is a cloud; a track takes the next one else."""
+    return labels is None or bool(are_classes(labels).any())
+
+
+def _scalar(value: Any) -> Tensor:
+    if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
+        got = (
+            f"{value.dtype} of shape {tuple(value.shape)}"
+            if isinstance(value, Tensor)
+            else type(value).__name__
+        )
+        raise InputError(
+            f"expected a scalar tensor from the penalty, got {got}: return one number with a gradient"
+        )
+    return value
 
 
 def _base(top: Any) -> Any:
     """The part of a transformers model that makes hidden states."""
     if not hasattr(top, "base_model") or not hasattr(top, "config"):
         raise UnsupportedModel(
-            f"expected a transformers model, got {type(top).__name__}: of a SentenceTransformer pass its [0].auto_model; else call the "
-            "penalty in your own loop"
+            f"expected a transformers model, got {type(top).__name__}: of a SentenceTransformer pass its [0].auto_model; else call "
+            "the penalty in your own loop"
         )
     if is_seq2seq(top) and {"encoder", "decoder"} <= {name for name, _ in top.base_model.named_children()}:
         raise UnsupportedModel(
-            f"expected a model of one stack, got {type(top).__name__} with an encoder and a decoder: pass its get_encoder(), and call "
-            "penalty() in your loop"
+            f"expected a model of one stack, got {type(top).__name__} with an encoder and a decoder: pass its get_encoder(), and "
+            "call penalty() in your loop"
         )
     return top.base_model
 
@@ -204,26 +342,23 @@ def _base(top: Any) -> Any:
 def _layers(top: Any, base: Any, *, count: bool) -> int:
     """How many hidden states the base model has, its embeddings among them, from a run on four tokens; 1 if not to be counted.
 
-    transformers leaves hooks on a model that was asked for them, with which it cannot be pickled any more: the last one needs no asking.
+    transformers leaves hooks on a model that was asked for its hidden states, and then it cannot be pickled any more: the
+    last one needs no asking.
     """
-    asked = (
-        top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
-    )  # sharded weights are whole inside the root only
     table = base.get_input_embeddings()
     if not isinstance(getattr(table, "num_embeddings", None), int):
         raise UnsupportedModel(
             f"expected a model of token ids, got {type(base).__name__} without a table of tokens: call the penalty in your own loop"
         )
-    device = next(base.parameters()).device
-    ids = torch.tensor([[0, 1], [1, 0]], device=device) + min(5, table.num_embeddings - 2)
+    # Sharded weights are whole inside the root only.
+    asked = top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
+    ids = torch.tensor([[0, 1], [1, 0]], device=next(base.parameters()).device) + min(
+        5, table.num_embeddings - 2
+    )
     batch: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if count or asked is not base:
         batch["output_hidden_states"] = True
-    with (
-        undisturbed(asked),
-        torch.random.fork_rng([device] if device.type == "cuda" else []),
-        torch.no_grad(),
-    ):
+    with undisturbed(asked):
         outputs = run_model(asked, batch)
         states = getattr(outputs, "hidden_states", None) if "output_hidden_states" in batch else outputs[:1]
     if not states or states[-1].ndim != 3 or states[-1].shape[:2] != ids.shape:

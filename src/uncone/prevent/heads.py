@@ -1,33 +1,26 @@
-"""Which module is a model's head, and whether its gradients can be computed for it."""
+"""Which module is a model's head, whether it can be trained through the gated loss, and how the model's own loss follows from it."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from uncone.errors import UnsupportedModel
+from uncone.model.head_map import (
+    IGNORED,
+    RESIDUAL,
+    HeadMap,
+    decoder_inputs,
+    fit,
+    forward_of,
+    is_seq2seq,
+    known_outputs,
+    probe_batch,
+    run_model,
+    undisturbed,
+)
 
 Tensor = torch.Tensor
-
-
-def unwrapped(model: Any) -> Any:
-    """What is inside wrappers for several devices, for adapters and of a compiler."""
-    for _ in range(4):
-        if hasattr(model, "get_base_model") and hasattr(model, "peft_config"):
-            model = model.get_base_model()
-        elif type(model).__name__ in ("DistributedDataParallel", "OptimizedModule"):
-            model = getattr(model, "module", None) or model._orig_mod
-    return model
-
-
-def base_model(model: Any) -> Any:
-    """The transformers model inside wrappers."""
-    model = unwrapped(model)
-    if not hasattr(model, "get_output_embeddings") or not hasattr(model, "forward"):
-        raise UnsupportedModel(
-            f"expected a transformers model with an output head, got {type(model).__name__}: use gated_linear_cross_entropy in "
-            "its own training loop"
-        )
-    return model
 
 
 def output_head(model: Any) -> torch.nn.Linear:
@@ -36,25 +29,28 @@ def output_head(model: Any) -> torch.nn.Linear:
     Raises:
         UnsupportedModel: there is none, or its weight cannot be trained as a matrix of its own.
     """
+    if not hasattr(model, "get_output_embeddings") or not hasattr(model, "forward"):
+        raise UnsupportedModel(
+            f"expected a transformers model with an output head, got {type(model).__name__}: use gated_linear_cross_entropy "
+            "in its own training loop"
+        )
     head = model.get_output_embeddings()
-    if type(head).__name__ == "ModulesToSaveWrapper":
+    kind = type(head).__name__
+    if kind == "ModulesToSaveWrapper":
         head = _active_copy(head)
+        kind = type(head).__name__
     if head is None:
         raise UnsupportedModel(
             f"expected a model with an output head, got {type(model).__name__} without: it has no loss to gate"
         )
-    kind = type(head).__name__
     if "peft" in type(head).__module__ or hasattr(head, "lora_A"):
         raise UnsupportedModel(
-            f"expected a head that is a matrix, got an adapter on it ({kind}): leave the head out of target_modules, or train it "
-            "whole with modules_to_save"
+            f"expected a head that is a matrix, got an adapter on it ({kind}): leave the head out of target_modules, or "
+            "train it whole with modules_to_save"
         )
     weight = getattr(head, "weight", None)
-    if (
-        weight is None
-        or not weight.dtype.is_floating_point
-        or type(weight).__module__.split(".")[0] in ("bitsandbytes", "torchao")
-    ):
+    quantised = type(weight).__module__.split(".")[0] in ("bitsandbytes", "torchao")
+    if weight is None or quantised or not weight.dtype.is_floating_point:
         got = kind if weight is None else f"{kind} of {weight.dtype}"
         raise UnsupportedModel(
             f"expected a head in floating point, got {got}: exempt the head from quantisation"
@@ -66,6 +62,16 @@ def output_head(model: Any) -> torch.nn.Linear:
     return head
 
 
+def _active_copy(wrapper: Any) -> Any:
+    """The copy of the head that PEFT trains."""
+    active = list(wrapper.active_adapters)
+    if len(active) != 1 or active[0] not in wrapper.modules_to_save:
+        raise UnsupportedModel(
+            f"expected one active copy of the head under modules_to_save, got {active}: activate one adapter"
+        )
+    return wrapper.modules_to_save[active[0]]
+
+
 def refuse_patched(model: Any, backend: str) -> None:
     """Raises UnsupportedModel where the model is attached to already, or Liger computes its loss."""
     forward = model.__dict__.get("forward")
@@ -73,15 +79,9 @@ def refuse_patched(model: Any, backend: str) -> None:
         raise UnsupportedModel(
             "expected a model that nothing is attached to, got one that is: call detach() on the first handle"
         )
-    where = (
-        getattr(
-            getattr(forward or type(model).forward, "__func__", forward or type(model).forward),
-            "__module__",
-            "",
-        )
-        or ""
-    )
-    if where.startswith("liger_kernel") and backend != "wrap:liger":
+    forward = forward or type(model).forward
+    module = getattr(getattr(forward, "__func__", forward), "__module__", None) or ""
+    if module.startswith("liger_kernel") and backend != "wrap:liger":
         raise UnsupportedModel(
             "expected the model's own forward, got Liger's: leave use_liger_kernel off and give "
             "options=CrossEntropyOptions(backend='wrap:liger') to keep its kernel"
@@ -92,16 +92,82 @@ def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
     """Raises UnsupportedModel where the backward pass would find the head's storage freed."""
     if reduction == "none" and any(kind.__name__ == "FSDPModule" for kind in type(head).__mro__):
         raise UnsupportedModel(
-            "expected reduction 'mean' with a head that is sharded by itself, got 'none': its gradients are computed in the backward "
-            "pass, when the head's rows are given back; leave the head in the root's group (fully_shard the model only)"
+            "expected reduction 'mean' with a head that is sharded by itself, got 'none': its gradients are computed in the "
+            "backward pass, when the head's rows are given back; leave the head in the root's group (fully_shard the model only)"
         )
 
 
-def _active_copy(wrapper: Any) -> Any:
-    """The copy of the head that PEFT trains."""
-    active = list(wrapper.active_adapters)
-    if len(active) != 1 or active[0] not in wrapper.modules_to_save:
+def probe(model: Any, head: torch.nn.Linear) -> HeadMap:
+    """How the model's logits and loss follow from its head, measured on a batch; the model is left as it was.
+
+    Raises:
+        UnsupportedModel: the logits are no map of this form, or the model's own loss is not their cross-entropy.
+    """
+    with undisturbed(model):
+        batch = probe_batch(model)
+        given, logits = known_outputs(model, head, batch)
+        if logits.requires_grad:
+            raise UnsupportedModel(
+                "expected the head to be the last part that trains, got a trainable parameter between it and the logits: its "
+                "gradient would be lost"
+            )
+        scale, bias, cap = fit(given, logits)
+        return _with_own_shift(model, head, batch, HeadMap(scale, bias, cap, False))
+
+
+def _with_own_shift(
+    model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map: HeadMap
+) -> HeadMap:
+    """The map with the shift of labels that gives the model's own loss."""
+    z, outputs = _run(model, head, batch)
+    own = outputs.loss
+    if own is None or z is None:
         raise UnsupportedModel(
-            f"expected one active copy of the head under modules_to_save, got {active}: activate one adapter"
+            "expected a model that computes a loss from labels, got none: pass labels to its forward"
         )
-    return wrapper.modules_to_save[active[0]]
+    _check_decoder_inputs(model, head, batch, z)
+    z = z.view(*batch["labels"].shape, -1)
+    own, losses = float(own), {}
+    for shift in (True, False):
+        candidate = replace(head_map, shift=shift)
+        targets = candidate.align(batch["labels"], IGNORED)
+        losses[shift] = float(
+            torch.nn.functional.cross_entropy(candidate.logits(z).flatten(0, -2), targets.flatten())
+        )
+    nearest = min(losses, key=lambda shift: abs(losses[shift] - own))
+    if not abs(losses[nearest] - own) <= RESIDUAL * max(1.0, abs(own)):
+        raise UnsupportedModel(
+            "expected the model's own loss on a probe batch to be the cross-entropy of its logits "
+            f"({losses[True]:.6g} with labels shifted, {losses[False]:.6g} without), got {own:.6g}: it adds something to it; "
+            "train with its own loss"
+        )
+    return replace(head_map, shift=nearest)
+
+
+def _run(model: Any, head: torch.nn.Linear, inputs: dict[str, Tensor]) -> tuple[Tensor | None, Any]:
+    """The head's output, None unless it was called once, and the model's; both in float32, so that the loss is too."""
+    outputs: list[Tensor] = []
+    original = head.forward
+
+    def kept(hidden: Tensor) -> Tensor:
+        outputs.append(original(hidden).float())
+        return outputs[-1]
+
+    with forward_of(head, kept):
+        result = run_model(model, inputs)
+    return outputs[0] if len(outputs) == 1 else None, result
+
+
+def _check_decoder_inputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], z: Tensor) -> None:
+    """Raise where the decoder is fed something else with labels than without."""
+    if not is_seq2seq(model):
+        return
+    inputs = {k: v for k, v in batch.items() if k != "labels"} | decoder_inputs(model, batch["labels"])
+    again, _ = _run(model, head, inputs)
+    assert again is not None
+    difference = float((again - z).abs().max())
+    if not difference <= 1e-3 * (1 + float(z.abs().max())):
+        raise UnsupportedModel(
+            f"expected {type(model).__name__} to feed its decoder the labels moved by one, got other logits (by "
+            f"{difference:.2g}): pass decoder_input_ids to the model, and train it with its own loss"
+        )

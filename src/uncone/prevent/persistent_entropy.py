@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
-from uncone.prevent.labels import labelled
+from uncone.prevent.cloud import labelled
 from uncone.topology import Barcode, barcode, persistent_entropy, prominent_mask
 from uncone.topology.barcode import check_rows
 from uncone.topology.grouped import group_of_each
