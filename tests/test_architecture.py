@@ -61,7 +61,16 @@ COMPILED = {
 
 STILL_IN_A_CIRCLE = {
     f"transforms/{name}.py"
-    for name in ("affine", "center", "clusters", "components", "fitting", "loading", "standardize", "whitening")
+    for name in (
+        "affine",
+        "center",
+        "clusters",
+        "components",
+        "fitting",
+        "loading",
+        "standardize",
+        "whitening",
+    )
 }
 """Files that import each other by way of others: a list to be emptied."""
 
