@@ -13,6 +13,8 @@ from uncone.cross_entropy import (
     gated_linear_cross_entropy,
     linear_cross_entropy,
 )
+from uncone.cross_entropy.problem import Problem
+from uncone.cross_entropy.shard import shard_of
 
 from .dense import FixedGate
 from .test_exactness import a_gate, gradients, problem
@@ -364,7 +366,7 @@ def test_the_default_chunk_fits_its_buffer() -> None:
         hidden,
         weight,
         None,
-        chunked.Problem(CrossEntropyOptions(), labels, labels >= 0, None, torch.float32),
+        Problem(CrossEntropyOptions(), labels, labels >= 0, None, torch.float32, shard_of(weight, None)),
         (False,) * 3,
     )
     sweep.run()

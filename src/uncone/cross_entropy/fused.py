@@ -1,12 +1,10 @@
 """The triton backend: the chunks of `chunked`, with all that is element by element in one program a row."""
 
-from dataclasses import replace
-
 import torch
 
 from uncone.cross_entropy import chunked
-from uncone.cross_entropy.chunked import Problem, Sweep
-from uncone.cross_entropy.products import add_product
+from uncone.cross_entropy.chunked import Sweep, add_product
+from uncone.cross_entropy.problem import Problem
 from uncone.errors import InputError
 from uncone.memory import uninitialised
 
@@ -29,7 +27,7 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: 
             "expected float32, bfloat16 or float16 with the backend 'triton', got torch.float64: it computes in float32; "
             "use backend='chunk'"
         )
-    loss: Tensor = chunked.cross_entropy(hidden, weight, bias, replace(problem, sweep=FusedSweep))
+    loss: Tensor = chunked.cross_entropy(hidden, weight, bias, problem, FusedSweep)
     return loss
 
 
@@ -57,21 +55,20 @@ class FusedSweep(Sweep):
     def _add(self, rows: Tensor, gate: Tensor | None) -> None:
         from uncone.cross_entropy import kernels
 
-        options, found, y = self._options, self._found, self._problem.labels[rows]
-        h = self._hidden[rows]
+        options, y, h = self._options, self._problem.labels[rows], self._hidden[rows]
         h = h if options.logit_scale == 1 else h * options.logit_scale
         d = torch.mm(h, self._weight.T, out=self._logits[: len(rows)])
         factors = None if self._factors is None else self._factors[rows]
         wanted = any(self._needs) or self._gated is not None
-        found.losses[rows] = kernels.losses(d, y, self._bias, factors, options, wanted)
+        self._losses[rows] = kernels.losses(d, y, self._bias, factors, options, wanted)
         if self._gated is not None:
             self._gated.add(d, *self._shard.place(y[:, None]), rare=gate is not None)
-        if found.bias is not None:
-            found.bias += d.sum(dim=0, dtype=found.bias.dtype)
-        if found.hidden is not None:
-            found.hidden[rows] = torch.mm(d, self._weight).to(self._exact)
-        if found.weight is not None:
+        if self._of_bias is not None:
+            self._of_bias += d.sum(dim=0, dtype=self._exact)
+        if self._of_hidden is not None:
+            self._of_hidden[rows] = torch.mm(d, self._weight).to(self._exact)
+        if self._of_weight is not None:
             if gate is not None:
                 kernels.gate(d, y, gate)
-            add_product(found.weight, d.T, h, begun=self._begun)
+            add_product(self._of_weight, d.T, h, begun=self._begun)
             self._begun = True

@@ -1,19 +1,17 @@
-"""The public functions: what goes in is looked at here, and only here."""
-
-from collections.abc import Callable
+"""The public functions: their input is checked here, and only here."""
 
 import torch
 
 from uncone.cross_entropy import chunked, fused, wrapped
-from uncone.cross_entropy.chunked import Problem
 from uncone.cross_entropy.gates import Gate, checked_gates
 from uncone.cross_entropy.options import CrossEntropyOptions
+from uncone.cross_entropy.problem import Problem
 from uncone.cross_entropy.shard import shard_of
 from uncone.errors import InputError
 
 Tensor = torch.Tensor
 _BACKENDS = {"chunk": chunked.cross_entropy, "triton": fused.cross_entropy}
-"""And those of other packages, in `wrapped`."""
+"""Those that tell a gate how much it held back. The kernels of other packages are in `wrapped`."""
 _FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -72,25 +70,16 @@ def gated_linear_cross_entropy(
     """
     options = options or CrossEntropyOptions()
     _check(hidden, weight, labels, bias)
-    flat = labels.reshape(-1).long()
-    valid = (
-        torch.ones_like(flat, dtype=torch.bool)
-        if options.ignore_index is None
-        else flat != options.ignore_index
-    )
-    dtype = _computed_in(hidden, weight)
-    shard = shard_of(weight, options.group)
-    _check_range(flat, valid, shard.total, options.ignore_index)
+    flat, ignored = labels.reshape(-1).long(), options.ignore_index
+    valid = torch.ones_like(flat, dtype=torch.bool) if ignored is None else flat != ignored
+    dtype, shard = _computed_in(hidden, weight), shard_of(weight, options.group)
+    _check_range(flat, valid, shard.total, ignored)
     gates = None if gate is None else checked_gates(gate, shard, weight.device)
-    problem = Problem(options, flat, valid, gates, dtype, shard=shard, record=_recorder(gate, options))
+    record = getattr(gate, "record", None) if options.backend in _BACKENDS else None
+    problem = Problem(options, flat, valid, gates, dtype, shard, record)
     cross_entropy = _BACKENDS.get(options.backend, wrapped.cross_entropy)
     loss: Tensor = cross_entropy(hidden.reshape(-1, hidden.shape[-1]), weight, bias, problem)
     return loss.view(labels.shape) if options.reduction == "none" else loss
-
-
-def _recorder(gate: Gate | None, options: CrossEntropyOptions) -> Callable[[Tensor, Tensor], None] | None:
-    """Where the share of the gradient that `gate` holds back is wanted, if it is, and if the backend knows it."""
-    return getattr(gate, "record", None) if options.backend in ("chunk", "triton") else None
 
 
 def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) -> None:
@@ -130,8 +119,9 @@ def _check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | 
     wrong = valid & ((labels < 0) | (labels >= vocabulary))
     if bool(wrong.any()):
         at = int(wrong.nonzero()[0])
+        or_ignored = "" if ignored is None else f" or {ignored} (ignored)"
         raise InputError(
-            f"expected labels from 0 to {vocabulary - 1}{'' if ignored is None else f' or {ignored} (ignored)'}, got {int(labels[at])} at position {at} "
+            f"expected labels from 0 to {vocabulary - 1}{or_ignored}, got {int(labels[at])} at position {at} "
             f"({int(wrong.sum())} in all): does the tokenizer fit the model?"
         )
 

@@ -12,7 +12,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows `start` to `stop` of a head of `total` rows. Without a group they are all of them, and nobody is to be told."""
+    """Rows `start` to `stop` of a head of `total` rows. Without a group they are all rows, and sums go to no other rank."""
 
     group: ProcessGroup | None
     start: int
@@ -50,18 +50,14 @@ class Shard:
         return highest + self.sum((own - highest).exp_()).log_()
 
 
-def whole(vocabulary: int) -> Shard:
-    """All rows."""
-    return Shard(None, 0, vocabulary, vocabulary, vocabulary)
-
-
 def shard_of(weight: Tensor, group: ProcessGroup | None) -> Shard:
     """Where the rows of this rank's `weight` stand: the ranks' slices follow each other in the order of their ranks.
 
     Raises:
         InputError: a rank without rows, or outside of the group.
     """
-    return whole(weight.shape[0]) if group is None else _exchange(weight, group)
+    rows = weight.shape[0]
+    return Shard(None, 0, rows, rows, rows) if group is None else _exchange(weight, group)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]

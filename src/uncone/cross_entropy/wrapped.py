@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from uncone.cross_entropy.chunked import Problem, refuse_nan, share
 from uncone.cross_entropy.fused import refuse_cpu
 from uncone.cross_entropy.options import CrossEntropyOptions
+from uncone.cross_entropy.problem import Problem, refuse_again, refuse_nan
 from uncone.errors import InputError
 
 Tensor = torch.Tensor
@@ -63,7 +63,7 @@ def _loss(kernel: Kernel, hidden: Tensor, weight: Tensor, bias: Tensor | None, p
         )
     if not parts:  # no target: the loss is 0, and so are its gradients
         losses = losses + sum(t[:0].sum() for t in (h, w, b) if t is not None)
-    return losses if each else (losses[0] * share(problem, h.device)).to(losses.dtype)
+    return losses if each else (losses[0] * problem.share(h.device)).to(losses.dtype)
 
 
 def _parts(
@@ -132,16 +132,7 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "the gradients of this loss are numbers without a graph of their own: create_graph=True would take them for "
-                "constants; use torch.nn.functional.cross_entropy on the logits where second derivatives are wanted"
-            )
-        if ctx.kept and ctx.given:
-            raise RuntimeError(
-                "the gradients of this loss were given out already: they are computed with the loss and kept once; "
-                "compute the loss again instead of retain_graph=True"
-            )
+        refuse_again(given=ctx.kept and ctx.given)
         ctx.given = True
         return grad, None
 

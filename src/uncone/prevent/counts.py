@@ -1,46 +1,21 @@
-"""How often was each id a target lately? Four memories of the last optimiser steps, from exact to none at all."""
+"""How often was each id a target lately? Four memories of the last optimiser steps, from exact to none at all.
+
+Each has `total` (V,), int64, or float64 where steps fade, and the `steps` that it stands for. `push` closes a step with its
+counts, int64 (V,); `state` gives everything as tensors, and `load` goes on from that; `memory_bytes` is held between steps.
+"""
 
 from collections import deque
 from itertools import pairwise
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
 from uncone.errors import InputError
-from uncone.prevent.kept import like, not_negative
+from uncone.prevent.resume import like, not_negative
 
 Tensor = torch.Tensor
 State = dict[str, Tensor]
 _BUCKETS = 16
-
-
-@runtime_checkable
-class Counts(Protocol):
-    """A memory of target counts: `total` (V,) over `steps` optimiser steps; int64, or float64 where steps fade."""
-
-    total: Tensor
-
-    @property
-    def steps(self) -> float:
-        """How many steps `total` stands for."""
-        ...
-
-    @property
-    def memory_bytes(self) -> int:
-        """What is held between steps."""
-        ...
-
-    def push(self, counts: Tensor) -> None:
-        """Close a step with these counts, int64 (V,)."""
-        ...
-
-    def state(self) -> State:
-        """Everything, as tensors."""
-        ...
-
-    def load(self, state: State) -> None:
-        """Continue from what `state` gave."""
-        ...
 
 
 class ExactWindow:
@@ -96,14 +71,14 @@ class ExactWindow:
         window = int(like(state["window"], torch.tensor(0)))
         if self._fixed and window != self._window:
             raise ValueError(f"a window of {window} instead of {self._window}")
-        self._window = None if window == -1 else window
         if window == 0 or window < -1 or (window > 0 and len(lengths) > window):
             raise ValueError(f"{len(lengths)} steps in a window of {window}")
-        like(state["ids"], torch.empty(sum(lengths), dtype=torch.int32))
-        not_negative(like(state["counts"], torch.empty(sum(lengths), dtype=torch.int64)))
-        parts = zip(torch.split(state["ids"], lengths), torch.split(state["counts"], lengths), strict=True)
-        self._held = deque((ids.clone(), counts.clone()) for ids, counts in parts)
-        self.total.zero_().index_add_(0, state["ids"].long(), state["counts"])
+        self._window = None if window == -1 else window
+        ids = like(state["ids"], torch.empty(sum(lengths), dtype=torch.int32))
+        counts = not_negative(like(state["counts"], torch.empty(sum(lengths), dtype=torch.int64)))
+        parts = zip(torch.split(ids, lengths), torch.split(counts, lengths), strict=True)
+        self._held = deque((part.clone(), its_counts.clone()) for part, its_counts in parts)
+        self.total.zero_().index_add_(0, ids.long(), counts)
 
     def _forget(self) -> None:
         while self._window is not None and len(self._held) > self._window:
@@ -151,9 +126,7 @@ class BucketRing:
         self._counts = not_negative(like(state["counts"], self._counts))
         self._steps, self._now = not_negative(like(state["steps"], self._steps)), int(state["now"])
         if not 0 <= self._now < len(self._steps) or bool((self._steps > self._lengths).any()):
-            raise ValueError(
-                f"bucket {self._now} of {len(self._steps)}, filled with {self._steps.tolist()} steps"
-            )
+            raise ValueError(f"bucket {self._now} of {len(self._steps)}, with {self._steps.tolist()} steps")
         self.total = self._counts.sum(0)
 
 
@@ -162,12 +135,8 @@ class ExponentialAverage:
 
     def __init__(self, vocab_size: int, window: int) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.float64)
+        self.steps = 0.0
         self._decay = 1 - 1 / window
-        self._steps = 0.0
-
-    @property
-    def steps(self) -> float:
-        return self._steps
 
     @property
     def memory_bytes(self) -> int:
@@ -175,14 +144,14 @@ class ExponentialAverage:
 
     def push(self, counts: Tensor) -> None:
         self.total.mul_(self._decay).add_(counts)
-        self._steps = self._steps * self._decay + 1
+        self.steps = self.steps * self._decay + 1
 
     def state(self) -> State:
-        return {"total": self.total.clone(), "steps": torch.tensor(self._steps, dtype=torch.float64)}
+        return {"total": self.total.clone(), "steps": torch.tensor(self.steps, dtype=torch.float64)}
 
     def load(self, state: State) -> None:
         self.total = not_negative(like(state["total"], self.total))
-        self._steps = float(not_negative(like(state["steps"], torch.tensor(0.0, dtype=torch.float64))))
+        self.steps = float(not_negative(like(state["steps"], torch.tensor(0.0, dtype=torch.float64))))
 
 
 class StaticCounts:
@@ -190,10 +159,14 @@ class StaticCounts:
 
     steps = 1.0
 
-    def __init__(self, counts: Tensor) -> None:
-        self.total = (
-            counts.detach().cpu().to(torch.float64 if counts.dtype.is_floating_point else torch.int64)
-        )
+    def __init__(self, vocab_size: int, counts: Any) -> None:
+        total = torch.as_tensor(counts).detach().cpu()
+        if total.shape != (vocab_size,) or float(total.min()) < 0 or not float(total.sum()) > 0:
+            raise InputError(
+                f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, got shape {tuple(total.shape)}: "
+                "give one count an id"
+            )
+        self.total = total.to(torch.float64 if total.dtype.is_floating_point else torch.int64)
 
     @property
     def memory_bytes(self) -> int:
@@ -210,3 +183,6 @@ class StaticCounts:
             raise InputError(
                 "expected the corpus counts that the state was saved with, got others: pass the same counts"
             )
+
+
+Counts = ExactWindow | BucketRing | ExponentialAverage | StaticCounts

@@ -11,8 +11,10 @@ import torch
 import torch.distributed as dist
 
 from uncone.errors import InputError
-from uncone.prevent import kept
+from uncone.prevent import resume
+from uncone.prevent.cloud import world
 from uncone.prevent.counts import BucketRing, Counts, ExactWindow, ExponentialAverage, StaticCounts
+from uncone.prevent.resume import like, not_negative
 from uncone.prevent.rules import Gates, Rule
 
 Tensor = torch.Tensor
@@ -108,7 +110,7 @@ class RareTokenGate:
             raise InputError(
                 f"expected on_batch_change 'refuse' or 'rescale', got {on_batch_change!r}: choose one"
             )
-        self.vocab_size = _positive("vocab_size", vocab_size)
+        self.vocab_size, self.ignore_index = _positive("vocab_size", vocab_size), ignore_index
         self._settings = {
             "vocab_size": vocab_size, "window": window, "memory": memory if counts is None else "counts", "start_step": start_step,
             "ignore_index": ignore_index, "n_tokens": n_tokens, **asdict(self._rule),
@@ -116,19 +118,18 @@ class RareTokenGate:
         self._new_counts = partial(_memory, memory, vocab_size, window, counts, self._rule)
         self._counts = self._new_counts()
         self._static, self._by_epoch = counts is not None, window == "epoch"
-        self._can_be_rare = _eligible(vocab_size, n_tokens)
         self._n_tokens = vocab_size if n_tokens is None else n_tokens
-        self._start, self.ignore_index, self._group, self._on_change = (
-            start_step,
-            ignore_index,
-            group,
-            on_batch_change,
-        )
+        if not 0 < self._n_tokens <= vocab_size:
+            raise InputError(
+                f"expected n_tokens from 1 to {vocab_size}, got {n_tokens}: it counts the tokenizer's ids"
+            )
+        self._can_be_rare = torch.arange(vocab_size) < self._n_tokens
+        self._start, self._group, self._rescale = start_step, group, on_batch_change == "rescale"
         self._current = torch.zeros(vocab_size, dtype=torch.int64)
         self._shares = torch.zeros(2, dtype=torch.float64)
         self._gated_share: float | None = None
         self._step = 0
-        self._batch = kept.Batch()
+        self._batch = resume.Batch()
         self._said: set[str] = set()
         self._gates: Gates | None = None
         self.protect(protected_ids)
@@ -155,10 +156,9 @@ class RareTokenGate:
         labels = (labels if self.ignore_index is None else labels[labels != self.ignore_index]).long()
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self._n_tokens:
             wrong = labels[(labels < 0) | (labels >= self._n_tokens)]
+            ignored = "" if self.ignore_index is None else f" or {self.ignore_index} (ignored)"
             raise InputError(
-                f"expected labels from 0 to {self._n_tokens - 1}{'' if self.ignore_index is None else f' or {self.ignore_index} (ignored)'}, "
-                f"got {int(wrong[0])}: "
-                "is the gate made for this vocabulary?"
+                f"expected labels from 0 to {self._n_tokens - 1}{ignored}, got {int(wrong[0])}: is the gate made for this vocabulary?"
             )
         counts = torch.bincount(labels, minlength=self.vocab_size)
         if self._rule.mode == "official":
@@ -175,7 +175,7 @@ class RareTokenGate:
         """
         counts = (self._current if self._rule.mode == "official" else self._summed(self._current)).cpu()
         if not self._static:
-            self._batch.check(int(counts.sum()), rescale=self._on_change == "rescale", factor=BATCH_FACTOR)
+            self._batch.check(int(counts.sum()), rescale=self._rescale, factor=BATCH_FACTOR)
         self._counts.push(counts)
         self._current.zero_()
         self._step += 1
@@ -204,7 +204,7 @@ class RareTokenGate:
             InputError: a state with another number was loaded, and `on_batch_change` is "refuse".
         """
         if not self._static:
-            self._batch.tell(_positive("sequences", sequences), rescale=self._on_change == "rescale")
+            self._batch.tell(_positive("sequences", sequences), rescale=self._rescale)
 
     def set_epoch(self, steps: int) -> None:
         """With `window="epoch"`: an epoch has so many optimiser steps. A Trainer's callback calls it."""
@@ -242,7 +242,7 @@ class RareTokenGate:
         Raises:
             InputError: within a step of several ranks, whose counts are not summed yet: save after `step()`.
         """
-        if not self.counts_first and self._ranks() > 1 and bool(self._current.any()):
+        if not self.counts_first and world(self._group) > 1 and bool(self._current.any()):
             raise InputError(
                 "expected no micro-batch since the last step on several ranks, got some: save after step()"
             )
@@ -256,7 +256,7 @@ class RareTokenGate:
             "gates": {"rare": rare.clone(), "g1": g1.clone(), "g2": g2.clone()},
             "step": self._step,
             "gated_share": self._gated_share,
-            "batch": self._batch.state(),
+            "batch": asdict(self._batch),
             "said": sorted(self._said),
         }
 
@@ -267,21 +267,16 @@ class RareTokenGate:
         Raises:
             InputError: the state of a gate with other settings, or none of any gate; the gate is as it was then.
         """
-        with kept.refusing_what_is_no_state():
-            kept.check_settings(self._settings, dict(state["settings"]))
+        with resume.refusing_damaged_state():
+            resume.check_settings(self._settings, dict(state["settings"]))
             counts = self._new_counts()
             counts.load(state["counts"])
-            current = kept.not_negative(
-                kept.like(state["current"], torch.zeros(self.vocab_size, dtype=torch.int64))
-            )
-            shares = kept.not_negative(kept.like(state["shares"], torch.zeros(2, dtype=torch.float64)))
-            can_be_rare = kept.like(state["can_be_rare"], self._can_be_rare) & self._can_be_rare
+            current = not_negative(like(state["current"], torch.zeros(self.vocab_size, dtype=torch.int64)))
+            shares = not_negative(like(state["shares"], torch.zeros(2, dtype=torch.float64)))
+            can_be_rare = like(state["can_be_rare"], self._can_be_rare) & self._can_be_rare
             gates = _loaded_gates(state["gates"], self.gates())
-            step, gated_share, batch = (
-                int(state["step"]),
-                state["gated_share"],
-                kept.Batch.resumed(dict(state["batch"])),
-            )
+            step, gated_share = int(state["step"]), state["gated_share"]
+            batch = resume.Batch.resumed(dict(state["batch"]))
             said = {str(what) for what in list(state["said"])}
             if step < 0 or not (gated_share is None or 0 <= gated_share <= 1):
                 raise ValueError(f"step {step}, gated share {gated_share}")
@@ -292,7 +287,7 @@ class RareTokenGate:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `state_dict` to a safetensors file, atomically."""
-        kept.save(self.state_dict(), path)
+        resume.save(self.state_dict(), path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from what `save` wrote.
@@ -300,7 +295,7 @@ class RareTokenGate:
         Raises:
             InputError: no such file, or not of a gate, or of one with other settings.
         """
-        self.load_state_dict(kept.load(path))
+        self.load_state_dict(resume.load(path))
 
     def _freeze(self) -> None:
         counts, steps = self._counts.total, self._counts.steps
@@ -318,21 +313,22 @@ class RareTokenGate:
         dist.all_reduce(counts, group=self._group)
         return counts
 
-    def _ranks(self) -> int:
-        return dist.get_world_size(self._group) if dist.is_available() and dist.is_initialized() else 1
-
     def _warn(self) -> None:
         if self._step < self._start:
             return
         now = self.status
         if now.rare_share < FEWEST_SHARE:
-            size = f"only {now.rare_ids} ids ({now.rare_share:.1%} of the vocabulary) are rare"
             self._say(
-                "few", f"{size}: the gate changes next to nothing; raise rare_share, rare_frequency or alpha"
+                "few",
+                f"only {now.rare_ids} ids ({now.rare_share:.1%} of the vocabulary) are rare: the gate changes next to "
+                "nothing; raise rare_share, rare_frequency or alpha",
             )
         if now.rare_mass > LARGEST_MASS:
-            mass = f"the {now.rare_ids} rare ids are {now.rare_mass:.1%} of the targets"
-            self._say("mass", f"{mass}: these are not rare; lower rare_share, rare_frequency or alpha")
+            self._say(
+                "mass",
+                f"the {now.rare_ids} rare ids are {now.rare_mass:.1%} of the targets: these are not rare; lower "
+                "rare_share, rare_frequency or alpha",
+            )
 
     def _say(self, what: str, message: str) -> None:
         if what not in self._said:
@@ -341,11 +337,9 @@ class RareTokenGate:
 
 
 def _loaded_gates(saved: Mapping[str, Tensor], mine: Gates) -> Gates:
-    rare, g1, g2 = (
-        kept.like(saved[name], gate) for name, gate in zip(("rare", "g1", "g2"), mine, strict=True)
-    )
+    rare, g1, g2 = (like(saved[name], gate) for name, gate in zip(("rare", "g1", "g2"), mine, strict=True))
     for g in (g1, g2):
-        if not bool(((kept.not_negative(g) <= 1) & (rare | (g == 1))).all()):
+        if not bool(((not_negative(g) <= 1) & (rare | (g == 1))).all()):
             raise ValueError("gates that amplify, or act on ids that are not rare")
     return rare, g1, g2
 
@@ -358,7 +352,7 @@ def _memory(memory: str, vocab_size: int, window: int | str, counts: Any, rule: 
                 "expected the modes 'relative' or 'hard' and no alpha with corpus counts, got a rule that reads targets a step: a "
                 "corpus has no steps"
             )
-        return StaticCounts(_corpus_counts(counts, vocab_size))
+        return StaticCounts(vocab_size, counts)
     window = window if window == "epoch" else _positive("window", window)
     if memory == "exact":
         return ExactWindow(vocab_size, None if isinstance(window, str) else window)
@@ -369,24 +363,6 @@ def _memory(memory: str, vocab_size: int, window: int | str, counts: Any, rule: 
             f"expected memory 'exact' with window='epoch' and with mode='official', got {memory!r}: it cannot take back single steps"
         )
     return BucketRing(vocab_size, window) if memory == "ring" else ExponentialAverage(vocab_size, window)
-
-
-def _corpus_counts(counts: Any, vocab_size: int) -> Tensor:
-    found = torch.as_tensor(counts)
-    if found.shape != (vocab_size,) or float(found.min()) < 0 or not float(found.sum()) > 0:
-        raise InputError(
-            f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, got shape {tuple(found.shape)}: "
-            "give one count an id"
-        )
-    return found
-
-
-def _eligible(vocab_size: int, n_tokens: int | None) -> Tensor:
-    if n_tokens is not None and not 0 < n_tokens <= vocab_size:
-        raise InputError(
-            f"expected n_tokens from 1 to {vocab_size}, got {n_tokens}: it counts the tokenizer's ids"
-        )
-    return torch.arange(vocab_size) < (vocab_size if n_tokens is None else n_tokens)
 
 
 def _positive(name: str, value: Any) -> int:

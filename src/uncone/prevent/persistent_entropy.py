@@ -74,10 +74,8 @@ class PersistentEntropy:
         length_weight: float = 0.0,
         convention: Convention = "official",
     ) -> None:
-        self.weight, self.length_weight = (
-            _from_zero(weight, "weight"),
-            _from_zero(length_weight, "length_weight"),
-        )
+        self.weight = _from_zero(weight, "weight")
+        self.length_weight = _from_zero(length_weight, "length_weight")
         if select is not True and select is not False:
             raise InputError(
                 f"expected select to be True (prominent bars) or False (all bars), got {select!r}: pass one of them"
@@ -103,41 +101,35 @@ class PersistentEntropy:
                 self.last = _nothing(used, left_out)
                 return used.float().sum()  # 0, and a gradient of zeros
             try:
-                found = barcode(used, groups)
+                bars = barcode(used, groups)
             except InputError:
                 _check_rows(points, labels)
                 raise
-            kept = self._kept(found, largest - 1)
-            entropy = persistent_entropy(torch.where(kept, found.lengths, 0), found.bars)
+            kept = self._kept(bars, largest - 1)
+            entropy = persistent_entropy(torch.where(kept, bars.lengths, 0), bars.bars)
             self.last = EntropyStatus(
-                found.labels, entropy.detach(), _by_group(kept, found), found.bars, found.zero, left_out
+                bars.labels, entropy.detach(), _sums(kept.long(), bars), bars.bars, bars.zero, left_out
             )
             loss = -self.weight * entropy.sum()
-            return (
-                loss - self.length_weight * _mean_of_others(found, kept).sum() if self.length_weight else loss
-            )
+            if self.length_weight:
+                others = ~kept & (bars.lengths.detach() > 0)  # bars of length 0 count for nothing
+                lengths = _sums(torch.where(others, bars.lengths, 0), bars)
+                means = lengths / _sums(others.long(), bars).clamp_min(1)
+                loss = loss - self.length_weight * means.sum()
+            return loss
 
-    def _kept(self, found: Barcode, most: int) -> Tensor:
+    def _kept(self, bars: Barcode, most: int) -> Tensor:
         """(M,) bool: which bars have their entropy raised; no class has more than `most`."""
-        lengths = found.lengths.detach()
+        lengths = bars.lengths.detach()
         if not self.select:
             return lengths > 0
-        return prominent_mask(lengths, found.bars, convention=self.convention, width=most)
+        return prominent_mask(lengths, bars.bars, convention=self.convention, width=most)
 
 
-def _mean_of_others(found: Barcode, kept: Tensor) -> Tensor:
-    """(C,) the mean length of the bars that are not kept, 0 where there are none; bars of length 0 count for nothing."""
-    others = ~kept & (found.lengths.detach() > 0)
-    group = group_of_each(found.bars, len(kept))
-    sums = found.lengths.new_zeros(len(found.bars)).index_add(0, group, torch.where(others, found.lengths, 0))
-    return sums / _by_group(others, found).clamp_min(1)
-
-
-def _by_group(which: Tensor, found: Barcode) -> Tensor:
-    """(C,) int64, how many of the bars are `which`."""
-    return torch.zeros_like(found.bars).index_add_(
-        0, group_of_each(found.bars, len(which)), which.to(found.bars.dtype)
-    )
+def _sums(values: Tensor, bars: Barcode) -> Tensor:
+    """(C,) the sums over the bars of each class."""
+    group = group_of_each(bars.bars, len(values))
+    return values.new_zeros(len(bars.bars)).index_add(0, group, values)
 
 
 def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, int]:
@@ -164,9 +156,8 @@ def _check_rows(points: Tensor, labels: Tensor | None) -> None:
 
 
 def _number(value: int, beside: Tensor) -> Tensor:
-    return torch.full(
-        (), value, dtype=torch.int64, device=beside.device
-    )  # no copy from the host, which a CUDA graph refuses
+    # No copy from the host, which a CUDA graph refuses.
+    return torch.full((), value, dtype=torch.int64, device=beside.device)
 
 
 def _nothing(x: Tensor, left_out: Tensor) -> EntropyStatus:

@@ -41,20 +41,21 @@ class Rule:
             share, alpha = (None, ALPHA) if mode in ("paper", "official") else (RARE_SHARE, None)
         for name, value in (("rare_share", share), ("rare_frequency", frequency), ("gate_max", gate_max)):
             if value is not None and not 0 <= value <= 1:
-                raise InputError(f"expected {name} in [0, 1], got {value}: {_above_one(name)}")
+                why = "above 1 the gate would amplify" if name == "gate_max" else "it is a share of the whole"
+                raise InputError(f"expected {name} in [0, 1], got {value}: {why}")
         if alpha is not None and not 0 < alpha <= 1:
             raise InputError(
-                f"expected alpha in (0, 1], got {alpha}: it is a number of targets a step, and above 1 the gate would amplify; "
-                "rare_frequency does not depend on the batch size"
+                f"expected alpha in (0, 1], got {alpha}: it is a number of targets a step, and above 1 the gate would "
+                "amplify; rare_frequency does not depend on the batch size"
             )
         return cls(mode, share, frequency, alpha, gate_max)
 
     def gates(
         self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None
     ) -> Gates:
-        """The gates of ids counted `counts` (V,) times in `steps` steps; no id is rare where there are none.
+        """The gates of ids counted `counts` (V,) times in `steps` steps; without counts no id is rare.
 
-        `targets_per_step` is the batch size at which counts a step are read, if it is not that of the counts.
+        Counts a step are read at a batch of `targets_per_step`; None is the batch of the counts.
         """
         total = float(counts.sum())
         if steps == 0 or total == 0:
@@ -96,7 +97,3 @@ class Rule:
 
 def _open(n: int) -> Gates:
     return torch.zeros(n, dtype=torch.bool), torch.ones(n), torch.ones(n)
-
-
-def _above_one(name: str) -> str:
-    return "above 1 the gate would amplify" if name == "gate_max" else "it is a share of the whole"

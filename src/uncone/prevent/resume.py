@@ -1,0 +1,175 @@
+"""How a gate goes on after an interruption: its state in a file, its settings, and the size of its batches."""
+
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from uncone import atomic
+from uncone.errors import InputError
+from uncone.rows.safetensors import read_tensors, to_bytes
+
+_FORMAT = "uncone.gate/1"
+LOOKED_AT = 4
+"""Steps after a resume whose mean is compared."""
+
+
+@dataclass
+class Batch:
+    """How large an optimiser step is, and whether a resumed run's is the same.
+
+    A Trainer tells the size. Else the mean number of targets of the first steps after a resume is compared with the mean
+    before: a single step says little, as the last of an epoch is short. The fields are the state, as plain numbers.
+    """
+
+    size: int | None = None
+    """Sequences in a step, where they were told."""
+    sum: int = 0
+    """Targets in all `steps` of one batch size."""
+    steps: int = 0
+    before: float | None = None
+    """Mean targets a step before the resume, until it was compared."""
+    since: list[int] = field(default_factory=lambda: [0, 0])
+    """Targets and steps since the resume."""
+    per_step: float | None = None
+    """The targets a step that counts a step are read at; None while the batch never changed."""
+
+    @classmethod
+    def resumed(cls, state: Mapping[str, Any]) -> "Batch":
+        """Go on from the fields of another, and look at the next steps."""
+        batch = cls(
+            size=_optional(state["size"], int),
+            sum=_count(state["sum"]),
+            steps=_count(state["steps"]),
+            before=_optional(state["before"], float),
+            since=[_count(state["since"][0]), _count(state["since"][1])],
+            per_step=_optional(state["per_step"], float),
+        )
+        if batch.before is None and batch.steps:
+            batch.before, batch.since = batch.sum / batch.steps, [0, 0]
+        return batch
+
+    def tell(self, size: int, *, rescale: bool) -> None:
+        """A step has `size` sequences."""
+        if self.steps and self.size is not None and size != self.size:
+            seen = f"{self.size} sequences a step, as before the resume, got {size}"
+            self._changed(seen, self.sum / self.steps, rescale=rescale)
+        self.size, self.before = size, None
+
+    def check(self, targets: int, *, rescale: bool, factor: float) -> None:
+        """Take note of a step with so many targets."""
+        self.sum, self.steps = self.sum + targets, self.steps + 1
+        if self.before is None:
+            return
+        self.since = [self.since[0] + targets, self.since[1] + 1]
+        if self.since[1] < LOOKED_AT:
+            return
+        before, now = self.before, self.since[0] / self.since[1]
+        self.before = None
+        if not before / factor <= now <= before * factor:
+            seen = f"about {before:.0f} targets a step, as before the resume, got {now:.0f}"
+            self._changed(seen, before, rescale=rescale)
+
+    def _changed(self, seen: str, before: float, *, rescale: bool) -> None:
+        if not rescale:
+            raise InputError(
+                f"expected {seen}: keep ranks x batch x accumulation as they were, or make the gate with "
+                "on_batch_change='rescale'"
+            )
+        self.per_step = before if self.per_step is None else self.per_step
+        warnings.warn(
+            f"expected {seen}: counts a step are read at {self.per_step:.0f} targets from now on",
+            stacklevel=4,
+        )
+        self.sum = self.steps = 0
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _optional(value: Any, kind: type) -> Any:
+    """None, or a positive finite number."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ValueError(f"{value!r} is no size")
+    return kind(value)
+
+
+def like(value: Any, model: torch.Tensor) -> torch.Tensor:
+    """A copy of `value` if it is a tensor of the shape and dtype of `model`."""
+    if not isinstance(value, torch.Tensor):
+        raise ValueError(f"a tensor was wanted, and {value!r:.60} is there")
+    if value.shape != model.shape or value.dtype != model.dtype:
+        wanted, got = (f"{t.dtype} of shape {tuple(t.shape)}" for t in (model, value))
+        raise ValueError(f"{wanted} was wanted, and {got} is there")
+    return value.clone()
+
+
+def not_negative(value: torch.Tensor) -> torch.Tensor:
+    """`value` if it holds finite numbers from 0 up."""
+    if not bool((torch.isfinite(value) & (value >= 0)).all()):
+        raise ValueError("counts are negative or not finite")
+    return value
+
+
+@contextmanager
+def refusing_damaged_state() -> Iterator[None]:
+    """Turns every error of reading a state into one."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
+        raise InputError(
+            "expected a state that state_dict or save gave, got one that does not hold together "
+            f"({type(error).__name__}: {error}): save it anew"
+        ) from error
+
+
+def check_settings(mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    """Raises InputError naming the settings that differ."""
+    differ = [name for name in mine if saved.get(name) != mine[name]]
+    if differ:
+        theirs, ours = (", ".join(f"{name} {of.get(name)!r}" for name in differ) for of in (saved, mine))
+        raise InputError(
+            f"expected a gate with the settings of the state ({theirs}), got {ours}: make it with the same"
+        )
+
+
+def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a state_dict, atomically: tensors as they are, the rest as JSON in the header."""
+    tensors: dict[str, torch.Tensor] = {}
+    plain: dict[str, Any] = {}
+    for name, value in state.items():
+        if isinstance(value, torch.Tensor):
+            tensors[name] = value
+        elif isinstance(value, dict) and any(isinstance(v, torch.Tensor) for v in value.values()):
+            tensors |= {f"{name}.{key}": v for key, v in value.items()}
+        else:
+            plain[name] = value
+    atomic.write_bytes(path, to_bytes(tensors, {"format": _FORMAT, "state": json.dumps(plain)}))
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what `save` wrote."""
+    tensors, metadata = read_tensors(
+        path, format=_FORMAT, what="the state of a gate", how="write it with save"
+    )
+    with refusing_damaged_state():
+        state = dict(json.loads(metadata["state"]))
+        for name, value in tensors.items():
+            outer, _, inner = name.partition(".")
+            if inner:
+                state.setdefault(outer, {})[inner] = value
+            else:
+                state[name] = value
+        return state
