@@ -99,7 +99,7 @@ class Sweep:
     ) -> None:
         self._options, self._problem, self._needs = problem.options, problem, needs
         self._hidden, self._weight = hidden.detach().to(problem.dtype), weight.detach().to(problem.dtype)
-        self._exact = torch.float64 if problem.dtype == torch.float64 else torch.float32
+        self._exact = torch.promote_types(problem.dtype, torch.float32)
         self._bias = None if bias is None else bias.detach().to(self._exact)
         self._factors = None if factors is None else factors.to(self._exact)
         self._shard = problem.shard

@@ -53,14 +53,13 @@ def _loss(kernel: Kernel, hidden: Tensor, weight: Tensor, bias: Tensor | None, p
     assert h is not None
     assert w is not None
     h = h if options.logit_scale == 1 else h * options.logit_scale
-    losses = torch.zeros(len(h) if each else 1, dtype=_exact(h.dtype), device=h.device)
+    losses = torch.zeros(
+        len(h) if each else 1, dtype=torch.promote_types(h.dtype, torch.float32), device=h.device
+    )
     parts = _parts(kernel, h, w, b, problem)
     for rows, part in parts:
-        losses = (
-            losses.index_copy(0, rows, part.to(losses.dtype))
-            if each
-            else losses + part.sum(dtype=losses.dtype)
-        )
+        part = part.to(losses.dtype)
+        losses = losses.index_copy(0, rows, part) if each else losses + part.sum()
     if not parts:  # no target: the loss is 0, and so are its gradients
         losses = losses + sum(t[:0].sum() for t in (h, w, b) if t is not None)
     return losses if each else (losses[0] * problem.share(h.device)).to(losses.dtype)
@@ -96,7 +95,7 @@ def _of_rare(
     losses = kernel(h, _scale_rows(w, gate), y, bias, each)
     if not (w.requires_grad and torch.is_grad_enabled()):
         return losses
-    exact = _exact(h.dtype)
+    exact = torch.promote_types(h.dtype, torch.float32)
     logits = (h.detach().to(exact) * torch.nn.functional.embedding(y, w).to(exact)).sum(dim=1)
     with torch.no_grad():
         nll = losses
@@ -155,10 +154,6 @@ def _scale_rows(w: Tensor, factors: Tensor) -> Tensor:
     return scaled
 
 
-def _exact(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def _torch(device: torch.device, bias: Tensor | None) -> Kernel:
     function = getattr(torch.nn.functional, "linear_cross_entropy", None)
     if function is None:
@@ -170,10 +165,8 @@ def _torch(device: torch.device, bias: Tensor | None) -> Kernel:
 
     def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
         chunks = chunked() if options.chunk is None else chunked(batch_chunk_size=options.chunk)
-
-        narrow = (
-            h.dtype.itemsize <= 2 and options.reduction != "none"
-        )  # it would sum losses in the dtype of the states
+        # The sum of narrow losses would be in their dtype.
+        narrow = h.dtype.itemsize <= 2 and options.reduction != "none"
         reduction = "none" if narrow else options.reduction
         loss: Tensor = function(h, w, y, linear_bias=bias, reduction=reduction, options=chunks)
         return loss.float().sum() if narrow else loss
@@ -191,17 +184,14 @@ def _liger(device: torch.device, bias: Tensor | None) -> Kernel:
     refuse_cpu(stock.liger_cross_entropy_kernel, device, "wrap:liger")
 
     def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
-        if (
-            not h.requires_grad
-            and (w.requires_grad or (bias is not None and bias.requires_grad))
-            and torch.is_grad_enabled()
-        ):
+        head_trains = w.requires_grad or (bias is not None and bias.requires_grad)
+        if head_trains and not h.requires_grad and torch.is_grad_enabled():
             h = h.detach().requires_grad_()  # Liger computes no gradient at all where the states want none
-        found = stock.LigerFusedLinearCrossEntropyFunction.apply(
+        outputs = stock.LigerFusedLinearCrossEntropyFunction.apply(
             h, w, y, bias, None, -100, options.z_loss, options.label_smoothing, options.reduction, options.softcap, False,
             torch.float32,
         )  # fmt: skip
-        loss: Tensor = found[0]
+        loss: Tensor = outputs[0]
         return loss
 
     return kernel
