@@ -165,6 +165,25 @@ def test_reports_never_see_a_tensor() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_libraries_of_hugging_face_are_told_to_stay_on_this_machine() -> None:
+    """Each call that could download says that it may not: by `LOCAL`, or by the option itself."""
+    calls = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                told = {keyword.arg or ast.unparse(keyword.value) for keyword in node.keywords}
+                is_ours = name == "from_pretrained" and isinstance(
+                    node.func, ast.Name
+                )  # of model/hugging_face.py
+                if name in ("from_pretrained", "SentenceTransformer", "snapshot_download") and not is_ours:
+                    calls.append((str(path.relative_to(SOURCE)), name))
+                    assert told & {"LOCAL", "local_files_only"}, calls[-1]
+    opened = {path for path, name in calls if name != "SentenceTransformer"}
+    assert opened == {"model/hugging_face.py"}
+    assert len(calls) == 4
+
+
 def test_importing_the_package_or_its_cli_loads_neither_torch_nor_numpy() -> None:
     code = (
         "import sys, uncone, uncone.cli; assert not {'torch', 'numpy', 'transformers'} & set(sys.modules), 1"

@@ -24,7 +24,7 @@ from uncone.edits.head import center_head
 from uncone.edits.model_files import open_directory
 from uncone.edits.proof import run
 from uncone.edits.proof_text import proof_text
-from uncone.model.running import load_model
+from uncone.model.model_class import load_model
 from uncone.records.head_edit import HeadEdit
 
 HERE = Path(__file__).parent

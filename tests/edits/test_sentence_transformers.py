@@ -13,6 +13,8 @@ from safetensors.torch import load_file
 
 from uncone import InputError
 from uncone.edits.sentence_transformers import insert, insert_into_directory
+from uncone.errors import UnsupportedModel
+from uncone.model.sentence_transformers import load_sentence_transformer
 from uncone.transforms import Affine, AllButTheTop, Center, ScaledCenter
 
 OLD = "sentence_transformers.models."
@@ -199,9 +201,9 @@ def test_the_saved_directory_loads_without_uncone_and_gives_the_repaired_vectors
     tmp_path: Path, minilm: Path
 ) -> None:
     pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
-    from uncone.edits.sentence_transformers_encoder import embed, open_encoder, without_normalize
+    from uncone.edits.sentence_transformers_encoder import embed, without_normalize
 
-    x = embed(without_normalize(open_encoder(minilm)), SENTENCES)
+    x = embed(without_normalize(load_sentence_transformer(minilm)), SENTENCES)
     fitted = Affine(torch.randn(384), torch.randn(384, 300) / 20)
     insert_into_directory(minilm, fitted, tmp_path / "out")
     command = [
@@ -220,9 +222,9 @@ def test_the_saved_directory_loads_without_uncone_and_gives_the_repaired_vectors
 @pytest.mark.slow
 def test_a_loaded_model_gives_the_repaired_vectors_and_saves_them(tmp_path: Path, minilm: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
-    from uncone.edits.sentence_transformers_encoder import embed, open_encoder, without_normalize
+    from uncone.edits.sentence_transformers_encoder import embed, without_normalize
 
-    model = open_encoder(minilm)
+    model = load_sentence_transformer(minilm)
     x = embed(without_normalize(model), SENTENCES)
     fitted = Center().fit(x)
     with pytest.raises(InputError, match="expected a transformation of rows of 384 features"):
@@ -232,14 +234,13 @@ def test_a_loaded_model_gives_the_repaired_vectors_and_saves_them(tmp_path: Path
     torch.testing.assert_close(embed(model, SENTENCES), expected, atol=1e-5, rtol=0)
     model.save(str(tmp_path / "saved"))
     torch.testing.assert_close(
-        embed(open_encoder(tmp_path / "saved"), SENTENCES), expected, atol=1e-5, rtol=0
+        embed(load_sentence_transformer(tmp_path / "saved"), SENTENCES), expected, atol=1e-5, rtol=0
     )
 
 
 @pytest.mark.slow
 def test_code_of_a_model_is_never_run(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
-    from uncone.edits.sentence_transformers_encoder import open_encoder
 
     source = _directory(tmp_path / "m", ["Transformer"])
     (source / "modules.json").write_text(
@@ -247,8 +248,8 @@ def test_code_of_a_model_is_never_run(tmp_path: Path) -> None:
     )
     (source / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(
-        InputError,
+        UnsupportedModel,
         match=r"expected modules of sentence_transformers .* got 'evil.Module': code of a model is never",
     ):
-        open_encoder(source)
+        load_sentence_transformer(source)
     assert not (tmp_path / "ran").exists()

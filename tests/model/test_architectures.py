@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from uncone.model import find_places, mapping, open_model_files, rows_of
+from uncone.model import find_places, open_model_files, rows_of
+from uncone.model.places import locate
 
 transformers = pytest.importorskip("transformers")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -156,7 +157,10 @@ def bert_to_bert():
 def assert_found(model, directory) -> None:
     files = open_model_files(directory)
     places = find_places(files)
-    assert mapping.locate(files)[:2] == (places.input, places.head)  # the header's answer is the class's
+    assert (locate(files).input, locate(files).head) == (
+        places.input,
+        places.head,
+    )  # the header's answer is the class's
     assert stored(files, places.input).equal(model.get_input_embeddings().weight), places
     head = model.get_output_embeddings()
     if head is None:

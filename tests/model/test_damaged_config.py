@@ -70,7 +70,7 @@ def test_other_files_of_a_model_with_values_of_another_type(file: str, plant: Pl
 def test_an_encoder_with_settings_of_another_type_is_refused(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     from tests.fuzz.corpus import _tokenizer
-    from uncone.tasks.loading import load_transformer
+    from uncone.model.hugging_face import load_encoder
 
     config = transformers.BertConfig(
         vocab_size=41,
@@ -86,5 +86,5 @@ def test_an_encoder_with_settings_of_another_type_is_refused(tmp_path: Path) -> 
     (tmp_path / "tokenizer_config.json").write_text(
         '{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": "x"}'
     )
-    with pytest.raises(UnsupportedModel, match="cannot be loaded"):
-        load_transformer(tmp_path)
+    with pytest.raises(UnsupportedModel, match="transformers cannot load the encoder in"):
+        load_encoder(tmp_path)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uncone.errors import InputError, UnconeError, UnsupportedModel
-from uncone.model import ModelFiles, find_places, mapping, open_model_files
+from uncone.model import ModelFiles, find_places, open_model_files
+from uncone.model import places as places_module
 from uncone.rows.bytes import LocalFile
 from uncone.rows.safetensors import Entry
 
@@ -25,7 +26,7 @@ def refused(files):
 
 @pytest.fixture
 def no_transformers(monkeypatch):
-    monkeypatch.setattr(mapping, "locate", refused)
+    monkeypatch.setattr(places_module, "locate", refused)
 
 
 def config(architecture, **more):
@@ -184,11 +185,11 @@ def test_of_a_custom_encoder_the_table_is_known_and_the_head_is_not(plant):
     assert places.why.startswith("whether FooModel has an output head is not known, since")
 
 
-def test_an_input_error_of_mapping_is_not_hidden_by_names(plant, monkeypatch):
+def test_an_input_error_of_the_class_is_not_hidden_by_names(plant, monkeypatch):
     def contradict(files):
         raise InputError("config and file contradict each other")
 
-    monkeypatch.setattr(mapping, "locate", contradict)
+    monkeypatch.setattr(places_module, "locate", contradict)
     with pytest.raises(InputError, match="contradict"):
         find_places(
             open_model_files(plant(config("X"), {"embed_tokens.weight": (V, D), "lm_head.weight": (V, D)}))
@@ -220,7 +221,7 @@ def test_an_odd_config_gives_an_answer_or_our_error(settings):
         Path("nowhere"), settings, {"table": (LocalFile(__file__), Entry("F32", (V, D), 0, 4 * V * D))}
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mapping, "locate", refused)
+        patch.setattr(places_module, "locate", refused)
         try:
             places = find_places(files)
         except UnconeError:
@@ -265,7 +266,7 @@ def test_a_missing_transformers_is_named_with_its_extra(plant):
 @pytest.mark.filterwarnings("ignore")
 def test_the_model_types_said_to_tie_do_tie():
     transformers = pytest.importorskip("transformers")
-    from uncone.model.known_names import TIED_BY_DEFAULT
+    from uncone.model.places import TIED_BY_DEFAULT
 
     kinds = transformers.models.auto.configuration_auto.CONFIG_MAPPING
     assert [kind for kind in sorted(TIED_BY_DEFAULT) if not kinds[kind]().tie_word_embeddings] == []

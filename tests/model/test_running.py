@@ -9,7 +9,7 @@ import torch
 from tests.edits.language_models import D, V, drifted, saved
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import open_model_files
-from uncone.model.running import load_model
+from uncone.model.model_class import load_model
 from uncone.model.ties import parameter_keys, parted, shared_names, without_ties
 
 transformers = pytest.importorskip("transformers")

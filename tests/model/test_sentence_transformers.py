@@ -119,26 +119,27 @@ def test_what_sentence_transformers_saves_is_opened(tmp_path: Path, kind: str, m
 class TestMessages:
     """Each says what was expected, what came and what to do."""
 
-    @pytest.mark.parametrize("folder", ["../outside", "/etc", "a/b", "..", "a\\b", "a\0b"])
+    @pytest.mark.parametrize("folder", ["../outside", "/etc", "a/../..", "..", "a\\b", "a\0b", "a" * 300])
     def test_a_folder_outside(self, tmp_path: Path, folder: str) -> None:
         with pytest.raises(
-            InputError, match=r"expected the plain name of a folder in .*: do not trust this file"
+            InputError, match=r"expected folders inside of .* in modules\.json: do not trust this file"
         ):
             open_subjects(modules(tmp_path, TRANSFORMER, folder))
 
-    def test_a_missing_folder(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="names the folder 0_Transformer, which is missing: download"):
-            open_subjects(modules(tmp_path, TRANSFORMER, "0_Transformer"))
+    @pytest.mark.parametrize("folder", ["0_Transformer", "a/b"])
+    def test_a_missing_folder(self, tmp_path: Path, folder: str) -> None:
+        with pytest.raises(InputError, match=f"names the folder {folder}, which is missing: download"):
+            open_subjects(modules(tmp_path, TRANSFORMER, folder))
 
     @pytest.mark.parametrize(
         ("text", "message"),
         [
             ("{", "does not parse"),
             ("{}", "expected a JSON list"),
-            ("[]", "expected a list of modules"),
-            ("[3]", "expected a list of modules"),
-            ('[{"type": 3}]', "expected a type and a path"),
-            ('[{"type": "a.Transformer", "path": 3}]', "expected a type and a path"),
+            ("[]", "expected modules in"),
+            ("[3]", "expected a type, a path and a name of each module"),
+            ('[{"type": 3}]', "expected a type, a path and a name"),
+            ('[{"type": "a.Transformer", "path": 3}]', "expected a type, a path and a name"),
         ],
     )
     def test_a_broken_list(self, tmp_path: Path, text: str, message: str) -> None:

@@ -10,12 +10,13 @@ import torch
 from uncone.edits.fit import Found, fitted_on, loaded
 from uncone.edits.geometry import Geometry, compare, rank_lost
 from uncone.edits.sentence_transformers import WHERE, insert_into_directory
-from uncone.edits.sentence_transformers_encoder import embed, open_encoder, without_normalize
+from uncone.edits.sentence_transformers_encoder import embed, without_normalize
 from uncone.edits.sentences import MOST, Sentences, read_sentences
 from uncone.edits.targets import Path_, Progress, check_options, check_save, versions
 from uncone.edits.verdict import TASK, gains, give_verdict
 from uncone.errors import InputError
 from uncone.model.open import open_rows
+from uncone.model.sentence_transformers import load_sentence_transformer
 from uncone.model.spec import name_of, split
 from uncone.records.repair import RepairCost, Repaired
 from uncone.records.wording import percent
@@ -103,7 +104,7 @@ class _Side:
 
     def __init__(self, directory: Path, sentences: Sentences, progress: Progress | None) -> None:
         self._sentences, self._progress = sentences.lines, progress
-        self._model = open_encoder(directory)
+        self._model = load_sentence_transformer(directory)
         self._before = without_normalize(self._model)
         self._normalizes = len(self._before) < len(self._model)
         self._vectors: dict[str, Tensor] = {}
@@ -128,7 +129,7 @@ class _Side:
     def check(self, copy: Path, found: Found, sentences: Sequence[str]) -> None:
         """Raise InputError unless the written model gives the repaired vectors."""
         expected = self._given(found.transformation.transform(self._embed(sentences)))
-        written = open_encoder(copy)
+        written = load_sentence_transformer(copy)
         got = embed(written, sentences)
         narrow = narrow_dtype(written)
         if narrow is not None:

@@ -22,7 +22,7 @@ from uncone.edits.proof import Run, compare, require, run, wide_product
 from uncone.edits.proof_text import ProofText, proof_text
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, find_places, rows_of
-from uncone.model.running import load_model
+from uncone.model.model_class import load_model
 from uncone.model.ties import parameter_keys, parted, shared_names, without_ties
 from uncone.records.head_edit import HeadEdit, HeadProof
 from uncone.rows import Rows, nonfinite_rows

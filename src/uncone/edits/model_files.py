@@ -18,7 +18,7 @@ from uncone.edits.model_shards import NewTensor, convert_shard, shard_name, writ
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, is_model_file, open_model_files
 from uncone.model.files import read_json
-from uncone.model.running import refuse_adapter, refuse_quantised
+from uncone.model.model_class import refuse_adapter, refuse_quantised
 from uncone.rows.bytes import LocalFile
 from uncone.rows.safetensors import read_header
 

@@ -10,10 +10,9 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
-from uncone.errors import InputError
+from uncone.errors import InputError, UnconeError, first_line
 from uncone.model import ModelFiles
-from uncone.model.reasons import first_line
-from uncone.model.tokens import LARGEST_TOKENIZER
+from uncone.model.hugging_face import open_tokenizer
 from uncone.regular import open_unpacked
 
 Tensor = torch.Tensor
@@ -137,26 +136,10 @@ def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]
 
 def load_tokenizer(files: ModelFiles) -> tuple[Any, str]:
     """(the `tokenizers.Tokenizer` of a directory, ""), which neither cuts nor pads; or (None, why not)."""
-    file, reason = files.path / "tokenizer.json", "the model has no tokenizer"
     try:
-        if file.is_file() and file.stat().st_size <= LARGEST_TOKENIZER:
-            from tokenizers import Tokenizer
-
-            tokenizer = Tokenizer.from_file(str(file))
-        else:
-            if not any(
-                (files.path / name).is_file()
-                for name in ("vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
-            ):
-                return None, reason
-            from transformers import AutoTokenizer
-
-            loaded = AutoTokenizer.from_pretrained(files.path, local_files_only=True, trust_remote_code=False)
-            tokenizer = loaded.backend_tokenizer
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic in Rust is no Exception
+        tokenizer = open_tokenizer(files.path)
+    except UnconeError as error:
         return None, f"its tokenizer cannot be read ({first_line(error)})"
+    if tokenizer is None:
+        return None, "the model has no tokenizer"
     return tokenizer, ""

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from uncone import atomic
-from uncone.edits.sentence_transformers_encoder import NORMALIZE, insertion, package, read_modules
+from uncone.edits.sentence_transformers_encoder import NORMALIZE, insertion
 from uncone.errors import InputError
 from uncone.model.files import read_json
-from uncone.model.sentence_transformers import MODULES
+from uncone.model.sentence_transformers import MODULES, need_sentence_transformers, read_modules
 from uncone.rows.safetensors import to_bytes
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, affine_of
@@ -47,7 +47,7 @@ def insert(model: Any, transformation: Transformation | Affine) -> Any:
     Raises:
         InputError: sentence-transformers is missing, the transformation is not affine, or is for another width.
     """
-    st = package()
+    st = need_sentence_transformers()
     affine = affine_of(transformation, WHERE)
     names = list(model._modules)
     at = insertion([type(model._modules[name]).__name__ for name in names])

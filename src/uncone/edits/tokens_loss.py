@@ -13,7 +13,7 @@ from uncone.errors import InputError, UnconeError
 from uncone.model import ModelFiles
 from uncone.model.files import read_json
 from uncone.model.head_map import is_seq2seq, run_model
-from uncone.model.running import load_model
+from uncone.model.model_class import load_model
 from uncone.records.token_edit import TextLoss
 
 Tensor = torch.Tensor

@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from uncone.errors import InputError
-from uncone.model.reasons import first_line
+from uncone.errors import InputError, first_line
 
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 

@@ -1,19 +1,139 @@
-"""A language model in GGUF, as llama.cpp reads it: its table, its head and its tokens."""
+"""A language model in GGUF, as llama.cpp reads it: its files, its table, its head and its tokens.
 
+`llama-gguf-split` cuts a model into parts. A part says which of how many it is (`split.no`, `split.count`) and how many tensors all
+hold (`split.tensors.count`). Its name ends in `-00001-of-00003.gguf`. The first part holds the metadata.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from uncone.errors import InputError, UnsupportedModel
-from uncone.model.gguf_parts import GgufModel
 from uncone.model.places import Places
 from uncone.rows import Rows
 from uncone.rows.bytes import LocalFile
 from uncone.rows.gguf import gguf_rows
-from uncone.rows.gguf_header import MAGIC, StringArray, strings
+from uncone.rows.gguf_header import MAGIC, GgufHeader, GgufTensor, StringArray, read_gguf, strings
 from uncone.rows.names import listing
 
 TABLE, HEAD = "token_embd.weight", "output.weight"
 _WITHOUT_HEAD = ("t5encoder", "gemma-embedding", "llama-embed", "clip")
 _TOKENS = "tokenizer.ggml.tokens"
+_NAME = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", re.DOTALL)
+_NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
+
+
+@dataclass(frozen=True)
+class GgufModel:
+    """A GGUF model whose headers are checked and whose tensors are not read."""
+
+    path: Path
+    """The file that was given."""
+    source: LocalFile
+    """The file whose header holds the metadata: of a split model its first part."""
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, GgufTensor]
+    """Those of all parts."""
+    parts: Mapping[str, LocalFile]
+    """The file in which each tensor lies, by the tensor's name."""
+
+    @property
+    def architecture(self) -> str:
+        return str(self.metadata.get("general.architecture", ""))[:80]
+
+
+def find_gguf(directory: Path) -> Path | None:
+    """The GGUF file in a directory, or a part of the one split model there, if there is one.
+
+    Raises:
+        InputError: there are several.
+    """
+    found = sorted(directory.glob("*.gguf"))
+    if len({_family(path) for path in found}) > 1:
+        names = listing(path.name for path in found)
+        raise InputError(
+            f"expected one GGUF model in {directory}, got {len(found)} files ({names}): give the file"
+        )
+    return found[0] if found else None
+
+
+def open_gguf(path: Path) -> GgufModel:
+    """Read the header of a GGUF file; of a part of a split model, the headers of all parts, which lie beside it.
+
+    Raises:
+        InputError: not GGUF, cut, or a header that lies about the file; a part that is missing, or belongs to another model.
+    """
+    source = LocalFile(path)
+    header = read_gguf(source)
+    count = header.metadata.get(_COUNT)
+    if type(count) is not int or count < 2:
+        return GgufModel(path, source, header.metadata, header.tensors, dict.fromkeys(header.tensors, source))
+    files = [(source, header) if part == path else _read(part) for part in _siblings(path, header, count)]
+    tensors, parts = dict[str, GgufTensor](), dict[str, LocalFile]()
+    for number, (file, found) in enumerate(files):
+        _check_part(file, found, number, count)
+        for name in found.tensors.keys() & tensors.keys():
+            raise InputError(
+                f"expected each tensor in one part of the split model {path}, got {name[:80]!r} in {parts[name].path.name} and in "
+                f"{file.path.name}: the parts belong to different models, copy them again"
+            )
+        tensors |= found.tensors
+        parts |= dict.fromkeys(found.tensors, file)
+    first, told = files[0], header.metadata.get(_TENSORS)
+    if type(told) is int and told != len(tensors):
+        raise InputError(
+            f"expected {told} tensors in the {count} parts of the split model {path}, got {len(tensors)}: the parts belong to different "
+            "models, copy them again"
+        )
+    return GgufModel(path, first[0], first[1].metadata, tensors, parts)
+
+
+def _read(path: Path) -> tuple[LocalFile, GgufHeader]:
+    source = LocalFile(path)
+    return source, read_gguf(source)
+
+
+def _family(path: Path) -> tuple[str, str]:
+    """What the names of the parts of one model have in common; of another file, its own."""
+    found = _NAME.fullmatch(path.name)
+    return (found[1], found[3]) if found else (path.name, "")
+
+
+def _siblings(path: Path, header: GgufHeader, count: int) -> list[Path]:
+    """All parts of the model that `path` is a part of, in order."""
+    number, name = header.metadata.get(_NUMBER), _NAME.fullmatch(path.name)
+    if type(number) is not int or not 0 <= number < count:
+        raise InputError(
+            f"the header of {path} lies: part {number!r} of {count}, counted from 0; copy the file again"
+        )
+    if name is None or (int(name[2]), int(name[3])) != (number + 1, count):
+        raise InputError(
+            f"expected a name that ends in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of {count} of a split model, got "
+            f"{path}: name it so, as the other parts are found by their names, or join them with llama-gguf-split --merge"
+        )
+    parts = [path.with_name(f"{name[1]}-{part:05}-of-{count:05}.gguf") for part in range(1, count + 1)]
+    missing = [part.name for part in parts if not part.is_file()]
+    if missing:
+        raise InputError(
+            f"expected all {count} parts of the split model {path}, got none of {listing(missing)}: download them too"
+        )
+    return parts
+
+
+def _check_part(file: LocalFile, header: GgufHeader, number: int, count: int) -> None:
+    told = header.metadata.get(_NUMBER), header.metadata.get(_COUNT)
+    if told != (number, count):
+        what = (
+            f"part {told[0] + 1} of {told[1]}"
+            if type(told[0]) is type(told[1]) is int
+            else "no part of a split model"
+        )
+        raise InputError(
+            f"expected part {number + 1} of {count} of a split model in {file.name}, got {what}: the file was renamed, or belongs to "
+            "another model"
+        )
 
 
 def is_gguf(path: Path) -> bool:

@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from uncone.model.files import open_model_files, rows_of
-from uncone.model.gguf import gguf_model_rows, gguf_places, is_gguf
-from uncone.model.gguf_parts import find_gguf, open_gguf
+from uncone.model.gguf import find_gguf, gguf_model_rows, gguf_places, is_gguf, open_gguf
 from uncone.model.places import Places, find_places
 from uncone.model.sentence_transformers import (
     is_sentence_transformers,

@@ -1,22 +1,58 @@
-"""Which tensors of a checkpoint are the token table and the output head."""
+"""Which tensors of a checkpoint are the token table and the output head.
 
+Asked in this order: config.json and the shapes, the class of transformers, well-known names. What names alone say (of
+classes, of model types, of tensors) leaves out whatever it would be wrong about.
+"""
+
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from uncone.errors import UnsupportedModel
+import torch
+
+from uncone.errors import InputError, UnsupportedModel
 from uncone.model.files import ModelFiles, rows_of, text_parts
-from uncone.model.known_names import (
-    HEAD_ENDINGS,
-    TABLE_ENDINGS,
-    TIED_BY_DEFAULT,
-    ends_in,
-    has_head,
-    is_without_head,
-)
-from uncone.model.reasons import no_head
+from uncone.model.hugging_face import asked
+from uncone.model.model_class import build
+from uncone.model.ties import file_keys, names_of
 from uncone.rows.names import listing
 from uncone.rows.safetensors import matrices
+
+_TABLE_ENDINGS = (
+    "wte",
+    "tokens_embed",
+    "embed_tokens",
+    "word_embeddings",
+    "embed_in",
+    "shared",
+    "tok_embeddings",
+)
+_HEAD_ENDINGS = ("lm_head", "embed_out", "output", "decoder", "proj_out", "output_projection", "head")
+
+_SEQ2SEQ = (
+    """bart bigbird_pegasus blenderbot blenderbot-small led longt5 m2m_100 mbart mt5 pegasus plbart t5 umt5"""
+)
+_DECODERS = """biogpt bloom cohere cohere2 ctrl falcon gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo mpt openai-gpt opt
+starcoder2 xglm"""
+_ENCODERS = """albert bert big_bird camembert convbert deberta deberta-v2 distilbert electra flaubert mobilebert modernbert
+mpnet roberta xlm xlm-roberta"""
+
+_SEQ2SEQ_TYPES = frozenset(_SEQ2SEQ.split())
+"""Model types whose ForConditionalGeneration is a text model with one vocabulary."""
+TIED_BY_DEFAULT = _SEQ2SEQ_TYPES | frozenset(_DECODERS.split()) | frozenset(_ENCODERS.split())
+"""Model types whose config class ties where config.json does not say: older versions wrote the flag only to say no."""
+
+# Checked against 1,001 classes of transformers 5.23 that these rules speak of, built from their default configs; a class of
+# which neither rule speaks is left to `locate`.
+_WITHOUT_HEAD = re.compile(
+    r".*(Model|For(Sequence|Token)Classification|ForQuestionAnswering|ForMultipleChoice)"
+)
+_WITH_HEAD = re.compile(r".*(ForCausalLM|ForMaskedLM|LMHeadModel)")
+_NEITHER = re.compile(
+    r".*(MTModel|DoubleHeadsModel|WithLMHeadModel)|.*EncoderDecoder.*"
+    r"|(Bark|Blip|Clvp|Csm|Esm|Musicgen|Perceiver|Pix2Struct|SeamlessM4T|Wav2Vec2).*"
+)
 
 
 @dataclass(frozen=True)
@@ -44,16 +80,13 @@ def find_places(files: ModelFiles) -> Places:
             lists the tensors to choose from.
         InputError: config.json and the tensors contradict each other.
     """
-    found = _from_header(files)
-    if found is not None:
-        return found
-    from uncone.model import mapping
-
+    places = _from_header(files)
+    if places is not None:
+        return places
     try:
-        located = mapping.locate(files)
+        return locate(files)
     except UnsupportedModel as error:
         return _from_names(files, error)
-    return _settled(files, located.input, located.head, located.why)
 
 
 def _from_header(files: ModelFiles) -> Places | None:
@@ -62,15 +95,15 @@ def _from_header(files: ModelFiles) -> Places | None:
     if (
         len(candidates) != 1
         or architecture is None
-        or ends_in(candidates[0], HEAD_ENDINGS)
+        or _ends_in(candidates[0], _HEAD_ENDINGS)
         or _has_second_vocabulary(files)
     ):
         return None
-    if is_without_head(architecture):
+    if _is_without_head(architecture):
         if "auto_map" in files.config:
             return None  # custom code can call anything a Model
-        return Places(candidates[0], None, False, no_head(architecture))
-    if has_head(architecture, files.config.get("model_type")) and _is_tied(files.config):
+        return Places(candidates[0], None, False, _no_head(architecture))
+    if _has_head(architecture, files.config.get("model_type")) and _is_tied(files.config):
         why = f"{architecture} shares one matrix between its token table and its output head"
         return Places(candidates[0], candidates[0], True, why)
     return None
@@ -79,11 +112,11 @@ def _from_header(files: ModelFiles) -> Places | None:
 def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
     """One table and one head by well-known names, or the error of the better way, with the tensors to choose from."""
     candidates, architecture = vocabulary_matrices(files), _architecture(files.config)
-    tables = [name for name in candidates if ends_in(name, TABLE_ENDINGS)]
-    heads = [name for name in candidates if ends_in(name, HEAD_ENDINGS)]
+    tables = [name for name in candidates if _ends_in(name, _TABLE_ENDINGS)]
+    heads = [name for name in candidates if _ends_in(name, _HEAD_ENDINGS)]
     if len(tables) == len(heads) == 1 and len(candidates) == 2:
         return _settled(files, tables[0], heads[0], f"told by the names of the tensors, since {reason}")
-    if len(candidates) == 1 and architecture is not None and is_without_head(architecture) and not heads:
+    if len(candidates) == 1 and architecture is not None and _is_without_head(architecture) and not heads:
         return Places(
             candidates[0],
             None,
@@ -147,3 +180,91 @@ def _has_second_vocabulary(files: ModelFiles) -> bool:
         if key.endswith("vocab_size") and not key.startswith("type_")
     }
     return any(value not in (None, files.vocab_size) for value in sizes.values())
+
+
+def _is_without_head(architecture: str) -> bool:
+    """A class of this name has no output head over the vocabulary."""
+    return _says(_WITHOUT_HEAD, architecture) and not _has_head(architecture, None)
+
+
+def _has_head(architecture: str, model_type: object) -> bool:
+    """A class of this name has one output head over the vocabulary, a row for each token."""
+    if architecture.endswith("ForConditionalGeneration"):  # speech and image models are called that too
+        return isinstance(model_type, str) and model_type in _SEQ2SEQ_TYPES
+    return _says(_WITH_HEAD, architecture)
+
+
+def _ends_in(tensor: str, endings: tuple[str, ...]) -> bool:
+    """The tensor is the weight of a module called like one of `endings`."""
+    return f".{tensor}".endswith(tuple(f".{ending}.weight" for ending in endings))
+
+
+def _says(rule: re.Pattern[str], architecture: str) -> bool:
+    return rule.fullmatch(architecture) is not None and _NEITHER.fullmatch(architecture) is None
+
+
+def _no_head(architecture: str) -> str:
+    """Why there is no head, for a class that has none."""
+    if architecture.endswith("Model"):
+        return f"{architecture} has no output head: this checkpoint holds the model without one"
+    return f"{architecture} has no output head over the vocabulary"
+
+
+def locate(files: ModelFiles) -> Places:
+    """The table and the head of the model class that config.json names, as transformers places them.
+
+    Raises:
+        UnsupportedModel: as `build`; or its table is put together from several tensors.
+        InputError: config.json is absurd, or contradicts the shapes in the file.
+    """
+    model = build(files)
+    keys, kind = file_keys(model, matrices(files.entries)), type(model).__name__
+    with asked(f"place the tensors of {kind}"):
+        table, head = (
+            _matrix_of(model, getter) for getter in ("get_input_embeddings", "get_output_embeddings")
+        )
+        if table is None:
+            raise UnsupportedModel(f"{kind} has no token table that is one matrix")
+        table_key = _key_of(model, table, keys, files)
+        if table_key is None:
+            raise UnsupportedModel(
+                f"no tensor in {files.path} is loaded unchanged as the token table of {kind} ({listing(_names(model, table))})"
+            )
+        if head is None:
+            bare = f"config.json names no architecture, and {kind}, the bare model of its type, has no output head"
+            return Places(
+                table_key, None, False, _no_head(kind) if files.config.get("architectures") else bare
+            )
+        head_key = _key_of(model, head, keys, files)
+    if head_key is None:
+        lacks = f"{kind} has an output head of its own, but the checkpoint holds no tensor for it"
+        return Places(table_key, None, False, lacks)
+    return _settled(files, table_key, head_key, f"told by the class {kind} of transformers")
+
+
+def _matrix_of(model: Any, getter: str) -> Any:
+    """The module that holds the table or the head, or None."""
+    try:
+        module = getattr(model, getter)()
+    except (NotImplementedError, AttributeError):  # how transformers says that there is none
+        return None
+    weight = getattr(module, "weight", None)
+    return module if isinstance(weight, torch.nn.Parameter) and weight.ndim == 2 else None
+
+
+def _key_of(model: Any, module: Any, keys: Mapping[str, str], files: ModelFiles) -> str | None:
+    """The file's name of the weight of `module`: its own, or that of a parameter it is tied to."""
+    key = next((keys[name] for name in _names(model, module) if name in keys), None)
+    if key is not None and files.entries[key].shape != tuple(module.weight.shape):
+        raise InputError(
+            f"config.json of {files.path} makes {key!r} {list(module.weight.shape)}, the file has "
+            f"{list(files.entries[key].shape)}: they belong to different models; to measure the tensor anyway, open "
+            f"{files.path}#{key}"
+        )
+    return key
+
+
+def _names(model: Any, module: Any) -> list[str]:
+    """The parameter's names: under the module itself first, then those it is tied to."""
+    own = [f"{name}.weight" for name, other in model.named_modules(remove_duplicate=False) if other is module]
+    return list(dict.fromkeys([*own, *sorted(names_of(model, module.weight))]))

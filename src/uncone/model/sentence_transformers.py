@@ -1,17 +1,19 @@
-"""A directory of Sentence Transformers: where modules.json says that the module with the token table lies. No code that it names is run."""
+"""A directory of Sentence Transformers: its modules.json, the module with the token table, and the whole as a model that runs."""
 
-import re
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.files import ModelFiles, open_model_files, open_weights, read_json, rows_of
+from uncone.model.hugging_face import LOCAL, asked
 from uncone.model.places import Places, find_places
 from uncone.rows import Rows
 from uncone.rows.names import listing
 
 MODULES = "modules.json"
-_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}")
+_OWN = "sentence_transformers."
+_LONGEST_PATH = 255  # of a name on most file systems
 _STATIC = "StaticEmbedding"
 _TABLES = ("embedding.weight", "embeddings")
 """Of Sentence Transformers, and of model2vec."""
@@ -33,14 +35,49 @@ def is_sentence_transformers(directory: Path) -> bool:
     return (directory / MODULES).is_file()
 
 
+def read_modules(directory: Path) -> list[dict[str, Any]]:
+    """The entries of modules.json, in order. Each has a type, a path (of a folder inside the directory) and a name.
+
+    Raises:
+        InputError: there is no modules.json, it does not parse or names no module, or a path leads out of the directory.
+    """
+    where = directory / MODULES
+    if not where.is_file():
+        raise InputError(
+            f"expected a directory of Sentence Transformers with {MODULES}, got {directory}: give the folder "
+            "that its save wrote"
+        )
+    modules = read_json(where, list)
+    for module in modules:
+        texts = [module.get(key) for key in ("type", "path", "name")] if isinstance(module, dict) else [None]
+        if not all(isinstance(text, str) for text in texts):
+            raise InputError(
+                f"expected a type, a path and a name of each module in {where}, got {str(module)[:80]!r}: copy it again"
+            )
+        path = module["path"]
+        leads_out = path.startswith("/") or ".." in PurePosixPath(path).parts or {"\\", "\0"} & set(path)
+        if leads_out or len(path.encode("utf-8", "replace")) > _LONGEST_PATH:
+            raise InputError(
+                f"expected folders inside of {directory}, got {path[:200]!r} in {MODULES}: do not trust this file"
+            )
+    if not modules:
+        raise InputError(f"expected modules in {where}, got none: copy the model again")
+    return list(modules)
+
+
 def open_sentence_transformers(directory: Path) -> SentenceModel:
     """Open the folder of the first module that modules.json names.
 
     Raises:
-        InputError: modules.json does not parse, names no module or a folder outside the directory, or the folder cannot be opened.
+        InputError: modules.json is not as `read_modules` wants it, or the folder is missing or cannot be opened.
         UnsupportedModel: the first module has no token table that is one matrix.
     """
-    kind, folder = _first_module(directory)
+    first = read_modules(directory)[0]
+    kind, folder = first["type"].rpartition(".")[2][:80], directory / first["path"]
+    if not folder.is_dir():
+        raise InputError(
+            f"{directory / MODULES} names the folder {first['path'][:200]}, which is missing: download the rest of the model"
+        )
     if kind == _STATIC:
         return SentenceModel(kind, ModelFiles(folder, {}, open_weights(folder)))
     if not (folder / "config.json").is_file():
@@ -64,15 +101,13 @@ def sentence_places(model: SentenceModel) -> Places:
                 f"no tensor {' or '.join(map(repr, _TABLES))} in {model.files.path}: name one yourself; there are "
                 f"{listing(model.files.tensors)}"
             )
-        return Places(
-            table, None, False, f"{_STATIC} has no output head: its vectors are means of rows of the table"
-        )
-    found = find_places(model.files)
-    if found.head is None or model.kind != "Transformer":
-        return found
-    return replace(
-        found, head=None, tied=False, why="Sentence Transformers uses the model without its output head"
-    )
+        why = f"{_STATIC} has no output head: its vectors are means of rows of the table"
+        return Places(table, None, False, why)
+    places = find_places(model.files)
+    if places.head is None or model.kind != "Transformer":
+        return places
+    why = "Sentence Transformers uses the model without its output head"
+    return replace(places, head=None, tied=False, why=why)
 
 
 def sentence_rows(model: SentenceModel, tensor: str, *, with_tokens: bool = False) -> Rows:
@@ -81,26 +116,30 @@ def sentence_rows(model: SentenceModel, tensor: str, *, with_tokens: bool = Fals
     return rows_of(model.files, tensor, with_tokens=with_tokens and each)
 
 
-def _first_module(directory: Path) -> tuple[str, Path]:
-    """Its class and its folder. The folder's name comes from the file, so it must not lead out of the directory."""
-    where = directory / MODULES
-    modules = read_json(where, list)
-    if not modules or not isinstance(modules[0], dict):
-        raise InputError(
-            f"expected a list of modules in {where}, got none that could be the first: copy the model again"
-        )
-    kind, folder = modules[0].get("type"), modules[0].get("path", "")
-    if not isinstance(kind, str) or not isinstance(folder, str):
-        raise InputError(
-            f"expected a type and a path of the first module in {where}, got {str(modules[0])[:80]!r}: copy it again"
-        )
-    if folder not in ("", ".") and not _FOLDER.fullmatch(folder):
-        raise InputError(
-            f"expected the plain name of a folder in {where}, got {folder[:200]!r}: do not trust this file"
-        )
-    path = directory / folder if folder not in ("", ".") else directory
-    if not path.is_dir():
-        raise InputError(
-            f"{where} names the folder {folder}, which is missing: download the rest of the model"
-        )
-    return kind.rpartition(".")[2][:80], path
+def load_sentence_transformer(directory: Path, *, device: str | None = None) -> Any:
+    """The whole model in evaluation mode, as a `SentenceTransformer`: no code of its own is run, and no network is asked.
+
+    Raises:
+        InputError: modules.json is not as `read_modules` wants it.
+        UnsupportedModel: sentence-transformers is missing, a module is not one of its own, or it does not load.
+    """
+    for module in read_modules(directory):
+        if not module["type"].startswith(_OWN):
+            raise UnsupportedModel(
+                f"expected modules of sentence_transformers in {directory / MODULES}, got {module['type'][:200]!r}: code of a "
+                "model is never run; embed the texts yourself, and give the vectors"
+            )
+    library = need_sentence_transformers()
+    with asked(f"load the encoder in {directory}", "Sentence Transformers"):
+        return library.SentenceTransformer(str(directory), device=device, **LOCAL).eval()
+
+
+def need_sentence_transformers() -> Any:
+    """The package. Raises UnsupportedModel where it is missing."""
+    try:
+        import sentence_transformers
+    except ImportError as error:
+        raise UnsupportedModel(
+            "expected sentence-transformers for such a model, got none installed: pip install 'uncone[sentence]'"
+        ) from error
+    return sentence_transformers

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 
-from uncone.model.reasons import first_line
+from uncone.errors import first_line
+from uncone.model.hugging_face import LARGEST_TOKENIZER
 from uncone.regular import open_regular
-
-LARGEST_TOKENIZER = 512 * 2**20
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError, UnsupportedModel
+from uncone.model.hugging_face import load_encoder
+from uncone.model.sentence_transformers import is_sentence_transformers, load_sentence_transformer
 from uncone.regular import open_regular
 from uncone.rows import Rows
-from uncone.tasks.loading import load_sentence_transformer, load_transformer
 
 Array = npt.NDArray[np.float32]
 Role = Literal["query", "document"]
@@ -46,10 +47,11 @@ def open_encoder(directory: Path) -> Encoder:
     Nothing is downloaded, and no code of the model is run.
 
     Raises:
-        InputError: the directory holds no model, or an extra is not installed (`pip install 'uncone[sentence]'` or `[hf]`).
-        UnsupportedModel: its modules are not those of Sentence Transformers itself.
+        InputError: the directory holds no model.
+        UnsupportedModel: its modules are not those of Sentence Transformers itself, it does not load, or an extra is not
+            installed (`pip install 'uncone[sentence]'` or `[hf]`).
     """
-    if (directory / "modules.json").is_file():
+    if is_sentence_transformers(directory):
         return _SentenceTransformer(directory)
     if (directory / "config.json").is_file():
         return _MeanPooled(directory)
@@ -64,7 +66,10 @@ class _SentenceTransformer:
 
     def __init__(self, directory: Path) -> None:
         self.kind, self.digest = "Sentence Transformers", files_digest(directory)
-        self._model, self.normalizes = load_sentence_transformer(directory)
+        self._model = load_sentence_transformer(directory, device="cpu")
+        self.normalizes = len(self._model) > 1 and type(self._model[-1]).__name__ == "Normalize"
+        if self.normalizes:
+            del self._model[-1]
 
     def encode(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
         """See `Encoder.encode`."""
@@ -83,7 +88,7 @@ class _MeanPooled:
 
     def __init__(self, directory: Path) -> None:
         self.kind, self.digest = "transformers, mean of the last layer", files_digest(directory)
-        self._model, self._tokenizer, self._longest = load_transformer(directory)
+        self._model, self._tokenizer, self._longest = load_encoder(directory)
 
     def encode(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
         """See `Encoder.encode`."""

@@ -8,8 +8,7 @@ from typing import Any
 
 from uncone.errors import InputError
 from uncone.model.files import read_json
-from uncone.model.reasons import first_line
-from uncone.model.tokens import LARGEST_TOKENIZER
+from uncone.model.hugging_face import open_tokenizer
 
 PROBES = (
     "water",
@@ -88,48 +87,12 @@ def _of_labels(labels: Sequence[str | None] | None) -> Vocabulary:
 
 
 def _of_directory(directory: Path) -> Vocabulary:
-    file = directory / "tokenizer.json"
-    if file.is_file():
-        return _of_tokenizer(_tokenizer(file), _unknown_tokens(directory))
-    if not any(
-        (directory / name).is_file()
-        for name in ("vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
-    ):
+    tokenizer = open_tokenizer(directory)
+    if tokenizer is None:
         raise InputError(
             f"expected tokenizer.json in {directory}, got no tokenizer: put the model's tokenizer there"
         )
-    try:
-        from transformers import AutoTokenizer
-    except ImportError as error:
-        raise InputError(
-            f"expected transformers to read the tokenizer in {directory}: pip install 'uncone[hf]'"
-        ) from error
-    try:
-        loaded = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-        return _of_tokenizer(loaded.backend_tokenizer, {loaded.unk_token} - {None})
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic in Rust arrives as pyo3's PanicException, which is no Exception
-        raise InputError(
-            f"expected a tokenizer that transformers opens in {directory}, got none ({first_line(error)}): save it as tokenizer.json"
-        ) from error
-
-
-def _tokenizer(file: Path) -> Any:
-    from tokenizers import Tokenizer
-
-    if file.stat().st_size > LARGEST_TOKENIZER:
-        raise InputError(
-            f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {file.stat().st_size}: is it a tokenizer?"
-        )
-    try:
-        return Tokenizer.from_file(str(file))
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic in Rust arrives as pyo3's PanicException, which is no Exception
-        raise InputError(
-            f"expected a tokenizer in {file}, got none ({first_line(error)}): save it anew"
-        ) from error
+    return _of_tokenizer(tokenizer, _unknown_tokens(directory))
 
 
 def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:

@@ -11,7 +11,7 @@ import torch
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import find_places, open_model_files
 from uncone.model.bounds import check_sizes
-from uncone.model.mapping import locate
+from uncone.model.places import locate
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
@@ -30,14 +30,14 @@ def opened(plant, config, tensors=PAIR):
 
 def test_table_and_head_of_an_untied_model(plant):
     located = locate(opened(plant, LLAMA))
-    assert located[:2] == ("model.embed_tokens.weight", "lm_head.weight")
+    assert (located.input, located.head) == ("model.embed_tokens.weight", "lm_head.weight")
     assert located.why == "told by the class LlamaForCausalLM of transformers"
 
 
 def test_the_class_decides_where_names_mislead(plant):
     """A third matrix with vocabulary-many rows, called like a table, that the class does not know."""
     located = locate(opened(plant, LLAMA, PAIR | {"extra.embed_tokens.weight": (V, D)}))
-    assert located[:2] == ("model.embed_tokens.weight", "lm_head.weight")
+    assert (located.input, located.head) == ("model.embed_tokens.weight", "lm_head.weight")
 
 
 def test_a_vocabulary_size_that_only_the_class_knows(plant):
