@@ -24,7 +24,7 @@ import torch
 import uncone
 from uncone.prevent import AnisotropyTrack, anisotropy_scores, attach_states
 from uncone.tasks import correlation, correlation_bootstrap
-from uncone.tasks.sts_sets import StsPairs, read_sts
+from uncone.tasks.pairs import PairSet, read_sts
 
 Tensor = torch.Tensor
 ALIKE = 4.0
@@ -75,7 +75,7 @@ class Encoder:
         return (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
 
 
-def train(encoder: Encoder, run: Run, pairs: StsPairs, batches: Sequence[Sequence[int]], lr: float) -> None:
+def train(encoder: Encoder, run: Run, pairs: PairSet, batches: Sequence[Sequence[int]], lr: float) -> None:
     """The training loop: the penalty is asked for once a step, of the states of both sides of all pairs."""
     optimizer = torch.optim.AdamW(encoder.model.parameters(), lr=lr, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -86,8 +86,8 @@ def train(encoder: Encoder, run: Run, pairs: StsPairs, batches: Sequence[Sequenc
     start = time.process_time()
     with attach_states(encoder.model, run.penalty, pooling="mean", track=run.track) as attached:
         for step, batch in enumerate(batches, 1):
-            first = torch.nn.functional.normalize(encoder([pairs.first[i] for i in batch]))
-            second = torch.nn.functional.normalize(encoder([pairs.second[i] for i in batch]))
+            first = torch.nn.functional.normalize(encoder([pairs.pairs[i][0] for i in batch]))
+            second = torch.nn.functional.normalize(encoder([pairs.pairs[i][1] for i in batch]))
             loss = torch.nn.functional.cross_entropy(first @ second.T / TEMPERATURE, torch.arange(len(batch)))
             penalty = attached.penalty()
             (loss + penalty).backward()
@@ -119,20 +119,22 @@ OF_TRAINING: Any = (
 
 
 @torch.no_grad()
-def evaluate(encoder: Encoder, pairs: StsPairs, run: Run) -> None:
+def evaluate(encoder: Encoder, pairs: PairSet, run: Run) -> None:
     encoder.model.eval()
-    sentences = pairs.sentences()
+    sentences = pairs.texts()
     states = torch.cat([encoder(sentences[i : i + 64]) for i in range(0, len(sentences), 64)])
     place = {sentence: i for i, sentence in enumerate(sentences)}
-    first, second = (states[[place[s] for s in side]] for side in (pairs.first, pairs.second))
+    first, second = (states[[place[s] for s in side]] for side in zip(*pairs.pairs, strict=True))
     run.cosines = torch.nn.functional.cosine_similarity(first, second).double().numpy()
     run.scores = anisotropy_scores(states)
 
 
-def make_batches(pairs: StsPairs, seed: int, batch: int, steps: int) -> list[list[int]]:
+def make_batches(pairs: PairSet, seed: int, batch: int, steps: int) -> list[list[int]]:
     """Places of pairs in a random order, anew when all were used; no sentence twice in a batch, which would be its own negative."""
     random = np.random.default_rng(seed)
-    alike = [i for i, gold in enumerate(pairs.gold) if gold >= ALIKE and pairs.first[i] != pairs.second[i]]
+    alike = [
+        i for i, gold in enumerate(pairs.gold) if gold >= ALIKE and pairs.pairs[i][0] != pairs.pairs[i][1]
+    ]
     found: list[list[int]] = []
     waiting: list[int] = []
     while len(found) < steps:
@@ -140,9 +142,9 @@ def make_batches(pairs: StsPairs, seed: int, batch: int, steps: int) -> list[lis
         chosen: list[int] = []
         used: set[str] = set()
         for i in waiting:
-            if len(chosen) < batch and not used & {pairs.first[i], pairs.second[i]}:
+            if len(chosen) < batch and not used & {*pairs.pairs[i]}:
                 chosen.append(i)
-                used |= {pairs.first[i], pairs.second[i]}
+                used |= {*pairs.pairs[i]}
         if len(chosen) < batch:
             sys.exit(
                 f"expected {batch} pairs of different sentences scored {ALIKE} or more, got {len(chosen)}: give a smaller --batch"
@@ -153,7 +155,7 @@ def make_batches(pairs: StsPairs, seed: int, batch: int, steps: int) -> list[lis
     return found
 
 
-def load_encoder(args: argparse.Namespace, pairs: StsPairs) -> Encoder:
+def load_encoder(args: argparse.Namespace, pairs: PairSet) -> Encoder:
     """The first layers of the MiniLM of the extra [demo], those of the BERT in --encoder, or a small random model."""
     from tokenizers import Tokenizer
     from transformers import AutoModel
@@ -175,14 +177,14 @@ def load_encoder(args: argparse.Namespace, pairs: StsPairs) -> Encoder:
     return Encoder(model, padded(tokenizer, model.config.pad_token_id or 0))
 
 
-def random_encoder(pairs: StsPairs) -> Encoder:
+def random_encoder(pairs: PairSet) -> Encoder:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
     from transformers import BertConfig, BertModel
 
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.train_from_iterator(
-        pairs.sentences(),
+        pairs.texts(),
         trainers.WordLevelTrainer(vocab_size=2000, special_tokens=SPECIAL, show_progress=False),
     )
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -204,7 +206,7 @@ def padded(tokenizer: Any, pad: int) -> Any:
     return tokenizer
 
 
-def report(before: Run, runs: list[Run], pairs: StsPairs) -> str:
+def report(before: Run, runs: list[Run], pairs: PairSet) -> str:
     """What the penalty changed on each seed, and a table of means over seeds."""
 
     def spearman(run: Run) -> float:
@@ -245,7 +247,7 @@ def report(before: Run, runs: list[Run], pairs: StsPairs) -> str:
     return "\n".join(lines)
 
 
-def changed(plain: Run, other: Run, pairs: StsPairs) -> str:
+def changed(plain: Run, other: Run, pairs: PairSet) -> str:
     found = correlation_bootstrap(plain.cosines, other.cosines, np.array(pairs.gold))
     return (
         f"Seed {plain.seed}: with the penalty, Spearman changes by {100 * found.difference:+.2f}, 95 % interval over the test pairs "
@@ -304,12 +306,12 @@ def main(argv: list[str] | None = None) -> None:
             torch.manual_seed(seed)
             encoder, run = load_encoder(args, pairs), Run(seed, penalty, steps=args.steps)
             if not runs:
-                evaluate(encoder, found.test, before)
+                evaluate(encoder, found, before)
             train(encoder, run, pairs, batches, args.lr)
-            evaluate(encoder, found.test, run)
+            evaluate(encoder, found, run)
             runs.append(run)
-    made = f"{args.steps} steps of {args.batch} pairs, lr {args.lr:g}; penalty: {runs[1].penalty!r}; {len(found.test):,} test pairs."
-    text = f"{made}\n\n{report(before, runs, found.test)}\n"
+    made = f"{args.steps} steps of {args.batch} pairs, lr {args.lr:g}; penalty: {runs[1].penalty!r}; {len(found):,} test pairs."
+    text = f"{made}\n\n{report(before, runs, found)}\n"
     print(f"\n{text}All of it took {time.monotonic() - start:.0f} s.")
     if args.output is not None:
         args.output.write_text(text, encoding="utf-8")

@@ -29,7 +29,7 @@ from uncone.edits.sentence_transformers import insert_into_directory
 from uncone.model.files import open_model_files
 from uncone.prevent import RareTokenGate
 from uncone.report import write_html
-from uncone.tasks.vector_cache import encode_texts
+from uncone.tasks.encoding import encode_texts
 from uncone.transforms import AllButTheTop, Center
 from uncone.transforms.apply import repair_rows
 from uncone.transforms.faiss import to_faiss

@@ -141,7 +141,7 @@ def _words(source: str, rows: Any, moments: Any, chosen: argparse.Namespace) -> 
     from words import fitted, similarity
 
     from uncone.model.counts import read_counts
-    from uncone.tasks.word_sets import read_word_sets
+    from uncone.tasks.pairs import read_word_sets
     from uncone.tasks.word_vocabulary import vocabulary_of
 
     sets = read_word_sets(chosen.data)
@@ -153,7 +153,7 @@ def _words(source: str, rows: Any, moments: Any, chosen: argparse.Namespace) -> 
 
 def _options(chosen: argparse.Namespace) -> dict[str, Any]:
     """What the numbers depend on beside the table: digests of the word sets and of the counts, and whether the oracle ran."""
-    from uncone.tasks.word_sets import read_word_sets
+    from uncone.tasks.pairs import read_word_sets
 
     if chosen.counts is not None and not chosen.counts.is_file():
         raise SystemExit(f"expected a file of token counts, got {chosen.counts}: name one with --counts")

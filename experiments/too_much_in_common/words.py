@@ -9,7 +9,7 @@ from uncone.moments import Moments
 from uncone.rows import Rows
 from uncone.tasks.bootstrap import correlation_bootstraps
 from uncone.tasks.correlation import PairScores
-from uncone.tasks.word_sets import WordSet
+from uncone.tasks.pairs import PairSet
 from uncone.tasks.word_vocabulary import Vocabulary
 from uncone.tasks.wordsim import ORIGINAL, PROTOCOLS, word_similarity
 from uncone.transforms import REPAIRS, ZIPF_REPAIRS, repair_named
@@ -35,7 +35,7 @@ def fitted(rows: Rows, moments: Moments, counts: Any = None) -> dict[str, Any]:
 
 
 def similarity(
-    rows: Rows, vocabulary: Vocabulary, sets: tuple[WordSet, ...], repairs: dict[str, Any]
+    rows: Rows, vocabulary: Vocabulary, sets: tuple[PairSet, ...], repairs: dict[str, Any]
 ) -> dict[str, Any]:
     """By protocol: how words were looked up, `results[set][repair]`, and `differences[set][repair]` from the original."""
     found = {}

@@ -13,7 +13,7 @@ import uncone
 from tests.tasks.planted_texts import word, write_word_vectors
 from uncone import cli
 from uncone.errors import InputError
-from uncone.tasks.texts import encoded_texts
+from uncone.tasks.encoding import encoded_texts
 from uncone.verbs.calibrate import PairTable
 
 

@@ -14,7 +14,6 @@ from uncone.tasks import bootstrap
 from uncone.tasks.bootstrap import (
     correlation_bootstrap,
     correlation_bootstraps,
-    mean_correlation_bootstraps,
     paired_bootstrap,
     paired_bootstraps,
 )
@@ -86,7 +85,7 @@ def test_a_mean_over_two_subsets_by_all_resamples() -> None:
     x, y = (every(b, items) - every(a, items) for items in places)
     found = (x[:, None] + y[None, :]).ravel() / 2
     low, high = np.nanquantile(found, [0.025, 0.975])
-    (interval,) = mean_correlation_bootstraps(a, b[None], gold, subsets, resamples=60_000)
+    (interval,) = correlation_bootstraps(a, b[None], gold, subsets=subsets, resamples=60_000)
     whole = [_by_ranks(b[items], gold[items]) - _by_ranks(a[items], gold[items]) for items in places]
     assert interval.difference == pytest.approx(sum(whole) / 2, abs=1e-12)
     assert (interval.low, interval.high) == pytest.approx((low, high), abs=0.02)
@@ -103,14 +102,14 @@ def test_a_mean_over_subsets_keeps_their_sizes_and_draws_them_apart() -> None:
     """Of two systems that differ in one subset alone, the interval is that of this subset, halved."""
     a, b, gold = np.random.default_rng(10).random((3, 80))
     b[40:] = a[40:]
-    (both,) = mean_correlation_bootstraps(a, b[None], gold, [0] * 40 + [1] * 40, resamples=8000)
+    (both,) = correlation_bootstraps(a, b[None], gold, subsets=[0] * 40 + [1] * 40, resamples=8000)
     alone = correlation_bootstrap(a[:40], b[:40], gold[:40], resamples=8000)
     expected = (alone.difference / 2, alone.low / 2, alone.high / 2)
     assert (both.difference, both.low, both.high) == pytest.approx(expected, abs=0.012)
     # The same items twice: independent draws make the mean's interval narrower by the square root of 2.
     twice = [np.tile(one[:40], 2) for one in (a, b, gold)]
-    (narrow,) = mean_correlation_bootstraps(
-        twice[0], twice[1][None], twice[2], [0] * 40 + [1] * 40, resamples=8000
+    (narrow,) = correlation_bootstraps(
+        twice[0], twice[1][None], twice[2], subsets=[0] * 40 + [1] * 40, resamples=8000
     )
     assert (alone.high - alone.low) / (narrow.high - narrow.low) == pytest.approx(2**0.5, rel=0.06)
 
@@ -118,11 +117,11 @@ def test_a_mean_over_subsets_keeps_their_sizes_and_draws_them_apart() -> None:
 def test_means_over_subsets_refuse_what_they_cannot_draw() -> None:
     a, b, gold = np.random.default_rng(11).random((3, 6))
     with pytest.raises(InputError, match="expected a subset for each of the 6 items, got 2"):
-        mean_correlation_bootstraps(a, b[None], gold, "xy")
+        correlation_bootstraps(a, b[None], gold, subsets="xy")
     with pytest.raises(InputError, match="at least two items in every subset, got one in 'y'"):
-        mean_correlation_bootstraps(a, b[None], gold, "xxxxxy")
+        correlation_bootstraps(a, b[None], gold, subsets="xxxxxy")
     with pytest.raises(UndefinedMeasure, match="resamples, where all scores are equal"):
-        mean_correlation_bootstraps(a, b[None], gold, "xxxxyy")
+        correlation_bootstraps(a, b[None], gold, subsets="xxxxyy")
 
 
 @settings(max_examples=15)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.tasks.planted_texts import write_retrieval
 from uncone.errors import InputError
 from uncone.tasks import search
-from uncone.tasks.retrieval import retrieve
-from uncone.tasks.retrieval_data import RetrievalData, read_retrieval
+from uncone.tasks.retrieval import RetrievalData, read_retrieval, retrieve
 from uncone.tasks.search import nearest, unit
 
 pytest.importorskip("ir_measures", reason="the extra [evaluate] is not installed")
@@ -31,16 +30,16 @@ def test_ndcg_by_hand() -> None:
     data = _data(4, {"q": {"d1": 2, "d3": 1, "d0": 0}})
     scores = retrieve(np.array([[1.0]]), np.array([[4.0], [3.0], [2.0], [1.0]]), data, ["q"], split="test")
     best = 2 / math.log2(2) + 1 / math.log2(3)
-    assert scores.ndcg10[0] == pytest.approx((2 / math.log2(3) + 1 / math.log2(5)) / best)
-    assert scores.recall100[0] == 1.0
+    assert scores["ndcg10"][0] == pytest.approx((2 / math.log2(3) + 1 / math.log2(5)) / best)
+    assert scores["recall100"][0] == 1.0
 
 
 def test_recall_by_hand() -> None:
     data = _data(150, {"q": {"d0": 1, "d120": 1}, "r": {"d3": 1}})
     x = -np.arange(150.0)[:, None]
     scores = retrieve(np.ones((2, 1)), x, data, ["q", "r"], split="test")
-    assert scores.recall100.tolist() == [0.5, 1.0]
-    assert scores.ndcg10[1] == pytest.approx(1 / math.log2(5))
+    assert scores["recall100"].tolist() == [0.5, 1.0]
+    assert scores["ndcg10"][1] == pytest.approx(1 / math.log2(5))
 
 
 def test_as_a_slow_loop() -> None:
@@ -57,18 +56,20 @@ def test_as_a_slow_loop() -> None:
         best = sum(
             g / math.log2(rank + 2) for rank, g in enumerate(sorted(relevant.values(), reverse=True)[:10])
         )
-        assert scores.ndcg10[at] == pytest.approx(gain / best)
+        assert scores["ndcg10"][at] == pytest.approx(gain / best)
         positive = {name for name, grade in relevant.items() if grade > 0}
         found = positive & {f"d{d}" for d in order[:100]}
-        assert scores.recall100[at] == pytest.approx(len(found) / len(positive))
+        assert scores["recall100"][at] == pytest.approx(len(found) / len(positive))
 
 
 def test_a_query_is_not_its_own_answer() -> None:
     data = RetrievalData("argument", ("a", "b"), ("x", "y"), {"a": "x"}, {"test": {"a": {"b": 1}}})
     x = np.array([[1.0, 0.0], [0.5, 0.5]])
-    assert retrieve(x[:1], x, data, ["a"], split="test").ndcg10[0] == 1.0
+    assert retrieve(x[:1], x, data, ["a"], split="test")["ndcg10"][0] == 1.0
     same_id_alone = RetrievalData("other", ("a", "b"), ("x", "y"), {"a": "z"}, {"test": {"a": {"b": 1}}})
-    assert retrieve(x[:1], x, same_id_alone, ["a"], split="test").ndcg10[0] == pytest.approx(1 / math.log2(3))
+    assert retrieve(x[:1], x, same_id_alone, ["a"], split="test")["ndcg10"][0] == pytest.approx(
+        1 / math.log2(3)
+    )
 
 
 @given(st.integers(1, 5), st.integers(1, 60), st.integers(1, 30), st.integers(0, 2**31))
@@ -127,14 +128,14 @@ def test_titles_and_compressed_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("corpus.jsonl", "{", "one JSON object a line .* line 1"),
-        ("corpus.jsonl", "[1]\n", '"_id" and "text" as strings in line 1'),
+        ("corpus.jsonl", "{", "one JSON object a line.* line 1"),
+        ("corpus.jsonl", "[1]\n", "a JSON object in entry 1"),
         ("corpus.jsonl", '{"_id": 3, "text": "x"}\n', '"_id" and "text" as strings in line 1'),
-        ("corpus.jsonl", '{"_id": "d0", "text": "x"}\n' * 2, "ids that come once .*'d0' again in line 2"),
+        ("corpus.jsonl", '{"_id": "d0", "text": "x"}\n' * 2, "ids that come once, got 'd0' again in line 2"),
         ("corpus.jsonl", "", "at least one text in"),
         ("corpus.jsonl", b"\xff\xfe", "text in UTF-8"),
         ("qrels/test.tsv", "query-id\tcorpus-id\n", "a header with query-id, corpus-id, score"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td0\n", "3 fields in line 2 .* got 2"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td0\n", "3 columns in line 2 .* got 2"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td0\tx\n", "whole number as score in line 2"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\tgone\t1\n", "judges the document 'gone'"),
     ],

@@ -14,7 +14,7 @@ import torch
 
 import uncone
 from uncone.moments import Moments
-from uncone.tasks.word_sets import read_word_sets
+from uncone.tasks.pairs import read_word_sets
 
 HERE = Path(__file__).parents[2] / "experiments/too_much_in_common"
 DATA = (Path(__file__).parents[2] / "../shared/data/wordsim").resolve()

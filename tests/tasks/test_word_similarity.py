@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.tasks.word_tokenizers import PROBES, wordpiece
 from uncone.errors import InputError
 from uncone.rows import as_rows
-from uncone.tasks.word_sets import WordSet, read_word_sets
+from uncone.tasks.pairs import PairSet, read_word_sets
 from uncone.tasks.word_vocabulary import vocabulary_of
 from uncone.tasks.wordsim import word_similarity
 
@@ -31,13 +31,11 @@ class Linear:
         return y if self.weight is None else y @ self.weight.to(x.dtype)
 
 
-def pairs(*given: tuple[str, str, float], name: str = "rw") -> WordSet:
-    return WordSet(
-        name, tuple((a, b) for a, b, _ in given), tuple(float(score) for *_, score in given), "file"
-    )
+def pairs(*given: tuple[str, str, float], name: str = "rw") -> PairSet:
+    return PairSet(name, tuple((a, b) for a, b, _ in given), tuple(float(score) for *_, score in given))
 
 
-def hand() -> tuple[torch.Tensor, list[str], WordSet]:
+def hand() -> tuple[torch.Tensor, list[str], PairSet]:
     """Cosines 1, 0, -1 and inner products 2, 0, -3 against gold 10, 5, 0."""
     x = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [0.0, -3.0]])
     return x, ["a", "b", "c", "d"], pairs(("a", "b", 10), ("a", "c", 5), ("c", "d", 0))
@@ -194,7 +192,7 @@ def test_minilm_against_a_slow_loop_with_other_libraries(minilm: Path, protocol:
 
 
 def _slow(
-    one: WordSet, tokenizer: Any, table: Any, protocol: str
+    one: PairSet, tokenizer: Any, table: Any, protocol: str
 ) -> tuple[list[float], list[float], list[float]]:
     gold: list[float] = []
     cosine: list[float] = []

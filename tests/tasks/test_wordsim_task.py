@@ -79,3 +79,35 @@ def test_a_set_of_which_no_pair_is_left_is_told(planted: tuple[Path, np.ndarray,
     found = evaluate(folder / "w.vec", task="wordsim", data=folder / "rg", repairs=["center"], resamples=300)
     assert "rw: 1 of 3 pairs can be scored: too few for a correlation." in found.notes
     assert not any(note.startswith("men:") for note in found.notes)
+
+
+def test_a_table_of_pairs_is_a_set_of_its_own_name(
+    planted: tuple[Path, np.ndarray, list, np.ndarray],
+) -> None:
+    folder, *_ = planted
+    named = evaluate(folder / "w.vec", task="wordsim", data=folder / "rg", repairs=["center"], resamples=300)
+    lines = (folder / "rg" / "men3000.tsv").read_text().splitlines()[1:]
+    (folder / "mine.csv").write_text(
+        "\n".join(["gold,a,b", *(",".join(line.split("\t")[::-1]) for line in lines)])
+    )
+    own = evaluate(
+        folder / "w.vec",
+        task="wordsim",
+        data=folder / "mine.csv",
+        columns=(3, 2, 1),
+        repairs=["center"],
+        resamples=300,
+    )
+    assert list(own.results["wordsim"]) == ["mine"]
+    assert own.results["wordsim"]["mine"] == named.results["wordsim"]["men"]
+    assert own.differences["wordsim"]["mine"] == named.differences["wordsim"]["men"]
+    assert own.provenance["mine_sha256"] == named.provenance["men_sha256"]
+
+
+def test_columns_are_of_a_table(planted: tuple[Path, np.ndarray, list, np.ndarray]) -> None:
+    folder, *_ = planted
+    for task, data in (("wordsim", folder / "rg"), ("ann", folder / "w.vec"), ("sts", None)):
+        with pytest.raises(
+            InputError, match=r"expected columns \(--columns\) with a table as data of wordsim or sts"
+        ):
+            evaluate(folder / "w.vec", task=task, data=data, columns=(1, 2, 3))

@@ -15,7 +15,7 @@ from uncone.errors import InputError
 from uncone.records import Evaluation, Interval, Selection, load_record
 from uncone.report import print_record
 from uncone.tasks.fitting import is_affine
-from uncone.tasks.verdict import verdict
+from uncone.tasks.results import verdict
 from uncone.transforms import REPAIRS
 from uncone.verbs.evaluate import evaluate
 from uncone.verbs.select_repair import select_repair
@@ -211,13 +211,13 @@ def test_a_text_is_the_mean_of_its_repaired_words(planted: Path) -> None:
     """Repairing means of words is repairing the words, texts without a known word included."""
     from uncone.model.open import open_rows
     from uncone.rows import as_rows
-    from uncone.tasks.encoded import open_encoding
+    from uncone.tasks.encoding import open_encoding
     from uncone.transforms import repair_named
 
     encoding = open_encoding(planted / "spoiled.vec")
     texts = ["t0w0 t3w4 t3w5", "nothing known", "t1w1"]
     vectors = encoding.texts(texts)
-    fitted = encoding.fit(["all_but_the_top_original_2", "whiten"], vectors.cosine, fitted_on="")
+    fitted = encoding.fit(["all_but_the_top_original_2", "whiten"], vectors, fitted_on="").cosine
     rows = open_rows(planted / "spoiled.vec")
     table = np.concatenate([block.numpy() for block in rows.blocks()])
     place = {label: at for at, label in enumerate(rows.labels or ())}
@@ -331,7 +331,9 @@ def test_refusals(planted: Path, tmp_path: Path) -> None:
     words, sts = planted / "healthy.vec", planted / "sts"
     with pytest.raises(InputError, match=r"expected repairs out of center, .* got 'centre'"):
         evaluate(words, task="sts", data=sts, repairs=["centre"])
-    with pytest.raises(InputError, match="directory of data for the task sts, got none: name it with --data"):
+    with pytest.raises(
+        InputError, match="a directory or a table of data for the task sts, got none: name it with --data"
+    ):
         evaluate(words, task="sts", data=None)
     with pytest.raises(InputError, match="no file or folder"):
         evaluate(tmp_path / "nowhere", task="sts", data=sts)

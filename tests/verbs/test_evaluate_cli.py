@@ -10,7 +10,7 @@ from tests.tasks.planted_texts import write_sts, write_word_vectors
 from uncone.cli import main
 from uncone.errors import InputError
 from uncone.records import Evaluation, Selection
-from uncone.tasks.sts_sets import read_sts
+from uncone.tasks.pairs import read_sts
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 
@@ -41,6 +41,32 @@ def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == printed.partition("wrote ")[0]
 
 
+def test_a_table_of_pairs_and_its_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=True), write_sts(tmp_path / "sts")
+    lines = (sts / "stsb_test.tsv").read_text().splitlines()[1:]
+    (tmp_path / "own.csv").write_text(
+        "n,left,right,gold\n" + "".join(f"1,{line}\n".replace("\t", ",") for line in lines)
+    )
+    asked = [
+        "evaluate",
+        str(words),
+        "--task",
+        "sts",
+        "--repair",
+        "center",
+        "--json",
+        str(tmp_path / "e.json"),
+    ]
+    for columns in ("left,right,gold", "2, 3, 4"):
+        main([*asked, "--data", str(tmp_path / "own.csv"), "--columns", columns])
+        assert "own" in capsys.readouterr().out
+        own = Evaluation.load(tmp_path / "e.json")
+        main([*asked, "--data", str(sts)])
+        named = Evaluation.load(tmp_path / "e.json")
+        assert own.results["sts"]["own"] == named.results["sts"]["stsb"]
+        assert own.differences["sts"]["own"] == named.differences["sts"]["stsb"]
+
+
 @pytest.mark.parametrize(("spoiled", "chosen"), [(True, "all_but_the_top_2"), (False, "original")])
 def test_a_choice_without_a_repair(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool, chosen: str
@@ -67,7 +93,7 @@ def test_a_choice_without_a_repair(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--task", "sts"], "expected a directory of data for the task sts, got none"),
+        (["--task", "sts"], "expected a directory or a table of data for the task sts, got none"),
         (["--task", "sts", "--data", "."], "expected sts12"),
         (["--task", "sts", "--data", ".", "--repair", "centre"], "expected repairs out of"),
         (
@@ -85,12 +111,22 @@ def test_a_choice_without_a_repair(
             ["--task", "wordsim", "--data", ".", "--method", "auto"],
             "expected --method auto with the task sts or retrieval, got it with wordsim",
         ),
-        (["--task", "sts", "--method", "auto"], "expected a directory of data for the task sts, got none"),
+        (
+            ["--task", "sts", "--method", "auto"],
+            "expected a directory or a table of data for the task sts, got none",
+        ),
         (
             ["--task", "sts", "--data", ".", "--method", "auto", "--protocol", "paper"],
             "expected the protocol 'paper' with",
         ),
         (["--task", "sts", "--data", ".", "--method", "center"], "Invalid value"),
+        (["--task", "sts", "--data", "words.vec", "--columns", "1,2"], "expected three columns"),
+        (["--task", "sts", "--data", "words.vec"], "expected at least 3 columns in line 1 of words.vec"),
+        (["--task", "sts", "--data", ".", "--columns", "1,2,3"], "with a table as data of wordsim or sts"),
+        (
+            ["--task", "sts", "--data", "x.tsv", "--columns", "1,2,3", "--method", "auto"],
+            "expected --columns without --method auto",
+        ),
         (
             ["--task", "ann", "--cache", "c"],
             "expected no cache with the task ann of stored vectors, got one (--cache, cache=)",
@@ -165,9 +201,7 @@ def test_the_real_encoder_scores_as_sentence_transformers_has_it(minilm: Path, t
     numbers = Evaluation.load(tmp_path / "e.json").results["sts"]["stsb"]["original"]
     (one,) = read_sts(tmp_path / "sts")
     model = sentence_transformers.SentenceTransformer(str(minilm), device="cpu")
-    left, right = (
-        model.encode(list(side), show_progress_bar=False) for side in (one.test.first, one.test.second)
-    )
-    expected = 100 * scipy.stats.spearmanr((left * right).sum(1), one.test.gold)[0]
+    left, right = (model.encode(list(side), show_progress_bar=False) for side in zip(*one.pairs, strict=True))
+    expected = 100 * scipy.stats.spearmanr((left * right).sum(1), one.gold)[0]
     assert numbers["spearman_cosine"] == pytest.approx(expected, abs=0.01)
     assert numbers["spearman_inner"] == pytest.approx(expected, abs=0.01)

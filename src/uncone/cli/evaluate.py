@@ -21,7 +21,14 @@ def evaluate(
         Path | None,
         Role.READ,
         Parameter(
-            help="The directory of the sets. For ann of stored vectors: a file of queries, or none to take rows out."
+            help="The directory of the sets. For wordsim and sts also a table of two texts and a score. For ann of stored "
+            "vectors: a file of queries, or none to take rows out."
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        Parameter(
+            help="Of such a table: the columns of the two texts and of the score, by names or by numbers from 1, as in 2,3,5."
         ),
     ] = None,
     protocol: Annotated[
@@ -65,6 +72,10 @@ def evaluate(
     from uncone.verbs.evaluate import evaluate as run
 
     if method is not None:
+        if columns is not None:
+            raise InputError(
+                "expected --columns without --method auto, got both: a choice needs the sets' development parts; leave one out"
+            )
         _choose(
             spec, task=task, data=data, protocol=protocol, repairs=repair, cache=cache, seed=seed, json=json
         )
@@ -74,6 +85,7 @@ def evaluate(
             spec,
             task=task,
             data=data,
+            columns=_columns(columns),
             protocol=protocol,
             repairs=repair,
             cache=cache,
@@ -81,6 +93,14 @@ def evaluate(
             progress=progress,
         )
     hand_over(evaluation, json=json)
+
+
+def _columns(given: str | None) -> list[str | int] | None:
+    """Names and numbers, parted by commas."""
+    if given is None:
+        return None
+    parts = [part.strip() for part in given.split(",")]
+    return [int(part) if part.isdecimal() else part for part in parts]
 
 
 def _choose(

@@ -4,7 +4,6 @@ from uncone.records import Interval
 from uncone.tasks.bootstrap import (
     correlation_bootstrap,
     correlation_bootstraps,
-    mean_correlation_bootstraps,
     paired_bootstrap,
     paired_bootstraps,
 )
@@ -15,7 +14,6 @@ __all__ = [
     "correlation",
     "correlation_bootstrap",
     "correlation_bootstraps",
-    "mean_correlation_bootstraps",
     "paired_bootstrap",
     "paired_bootstraps",
 ]

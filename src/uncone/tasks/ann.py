@@ -1,11 +1,7 @@
-"""Quantised search: how many of the exact nearest neighbours are still found when the documents' vectors are stored in few bits.
-
-Recall of quantised search with and without each repair.
-"""
+"""Quantised search: how many exact nearest neighbours are still found among vectors of few bits, with and without each repair."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,12 +10,11 @@ import torch
 
 from uncone.errors import InputError
 from uncone.rows import as_rows
-from uncone.tasks.encoded import Encoding, Texts
-from uncone.tasks.fitting import FittedRepairs, finite_rows, fit_repairs
-from uncone.tasks.found import Found, Settings, mean_differences
-from uncone.tasks.retrieval_data import read_retrieval
+from uncone.tasks.encoding import Encoding, Repairs, Texts, fit_both, texts_digest
+from uncone.tasks.fitting import finite_rows, fit_repairs
+from uncone.tasks.results import Scores, Settings, TaskResult
+from uncone.tasks.retrieval import read_retrieval
 from uncone.tasks.search import nearest, unit
-from uncone.tasks.vector_cache import texts_digest
 from uncone.transforms.fitted import digest
 
 Array = npt.NDArray[np.float32]
@@ -33,6 +28,14 @@ DEFINITIONS = {
     "binary_hamming": "1 bit a feature, its sign, of the query too (Hamming distance)",
 }
 _FEATURES_A_CODE = 8
+_LEAST_OF_PQ = 256
+_HELD_OUT = 1000
+_K = 10
+_WAYS = (
+    "recall10: cosine; the exact ten of the original vectors that are found. recall10_own: the same of the exact ten under the "
+    "repair, so what quantisation alone loses. recall10_inner: inner products of repaired queries with repaired documents; "
+    "recall10_inner_documents: of repaired documents with queries as they are."
+)
 
 
 def exact_neighbours(
@@ -72,9 +75,9 @@ def quantised_neighbours(
     return nearest(x, stored, k)[1]
 
 
-def overlap(found: npt.NDArray[np.int64], truth: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """The share of each row of `truth` (Q, k) that is in the same row of `found` (Q, K), (Q,) in [0, 1]: recall@k."""
-    return np.asarray((truth[:, :, None] == found[:, None, :]).any(axis=2).mean(axis=1))
+def overlap(neighbours: npt.NDArray[np.int64], truth: npt.NDArray[np.int64]) -> Scores:
+    """The share of each row of `truth` (Q, k) that is in the same row of `neighbours` (Q, K), (Q,) in [0, 1]: recall@k."""
+    return np.asarray((truth[:, :, None] == neighbours[:, None, :]).any(axis=2).mean(axis=1))
 
 
 def _signs(x: Array) -> Array:
@@ -82,75 +85,52 @@ def _signs(x: Array) -> Array:
 
 
 def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
+    if quantiser not in QUANTISERS:
+        raise InputError(
+            f"expected a quantiser out of {', '.join(QUANTISERS)}, got {quantiser!r}: choose among these"
+        )
     try:
         import faiss
     except ImportError as error:
-        raise InputError(
-            f"the quantiser {quantiser} is that of Faiss: pip install 'uncone[faiss]'"
-        ) from error
+        raise InputError(f"the quantiser {quantiser} is one of Faiss: pip install 'uncone[faiss]'") from error
     n, d = documents.shape
-    makers: dict[str, Callable[[], Any]] = {
-        "int8": lambda: faiss.IndexScalarQuantizer(d, faiss.ScalarQuantizer.QT_8bit),
-        "int8_uniform": lambda: faiss.IndexScalarQuantizer(d, faiss.ScalarQuantizer.QT_8bit_uniform),
-        "pq": lambda: _product_quantiser(faiss, n, d, seed),
-    }
-    if quantiser not in makers:
-        raise InputError(f"expected a quantiser out of {', '.join(QUANTISERS)}, got {quantiser!r}")
-    index = makers[quantiser]()
+    if quantiser != "pq":
+        kind = faiss.ScalarQuantizer.QT_8bit if quantiser == "int8" else faiss.ScalarQuantizer.QT_8bit_uniform
+        index: Any = faiss.IndexScalarQuantizer(d, kind)
+    else:
+        if n < _LEAST_OF_PQ:
+            raise InputError(
+                f"expected at least {_LEAST_OF_PQ} documents for product quantisation with 8 bits, got {n}: use more"
+            )
+        codes = next(count for count in range(max(1, d // _FEATURES_A_CODE), 0, -1) if d % count == 0)
+        index = faiss.IndexPQ(d, codes, 8)
+        index.pq.cp.seed = seed + 1234  # Faiss' own where seed is 0
+        index.pq.cp.niter = 10  # of Faiss' 25: the last ones take most of the time and change little
+        index.pq.cp.min_points_per_centroid = (
+            1  # else it warns on standard error of sets below 10,000 documents
+        )
     index.train(documents)
     return np.asarray(index.sa_decode(index.sa_encode(documents)), np.float32)
 
 
-def _product_quantiser(faiss: Any, n: int, d: int, seed: int) -> Any:
-    if n < 256:
-        raise InputError(
-            f"expected at least 256 documents for product quantisation with 8 bits, got {n}: use more"
-        )
-    codes = next(count for count in range(max(1, d // _FEATURES_A_CODE), 0, -1) if d % count == 0)
-    index = faiss.IndexPQ(d, codes, 8)
-    index.pq.cp.seed = seed + 1234  # Faiss' own where seed is 0
-    index.pq.cp.niter = 10  # of Faiss' 25: the last ones take most of the time and change little
-    index.pq.cp.min_points_per_centroid = 1  # else it warns on standard error of sets below 10,000 documents
-    return index
-
-
-_HELD_OUT = 1000
-_K = 10
-_WAYS = (
-    "recall10: cosine; the exact ten of the original vectors that are found. recall10_own: the same of the exact ten under the "
-    "repair, so what quantisation alone loses. recall10_inner: inner products of repaired queries with repaired documents; "
-    "recall10_inner_documents: of repaired documents with queries as they are.",
-)
-
-
-@dataclass(frozen=True)
-class _Sides:
-    """Queries and documents, and the repairs fitted on the documents for cosine and for inner products."""
-
-    queries: Texts
-    documents: Texts
-    cosine: FittedRepairs
-    inner: FittedRepairs
-
-
 def evaluate_ann(
     encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings
-) -> Found:
+) -> TaskResult:
     """The corpus and test queries of a directory in the layout of BEIR."""
     data = read_retrieval(directory)
-    documents = encoding.texts(data.documents, role="document", tick=settings.tell("encoding documents"))
-    texts = [data.queries[query] for query in data.query_ids("test")]
-    queries = encoding.texts(texts, role="query", tick=settings.tell("encoding queries"))
-    found = _evaluate(queries, documents, names, settings)
-    found.provenance |= encoding.provenance() | {
+    documents = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
+    asked = data.texts_of(data.query_ids("test"))
+    queries = encoding.texts(asked, role="query", tick=settings.tick("encoding queries"))
+    result = _evaluate(queries, documents, names, settings)
+    result.provenance |= encoding.provenance() | {
         "documents_sha256": texts_digest(data.documents),
-        "queries_sha256": texts_digest(texts),
+        "queries_sha256": texts_digest(asked),
     }
-    found.note(*encoding.notes())
-    return found
+    result.note(*encoding.notes())
+    return result
 
 
-def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings: Settings) -> Found:
+def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings: Settings) -> TaskResult:
     """Stored vectors `spec`, searched with those of `queries`; without these, with up to 1,000 of its own rows, taken out first."""
     documents = _whole(spec)
     if queries is None:
@@ -164,14 +144,16 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings
             f"expected at least two queries of {documents.shape[1]} features, got shape {asked.shape}: "
             "name a file of queries made by the same encoder with --data"
         )
-    found = _evaluate(Texts(asked, asked), Texts(documents, documents), names, settings)
-    found.provenance |= {
+    result = _evaluate(Texts(asked, asked), Texts(documents, documents), names, settings)
+    result.provenance |= {
         "documents_sha256": digest(as_rows(documents)),
         "queries_sha256": digest(as_rows(asked)),
     }
     if queries is None:
-        found.note(f"{len(asked)} of the rows, drawn with seed {settings.seed}, are taken out and asked for.")
-    return found
+        result.note(
+            f"{len(asked)} of the rows, drawn with seed {settings.seed}, are taken out and asked for."
+        )
+    return result
 
 
 def _whole(spec: Any) -> npt.NDArray[Any]:
@@ -179,62 +161,58 @@ def _whole(spec: Any) -> npt.NDArray[Any]:
     return np.asarray(torch.cat([block.clone() for block in rows.blocks()]).numpy(), np.float32)
 
 
-def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: Settings) -> Found:
-    cosine = fit_repairs(names, documents.cosine, fitted_on="the documents", tick=settings.progress)
-    inner = cosine
-    if documents.inner is not documents.cosine:
-        inner = fit_repairs(names, documents.inner, fitted_on="the documents", tick=settings.progress)
-    sides = _Sides(queries, documents, cosine, inner)
-    found = Found(provenance={"documents": len(documents.cosine), "queries": len(queries.cosine)})
-    repairs = [name for name in cosine.names() if name in inner.names()]
-    usable = [quantiser for quantiser in QUANTISERS if quantiser != "pq" or len(documents.cosine) >= 256]
+def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: Settings) -> TaskResult:
+    repairs = fit_both(
+        lambda x: fit_repairs(names, x, fitted_on="the documents", tick=settings.progress), documents
+    )
+    n, result = len(documents.cosine), TaskResult()
+    result.provenance |= {"documents": n, "queries": len(queries.cosine)}
+    usable = [quantiser for quantiser in QUANTISERS if quantiser != "pq" or n >= _LEAST_OF_PQ]
     if "pq" not in usable:
-        found.note(
-            f"Product quantisation is left out: it needs 256 documents, there are {len(documents.cosine)}."
-        )
+        result.note(f"Product quantisation is left out: it needs {_LEAST_OF_PQ} documents, there are {n}.")
+    tested = repairs.names()
     recalls = {
-        name: _recalls(sides, name, usable, settings, (at, len(repairs))) for at, name in enumerate(repairs)
+        name: _recalls(queries, documents, repairs, name, usable, settings, (at, len(tested)))
+        for at, name in enumerate(tested)
     }
     for quantiser in usable:
-        per_query = {name: recalls[name][quantiser] for name in repairs}
-        found.results[quantiser] = {
-            name: {measure: float(scores.mean()) for measure, scores in measures.items()}
-            | {"n": len(queries.cosine)}
-            for name, measures in per_query.items()
-        }
-        found.differences[quantiser] = mean_differences(per_query, settings)
-        found.prices[quantiser] = cosine.prices()
-        found.note(f"{quantiser}: {DEFINITIONS[quantiser]}.")
-    found.note(*cosine.notes, *_WAYS)
-    return found
+        per_query = {name: recalls[name][quantiser] for name in tested}
+        result.add_means(quantiser, per_query, len(queries.cosine), settings)
+        result.prices[quantiser] = repairs.cosine.prices()
+        result.note(f"{quantiser}: {DEFINITIONS[quantiser]}.")
+    result.note(*repairs.cosine.notes, _WAYS)
+    return result
 
 
 def _recalls(
-    sides: _Sides, name: str, quantisers: Sequence[Quantiser], settings: Settings, place: tuple[int, int]
-) -> dict[str, dict[str, npt.NDArray[np.float64]]]:
+    queries: Texts,
+    documents: Texts,
+    repairs: Repairs,
+    name: str,
+    quantisers: Sequence[Quantiser],
+    settings: Settings,
+    place: tuple[int, int],
+) -> dict[str, dict[str, Scores]]:
     """Per-query recalls of one repair: quantiser -> measure -> (queries,)."""
-    raw_queries, raw_documents = unit(sides.queries.cosine), unit(sides.documents.cosine)
-    truth = exact_neighbours(raw_queries, raw_documents, k=_K)
-    queries, documents = (
-        unit(sides.cosine.apply(name, x)) for x in (sides.queries.cosine, sides.documents.cosine)
-    )
-    own = exact_neighbours(queries, documents, k=_K)
-    inner_truth = exact_neighbours(sides.queries.inner, sides.documents.inner, k=_K)
-    stored, moved = (
-        sides.inner.apply(name, x, timed=False) for x in (sides.documents.inner, sides.queries.inner)
-    )
+    truth = exact_neighbours(unit(queries.cosine), unit(documents.cosine), k=_K)
+    x, y = (unit(repairs.cosine.apply(name, texts.cosine)) for texts in (queries, documents))
+    own = exact_neighbours(x, y, k=_K)
+    inner_truth = exact_neighbours(queries.inner, documents.inner, k=_K)
+    stored, moved = (repairs.inner.apply(name, texts.inner, timed=False) for texts in (documents, queries))
     # Both kinds of queries at once: the documents are quantised once.
-    asked = np.concatenate((moved, sides.queries.inner)) if sides.inner.keeps_axes(name) else moved
-    recalls = dict[str, dict[str, npt.NDArray[np.float64]]]()
+    asked = np.concatenate((moved, queries.inner)) if repairs.inner.keeps_axes(name) else moved
+    recalls = dict[str, dict[str, Scores]]()
     for quantiser in quantisers:
         if settings.progress is not None:
             settings.progress(f"{quantiser} with {name}", *place)
-        found = quantised_neighbours(queries, documents, quantiser, k=_K, seed=settings.seed)
-        recalls[quantiser] = {"recall10": overlap(found, truth), "recall10_own": overlap(found, own)}
-        found = quantised_neighbours(asked, stored, quantiser, k=_K, seed=settings.seed)
-        recalls[quantiser]["recall10_inner"] = overlap(found[: len(moved)], inner_truth)
-        if (
-            len(asked) > len(moved) and quantiser != "binary_hamming"
-        ):  # signs of queries that were not moved would mean others
-            recalls[quantiser]["recall10_inner_documents"] = overlap(found[len(moved) :], inner_truth)
+        near = quantised_neighbours(x, y, quantiser, k=_K, seed=settings.seed)
+        inner = quantised_neighbours(asked, stored, quantiser, k=_K, seed=settings.seed)
+        recalls[quantiser] = {
+            "recall10": overlap(near, truth),
+            "recall10_own": overlap(near, own),
+            "recall10_inner": overlap(inner[: len(moved)], inner_truth),
+        }
+        # signs of queries that were not moved would mean others
+        if len(asked) > len(moved) and quantiser != "binary_hamming":
+            recalls[quantiser]["recall10_inner_documents"] = overlap(inner[len(moved) :], inner_truth)
     return recalls

@@ -3,16 +3,15 @@
 import math
 from collections.abc import Iterator, Sequence
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.records import Interval
-from uncone.tasks.correlation import Pearson, Spearman, correlation
+from uncone.tasks.correlation import RESAMPLED, Kind, correlation
 
-Kind = Literal["spearman", "pearson"]
 Array = npt.NDArray[np.float64]
 _BLOCK = 1 << 18
 """Resampled items held at a time: 2 MiB of float64, the size of a cache."""
@@ -54,10 +53,8 @@ def paired_bootstrap(
         >>> round(interval.difference, 6), round(interval.low, 6), round(interval.high, 6)
         (0.1, 0.1, 0.1)
     """
-    baseline = _scores(per_item_a, "per_item_a")
-    return paired_bootstraps(
-        baseline, np.atleast_2d(per_item_b), seed=seed, resamples=resamples, level=level
-    )[0]
+    a, b = _scores(per_item_a, "per_item_a"), np.atleast_2d(per_item_b)
+    return paired_bootstraps(a, b, seed=seed, resamples=resamples, level=level)[0]
 
 
 def paired_bootstraps(
@@ -69,15 +66,12 @@ def paired_bootstraps(
     level: float = 0.95,
 ) -> tuple[Interval, ...]:
     """`paired_bootstrap` of several systems, `others` (S, N), against one `baseline` (N,): all on the same resampled items."""
-    scores = _systems(_scores(baseline, "baseline"), others)
-    check_seed(seed)
-    _check_options(resamples, level)
-    differences = scores[1:] - scores[0]
+    scores = _systems(baseline, others, seed, resamples, level)
     n = scores.shape[1]
+    differences = scores[1:] - scores[0]
     blocks = _resamples(n, seed=seed, resamples=resamples)
     drawn = np.concatenate([(differences / n) @ counts for counts in blocks], axis=1)
-    points = differences.mean(axis=1)
-    return tuple(_interval(float(point), row, level) for point, row in zip(points, drawn, strict=True))
+    return _intervals(differences.mean(axis=1), drawn, level)
 
 
 def correlation_bootstrap(
@@ -90,31 +84,9 @@ def correlation_bootstrap(
     resamples: int = 10_000,
     level: float = 0.95,
 ) -> Interval:
-    """How much better `b` correlates with `gold` than `a` does, with its percentile bootstrap interval.
-
-    Items are drawn with replacement, both scores and the gold score of an item together. Ranks are computed anew, ties
-    averaged, in every resample.
-
-    Args:
-        score_a: scores of the baseline, (N,).
-        score_b: scores of the other system for the same items, (N,).
-        gold: what people said of the items, (N,).
-        kind: Spearman's or Pearson's correlation.
-        seed: of the resampling.
-        resamples: how many.
-        level: share of the resampled differences inside the interval.
-
-    Returns:
-        Interval: `difference` = correlation of `b` - correlation of `a`, in [-2, 2], and its limits.
-
-    Raises:
-        InputError: fewer than two items, another number of items, or scores that are not finite.
-        UndefinedMeasure: scores that are all equal, here or in more than one resample in twenty. Fewer are left out.
-    """
-    baseline, others = _scores(score_a, "score_a"), np.atleast_2d(score_b)
-    return correlation_bootstraps(
-        baseline, others, gold, kind=kind, seed=seed, resamples=resamples, level=level
-    )[0]
+    """How much better `score_b` correlates with `gold` than `score_a`: `correlation_bootstraps` of one other system."""
+    a, b = _scores(score_a, "score_a"), np.atleast_2d(score_b)
+    return correlation_bootstraps(a, b, gold, kind=kind, seed=seed, resamples=resamples, level=level)[0]
 
 
 def correlation_bootstraps(
@@ -122,56 +94,62 @@ def correlation_bootstraps(
     others: npt.ArrayLike,
     gold: npt.ArrayLike,
     *,
+    subsets: Sequence[Any] | None = None,
     kind: Kind = "spearman",
     seed: int = 0,
     resamples: int = 10_000,
     level: float = 0.95,
 ) -> tuple[Interval, ...]:
-    """`correlation_bootstrap` of several systems, `others` (S, N), against one `baseline` (N,): all on the same resampled items."""
-    scores, truth = _checked(baseline, others, gold, kind, seed, resamples, level)
-    points, drawn = _correlations(scores, truth, kind, seed, resamples)
-    return _less_the_first(points, drawn, level)
+    """How much better other systems correlate with `gold` than the baseline, with percentile bootstrap intervals.
 
-
-def mean_correlation_bootstraps(
-    baseline: npt.ArrayLike,
-    others: npt.ArrayLike,
-    gold: npt.ArrayLike,
-    subsets: Sequence[Any],
-    *,
-    kind: Kind = "spearman",
-    seed: int = 0,
-    resamples: int = 10_000,
-    level: float = 0.95,
-) -> tuple[Interval, ...]:
-    """The same for the mean over subsets of the correlation within each, every subset with the same weight.
-
-    Items are drawn with replacement within their subset, so that each keeps its size (stratified: Efron & Tibshirani 1993, section 8.3);
-    those of two subsets are drawn independently. All systems have the same resamples.
+    Items are drawn with replacement, the scores of all systems and the gold score of an item together. Ranks are computed
+    anew, ties averaged, in every resample. With `subsets` the number is the mean over the subsets of the correlation within
+    each, every subset with the same weight. Items are then drawn within their subset, so that each keeps its size
+    (stratified: Efron & Tibshirani 1993, section 8.3), and apart from those of other subsets.
 
     Args:
         baseline: scores of the baseline, (N,).
         others: scores of S other systems for the same items, (S, N).
         gold: what people said of the items, (N,).
-        subsets: which subset each item is of, N of them.
+        subsets: which subset each item is of, N of them; None for one correlation over all items.
         kind: Spearman's or Pearson's correlation.
         seed: of the resampling.
         resamples: how many.
         level: share of the resampled differences inside the interval.
 
     Returns:
-        S intervals: `difference` = mean correlation of a system - that of the baseline, in [-2, 2], and its limits.
+        S intervals: `difference` = correlation of a system - that of the baseline, in [-2, 2], and its limits.
 
     Raises:
-        InputError: as `correlation_bootstrap`, another number of `subsets`, or a subset of fewer than two items.
-        UndefinedMeasure: scores of a subset that are all equal, here or in more than one resample in twenty. Fewer are left out.
+        InputError: fewer than two items (in a subset), another number of items, or scores that are not finite.
+        UndefinedMeasure: scores that are all equal, here or in more than one resample in twenty. Fewer are left out.
 
     Reads badly when a subset has few items, whose ties and lost items then move the mean.
     """
-    scores, truth = _checked(baseline, others, gold, kind, seed, resamples, level)
-    if len(subsets) != len(truth):
+    scores, truth = _systems(baseline, others, seed, resamples, level), _scores(gold, "gold")
+    if len(truth) != scores.shape[1]:
         raise InputError(
-            f"expected a subset for each of the {len(truth)} items, got {len(subsets)}: pass them in one order"
+            f"expected a gold score for each of the {scores.shape[1]} items, got {len(truth)}: pass them in one order"
+        )
+    if kind not in RESAMPLED:
+        raise InputError(f"expected kind 'spearman' or 'pearson', got {kind!r}")
+    places: Sequence[Any] = [slice(None)] if subsets is None else _places(subsets, len(truth))
+    seeds: Sequence[Any] = [seed] if subsets is None else np.random.SeedSequence(seed).spawn(len(places))
+    points, drawn = np.zeros(len(scores)), np.zeros((len(scores), resamples))
+    for items, one in zip(places, seeds, strict=True):
+        x, y = scores[:, items], truth[items]
+        resampled, blocks = RESAMPLED[kind](x, y), _resamples(len(y), seed=one, resamples=resamples)
+        points += [correlation(row, y, kind=kind) for row in x]
+        drawn += np.concatenate([resampled.of(counts) for counts in blocks], axis=1)
+    points, drawn = points / len(places), drawn / len(places)
+    return _intervals(points[1:] - points[0], drawn[1:] - drawn[0], level)
+
+
+def _places(subsets: Sequence[Any], n: int) -> list[list[int]]:
+    """The items of each subset."""
+    if len(subsets) != n:
+        raise InputError(
+            f"expected a subset for each of the {n} items, got {len(subsets)}: pass them in one order"
         )
     places: dict[Any, list[int]] = {}
     for at, name in enumerate(subsets):
@@ -179,51 +157,7 @@ def mean_correlation_bootstraps(
     small = next((name for name, items in places.items() if len(items) < 2), None)
     if small is not None:
         raise InputError(f"expected at least two items in every subset, got one in {small!r}: leave it out")
-    seeds = np.random.SeedSequence(seed).spawn(len(places))
-    each = [
-        _correlations(scores[:, items], truth[items], kind, one, resamples)
-        for items, one in zip(places.values(), seeds, strict=True)
-    ]
-    points, drawn = (sum(found) / len(places) for found in zip(*each, strict=True))
-    return _less_the_first(points, drawn, level)
-
-
-def _checked(
-    baseline: npt.ArrayLike,
-    others: npt.ArrayLike,
-    gold: npt.ArrayLike,
-    kind: str,
-    seed: Any,
-    resamples: int,
-    level: float,
-) -> tuple[Array, Array]:
-    """The scores (1 + S, N) and the gold scores (N,)."""
-    scores, truth = _systems(_scores(baseline, "baseline"), others), _scores(gold, "gold")
-    if len(truth) != scores.shape[1]:
-        raise InputError(
-            f"expected a gold score for each of the {scores.shape[1]} items, got {len(truth)}: pass them in one order"
-        )
-    check_seed(seed)
-    _check_options(resamples, level)
-    if kind not in ("spearman", "pearson"):
-        raise InputError(f"expected kind 'spearman' or 'pearson', got {kind!r}")
-    return scores, truth
-
-
-def _correlations(
-    scores: Array, gold: Array, kind: Kind, seed: int | np.random.SeedSequence, resamples: int
-) -> tuple[Array, Array]:
-    """Of `scores` (S, N) with `gold`: the correlations (S,), and those of the resamples (S, B), NaN where undefined."""
-    points = np.array([correlation(row, gold, kind=kind) for row in scores])
-    resampled = Spearman(scores, gold) if kind == "spearman" else Pearson(scores, gold)
-    blocks = _resamples(len(gold), seed=seed, resamples=resamples)
-    return points, np.concatenate([resampled.of(counts) for counts in blocks], axis=1)
-
-
-def _less_the_first(points: Array, drawn: Array, level: float) -> tuple[Interval, ...]:
-    """Intervals of every system but the first, less the first."""
-    pairs = zip(points[1:], drawn[1:], strict=True)
-    return tuple(_interval(float(point - points[0]), row - drawn[0], level) for point, row in pairs)
+    return list(places.values())
 
 
 def _resamples(n: int, *, seed: int | np.random.SeedSequence, resamples: int) -> Iterator[Array]:
@@ -238,26 +172,42 @@ def _resamples(n: int, *, seed: int | np.random.SeedSequence, resamples: int) ->
         yield np.bincount(items.ravel(), minlength=rows * n).reshape(n, rows).astype(np.float64)
 
 
-def _interval(point: float, drawn: Array, level: float) -> Interval:
-    defined = drawn[~np.isnan(drawn)]
-    if len(defined) < (1 - _MOST_UNDEFINED) * len(drawn):
-        raise UndefinedMeasure(
-            f"the correlation is undefined in {len(drawn) - len(defined)} of {len(drawn)} resamples, where all scores are "
-            "equal: use more items"
-        )
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(point, float(low), float(high), level=level, resamples=len(defined))
+def _intervals(points: Array, drawn: Array, level: float) -> tuple[Interval, ...]:
+    """Of S differences (S,) and their resamples (S, B), NaN where undefined."""
+    intervals = []
+    for point, row in zip(points.tolist(), drawn, strict=True):
+        defined = row[~np.isnan(row)]
+        if len(defined) < (1 - _MOST_UNDEFINED) * len(row):
+            raise UndefinedMeasure(
+                f"the correlation is undefined in {len(row) - len(defined)} of {len(row)} resamples, "
+                "where all scores are equal: use more items"
+            )
+        low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+        intervals.append(Interval(point, float(low), float(high), level=level, resamples=len(defined)))
+    return tuple(intervals)
 
 
-def _systems(baseline: Array, others: npt.ArrayLike) -> Array:
-    """The baseline and the others as one array (1 + S, N)."""
-    rows = np.asarray(others)
-    if rows.ndim != 2 or rows.shape[1] != len(baseline):
+def _systems(
+    baseline: npt.ArrayLike, others: npt.ArrayLike, seed: Any, resamples: int, level: float
+) -> Array:
+    """The baseline and the others as one array (1 + S, N), and the options of the resampling checked."""
+    first, rows = _scores(baseline, "baseline"), np.asarray(others)
+    if rows.ndim != 2 or rows.shape[1] != len(first):
         raise InputError(
-            f"expected scores of the same {len(baseline)} items from every system, got shape {rows.shape}: "
+            f"expected scores of the same {len(first)} items from every system, got shape {rows.shape}: "
             "pass them paired, in one order"
         )
-    return np.stack([baseline, *(_scores(row, "scores") for row in rows)])
+    check_seed(seed)
+    if resamples < 100:
+        raise InputError(f"expected at least 100 resamples, got {resamples}: 10,000 is usual")
+    if not 0 < level < 1:
+        raise InputError(f"expected a level between 0 and 1, got {level}: 0.95 is usual")
+    if resamples * (1 - level) / 2 < 1:
+        raise InputError(
+            f"expected at least {math.ceil(2 / (1 - level)):,} resamples for an interval at level {level:.6g}, "
+            f"got {resamples:,}: its ends would be the extremes of what was drawn"
+        )
+    return np.stack([first, *(_scores(row, "scores") for row in rows)])
 
 
 def _scores(given: npt.ArrayLike, name: str) -> Array:
@@ -270,8 +220,9 @@ def _scores(given: npt.ArrayLike, name: str) -> Array:
             f"expected {name} of shape (N,) with N >= 2, got shape {scores.shape}: pass one score per item"
         )
     if not np.isfinite(scores).all():
+        bad = int((~np.isfinite(scores)).sum())
         raise InputError(
-            f"expected finite {name}, got {int((~np.isfinite(scores)).sum())} that are not: leave those items out of both systems"
+            f"expected finite {name}, got {bad} that are not: leave those items out of both systems"
         )
     return scores
 
@@ -284,15 +235,3 @@ def check_seed(seed: Any) -> None:
     """
     if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) <= MOST_SEED:
         raise InputError(f"expected a seed from 0 to {MOST_SEED:,}, got {seed!r}: 0 is usual")
-
-
-def _check_options(resamples: Any, level: float) -> None:
-    if resamples < 100:
-        raise InputError(f"expected at least 100 resamples, got {resamples}: 10,000 is usual")
-    if not 0 < level < 1:
-        raise InputError(f"expected a level between 0 and 1, got {level}: 0.95 is usual")
-    if resamples * (1 - level) / 2 < 1:
-        raise InputError(
-            f"expected at least {math.ceil(2 / (1 - level)):,} resamples for an interval at level {level:.6g}, got {resamples:,}: its ends "
-            "would be the extremes of what was drawn"
-        )

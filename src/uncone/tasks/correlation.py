@@ -1,14 +1,18 @@
-"""Correlations with ties averaged: of one set of items, and of many resamples of it at once."""
+"""Scores of pairs, and correlations with ties averaged: of one set of items, and of many resamples of it at once."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from uncone.errors import UndefinedMeasure
+from uncone.tasks.pairs import PairSet
 
 Array = npt.NDArray[np.float64]
+Kind = Literal["spearman", "pearson"]
+KINDS: tuple[Kind, ...] = ("pearson", "spearman")
 _LEAST_VARIANCE = 1e-12
 """Of scores whose largest distance to their mean is 1: below, a resample's variance is no more than rounding."""
 _EQUAL = 1e-14
@@ -17,35 +21,69 @@ _EQUAL = 1e-14
 
 @dataclass(frozen=True)
 class PairScores:
-    """The scores of one word set under one repair, one an evaluated pair. All repairs of a set have the same pairs."""
+    """The scores of one set of pairs under one repair, one a scored pair. All repairs of a set have the same pairs."""
 
     gold: Array
     """(n,) what people said."""
     cosine: Array
-    """(n,) cosine of the two vectors; NaN where the repair has made one of them zero."""
+    """(n,) cosine of the two vectors; NaN where a vector is zero."""
     inner: Array
     """(n,) inner product of the two vectors."""
     pairs: int
-    """Pairs in the set, evaluated or not."""
+    """Pairs in the set, scored or not."""
 
     def numbers(self) -> dict[str, float | int | None]:
         """Correlations x 100 (None where undefined: fewer than 2 pairs, or scores that are all equal or not finite), n, and pairs."""
-        found: dict[str, float | int | None] = {
-            f"{kind}_{name}": _times_100(scores, self.gold, kind)
-            for kind in ("pearson", "spearman")
+        numbers: dict[str, float | int | None] = {
+            f"{kind}_{name}": correlation_x100(scores, self.gold, kind=kind)
+            for kind in KINDS
             for name, scores in (("cosine", self.cosine), ("inner", self.inner))
         }
-        return found | {"n": len(self.gold), "pairs": self.pairs}
+        return numbers | {"n": len(self.gold), "pairs": self.pairs}
 
 
-def correlation(x: Array, y: Array, *, kind: Literal["spearman", "pearson"]) -> float:
+def pair_scores(
+    pairs: PairSet,
+    place: Mapping[str, int],
+    cosine_of: npt.NDArray[Any],
+    inner_of: npt.NDArray[Any],
+    *,
+    total: int,
+) -> PairScores:
+    """Cosine and inner product of every pair.
+
+    Args:
+        pairs: the pairs that are scored.
+        place: the row of each text.
+        cosine_of: (N, D) vectors whose cosines count.
+        inner_of: (N, D) vectors whose inner products count; another matrix where a model normalises at its end.
+        total: pairs in the set, scored or not.
+    """
+    sides = np.array([(place[a], place[b]) for a, b in pairs.pairs], np.intp).reshape(-1, 2).T
+    x, y = (np.asarray(cosine_of[rows], np.float64) for rows in sides)
+    lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    cosine = np.divide(np.einsum("ij,ij->i", x, y), lengths, out=np.full(len(x), np.nan), where=lengths > 0)
+    x, y = (np.asarray(inner_of[rows], np.float64) for rows in sides)
+    return PairScores(np.array(pairs.gold, np.float64), cosine, np.einsum("ij,ij->i", x, y), total)
+
+
+def correlation_x100(scores: Array, gold: Array, *, kind: Kind) -> float | None:
+    """`correlation` x 100; None where it is undefined."""
+    if len(gold) < 2 or not np.isfinite(scores).all():
+        return None
+    try:
+        return 100.0 * correlation(scores, gold, kind=kind)
+    except UndefinedMeasure:
+        return None
+
+
+def correlation(x: Array, y: Array, *, kind: Kind) -> float:
     """Spearman's or Pearson's correlation of `x` and `y`, both (N,), in [-1, 1].
 
     Raises:
         UndefinedMeasure: all scores of `x` or of `y` are equal.
     """
-    pairs = Spearman(x[None], y) if kind == "spearman" else Pearson(x[None], y)
-    value = float(pairs.of(np.ones((len(y), 1)))[0, 0])
+    value = float(RESAMPLED[kind](x[None], y).of(np.ones((len(y), 1)))[0, 0])
     if np.isnan(value):
         raise UndefinedMeasure(
             f"{kind}'s correlation is undefined: all {len(y)} scores of one side are equal"
@@ -100,6 +138,9 @@ class Spearman:
         return out
 
 
+RESAMPLED: Mapping[Kind, type[Pearson] | type[Spearman]] = {"spearman": Spearman, "pearson": Pearson}
+
+
 class _Ranks:
     """The order of one score and its groups of equal values."""
 
@@ -140,12 +181,3 @@ def _ratio(covariance: Array, variance_x: Array, variance_y: Array) -> Array:
     is_defined = (variance_x > _LEAST_VARIANCE) & (variance_y > _LEAST_VARIANCE)
     scale = np.sqrt(np.where(is_defined, variance_x, 1.0)) * np.sqrt(np.where(is_defined, variance_y, 1.0))
     return np.where(is_defined, covariance / scale, np.nan)
-
-
-def _times_100(scores: Array, gold: Array, kind: Literal["pearson", "spearman"]) -> float | None:
-    if len(gold) < 2 or not np.isfinite(scores).all():
-        return None
-    try:
-        return 100.0 * correlation(scores, gold, kind=kind)
-    except UndefinedMeasure:
-        return None

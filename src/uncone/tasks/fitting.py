@@ -1,8 +1,8 @@
-"""Repairs fitted one by one, with what each took; one that cannot be fitted is left out with its reason."""
+"""Repairs fitted one by one, with the time each took; one that cannot be fitted is left out with its reason."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,58 +13,40 @@ from uncone.records import ORIGINAL, Price
 from uncone.rows import Rows, nonfinite_rows
 from uncone.transforms import REPAIRS, repair_named
 
+Progress = Callable[[str, int, int], None]
 _SAME = 1e-9
 _WIDE = 1 << 20
 """Features, more than any repair removes, where only the kind of a repair is asked."""
 
 
-@dataclass(frozen=True)
-class FittedRepairs:
-    """Fitted transformations by name, how long each took, and why others were left out."""
+@dataclass
+class FittedRepair:
+    """A fitted transformation, and the time it took.
 
-    transformations: Mapping[str, Any]
-    fit_s: Mapping[str, float]
-    fitted_n: int
-    fitted_on: str
-    notes: tuple[str, ...] = ()
-    apply_s: dict[str, float] = field(default_factory=dict)
-    applied_n: dict[str, int] = field(default_factory=dict)
+    With `of_words` it was fitted on word vectors and is applied to means of them: where it is affine, the mean of repaired
+    words is the repaired mean. A text without a known word is zero, and stays so.
+    """
 
-    def names(self) -> tuple[str, ...]:
-        """The original first, then the repairs."""
-        return (ORIGINAL, *self.transformations)
+    transformation: Any
+    fit_s: float
+    of_words: bool = False
+    apply_s: float = 0.0
+    applied_n: int = 0
 
-    def apply(self, name: str, x: Any, *, timed: bool = True) -> Any:
-        """`x`, an array or tensor, under the repair called `name`; as it is under the original. The time is added up."""
-        if name == ORIGINAL:
-            return x
+    def transform(self, x: Any, *, timed: bool = True) -> Any:
+        """`x`, an array or tensor, repaired; the time is added up."""
         started = time.perf_counter()
-        out = self.transformations[name].transform(x)
+        out = self.transformation.transform(x)
+        if self.of_words:
+            out[(x == 0).all(1)] = 0
         if timed:
-            self.apply_s[name] = self.apply_s.get(name, 0.0) + time.perf_counter() - started
-            self.applied_n[name] = self.applied_n.get(name, 0) + len(x)
+            self.apply_s += time.perf_counter() - started
+            self.applied_n += len(x)
         return out
 
-    def timed(self) -> dict[str, "Timed"]:
-        """The transformations, each of which adds the time it takes to what `apply` has taken."""
-        return {name: Timed(self, name) for name in self.transformations}
-
-    def prices(self) -> dict[str, Price]:
-        """What each repair took."""
-        return {
-            name: Price(
-                self.fit_s[name],
-                self.apply_s.get(name, 0.0),
-                self.fitted_n,
-                self.applied_n.get(name, 0),
-                self.fitted_on,
-            )
-            for name in self.transformations
-        }
-
-    def keeps_axes(self, name: str) -> bool:
-        """Whether repaired vectors still mean what unrepaired ones do: not so where they were turned onto principal axes."""
-        affine = None if name == ORIGINAL else getattr(self.transformations[name], "affine_", None)
+    def keeps_axes(self) -> bool:
+        """Whether repaired vectors still mean the same as unrepaired ones: not so where they were turned onto principal axes."""
+        affine = getattr(self.transformation, "affine_", None)
         weight: torch.Tensor | None = None if affine is None else affine.weight
         if weight is None:
             return True
@@ -73,51 +55,63 @@ class FittedRepairs:
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A fitted transformation whose time is taken."""
+class FittedRepairs:
+    """Repairs by name, the rows they were fitted on, and why others were left out."""
 
-    repairs: FittedRepairs
-    name: str
+    repairs: Mapping[str, FittedRepair]
+    fitted_n: int
+    fitted_on: str
+    notes: tuple[str, ...] = ()
 
-    def transform(self, x: Any) -> Any:
-        """`x` under the repair, a tensor or array."""
-        return self.repairs.apply(self.name, x)
+    def names(self) -> tuple[str, ...]:
+        """The original first, then the repairs."""
+        return (ORIGINAL, *self.repairs)
 
+    def apply(self, name: str, x: Any, *, timed: bool = True) -> Any:
+        """`x`, an array or tensor, under the repair called `name`; as it is under the original."""
+        return x if name == ORIGINAL else self.repairs[name].transform(x, timed=timed)
 
-@dataclass(frozen=True)
-class OfWords:
-    """A repair of word vectors, for means of them: where it is affine, the mean of repaired words is the repaired mean.
+    def keeps_axes(self, name: str) -> bool:
+        """`FittedRepair.keeps_axes`; true of the original."""
+        return name == ORIGINAL or self.repairs[name].keeps_axes()
 
-    A text without a known word is zero, and stays so.
-    """
-
-    transformation: Any
-
-    @property
-    def affine_(self) -> Any:
-        """The same as one affine map."""
-        return self.transformation.affine_
-
-    def transform(self, x: Any) -> Any:
-        """Means of words (N, D) as they are when the words are repaired."""
-        out = self.transformation.transform(x)
-        out[(x == 0).all(1)] = 0
-        return out
+    def prices(self) -> dict[str, Price]:
+        """What each repair took."""
+        return {
+            name: Price(one.fit_s, one.apply_s, self.fitted_n, one.applied_n, self.fitted_on)
+            for name, one in self.repairs.items()
+        }
 
 
-def fit_repairs_of_words(
-    names: Sequence[str], rows: Any, *, tick: Callable[[str, int, int], None] | None = None
+def fit_repairs(
+    names: Sequence[str], x: Any, *, fitted_on: str, of_words: bool = False, tick: Progress | None = None
 ) -> FittedRepairs:
-    """Fit each of `names` on all word vectors, to be applied to means of words; those that are not affine are left out."""
-    affine = [name for name in names if is_affine(name)]
-    fitted = fit_repairs(affine, rows, fitted_on="all rows of the table", tick=tick)
-    others = (
-        f"{name} is left out: it is not affine, so means of repaired words are not repaired means."
-        for name in names
-        if name not in affine
-    )
-    wrapped = {name: OfWords(one) for name, one in fitted.transformations.items()}
-    return replace(fitted, transformations=wrapped, notes=(*fitted.notes, *others))
+    """Fit each of `names` on the rows of `x`, an array or `Rows` (N, D), which are `fitted_on` in words.
+
+    With `of_words` they are word vectors and the repairs are for means of them; those that are not affine are left out.
+
+    Raises:
+        InputError: a name that is no repair. Whatever else a repair refuses (too few rows, a missing extra) becomes a note.
+    """
+    n, d = x.shape
+    repairs, notes, left_out = dict[str, FittedRepair](), list[str](), list[str]()
+    for at, name in enumerate(names):
+        if of_words and not is_affine(name):
+            left_out.append(
+                f"{name} is left out: it is not affine, so means of repaired words are not repaired means."
+            )
+            continue
+        if tick is not None:
+            tick(f"fitting {name}", at, len(names))
+        started = time.perf_counter()
+        try:
+            transformation = repair_named(name, d=d).fit(x)
+        except InputError as error:
+            notes.append(f"{name} is left out: {error}.")
+            continue
+        repairs[name] = FittedRepair(transformation, time.perf_counter() - started, of_words)
+        notes += [f"{name}: {warning}" for warning in transformation.warnings_]
+    return FittedRepairs(repairs, n, fitted_on, (*notes, *left_out))
 
 
 def finite_rows(spec: Any) -> Rows:
@@ -130,8 +124,8 @@ def finite_rows(spec: Any) -> Rows:
     bad = nonfinite_rows(rows)
     if len(bad):
         raise InputError(
-            f"expected finite rows, got {len(bad)} of {rows.shape[0]} with NaN or inf in {rows.name} (the first is row {int(bad[0])}): "
-            "mend them, or take them out"
+            f"expected finite rows, got {len(bad)} of {rows.shape[0]} with NaN or inf in {rows.name} "
+            f"(the first is row {int(bad[0])}): mend them, or take them out"
         )
     return rows
 
@@ -141,37 +135,8 @@ def is_affine(name: str) -> bool:
     return repair_named(name, d=_WIDE).affine
 
 
-def fit_repairs(
-    names: Sequence[str],
-    x: Any,
-    *,
-    fitted_on: str,
-    tick: Callable[[str, int, int], None] | None = None,
-) -> FittedRepairs:
-    """Fit each of `names` on the rows of `x`, an array or `Rows` (N, D).
-
-    Raises:
-        InputError: a name that is no repair. What else a repair refuses (too few rows, a missing extra) becomes a note.
-    """
-    n, d = x.shape
-    fitted, fit_s, notes = dict[str, Any](), dict[str, float](), list[str]()
-    for at, name in enumerate(names):
-        if tick is not None:
-            tick(f"fitting {name}", at, len(names))
-        started = time.perf_counter()
-        try:
-            transformation = repair_named(name, d=d)
-            fitted[name] = transformation.fit(x)
-        except InputError as error:
-            notes.append(f"{name} is left out: {error}.")
-            continue
-        fit_s[name] = time.perf_counter() - started
-        notes += [f"{name}: {warning}" for warning in transformation.warnings_]
-    return FittedRepairs(fitted, fit_s, n, fitted_on, tuple(notes))
-
-
 def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """The repairs that were asked for, in the order of all; all where none was named. The original is always there and need not be named.
+    """The repairs that were asked for, in the order of all; all where none was named. The original is always there.
 
     Raises:
         InputError: a name that is no repair.

@@ -1,41 +1,131 @@
-"""Retrieval: do the documents nearest to a query answer it?
+"""Retrieval: do the documents nearest to a query answer it, with and without each repair?
 
-Retrieval with and without each repair: of queries and documents, and of documents alone.
+Data sets have the layout of BEIR: documents, queries, and which documents answer which query.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from uncone.errors import InputError
-from uncone.tasks.encoded import Encoding, Texts
-from uncone.tasks.fitting import FittedRepairs
-from uncone.tasks.found import Found, Settings, mean_differences
-from uncone.tasks.retrieval_data import RetrievalData, read_retrieval
+from uncone.tasks.encoding import Encoding, Repairs, Texts, texts_digest
+from uncone.tasks.results import Scores, Settings, TaskResult
 from uncone.tasks.search import nearest, unit
-from uncone.tasks.vector_cache import texts_digest
+from uncone.tasks.text_files import find_file, objects_of, table
 
-Scores = npt.NDArray[np.float64]
 _DEPTH = 100
+_DOCUMENTS_ONLY = (
+    "inner_documents: inner products of repaired documents with queries as they are. Left out where a repair turns the axes "
+    "(whiten_pca), since the two sides would no longer mean the same."
+)
 
 
 @dataclass(frozen=True)
-class PerQuery:
-    """What each query scored, in the order of the queries, in [0, 1]; higher is better."""
+class RetrievalData:
+    """The documents, the queries that are judged, and the judgements.
 
-    ndcg10: Scores
-    recall100: Scores
+    `judged[split][query]` holds the relevance of documents by their ids; queries are those that some split judges.
+    """
 
-    def __getitem__(self, chosen: Any) -> "PerQuery":
-        return PerQuery(self.ndcg10[chosen], self.recall100[chosen])
+    name: str
+    document_ids: tuple[str, ...]
+    documents: tuple[str, ...]
+    """Title and text of each, joined by a space, as BEIR does."""
+    queries: Mapping[str, str]
+    judged: Mapping[str, Mapping[str, Mapping[str, int]]]
 
-    def means(self) -> dict[str, float]:
-        """The mean over the queries."""
-        return {"ndcg10": float(self.ndcg10.mean()), "recall100": float(self.recall100.mean())}
+    def query_ids(self, split: str) -> tuple[str, ...]:
+        """The queries that `split` judges with at least one relevant document, in the file's order.
+
+        Raises:
+            InputError: there is no such split.
+        """
+        if split not in self.judged:
+            raise InputError(
+                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}: name the split so"
+            )
+        judged = self.judged[split].items()
+        return tuple(query for query, relevant in judged if any(rank > 0 for rank in relevant.values()))
+
+    def texts_of(self, queries: Sequence[str]) -> list[str]:
+        """The texts of queries by their ids."""
+        return [self.queries[query] for query in queries]
+
+
+def read_retrieval(directory: str | os.PathLike[str]) -> RetrievalData:
+    """Read `corpus.jsonl` and `queries.jsonl` (each may be .xz or .gz) and every `qrels/SPLIT.tsv` of a directory.
+
+    Raises:
+        InputError: a file is missing, a line is no object with the fields it must have, an id comes twice, or a judgement names a
+            query or document that is not there.
+    """
+    root = Path(directory)
+    if not root.is_dir():
+        raise InputError(
+            f"expected a directory in the layout of BEIR, got {root}: it holds corpus.jsonl, queries.jsonl and qrels/"
+        )
+    corpus, queries = find_file(root, "corpus.jsonl"), find_file(root, "queries.jsonl")
+    qrels = sorted((root / "qrels").glob("*.tsv*"))
+    files = {"corpus.jsonl": corpus, "queries.jsonl": queries, "qrels/test.tsv": qrels}
+    missing = [name for name, there in files.items() if not there]
+    if corpus is None or queries is None or missing:
+        raise InputError(
+            f"expected {', '.join(missing)} in {root}, got no such file: give a directory in the layout of BEIR"
+        )
+    documents, asked = dict(_texts(corpus)), dict(_texts(queries))
+    judged = {file.name.split(".")[0]: _judgements(file, documents, asked) for file in qrels}
+    wanted = dict.fromkeys(query for split in judged.values() for query in split)
+    return RetrievalData(
+        "/".join(root.resolve().parts[-2:]),
+        tuple(documents),
+        tuple(documents.values()),
+        {query: asked[query] for query in wanted},
+        judged,
+    )
+
+
+def _texts(file: Path) -> Iterator[tuple[str, str]]:
+    """(id, title and text) of each object."""
+    seen = set[str]()
+    for where, entry in objects_of(file):
+        key, text, title = entry.get("_id"), entry.get("text"), entry.get("title")
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise InputError(
+                f'expected "_id" and "text" as strings in {where}, got {str(entry)[:60]!r}: add them'
+            )
+        if key in seen:
+            raise InputError(
+                f"expected ids that come once, got {key[:60]!r} again in {where}: make them unique"
+            )
+        seen.add(key)
+        yield key, f"{title} {text}".strip() if isinstance(title, str) and title else text
+    if not seen:
+        raise InputError(f"expected at least one text in {file}, got none: copy it again")
+
+
+def _judgements(
+    file: Path, documents: Mapping[str, str], queries: Mapping[str, str]
+) -> dict[str, dict[str, int]]:
+    judged = dict[str, dict[str, int]]()
+    for where, (query, document, rank) in table(file, ("query-id", "corpus-id", "score"), delimiter="\t"):
+        try:
+            relevance = int(rank)
+        except ValueError:
+            raise InputError(
+                f"expected a whole number as score in {where}, got {rank[:40]!r}: 0 is not relevant"
+            ) from None
+        for what, key, known in (("query", query, queries), ("document", document, documents)):
+            if key not in known:
+                raise InputError(
+                    f"expected ids that are there, got {where}, which judges the {what} {key[:60]!r}: copy the data again"
+                )
+        judged.setdefault(query, {})[document] = relevance
+    return judged
 
 
 def retrieve(
@@ -45,12 +135,12 @@ def retrieve(
     query_ids: Sequence[str],
     *,
     split: str,
-) -> PerQuery:
-    """nDCG@10 and recall@100 of an exact search by inner product, per query, through ir-measures.
+) -> dict[str, Scores]:
+    """`ndcg10` and `recall100` of each query, (Q,) in [0, 1], of an exact search by inner product; higher is better.
 
     nDCG@10 = DCG of the first ten over the DCG of the best order, gain = relevance, discount log2(rank + 1) (Jarvelin &
-    Kekalainen 2002, as trec_eval has it). Of equal scores the document that stands first in the corpus ranks first. A document
-    with the id and the text of the query itself is not counted as found (it is its own answer in some sets).
+    Kekalainen 2002, as trec_eval has it; computed by ir-measures). Of equal scores the document that stands first in the corpus
+    ranks first. A document with the id and the text of the query itself is passed over (it is its own answer in some sets).
 
     Args:
         queries: (Q, D) vectors of `query_ids`; for cosine of length 1.
@@ -62,144 +152,88 @@ def retrieve(
     Raises:
         InputError: the extra is not installed (`pip install 'uncone[evaluate]'`), or widths that differ.
     """
-    _, ids = nearest(queries, documents, _DEPTH + 1)
-    own = {query: data.documents[at] for at, query in enumerate(data.document_ids) if query in data.queries}
-    run = {}
-    for query, numbers in zip(query_ids, ids.tolist(), strict=True):
-        is_itself = own.get(query) == data.queries[query]
-        found = [data.document_ids[at] for at in numbers]
-        kept = [document for document in found if not (is_itself and document == query)][:_DEPTH]
-        # Ranks instead of scores: the order is then the one above, however the library treats equal scores.
-        run[query] = {document: float(_DEPTH - rank) for rank, document in enumerate(kept)}
-    return _measured({query: data.judged[split][query] for query in query_ids}, run)
-
-
-def _measured(judged: Mapping[str, Mapping[str, int]], run: Mapping[str, Mapping[str, float]]) -> PerQuery:
     try:
         import ir_measures
     except ImportError as error:
         raise InputError("retrieval is measured by ir-measures: pip install 'uncone[evaluate]'") from error
-    wanted = {"ndcg10": ir_measures.nDCG @ 10, "recall100": ir_measures.R @ _DEPTH}
+    _, ids = nearest(queries, documents, _DEPTH + 1)
+    text_of = dict(zip(data.document_ids, data.documents, strict=True))
+    run = {}
+    for query, numbers in zip(query_ids, ids.tolist(), strict=True):
+        itself = query if text_of.get(query) == data.queries[query] else None
+        ranked = [name for at in numbers if (name := data.document_ids[at]) != itself][:_DEPTH]
+        # Ranks instead of scores: the order is then the one above, however the library treats equal scores.
+        run[query] = {name: float(_DEPTH - rank) for rank, name in enumerate(ranked)}
+    judged = {query: data.judged[split][query] for query in query_ids}
+    wanted = {ir_measures.nDCG @ 10: "ndcg10", ir_measures.R @ _DEPTH: "recall100"}
     place = {query: at for at, query in enumerate(run)}
-    found = {measure: np.zeros(len(run)) for measure in wanted.values()}
-    for metric in ir_measures.iter_calc(list(wanted.values()), judged, run):
-        found[metric.measure][place[metric.query_id]] = metric.value
-    return PerQuery(**{name: found[measure] for name, measure in wanted.items()})
-
-
-NamedScores = dict[str, npt.NDArray[np.float64]]
-DOCUMENTS_ONLY = (
-    "inner_documents: inner products of repaired documents with queries as they are. Left out where a repair turns the axes "
-    "(whiten_pca), since the two sides would no longer mean the same."
-)
+    scores = {name: np.zeros(len(run)) for name in wanted.values()}
+    for metric in ir_measures.iter_calc(list(wanted), judged, run):
+        scores[wanted[metric.measure]][place[metric.query_id]] = metric.value
+    return scores
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The documents' vectors, and the repairs fitted on them for cosine and for inner products."""
+    """The documents with their vectors, and the repairs fitted on them."""
 
     data: RetrievalData
     documents: Texts
-    cosine: FittedRepairs
-    inner: FittedRepairs
-
-    def names(self) -> tuple[str, ...]:
-        """The original and every repair that could be fitted."""
-        return tuple(name for name in self.cosine.names() if name in self.inner.names())
+    repairs: Repairs
 
 
 def evaluate_retrieval(
     encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings
-) -> Found:
+) -> TaskResult:
     """nDCG@10 and recall@100 on the queries of qrels/test.tsv; repairs are fitted on the corpus."""
     corpus = open_corpus(encoding, directory, names, settings)
     queries = corpus.data.query_ids("test")
-    per_query = ranked(encoding, corpus, "test", queries, settings)
-    found = Found(provenance=encoding.provenance())
     name = corpus.data.name.rpartition("/")[2]
-    found.provenance |= {
+    result = TaskResult(provenance=encoding.provenance())
+    result.add_means(name, ranked(encoding, corpus, "test", queries, settings), len(queries), settings)
+    result.provenance |= {
         f"{name}_sha256": texts_digest(corpus.data.documents),
-        "queries_sha256": texts_digest([corpus.data.queries[query] for query in queries]),
+        "queries_sha256": texts_digest(corpus.data.texts_of(queries)),
         "documents": len(corpus.data.documents),
     }
-    found.results[name] = {
-        repair: {measure: float(scores.mean()) for measure, scores in measures.items()} | {"n": len(queries)}
-        for repair, measures in per_query.items()
-    }
-    found.differences[name] = mean_differences(per_query, settings)
-    found.prices[name] = corpus.cosine.prices()
-    found.note(*corpus.cosine.notes, DOCUMENTS_ONLY, *encoding.notes())
-    return found
+    result.prices[name] = corpus.repairs.cosine.prices()
+    result.note(*corpus.repairs.cosine.notes, _DOCUMENTS_ONLY, *encoding.notes())
+    return result
 
 
 def open_corpus(
-    encoding: Encoding,
-    directory: str | os.PathLike[str],
-    names: Sequence[str],
-    settings: Settings,
-    *,
-    inner: bool = True,
+    encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings
 ) -> Corpus:
-    """Read and encode the documents, and fit the repairs on them; without `inner` those for cosine alone."""
+    """Read and encode the documents, and fit the repairs on them."""
     data = read_retrieval(directory)
-    documents = encoding.texts(data.documents, role="document", tick=settings.tell("encoding documents"))
-    cosine = encoding.fit(names, documents.cosine, fitted_on="the documents", tick=settings.progress)
-    if documents.inner is documents.cosine or not inner:
-        return Corpus(data, documents, cosine, cosine)
-    return Corpus(
-        data,
-        documents,
-        cosine,
-        encoding.fit(names, documents.inner, fitted_on="the documents", tick=settings.progress),
-    )
+    documents = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
+    repairs = encoding.fit(names, documents, fitted_on="the documents", tick=settings.progress)
+    return Corpus(data, documents, repairs)
 
 
 def ranked(
-    encoding: Encoding,
-    corpus: Corpus,
-    split: str,
-    queries: Sequence[str],
-    settings: Settings,
-    *,
-    inner: bool = True,
-) -> dict[str, NamedScores]:
-    """Per-query scores of every repair and measure, over `queries` of `split`; without `inner` those for cosine alone."""
+    encoding: Encoding, corpus: Corpus, split: str, queries: Sequence[str], settings: Settings
+) -> dict[str, dict[str, Scores]]:
+    """Per-query scores of every repair and measure, over `queries` of `split`; those for cosine alone if the encoding is."""
     if len(queries) < 2:
         raise InputError(
-            f"expected at least two queries in qrels/{split}.tsv of {corpus.data.name}, got {len(queries)}"
+            f"expected at least two queries in qrels/{split}.tsv of {corpus.data.name}, got {len(queries)}: judge more"
         )
-    asked = encoding.texts(
-        [corpus.data.queries[query] for query in queries],
-        role="query",
-        tick=settings.tell("encoding queries"),
-    )
-    found = dict[str, NamedScores]()
-    for at, name in enumerate(corpus.names()):
+    texts = corpus.data.texts_of(queries)
+    asked = encoding.texts(texts, role="query", tick=settings.tick("encoding queries"))
+    repairs, documents, scores = corpus.repairs, corpus.documents, dict[str, dict[str, Scores]]()
+    for at, name in enumerate(repairs.names()):
         if settings.progress is not None:
-            settings.progress(f"searching with {name}", at, len(corpus.names()))
-        found[name] = _ranked(corpus, name, asked, split, queries, inner=inner)
-    return found
-
-
-def _ranked(
-    corpus: Corpus, name: str, asked: Texts, split: str, queries: Sequence[str], *, inner: bool
-) -> NamedScores:
-    cosine = retrieve(
-        unit(corpus.cosine.apply(name, asked.cosine)), unit(corpus.cosine.apply(name, corpus.documents.cosine)),
-        corpus.data, queries, split=split,
-    )  # fmt: skip
-    scores = _named(cosine, "")
-    if not inner:
-        return scores
-    documents = corpus.inner.apply(name, corpus.documents.inner, timed=False)
-    both = corpus.inner.apply(name, asked.inner, timed=False)
-    scores |= _named(retrieve(both, documents, corpus.data, queries, split=split), "_inner")
-    if corpus.inner.keeps_axes(name):
-        scores |= _named(
-            retrieve(asked.inner, documents, corpus.data, queries, split=split), "_inner_documents"
-        )
+            settings.progress(f"searching with {name}", at, len(repairs.names()))
+        sides = {"": tuple(unit(repairs.cosine.apply(name, x)) for x in (asked.cosine, documents.cosine))}
+        if encoding.inner:
+            stored = repairs.inner.apply(name, documents.inner, timed=False)
+            sides["_inner"] = (repairs.inner.apply(name, asked.inner, timed=False), stored)
+            if repairs.inner.keeps_axes(name):
+                sides["_inner_documents"] = (asked.inner, stored)
+        scores[name] = {
+            f"{measure}{way}": per_query
+            for way, (x, y) in sides.items()
+            for measure, per_query in retrieve(x, y, corpus.data, queries, split=split).items()
+        }
     return scores
-
-
-def _named(scores: PerQuery, suffix: str) -> NamedScores:
-    return {f"ndcg10{suffix}": scores.ndcg10, f"recall100{suffix}": scores.recall100}

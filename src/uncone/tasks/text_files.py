@@ -1,63 +1,32 @@
-"""Text files of data sets, plain or compressed, read line by line."""
+"""Text files of data sets, plain or packed as .gz or .xz: their lines, and the columns of a table or of JSON objects."""
 
+import csv
+import json
 import lzma
-import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from uncone.errors import InputError
 from uncone.regular import open_unpacked
 
-Found = TypeVar("Found")
-SUFFIXES = ("", ".xz", ".gz")
+Rows = Iterator[tuple[str, list[str]]]
+"""Where a row stands ("line 3 of FILE"), and its cells."""
+PACKED = (".gz", ".xz")
+KNOWN_COLUMNS = (("word1", "word2", "score"), ("sentence1", "sentence2", "score"))
+"""Names that are looked for in a header where no columns are asked for."""
+SPACE = " "
+"""As a delimiter: any white space."""
+_JSON = "{"
 _LONGEST_LINE = 1 << 26
 
 
 def find_file(directory: Path, *names: str) -> Path | None:
     """The first of `names` in the directory, plain or with .xz or .gz behind it; None where there is none."""
-    candidates = (directory / f"{name}{suffix}" for name in names for suffix in SUFFIXES)
+    candidates = (directory / f"{name}{suffix}" for name in names for suffix in ("", *PACKED))
     return next((file for file in candidates if file.is_file()), None)
-
-
-def found_sets(
-    directory: str | os.PathLike[str],
-    known: Sequence[str],
-    asked: Sequence[str] | None,
-    find: Callable[[Path, str], Found | None],
-    *,
-    what: str,
-    looked_for: Callable[[Sequence[str]], str],
-) -> dict[str, Found]:
-    """The sets that lie in `directory`, by their names; with `asked` those, each of which must be there.
-
-    Args:
-        directory: where to look.
-        known: names of all sets, in their order.
-        asked: names out of `known`; None for those that are there.
-        find: a set of that name in a folder, or where it lies; None where it is not there.
-        what: the sets, in words.
-        looked_for: the files of the named sets, in words.
-
-    Raises:
-        InputError: no directory, an unknown name, one that was asked for and is not there, or no set at all.
-    """
-    root = Path(directory)
-    if not root.is_dir():
-        raise InputError(
-            f"expected a directory of {what}, got {root}: name the one that holds {looked_for(known)}"
-        )
-    unknown = [name for name in asked or () if name not in known]
-    if unknown:
-        raise InputError(f"expected sets out of {', '.join(known)}, got {', '.join(unknown)}: leave them out")
-    found = {name: find(root, name) for name in asked or known}
-    missing = [name for name, one in found.items() if one is None]
-    if missing and (asked is not None or len(missing) == len(found)):
-        raise InputError(
-            f"expected {', '.join(missing)} in {root}, got no file of them: looked for {looked_for(missing)}; put it there, or name its directory"
-        )
-    return {name: one for name, one in found.items() if one is not None}
 
 
 def lines_of(file: Path) -> Iterator[tuple[int, str]]:
@@ -66,49 +35,163 @@ def lines_of(file: Path) -> Iterator[tuple[int, str]]:
     Raises:
         InputError: unreadable, damaged, not UTF-8, or a line of more than 64 MiB.
     """
+    number = 0
     try:
         with open_unpacked(file, how="give a text file in UTF-8, plain or packed as .gz or .xz") as handle:
-            number = 0
             while line := handle.readline(_LONGEST_LINE):
                 number += 1
                 if len(line) == _LONGEST_LINE:
                     raise InputError(
-                        f"expected lines of text in {file}, got one of more than 64 MiB at line {number}: is it text?"
+                        f"expected lines of text in {file}, got more than 64 MiB in line {number}: is it text?"
                     )
-                yield (
-                    number,
-                    line.decode("utf-8")
-                    .removesuffix("\n")
-                    .removesuffix("\r")
-                    .removeprefix("\ufeff" if number == 1 else ""),
-                )
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield number, text.removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise InputError(f"expected text in UTF-8, got {file} which is not: convert it") from error
+        raise InputError(
+            f"expected text in UTF-8, got {file}, whose line {number} is not: convert it"
+        ) from error
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read {file}: {reason}: copy it again") from error
 
 
-def table_of(file: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """(line number, the fields called `columns`) of a tab-separated file with a header; quotes mean nothing.
+def objects_of(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, object) of JSON lines, or of one JSON array of objects.
 
     Raises:
-        InputError: a column is missing, or a line has another number of fields than the header.
+        InputError: what `lines_of` refuses, or text that is not such objects.
     """
-    lines = lines_of(file)
-    header = next(lines, (0, ""))[1].split("\t")
-    missing = [name for name in columns if name not in header]
-    if missing:
-        raise InputError(
-            f"expected a header with {', '.join(columns)} between tabs in {file}, got {' '.join(header)[:120]!r}"
-        )
-    places = [header.index(name) for name in columns]
-    for number, line in lines:
-        if not line:
-            continue
-        fields = line.split("\t")
-        if len(fields) != len(header):
+    lines = ((f"line {number} of {file}", line) for number, line in lines_of(file) if line.strip())
+    where, first = next(lines, ("", ""))
+    if first.lstrip().startswith("["):
+        entries = _parsed("\n".join([first, *(line for _, line in lines)]), f"the array in {file}")
+        placed: Iterable[tuple[str, Any]] = [
+            (f"entry {at} of {file}", entry) for at, entry in enumerate(entries, start=1)
+        ]
+    else:
+        whole = chain([(where, first)] if first else [], lines)
+        placed = ((where, _parsed(line, where)) for where, line in whole)
+    for where, entry in placed:
+        if not isinstance(entry, dict):
             raise InputError(
-                f"expected {len(header)} fields in line {number} of {file}, got {len(fields)}: it was cut or edited"
+                f"expected a JSON object in {where}, got {json.dumps(entry)[:60]}: give names to its fields"
             )
-        yield number, [fields[place] for place in places]
+        yield where, entry
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"expected one JSON object a line, or an array of them, got {where}, which does not parse: {error}"
+        ) from error
+
+
+def table(file: Path, columns: Sequence[str | int] | None = None, *, delimiter: str | None = None) -> Rows:
+    """The wanted cells of each row of a table whose third wanted column holds numbers.
+
+    The first row is a header if columns are asked for by name, or if its third wanted cell is no number. The fields of JSON
+    objects are columns, the first object's keys their header. Quotes mean something between commas and semicolons alone.
+
+    Args:
+        file: separated by tabs, commas, semicolons or white space, or JSON lines, or a JSON array of objects.
+        columns: their names, or their numbers from 1. None takes those of `KNOWN_COLUMNS` (and `subset`) where the header
+            has them, else the first three.
+        delimiter: what separates columns. None looks at the file's name, then at its first line.
+
+    Raises:
+        InputError: what `lines_of` refuses, quotes that do not end, no such column, or a row with too few or too many.
+    """
+    rows = _rows(file, delimiter or _delimiter(file))
+    where, first = next(rows, (f"line 1 of {file}", []))
+    places, is_header = _places(first, columns, where)
+    width = len(first) if is_header else 0
+    if not is_header and first:
+        yield where, _cells(first, places, width, where)
+    for where, row in rows:
+        yield where, _cells(row, places, width if delimiter != SPACE else 0, where)
+
+
+def _delimiter(file: Path) -> str:
+    """A tab, comma, semicolon or white space, or `_JSON`: by the file's name, else by what parts its first line into three."""
+    line = next((line for _, line in lines_of(file) if line.strip()), "")
+    suffix = Path(file.stem if file.suffix in PACKED else file.name).suffix
+    if suffix in (".json", ".jsonl", ".ndjson") or line.lstrip().startswith(("{", "[{")):
+        return _JSON
+    if suffix == ".tsv" or line.count("\t") > 1:
+        return "\t"
+    widths = {mark: len(next(csv.reader([line], delimiter=mark), ())) for mark in (",", ";")}
+    widest = max(widths, key=lambda mark: widths[mark])
+    return widest if widths[widest] > 2 or suffix == ".csv" else SPACE
+
+
+def _rows(file: Path, delimiter: str) -> Rows:
+    """All cells of each row that is not empty; of JSON the keys first."""
+    if delimiter == _JSON:
+        yield from _rows_of_objects(file)
+    elif delimiter == SPACE:
+        for number, line in lines_of(file):
+            if cells := line.split():
+                yield f"line {number} of {file}", cells
+    else:
+        lines = (f"{line}\n" for _, line in lines_of(file))
+        reader = (
+            csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
+            if delimiter == "\t"
+            else csv.reader(lines, delimiter=delimiter, strict=True)
+        )
+        try:
+            for cells in reader:
+                if cells:
+                    yield f"line {reader.line_num} of {file}", cells
+        except csv.Error as error:
+            raise InputError(
+                f"expected a table in {file}, got line {reader.line_num}, which does not parse: {error}"
+            ) from error
+
+
+def _rows_of_objects(file: Path) -> Rows:
+    keys: list[str] = []
+    for where, entry in objects_of(file):
+        if not keys:
+            keys = list(entry)
+            yield where, keys
+        values = [entry.get(key) for key in keys]
+        yield where, [str(value) if isinstance(value, str | int | float) else "" for value in values]
+
+
+def _places(first: Sequence[str], columns: Sequence[str | int] | None, where: str) -> tuple[list[int], bool]:
+    """Where the wanted columns stand, and whether the first row is a header."""
+    if columns is None:
+        known = next((names for names in KNOWN_COLUMNS if {*names} <= {*first}), None)
+        columns = (1, 2, 3) if known is None else (*known, "subset") if "subset" in first else known
+    missing = [name for name in columns if isinstance(name, str) and name not in first]
+    if missing:
+        names = ", ".join(map(str, columns))
+        raise InputError(
+            f"expected a header with {names} in {where}, got {' '.join(first)[:120]!r}: name columns that are there"
+        )
+    places = [name - 1 if isinstance(name, int) else first.index(name) for name in columns]
+    by_name = any(isinstance(name, str) for name in columns)
+    score = first[places[2]] if places[2] < len(first) else ""
+    return places, by_name or (bool(score.strip()) and not _is_number(score))
+
+
+def _cells(row: Sequence[str], places: Sequence[int], width: int, where: str) -> list[str]:
+    """The cells at `places` of a row of `width` columns, where that is known."""
+    least = max(places) + 1
+    if (width and len(row) != width) or len(row) < least:
+        wanted = width or f"at least {least}"
+        raise InputError(
+            f"expected {wanted} columns in {where}, got {len(row)} ({' '.join(row)[:60]!r}): mend the line"
+        )
+    return [row[place] for place in places]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

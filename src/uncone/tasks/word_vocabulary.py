@@ -105,8 +105,8 @@ def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:
     prefix, described = _prefix(own)
 
     def ids(word: str) -> tuple[int, ...]:
-        found = tuple(_encoded(own, prefix + word))
-        return () if refused & set(found) else found
+        pieces = tuple(_encoded(own, prefix + word))
+        return () if refused & set(pieces) else pieces
 
     return Vocabulary(ids, prefix == " ", described)
 
@@ -147,7 +147,7 @@ def _unknown_ids(tokenizer: Any, names: set[str]) -> frozenset[int]:
 
 def _unknown_tokens(directory: Path) -> set[str]:
     """What the files beside tokenizer.json call the unknown token; they need not be there, nor be sound."""
-    found = set()
+    unknown = set()
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         file = directory / name
         try:
@@ -155,5 +155,5 @@ def _unknown_tokens(directory: Path) -> set[str]:
         except InputError:
             continue
         token = token.get("content") if isinstance(token, dict) else token
-        found |= {token} if isinstance(token, str) else set()
-    return found
+        unknown |= {token} if isinstance(token, str) else set()
+    return unknown

@@ -1,7 +1,4 @@
-"""Word similarity: do vectors of words rank pairs of words as people do, with and without each repair?
-
-Word similarity with and without each repair of a token table or of word vectors.
-"""
+"""Word similarity: do vectors of words rank pairs of words as people do, with and without each repair?"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -16,15 +13,17 @@ from uncone.errors import InputError
 from uncone.model.spec import split
 from uncone.records import ORIGINAL
 from uncone.rows import Rows, as_rows
-from uncone.tasks.correlation import PairScores
+from uncone.tasks.correlation import PairScores, pair_scores
+from uncone.tasks.encoding import texts_digest
 from uncone.tasks.fitting import finite_rows, fit_repairs
-from uncone.tasks.found import Found, Settings, correlation_differences
-from uncone.tasks.vector_cache import texts_digest
-from uncone.tasks.word_sets import WordSet, read_word_sets
+from uncone.tasks.pairs import PairSet, read_pairs, read_word_sets
+from uncone.tasks.results import Numbers, Settings, TaskResult, correlation_differences
 from uncone.tasks.word_vocabulary import Vocabulary, vocabulary_of
 from uncone.transforms.fitted import digest
 
 PROTOCOLS = ("paper", "field")
+_FEWEST = 2
+"""Pairs below which no correlation is defined."""
 Array = npt.NDArray[np.float64]
 
 
@@ -38,10 +37,10 @@ class WordSimilarity:
     scores: Mapping[str, Mapping[str, PairScores]]
     """`scores[set][repair]`."""
 
-    def results(self) -> dict[str, dict[str, dict[str, float | int | None]]]:
+    def results(self) -> dict[str, dict[str, Numbers]]:
         """`results[set][repair]` = {pearson_cosine, pearson_inner, spearman_cosine, spearman_inner, n, pairs}, correlations x 100."""
         return {
-            name: {repair: found.numbers() for repair, found in repairs.items()}
+            name: {repair: scores.numbers() for repair, scores in repairs.items()}
             for name, repairs in self.scores.items()
         }
 
@@ -49,7 +48,7 @@ class WordSimilarity:
 def word_similarity(
     rows: Any,
     vocabulary: Vocabulary,
-    sets: Sequence[WordSet],
+    sets: Sequence[PairSet],
     transformations: Mapping[str, Any] | None = None,
     *,
     protocol: str = "paper",
@@ -70,7 +69,7 @@ def word_similarity(
     Args:
         rows: the table, anything `as_rows` takes, (N, D). The rows of the words are read once for all repairs.
         vocabulary: from `vocabulary_of`.
-        sets: from `read_word_sets`.
+        sets: from `read_word_sets` or `read_pairs`.
         transformations: fitted repairs by name, with `transform` for a tensor (M, D). "original" is added to them.
         protocol: which pairs are evaluated.
 
@@ -100,14 +99,15 @@ def word_similarity(
     for name, repair in {ORIGINAL: None, **(transformations or {})}.items():
         words = table.words(repair)
         for one, places in zip(sets, kept, strict=True):
-            scores[one.name][name] = _scored(one, places, words, table.row_of)
+            pairs = one.only(places)
+            scores[one.name][name] = pair_scores(pairs, table.row_of, words, words, total=len(one))
     return WordSimilarity(protocol, vocabulary.described, scores)
 
 
 class _WordVectors:
     """The vectors of all words that the sets hold, gathered once from the table."""
 
-    def __init__(self, rows: Rows, vocabulary: Vocabulary, sets: Sequence[WordSet], *, single: bool) -> None:
+    def __init__(self, rows: Rows, vocabulary: Vocabulary, sets: Sequence[PairSet], *, single: bool) -> None:
         names = sorted({word for one in sets for pair in one.pairs for word in pair})
         pieces = {word: vocabulary.ids(word) for word in names}
         held = [
@@ -129,7 +129,7 @@ class _WordVectors:
         zero = (self.words(None) == 0).all(1) if held else ()
         self._pointless = {word for word, empty in zip(held, zero, strict=True) if empty}
 
-    def evaluated(self, one: WordSet) -> list[int]:
+    def evaluated(self, one: PairSet) -> list[int]:
         """The numbers of the pairs of which both words have a vector with a direction."""
         held = self.row_of.keys() - self._pointless
         return [at for at, (first, second) in enumerate(one.pairs) if first in held and second in held]
@@ -142,50 +142,38 @@ class _WordVectors:
         return np.asarray((sums / self._lengths[:, None]).numpy())
 
 
-def _scored(one: WordSet, places: Sequence[int], words: Array, row_of: Mapping[str, int]) -> PairScores:
-    pairs = [one.pairs[at] for at in places]
-    left = words[[row_of[first] for first, _ in pairs]] if pairs else np.empty((0, words.shape[1]))
-    right = words[[row_of[second] for _, second in pairs]] if pairs else np.empty((0, words.shape[1]))
-    inner = np.einsum("ij,ij->i", left, right)
-    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    cosine = np.divide(inner, lengths, out=np.full(len(pairs), np.nan), where=lengths > 0)
-    return PairScores(np.array([one.gold[at] for at in places], np.float64), cosine, inner, len(one.pairs))
-
-
-_FEWEST = 2
-"""Pairs below which no correlation is defined."""
-
-
 def evaluate_wordsim(
     spec: str | os.PathLike[str],
-    directory: str | os.PathLike[str],
+    data: str | os.PathLike[str],
     names: Sequence[str],
     settings: Settings,
     *,
     protocol: Literal["paper", "field"],
-) -> Found:
-    """The five sets, on the token table of a model (its `#input` unless a part is named) or on word vectors; fitted on all rows."""
+    columns: Sequence[str | int] | None = None,
+) -> TaskResult:
+    """The sets in a directory, or the pairs in a file, under repairs that are fitted on all rows.
+
+    `spec` is a model, whose token table (`#input`) is taken unless a part is named, or word vectors.
+    """
     path, part = split(spec)
     is_model = path.is_dir()
     rows = finite_rows(f"{os.fspath(spec)}#input" if is_model and part is None else spec)
     vocabulary = vocabulary_of(path if is_model else rows.labels)
-    sets = read_word_sets(directory)
+    sets = read_word_sets(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),)
     repairs = fit_repairs(names, rows, fitted_on="all rows of the table", tick=settings.progress)
-    scored = word_similarity(rows, vocabulary, sets, repairs.timed(), protocol=protocol)
-    found = Found(
-        provenance={"rows": rows.shape[0], "dimensions": rows.shape[1], "rows_sha256": digest(rows)}
+    similarity = word_similarity(rows, vocabulary, sets, repairs.repairs, protocol=protocol)
+    result = TaskResult(
+        results=similarity.results(),
+        provenance={"rows": rows.shape[0], "dimensions": rows.shape[1], "rows_sha256": digest(rows)},
     )
     for one in sets:
         words = [word for pair in one.pairs for word in pair]
-        found.provenance[f"{one.name}_sha256"] = texts_digest([*words, *map(repr, one.gold)])
-    for name, per_repair in scored.scores.items():
-        found.results[name] = {repair: pairs.numbers() for repair, pairs in per_repair.items()}
-        found.differences[name] = correlation_differences(per_repair, settings)
-        found.prices[name] = repairs.prices()
-        original = per_repair[ORIGINAL]
-        if len(original.gold) < _FEWEST:
-            found.note(
-                f"{name}: {len(original.gold)} of {original.pairs} pairs can be scored: too few for a correlation."
-            )
-    found.note(f"Vocabulary: {scored.vocabulary}.", *repairs.notes)
-    return found
+        result.provenance[f"{one.name}_sha256"] = texts_digest([*words, *map(repr, one.gold)])
+        scores = similarity.scores[one.name]
+        result.differences[one.name] = correlation_differences(scores, settings)
+        result.prices[one.name] = repairs.prices()
+        n = len(scores[ORIGINAL].gold)
+        if n < _FEWEST:
+            result.note(f"{one.name}: {n} of {len(one)} pairs can be scored: too few for a correlation.")
+    result.note(f"Vocabulary: {similarity.vocabulary}.", *repairs.notes)
+    return result

@@ -20,7 +20,7 @@ from uncone.calibration.words import function_of, verdict
 from uncone.errors import InputError
 from uncone.records import Calibration
 from uncone.tasks.bootstrap import check_seed
-from uncone.tasks.texts import encoded_texts
+from uncone.tasks.encoding import encoded_texts
 from uncone.version import __version__
 
 ALL_PAIRS = 1_000_000_000

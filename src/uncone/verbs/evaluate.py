@@ -3,24 +3,21 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from uncone.errors import InputError
 from uncone.model.spec import name_of, split
 from uncone.records import Evaluation
 from uncone.tasks.ann import evaluate_ann, evaluate_ann_of_rows
-from uncone.tasks.encoded import open_encoding
-from uncone.tasks.fitting import repair_names
-from uncone.tasks.found import Found, Progress, Settings, versions
+from uncone.tasks.encoding import open_encoding
+from uncone.tasks.fitting import Progress, repair_names
+from uncone.tasks.results import PRIMARY, Settings, verdict, versions
 from uncone.tasks.retrieval import evaluate_retrieval
 from uncone.tasks.sts import evaluate_sts
-from uncone.tasks.verdict import primary, verdict
-from uncone.tasks.wordsim import evaluate_wordsim
-
-__all__ = ["Progress", "evaluate"]
+from uncone.tasks.wordsim import PROTOCOLS, evaluate_wordsim
 
 TASKS = ("wordsim", "sts", "retrieval", "ann")
-PROTOCOLS = ("paper", "field")
+_OF_PAIRS = ("wordsim", "sts")
 
 
 def evaluate(
@@ -28,6 +25,7 @@ def evaluate(
     *,
     task: Literal["wordsim", "sts", "retrieval", "ann"],
     data: str | os.PathLike[str] | None,
+    columns: Sequence[str | int] | None = None,
     protocol: Literal["paper", "field"] = "field",
     repairs: Sequence[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -41,9 +39,13 @@ def evaluate(
         spec: for "wordsim" a model (its token table) or word vectors; for "sts" and "retrieval" an encoder: a directory of Sentence
             Transformers, of transformers (mean of the last layer), or word vectors (mean of the words). For "ann" an encoder, or
             a file of vectors.
-        task: "wordsim" (the sets of Bis et al. 2021), "sts" (STS12 to 16 and the STS Benchmark), "retrieval" (nDCG@10 and
-            recall@100), or "ann" (recall@10 of quantised search).
-        data: the directory of the sets; for "ann" of stored vectors a file of queries, or None to take some rows out.
+        task: "wordsim" (pairs of words), "sts" (pairs of sentences), "retrieval" (nDCG@10 and recall@100), or "ann" (recall@10
+            of quantised search).
+        data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the STS Benchmark);
+            for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or a JSON array of objects, with or
+            without header. For "ann" of stored vectors a file of queries, or None to take some rows out.
+        columns: of such a table, the columns of the two texts and of the score, by name or by number from 1. By default `word1`,
+            `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has them, else the first three.
         protocol: for "wordsim", the paper's (single tokens, Pearson) or the field's (mean of sub-tokens, Spearman).
         repairs: names out of `uncone.transforms.REPAIRS`; all by default. The original is always there.
         cache: a folder in which vectors of texts are kept, so that the next run need not encode them; for tasks that encode texts.
@@ -52,35 +54,60 @@ def evaluate(
         progress: called with (what is done, done, in all).
 
     Returns:
-        `results[task][set][repair]`, differences and prices. Correlations are times 100, the others in [0, 1]; higher is better.
+        `results[task][set][repair]`, differences and prices; a table gives one set, named after its file. Correlations are times
+        100, the others in [0, 1]; higher is better.
 
     Raises:
         InputError: data that is missing or wrong, a spec that is no encoder, an unknown repair, or an extra that is not installed.
         UnsupportedModel: the model cannot be loaded.
     """
     if task not in TASKS:
-        raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}")
+        raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: choose among these")
     if protocol not in PROTOCOLS:
-        raise InputError(f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}")
+        raise InputError(
+            f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual"
+        )
     check_protocol(task, protocol)
+    if columns is not None and (task not in _OF_PAIRS or data is None or os.path.isdir(data)):
+        raise InputError(
+            f"expected columns (--columns) with a table as data of wordsim or sts, got them with {task} of {data}: leave them out"
+        )
     names = repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
-    found = _run(spec, task, data, names, protocol, None if cache is None else Path(cache), settings)
     path, part = split(spec)
+    stored = task == "ann" and path.is_file()
+    if cache is not None and (stored or task == "wordsim"):
+        which = f"{task} of stored vectors" if stored else task
+        raise InputError(
+            f"expected no cache with the task {which}, got one (--cache, cache=): no text is encoded; leave it out"
+        )
+    if stored:
+        result = evaluate_ann_of_rows(spec, data, names, settings)
+    elif data is None:
+        raise no_data(task)
+    elif task == "wordsim":
+        result = evaluate_wordsim(spec, data, names, settings, protocol=protocol, columns=columns)
+    else:
+        encoding = open_encoding(spec, cache=None if cache is None else Path(cache))
+        if task == "sts":
+            result = evaluate_sts(encoding, data, names, settings, columns=columns)
+        else:
+            run = evaluate_retrieval if task == "retrieval" else evaluate_ann
+            result = run(encoding, data, names, settings)
+    measure = "pearson_cosine" if protocol == "paper" else PRIMARY[task]
     name = name_of(spec, path) + (f"#{part}" if part else "")
-    measure = primary(task, protocol)
     return Evaluation(
-        verdict=verdict(name, task, measure, found.differences),
+        verdict=verdict(name, task, measure, result.differences),
         name=name,
         task=task,
         protocol=protocol if task == "wordsim" else "",
-        results={task: found.results},
-        differences={task: found.differences},
-        prices=found.prices,
-        notes=tuple(found.notes),
+        results={task: result.results},
+        differences={task: result.differences},
+        prices=result.prices,
+        notes=tuple(result.notes),
         intervals=f"Intervals: 95 %, percentile bootstrap over {_items(task)}, {resamples:,} resamples, seed {seed}; "
         "the same resamples for a repair and the original. Each is taken by itself.",
-        provenance=found.provenance | {"seed": seed, "measure": measure, "versions": versions()},
+        provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions()},
     )
 
 
@@ -93,35 +120,9 @@ def check_protocol(task: str, protocol: str) -> None:
 
 
 def no_data(task: str) -> InputError:
-    """What is said where a task is asked without its data."""
-    return InputError(f"expected a directory of data for the task {task}, got none: name it with --data")
-
-
-def _run(
-    spec: str | os.PathLike[str],
-    task: str,
-    data: str | os.PathLike[str] | None,
-    names: Sequence[str],
-    protocol: Literal["paper", "field"],
-    cache: Path | None,
-    settings: Settings,
-) -> Found:
-    path, _ = split(spec)
-    stored = task == "ann" and path.is_file()
-    if cache is not None and (stored or task == "wordsim"):
-        which = f"{task} of stored vectors" if stored else task
-        raise InputError(
-            f"expected no cache with the task {which}, got one (--cache, cache=): no text is encoded; leave it out"
-        )
-    if stored:
-        return evaluate_ann_of_rows(spec, data, names, settings)
-    if data is None:
-        raise no_data(task)
-    if task == "wordsim":
-        return evaluate_wordsim(spec, data, names, settings, protocol=protocol)
-    tasks: dict[str, Any] = {"sts": evaluate_sts, "retrieval": evaluate_retrieval, "ann": evaluate_ann}
-    found: Found = tasks[task](open_encoding(spec, cache=cache), data, names, settings)
-    return found
+    """The error where a task is asked without its data."""
+    form = "a directory or a table" if task in _OF_PAIRS else "a directory"
+    return InputError(f"expected {form} of data for the task {task}, got none: name it with --data")
 
 
 def _items(task: str) -> str:

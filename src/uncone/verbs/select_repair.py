@@ -3,11 +3,11 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.model.spec import name_of, split
@@ -15,21 +15,18 @@ from uncone.records import ORIGINAL, Interval, Selection
 from uncone.records.wording import counted
 from uncone.tasks import correlation, correlation_bootstraps, paired_bootstraps
 from uncone.tasks.correlation import PairScores
-from uncone.tasks.encoded import Encoding, open_encoding
-from uncone.tasks.fitting import is_affine, repair_names
-from uncone.tasks.found import Progress, Settings, varies, versions
+from uncone.tasks.encoding import Encoding, open_encoding, texts_digest
+from uncone.tasks.fitting import Progress, is_affine, repair_names
+from uncone.tasks.pairs import read_sts
+from uncone.tasks.results import PRIMARY, TITLES, Scores, Settings, differences, shown, varies, versions
 from uncone.tasks.retrieval import Corpus, open_corpus, ranked
-from uncone.tasks.sts import fitted_ways, scored
-from uncone.tasks.sts_sets import read_sts
-from uncone.tasks.vector_cache import texts_digest
+from uncone.tasks.sts import fitted_on_set, scored
 from uncone.transforms import REPAIRS
 
 _LEVEL = 0.95
 _LEAST = 20
 """Items of a split. With fewer a bootstrap interval is too narrow to decide by."""
-_MEASURES = {"retrieval": "ndcg10", "sts": "spearman_cosine"}
-_TITLES = {"ndcg10": "nDCG@10", "spearman_cosine": "Spearman x 100"}
-Scores = npt.NDArray[np.float64]
+_TASKS = ("retrieval", "sts")
 
 
 @dataclass(frozen=True)
@@ -39,11 +36,13 @@ class _Evidence:
     n: int
     original: float
     repairs: tuple[str, ...]
-    differences: Callable[[Sequence[str], float], dict[str, Interval]]
+    differences: Callable[[Sequence[str], float], Mapping[str, Interval]]
 
 
 @dataclass(frozen=True)
 class _Splits:
+    """The development split, and the test split, which is scored only if there is something to confirm."""
+
     development: _Evidence
     test: Callable[[], _Evidence]
     described: str
@@ -89,115 +88,101 @@ def select_repair(
     Raises:
         InputError: data without a development part, fewer than 20 items in a split, no repair that could be fitted.
     """
-    if task not in _MEASURES:
-        raise InputError(f"expected a task out of {', '.join(_MEASURES)} to choose a repair by, got {task!r}")
+    if task not in _TASKS:
+        raise InputError(
+            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: choose among these"
+        )
     path, _ = split(spec)
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
-    encoding = open_encoding(spec, cache=None if cache is None else Path(cache))
+    encoding = open_encoding(spec, cache=None if cache is None else Path(cache), inner=False)
     splits = (_retrieval if task == "retrieval" else _sts)(encoding, data, names, settings)
-    development = splits.development
+    development, measure, name = splits.development, PRIMARY[task], name_of(spec, path)
     if not development.repairs:
         raise InputError(
             f"expected at least one repair that can be fitted, got none of {', '.join(names)}: {' '.join(splits.notes)}"
         )
-    found = _decided(development, splits.test)
-    name = name_of(spec, path)
+    at_once = 1 - (1 - _LEVEL) / len(development.repairs)
+    changes = dict(development.differences(development.repairs, at_once))
+    rising = [repair for repair, interval in changes.items() if interval.low > 0]
+    candidate = max(rising, key=lambda repair: changes[repair].difference, default=None)
+    test = None if candidate is None else splits.test()
+    confirmed = (
+        None if candidate is None or test is None else test.differences((candidate,), _LEVEL)[candidate]
+    )
     return Selection(
-        verdict=_verdict(name, _MEASURES[task], found.development, found.candidate, found.confirmed),
+        verdict=_verdict(name, measure, changes, candidate, confirmed),
         name=name,
         task=task,
-        measure=_MEASURES[task],
-        chosen=found.chosen,
-        candidate=found.candidate,
+        measure=measure,
+        chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL,
+        candidate=candidate,
         development_original=development.original,
-        development=found.development,
+        development=changes,
         development_n=development.n,
-        test_original=None if found.test is None else found.test.original,
-        test=found.confirmed,
-        test_n=0 if found.test is None else found.test.n,
+        test_original=None if test is None else test.original,
+        test=confirmed,
+        test_n=0 if test is None else test.n,
         splits=splits.described,
-        notes=splits.notes,
+        notes=(*splits.notes, *encoding.notes()),
         provenance=encoding.provenance()
         | {**splits.digests, "seed": seed, "resamples": resamples, "versions": versions()},
     )
 
 
-@dataclass(frozen=True)
-class _Decision:
-    """The differences on the development split, the repair they propose, and what the test split says of that one alone."""
-
-    development: dict[str, Interval]
-    candidate: str | None = None
-    test: _Evidence | None = None
-    confirmed: Interval | None = None
-
-    @property
-    def chosen(self) -> str:
-        """The candidate, if the test split confirms it."""
-        return self.candidate if self.candidate and self.confirmed and self.confirmed.low > 0 else ORIGINAL
-
-
-def _decided(development: _Evidence, test: Callable[[], _Evidence]) -> _Decision:
-    """The test split is looked at only if there is a candidate."""
-    found = development.differences(development.repairs, 1 - (1 - _LEVEL) / len(development.repairs))
-    winners = [name for name, interval in found.items() if interval.low > 0]
-    if not winners:
-        return _Decision(found)
-    candidate = max(winners, key=lambda name: found[name].difference)
-    evidence = test()
-    return _Decision(found, candidate, evidence, evidence.differences((candidate,), _LEVEL)[candidate])
-
-
 def _verdict(
-    name: str, measure: str, found: dict[str, Interval], candidate: str | None, confirmed: Interval | None
+    name: str,
+    measure: str,
+    changes: Mapping[str, Interval],
+    candidate: str | None,
+    confirmed: Interval | None,
 ) -> str:
-    title = _TITLES[measure]
+    def told(interval: Interval) -> str:
+        value, low, high = (shown(one, measure) for one in (interval.difference, interval.low, interval.high))
+        return f"{value} ({low} to {high})"
+
+    title = TITLES[measure]
     if candidate is None or confirmed is None:
-        best = max(found, key=lambda repair: found[repair].difference)
+        best = max(changes, key=lambda repair: changes[repair].difference)
         return (
             f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; the best, {best}, "
-            f"changes it by {_said(found[best], measure)}, with an interval for {len(found)} repairs at once."
+            f"changes it by {told(changes[best])}, with an interval for {len(changes)} repairs at once."
         )
     if confirmed.low > 0:
-        return f"Repair {name} with {candidate}: on the test split it changes {title} by {_said(confirmed, measure)}."
+        return f"Repair {name} with {candidate}: on the test split it changes {title} by {told(confirmed)}."
     return (
         f"Leave {name} as it is: the development split chose {candidate}, but on the test split it changes {title} by "
-        f"{_said(confirmed, measure)}."
+        f"{told(confirmed)}."
     )
-
-
-def _said(interval: Interval, measure: str) -> str:
-    digits = 2 if measure.startswith("spearman") else 4
-    return f"{interval.difference:+.{digits}f} ({interval.low:+.{digits}f} to {interval.high:+.{digits}f})"
 
 
 def _retrieval(
     encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str], settings: Settings
 ) -> _Splits:
-    corpus = open_corpus(encoding, data, names, settings, inner=False)
+    corpus = open_corpus(encoding, data, names, settings)
     queries = corpus.data.query_ids("test")
-    other = next((name for name in ("dev", "train") if name in corpus.data.judged), None)
-    if other is not None:
+    part = next((name for name in ("dev", "train") if name in corpus.data.judged), "test")
+    if part != "test":
         known = set(queries)
-        asked = tuple(query for query in corpus.data.query_ids(other) if query not in known)
-        described = f"Development: the {len(asked)} queries of qrels/{other}.tsv; test: the {len(queries)} of qrels/test.tsv."
-        chosen: tuple[str, Sequence[str]] = (other, asked)
+        asked = tuple(query for query in corpus.data.query_ids(part) if query not in known)
+        described = f"Development: the {len(asked)} queries of qrels/{part}.tsv; test: the {len(queries)} of qrels/test.tsv."
     else:
-        first, queries = _halves(queries, settings.seed)
-        described = f"Development and test: halves of qrels/test.tsv, {len(first)} and {len(queries)} queries, drawn with seed {settings.seed}."
-        chosen = ("test", first)
-    _enough(len(chosen[1]), "development queries")
+        asked, queries = _halves(queries, settings.seed)
+        described = (
+            f"Development and test: halves of qrels/test.tsv, {len(asked)} and {len(queries)} queries, "
+            f"drawn with seed {settings.seed}."
+        )
+    _enough(len(asked), "development queries")
     _enough(len(queries), "test queries")
     return _Splits(
-        _of_queries(encoding, corpus, chosen[0], chosen[1], settings),
+        _of_queries(encoding, corpus, part, asked, settings),
         lambda: _of_queries(encoding, corpus, "test", queries, settings),
-        f"{described} Repairs are fitted on {corpus.cosine.fitted_on}.",
-        (*corpus.cosine.notes, *_notes(encoding)),
+        f"{described} Repairs are fitted on {corpus.repairs.cosine.fitted_on}.",
+        corpus.repairs.cosine.notes,
         {
             "documents_sha256": texts_digest(corpus.data.documents),
-            "development_sha256": texts_digest([corpus.data.queries[query] for query in chosen[1]]),
-            "test_sha256": texts_digest([corpus.data.queries[query] for query in queries]),
+            "development_sha256": texts_digest(corpus.data.texts_of(asked)),
+            "test_sha256": texts_digest(corpus.data.texts_of(queries)),
         },
     )
 
@@ -205,17 +190,9 @@ def _retrieval(
 def _of_queries(
     encoding: Encoding, corpus: Corpus, part: str, queries: Sequence[str], settings: Settings
 ) -> _Evidence:
-    per_query = ranked(encoding, corpus, part, queries, settings, inner=False)
+    per_query = ranked(encoding, corpus, part, queries, settings)
     scores = {name: measures["ndcg10"] for name, measures in per_query.items()}
-
-    def differences(names: Sequence[str], level: float) -> dict[str, Interval]:
-        others = np.stack([scores[name] for name in names])
-        intervals = paired_bootstraps(
-            scores[ORIGINAL], others, seed=settings.seed, resamples=settings.resamples, level=level
-        )  # fmt: skip
-        return dict(zip(names, intervals, strict=True))
-
-    return _Evidence(len(queries), float(scores[ORIGINAL].mean()), tuple(scores)[1:], differences)
+    return _evidence(scores, float(scores[ORIGINAL].mean()), paired_bootstraps, settings)
 
 
 def _sts(
@@ -227,53 +204,51 @@ def _sts(
             f"expected the training and development parts of the STS Benchmark in {data}, got "
             f"{', '.join(benchmark.others) or 'the test part alone'}: nothing may be chosen on the test part"
         )
-    _enough(len(benchmark.others["dev"]), "development pairs")
-    _enough(len(benchmark.test), "test pairs")
-    ways = fitted_ways(encoding, benchmark, names, settings, inner=False)
-    development = _of_pairs(scored(encoding, benchmark, "dev", ways, settings)[1], settings)
+    dev = benchmark.others["dev"]
+    _enough(len(dev), "development pairs")
+    _enough(len(benchmark), "test pairs")
+    repairs = fitted_on_set(encoding, benchmark, names, settings)
+    development = _of_pairs(scored(encoding, dev, repairs, settings)[1], settings)
     _enough(development.n, "development pairs of sentences with a direction")
-    left_out = len(benchmark.others["dev"]) - development.n
-    notes = (
-        [f"{counted(left_out, 'development pair')} with a sentence of no direction: left out."]
-        if left_out
-        else []
-    )
+    left_out = len(dev) - development.n
+    told = f"{counted(left_out, 'development pair')} with a sentence of no direction: left out."
     return _Splits(
         development,
-        lambda: _of_pairs(scored(encoding, benchmark, "test", ways, settings)[1], settings),
-        f"Development: {len(benchmark.others['dev'])} pairs of the STS Benchmark; test: {len(benchmark.test)}. "
-        f"Repairs are fitted on {ways[0].fitted_on}.",
-        (*ways[0].notes, *notes, *_notes(encoding)),
-        {
-            "development_sha256": texts_digest(benchmark.others["dev"].sentences()),
-            "test_sha256": texts_digest(benchmark.test.sentences()),
-        },
+        lambda: _of_pairs(scored(encoding, benchmark, repairs, settings)[1], settings),
+        f"Development: {len(dev)} pairs of the STS Benchmark; test: {len(benchmark)}. "
+        f"Repairs are fitted on {repairs.cosine.fitted_on}.",
+        (*repairs.cosine.notes, *((told,) if left_out else ())),
+        {"development_sha256": texts_digest(dev.texts()), "test_sha256": texts_digest(benchmark.texts())},
     )
 
 
-def _of_pairs(scores: dict[str, PairScores], settings: Settings) -> _Evidence:
-    original = scores[ORIGINAL]
-    usable = tuple(name for name, one in scores.items() if name != ORIGINAL and varies(one.cosine))
-
-    def differences(names: Sequence[str], level: float) -> dict[str, Interval]:
-        others = np.stack([scores[name].cosine for name in names])
-        intervals = correlation_bootstraps(
-            original.cosine, others, original.gold, seed=settings.seed, resamples=settings.resamples, level=level
-        )  # fmt: skip
-        return {name: interval.scaled(100) for name, interval in zip(names, intervals, strict=True)}
-
+def _of_pairs(scores: Mapping[str, PairScores], settings: Settings) -> _Evidence:
+    gold = scores[ORIGINAL].gold
     try:
-        value = 100 * correlation(original.cosine, original.gold, kind="spearman")
+        value = 100 * correlation(scores[ORIGINAL].cosine, gold, kind="spearman")
     except UndefinedMeasure as error:
         raise InputError(
             f"expected pairs whose similarities differ, got pairs that are all alike: {error}"
         ) from error
-    return _Evidence(len(original.gold), value, usable, differences)
+    usable = {name: one.cosine for name, one in scores.items() if name == ORIGINAL or varies(one.cosine)}
+    return _evidence(usable, value, partial(correlation_bootstraps, gold=gold), settings, unit=100)
 
 
-def _notes(encoding: Encoding) -> tuple[str, ...]:
-    """What is said of the encoder, but for its inner products, which are not looked at here."""
-    return () if encoding.encoder.normalizes else encoding.notes()
+def _evidence(
+    scores: Mapping[str, Scores],
+    original: float,
+    bootstrap: Callable[..., Sequence[Interval]],
+    settings: Settings,
+    unit: float = 1,
+) -> _Evidence:
+    """`scores[repair]` is (items,), the original's first; `unit` is a hundred where the value is times 100."""
+
+    def changes(names: Sequence[str], level: float) -> Mapping[str, Interval]:
+        drawn = partial(bootstrap, seed=settings.seed, resamples=settings.resamples, level=level)
+        columns = {name: scores[name] for name in (ORIGINAL, *names)}
+        return {name: one.scaled(unit) for name, one in differences(columns, drawn).items()}
+
+    return _Evidence(len(scores[ORIGINAL]), original, tuple(scores)[1:], changes)
 
 
 def _halves(items: Sequence[str], seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

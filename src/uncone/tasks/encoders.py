@@ -27,12 +27,12 @@ _HASHED = 1 << 20
 
 @runtime_checkable
 class Encoder(Protocol):
-    """What turns texts into vectors. A vector is what a repair is applied to: before a last normalisation, where there is one."""
+    """Turns texts into vectors. A repair is applied to these: before a last normalisation, where there is one."""
 
     kind: str
     """In words, such as "Sentence Transformers"."""
     digest: str
-    """sha256 of what the vectors depend on: files of the same content have the same."""
+    """sha256 of all that the vectors depend on: files of the same content have the same."""
     normalizes: bool
     """The model divides its vectors by their norm at the end; `encode` gives them from before that."""
 
@@ -62,7 +62,7 @@ def open_encoder(directory: Path) -> Encoder:
 
 
 class _SentenceTransformer:
-    """A Sentence Transformers model, all of it but a last Normalize."""
+    """A Sentence Transformers model without its last Normalize."""
 
     def __init__(self, directory: Path) -> None:
         self.kind, self.digest = "Sentence Transformers", files_digest(directory)
@@ -73,16 +73,13 @@ class _SentenceTransformer:
 
     def encode(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
         """See `Encoder.encode`."""
-        function = {"query": self._model.encode_query, "document": self._model.encode_document}.get(
-            role or "", self._model.encode
-        )
-        return _by_length(
-            texts, tick, lambda part: function(part, batch_size=_BATCH, show_progress_bar=False)
-        )
+        by_role = {"query": self._model.encode_query, "document": self._model.encode_document}
+        encode = by_role.get(role or "", self._model.encode)
+        return _by_length(texts, tick, lambda part: encode(part, batch_size=_BATCH, show_progress_bar=False))
 
 
 class _MeanPooled:
-    """The mean of the last hidden states of a transformers model over the tokens of a text."""
+    """The mean of the last hidden states of a transformers model over the tokens of a text; of an encoder-decoder its encoder."""
 
     normalizes = False
 
@@ -104,11 +101,9 @@ class _MeanPooled:
                 max_length=self._longest,
                 return_tensors="pt",
             )
-            mask = batch["attention_mask"]
+            ids, mask = batch["input_ids"], batch["attention_mask"]
             with torch.inference_mode():
-                hidden = self._model(
-                    input_ids=batch["input_ids"], attention_mask=mask
-                ).last_hidden_state.float()
+                hidden = self._model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
             # A text of no tokens gets a vector of zeros, not NaN.
             parts.append(((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)).numpy())
         return np.concatenate(parts)
@@ -117,7 +112,7 @@ class _MeanPooled:
 class WordMeans:
     """The mean of the vectors of a text's words, those without a vector left out; zeros where none has one.
 
-    Words are what stands between spaces, looked up as it stands, then without punctuation around it, then in lower case.
+    Words stand between spaces. Each is looked up as it stands, then without punctuation around it, then in lower case.
     """
 
     normalizes = False
@@ -134,8 +129,8 @@ class WordMeans:
 
     def encode(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
         """See `Encoder.encode`."""
-        found = [[row for word in text.split() if (row := self._row(word)) is not None] for text in texts]
-        needed = sorted({row for rows in found for row in rows})
+        rows_of = [[row for word in text.split() if (row := self._row(word)) is not None] for text in texts]
+        needed = sorted({row for rows in rows_of for row in rows})
         if not needed:
             raise InputError(
                 f"expected words of {self.rows.name} in the texts, got none in {len(texts)} texts: another language?"
@@ -143,7 +138,7 @@ class WordMeans:
         vectors = self.rows.take(torch.tensor(needed, dtype=torch.int64)).numpy()
         place = {row: at for at, row in enumerate(needed)}
         out = np.zeros((len(texts), vectors.shape[1]), np.float32)
-        for at, rows in enumerate(found):
+        for at, rows in enumerate(rows_of):
             if rows:
                 out[at] = vectors[[place[row] for row in rows]].mean(axis=0, dtype=np.float64)
         if tick is not None:
@@ -152,20 +147,14 @@ class WordMeans:
 
     def _row(self, word: str) -> int | None:
         stripped = word.strip("".join(c for c in set(word) if not c.isalnum()))
-        for form in (word, stripped, stripped.lower()):
-            if form in self._row_of:
-                return self._row_of[form]
-        return None
+        forms = (word, stripped, stripped.lower())
+        return next((self._row_of[form] for form in forms if form in self._row_of), None)
 
 
 def files_digest(path: Path) -> str:
     """sha256 over the names and contents of a model's files, or of one file. Papers about it (*.md) and hidden files do not count."""
     digest = hashlib.sha256()
-    files = (
-        [path]
-        if path.is_file()
-        else sorted(file for file in path.rglob("*") if _counts(file.relative_to(path), file))
-    )
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _counts(file, path))
     for file in files:
         digest.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
         with open_regular(file) as handle:
@@ -174,10 +163,9 @@ def files_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _counts(relative: Path, file: Path) -> bool:
-    return (
-        file.is_file() and file.suffix != ".md" and not any(part.startswith(".") for part in relative.parts)
-    )
+def _counts(file: Path, directory: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(directory).parts)
+    return file.is_file() and file.suffix != ".md" and not hidden
 
 
 def _by_length(texts: Sequence[str], tick: Tick | None, encode: Callable[[Sequence[str]], Any]) -> Array:

@@ -11,8 +11,8 @@ import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.open import open_rows
-from uncone.tasks.sentences import WordMeans, files_digest, open_encoder
-from uncone.tasks.vector_cache import encode_texts
+from uncone.tasks.encoders import WordMeans, files_digest, open_encoder
+from uncone.tasks.encoding import encode_texts
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "water", "time", "house", "people", "small", "."]
 

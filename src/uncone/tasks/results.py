@@ -1,0 +1,225 @@
+"""The outcome of a task: its numbers, their differences from the original, and what they come to in one sentence."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uncone.errors import UndefinedMeasure
+from uncone.records import ORIGINAL, Interval, Price
+from uncone.tasks.bootstrap import check_seed, correlation_bootstraps, paired_bootstraps
+from uncone.tasks.correlation import KINDS, PairScores, correlation_x100
+from uncone.tasks.fitting import Progress
+
+PRIMARY = {"wordsim": "spearman_cosine", "sts": "spearman_cosine", "retrieval": "ndcg10", "ann": "recall10"}
+TITLES = {
+    "spearman_cosine": "Spearman x 100",
+    "pearson_cosine": "Pearson x 100",
+    "ndcg10": "nDCG@10",
+    "recall10": "recall@10",
+}
+SUBSET_MEAN = "spearman_cosine_subset_mean"
+_NAMES = {
+    "wordsim": "word similarity",
+    "sts": "sentence similarity",
+    "retrieval": "retrieval",
+    "ann": "quantised search",
+}
+_PACKAGES = (
+    "uncone",
+    "torch",
+    "numpy",
+    "transformers",
+    "sentence-transformers",
+    "faiss-cpu",
+    "ir-measures",
+    "scikit-learn",
+)
+Numbers = Mapping[str, Any]
+Scores = npt.NDArray[np.float64]
+Bootstrap = Callable[[Scores, Scores], Sequence[Interval]]
+"""The baseline's scores (N,), those of S other systems (S, N), and their S intervals."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How intervals are made, and who is told of progress."""
+
+    seed: int = 0
+    resamples: int = 2000
+    level: float = 0.95
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+
+    def tick(self, what: str) -> Callable[[int, int], None] | None:
+        """Progress of one step called `what`."""
+        tell = self.progress
+        return None if tell is None else lambda done, total: tell(what, done, total)
+
+    def drawn(self, bootstrap: Callable[..., Any], *given: Any, **options: Any) -> Any:
+        """`bootstrap` with the seed, the resamples and the level, and with more `options`."""
+        own = {"seed": self.seed, "resamples": self.resamples, "level": self.level}
+        return bootstrap(*given, **own, **options)
+
+
+@dataclass
+class TaskResult:
+    """`results[set][repair]`, `differences[set][repair][measure]`, `prices[set][repair]`, filled set by set."""
+
+    results: dict[str, dict[str, Numbers]] = field(default_factory=dict)
+    differences: dict[str, dict[str, dict[str, Interval]]] = field(default_factory=dict)
+    prices: dict[str, dict[str, Price]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def note(self, *notes: str) -> None:
+        """Say something once."""
+        self.notes += [note for note in notes if note not in self.notes]
+
+    def add_means(
+        self, name: str, per_item: Mapping[str, Mapping[str, Scores]], n: int, settings: Settings
+    ) -> None:
+        """The set `name`: means of `per_item[repair][measure]` (n,), and those less the original's, paired."""
+        self.results[name] = {
+            repair: {measure: float(scores.mean()) for measure, scores in measures.items()} | {"n": n}
+            for repair, measures in per_item.items()
+        }
+        changes = self.differences[name] = {repair: {} for repair in per_item if repair != ORIGINAL}
+        for measure, baseline in per_item[ORIGINAL].items():
+            columns = {repair: one[measure] for repair, one in per_item.items() if measure in one}
+            intervals = (
+                differences(columns, partial(settings.drawn, paired_bootstraps)) if len(baseline) > 1 else {}
+            )
+            for repair, interval in intervals.items():
+                changes[repair][measure] = interval
+
+
+def differences(columns: Mapping[str, Scores], bootstrap: Bootstrap) -> dict[str, Interval]:
+    """Every repair less the original, paired; `columns` holds the scores (items,) of each. Nothing where either is missing."""
+    repairs = [name for name in columns if name != ORIGINAL]
+    if ORIGINAL not in columns or not repairs:
+        return {}
+    intervals = bootstrap(columns[ORIGINAL], np.stack([columns[name] for name in repairs]))
+    return dict(zip(repairs, intervals, strict=True))
+
+
+def correlation_differences(
+    scores: Mapping[str, PairScores], settings: Settings, *, subset: Sequence[str] = ()
+) -> dict[str, dict[str, Interval]]:
+    """For every repair and measure the correlation x 100 less the original's, paired; none where one is undefined."""
+    changes: dict[str, dict[str, Interval]] = {name: {} for name in scores if name != ORIGINAL}
+    gold = scores[ORIGINAL].gold
+
+    def add(measure: str, columns: Mapping[str, Scores], **options: Any) -> None:
+        def bootstrap(baseline: Scores, others: Scores) -> Sequence[Interval]:
+            intervals: Sequence[Interval] = settings.drawn(
+                correlation_bootstraps, baseline, others, gold, **options
+            )
+            return intervals
+
+        try:
+            for name, interval in differences(columns, bootstrap).items():
+                changes[name][measure] = interval.scaled(100)
+        except UndefinedMeasure:
+            return  # so few pairs that nearly every resample repeats a few
+
+    for way in ("cosine", "inner"):
+        columns = {name: getattr(one, way) for name, one in scores.items()}
+        columns = {name: column for name, column in columns.items() if varies(column) and varies(gold)}
+        for kind in KINDS:
+            add(f"{kind}_{way}", columns, kind=kind)
+    if len(set(subset)) > 1:
+        columns = {name: one.cosine for name, one in scores.items() if subset_mean(one, subset) is not None}
+        add(SUBSET_MEAN, columns, subsets=subset)
+    return changes
+
+
+def subset_mean(scores: PairScores, subset: Sequence[str]) -> float | None:
+    """The mean over the subsets of Spearman's correlation x 100 of the cosine within each; None where one is undefined."""
+    of = np.asarray(subset)
+    each = [
+        correlation_x100(scores.cosine[of == name], scores.gold[of == name], kind="spearman")
+        for name in sorted(set(subset))
+    ]
+    defined = [value for value in each if value is not None]
+    return sum(defined) / len(defined) if len(defined) == len(each) else None
+
+
+def varies(scores: Scores) -> bool:
+    """Whether the scores are finite and not all equal, so that a correlation is defined."""
+    return len(scores) >= 2 and bool(np.isfinite(scores).all()) and float(np.ptp(scores)) > 0
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that numbers may depend on, those that are installed."""
+    installed = {}
+    for package in _PACKAGES:
+        try:
+            installed[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return installed
+
+
+def verdict(
+    name: str, task: str, measure: str, differences: Mapping[str, Mapping[str, Mapping[str, Interval]]]
+) -> str:
+    """Which repair does best over the sets, on which its interval lies above 0 or below, and whether any does anything.
+
+    The repair named is that with the highest mean difference; if any helps, among those that rise on a set beyond chance. It was
+    chosen by looking, so that its intervals are no proof: `select_repair` is for that.
+    """
+    per_repair = dict[str, dict[str, Interval]]()
+    for set_name, repairs in differences.items():
+        for repair, measures in repairs.items():
+            if measure in measures:
+                per_repair.setdefault(repair, {})[set_name] = measures[measure]
+    start = f"{name}, {_NAMES[task]}:"
+    if not per_repair:
+        return f"{start} no repair could be compared with the original."
+    most = max(len(intervals) for intervals in per_repair.values())
+    full = {repair: intervals for repair, intervals in per_repair.items() if len(intervals) == most}
+    mean = {repair: _mean([one.difference for one in each.values()]) for repair, each in full.items()}
+    highest = max(full, key=lambda repair: mean[repair])
+    rose = [repair for repair, intervals in full.items() if any(one.low > 0 for one in intervals.values())]
+    helping = [repair for repair in rose if mean[repair] > 0]
+    if helping:
+        best = max(helping, key=lambda repair: mean[repair])
+        among = "" if best == highest else " of those that rise beyond chance"
+        subject = f"of {len(full)} repairs {best} does best{among}; it" if len(full) > 1 else best
+        return f"{start} {subject} {_change(full[best], measure)}."
+    change = _change(full[highest], measure)
+    if rose:
+        return f"{start} no repair helps on the whole; the best, {highest}, {change}."
+    return f"{start} no repair helps; the best, {highest}, {change}. Leave it as it is."
+
+
+def shown(value: float, measure: str) -> str:
+    """A difference with its sign, in the digits that its measure has."""
+    return f"{value:+.{4 if measure in ('ndcg10', 'recall10') else 2}f}"
+
+
+def _change(intervals: Mapping[str, Interval], measure: str) -> str:
+    every = intervals.values()
+    mean, low, high = (
+        shown(_mean([getattr(one, end) for one in every]), measure) for end in ("difference", "low", "high")
+    )
+    start = f"changes {TITLES[measure]} by {mean}"
+    if len(intervals) == 1:
+        return f"{start} (95 %: {low} to {high})"
+    rose = [name for name, one in intervals.items() if one.low > 0]
+    fell = [name for name, one in intervals.items() if one.high < 0]
+    moved = [f"{way} on {', '.join(names)}" for way, names in (("up", rose), ("down", fell)) if names]
+    beyond = f"; beyond chance {' and '.join(moved)}" if moved else ", on none beyond chance"
+    # the deviation of a mean is at most the mean of the deviations, so this is wide enough whatever pairs the sets share
+    return f"{start} on average over {len(intervals)} sets (95 %, at the widest: {low} to {high}){beyond}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
