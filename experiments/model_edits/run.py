@@ -23,7 +23,7 @@ from uncone import UnconeError, __version__
 from uncone.edits.head import center_head
 from uncone.edits.model_files import open_directory
 from uncone.edits.proof import run
-from uncone.edits.proof_text import proof_text
+from uncone.edits.texts import proof_text
 from uncone.model.model_class import load_model
 from uncone.records.head_edit import HeadEdit
 

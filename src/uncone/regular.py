@@ -4,6 +4,7 @@ import gzip
 import lzma
 import os
 import stat
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
@@ -47,12 +48,16 @@ def open_unpacked(path: str | os.PathLike[str], *, how: str) -> Iterator[Buffere
     """`open_regular`, with the bytes unpacked as they are read where the name ends in .gz or .xz.
 
     Raises:
-        InputError: as `open_regular` does. Reading raises OSError, EOFError, zlib.error or lzma.LZMAError for bytes that do not unpack.
+        InputError: as `open_regular` does; within the `with` block, where the bytes cannot be read or do not unpack.
     """
     unpacked = _UNPACKED.get(os.path.splitext(os.fspath(path))[1])
     with open_regular(path, how=how) as file:
-        if unpacked is None:
-            yield cast(BufferedIOBase, file)
-        else:
-            with unpacked(file, "rb") as inner:
-                yield inner
+        try:
+            if unpacked is None:
+                yield cast(BufferedIOBase, file)
+            else:
+                with unpacked(file, "rb") as inner:
+                    yield inner
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise InputError(f"cannot read {os.fspath(path)}: {why}: {how}") from error

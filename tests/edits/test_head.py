@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.edits.language_models import TEXT, V, add_tokenizer, drifted, saved
-from uncone.edits import head_effects, head_tables
+from uncone.edits import rounding, tied
 from uncone.edits.head import center_head
 from uncone.edits.tokens import reinitialise_tokens
 from uncone.errors import InputError, UnsupportedModel
@@ -160,11 +160,11 @@ def test_adapters_and_quantised_weights_are_refused(tmp_path):
 def test_a_failed_proof_writes_nothing(tmp_path, monkeypatch):
     """Planted faults: a table that takes too little of the mean, and one that takes none."""
     saved(tmp_path / "m", "GPT2LMHeadModel")
-    found = head_tables.Compensation(("transformer.wpe.weight",), 0.99)
+    found = tied.Compensation(("transformer.wpe.weight",), 0.99)
     monkeypatch.setattr("uncone.edits.head.find_compensation", lambda *_: found)
     with pytest.raises(UnsupportedModel, match=r"got an error of .* so nothing was written"):
         center_head(tmp_path / "m", tmp_path / "o")
-    monkeypatch.setattr("uncone.edits.head.find_compensation", lambda *_: head_tables.Compensation((), 1.0))
+    monkeypatch.setattr("uncone.edits.head.find_compensation", lambda *_: tied.Compensation((), 1.0))
     with pytest.raises(UnsupportedModel, match="nothing was written"):
         center_head(tmp_path / "m", tmp_path / "o")
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
@@ -261,7 +261,7 @@ def test_rounding_errors_against_a_loop():
     centred = (weight.double() - mean).float()
     found = {
         e.kind: e
-        for e in head_effects.rounding_errors(
+        for e in rounding.rounding_errors(
             as_rows(weight),
             as_rows(centred),
             mean,
@@ -295,14 +295,14 @@ def test_head_rows_against_a_loop():
     from uncone.rows import as_rows
 
     x = torch.randn(20, 5, generator=torch.Generator().manual_seed(2)).double() + 1
-    found = head_effects.head_rows(as_rows(x))
+    found = rounding.head_rows(as_rows(x))
     unit = x / x.norm(dim=1, keepdim=True)
     cosines = [float(unit[i] @ unit[j]) for i in range(20) for j in range(20) if i != j]
     assert found.mean_cosine == pytest.approx(sum(cosines) / len(cosines))
     assert found.largest == float(x.abs().max())
     assert found.norm_of_mean == pytest.approx(float(x.mean(0).norm()))
     x[3] = 0
-    assert head_effects.head_rows(as_rows(x)).mean_cosine is None
+    assert rounding.head_rows(as_rows(x)).mean_cosine is None
 
 
 @pytest.mark.slow

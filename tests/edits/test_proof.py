@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from uncone.edits.proof import Run, compare, require
-from uncone.edits.proof_text import MOST_TEXT, cut, read_text
+from uncone.edits.texts import MOST_TEXT, cut, read_text
 from uncone.errors import InputError, UnsupportedModel
 
 

@@ -201,7 +201,7 @@ def test_the_saved_directory_loads_without_uncone_and_gives_the_repaired_vectors
     tmp_path: Path, minilm: Path
 ) -> None:
     pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
-    from uncone.edits.sentence_transformers_encoder import embed, without_normalize
+    from uncone.edits.sentence_transformers import embed, without_normalize
 
     x = embed(without_normalize(load_sentence_transformer(minilm)), SENTENCES)
     fitted = Affine(torch.randn(384), torch.randn(384, 300) / 20)
@@ -222,7 +222,7 @@ def test_the_saved_directory_loads_without_uncone_and_gives_the_repaired_vectors
 @pytest.mark.slow
 def test_a_loaded_model_gives_the_repaired_vectors_and_saves_them(tmp_path: Path, minilm: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
-    from uncone.edits.sentence_transformers_encoder import embed, without_normalize
+    from uncone.edits.sentence_transformers import embed, without_normalize
 
     model = load_sentence_transformer(minilm)
     x = embed(without_normalize(model), SENTENCES)

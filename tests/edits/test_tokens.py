@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from tests.edits.language_models import TEXT, V, add_tokenizer, drifted, saved
 from tests.edits.test_model_files import digests
-from uncone.edits.tokens import reinitialise_tokens
-from uncone.edits.tokens_choice import whole_id
-from uncone.edits.tokens_rows import SPREAD, new_rows, trained_rows
+from uncone.edits.new_rows import SPREAD, new_rows, trained_rows
+from uncone.edits.tokens import reinitialise_tokens, whole_id
 from uncone.errors import InputError
 from uncone.records.token_edit import TokenEdit
 from uncone.rows import as_rows

@@ -6,7 +6,7 @@ import json
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from uncone.edits.tokens_split import sub_tokens
+from uncone.edits.new_rows import sub_tokens
 from uncone.errors import InputError
 
 

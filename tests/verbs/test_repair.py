@@ -15,13 +15,11 @@ import torch
 import uncone
 from uncone import InputError, cli
 from uncone.edits.encoder import narrow_dtype, told_of_rounding, told_of_split
-from uncone.edits.geometry import compare, rank_lost
-from uncone.edits.sentences import Sentences, _drawn, read_sentences
-from uncone.edits.targets import kind_of
-from uncone.edits.verdict import gains
+from uncone.edits.geometry import compare, gains, rank_lost
+from uncone.edits.texts import Sentences, _drawn, read_sentences
 from uncone.records import Interval, Repaired, Selection, load_record
 from uncone.transforms import Center, load
-from uncone.verbs.repair import repair
+from uncone.verbs.repair import kind_of, repair
 from uncone.verbs.repair_tokens import repair_tokens
 
 from ..matrices import gaussian
@@ -334,7 +332,7 @@ class TestTheCommand:
             )
             raise InputError("far enough")
 
-        monkeypatch.setattr("uncone.edits.head.center_head", stop)
+        monkeypatch.setattr("uncone.verbs.center_head.center_head", stop)
         monkeypatch.setattr("uncone.verbs.repair_tokens.reinitialise_tokens", stop)
         (tmp_path / "ids").write_text("4\n5\n")
         out, text = tmp_path / "out", tmp_path / "text"

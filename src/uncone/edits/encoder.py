@@ -7,18 +7,21 @@ from typing import Any
 
 import torch
 
-from uncone.edits.fit import Found, fitted_on, loaded
-from uncone.edits.geometry import Geometry, compare, rank_lost
-from uncone.edits.sentence_transformers import WHERE, insert_into_directory
-from uncone.edits.sentence_transformers_encoder import embed, without_normalize
-from uncone.edits.sentences import MOST, Sentences, read_sentences
-from uncone.edits.targets import Path_, Progress, check_options, check_save, versions
-from uncone.edits.verdict import TASK, gains, give_verdict
+from uncone.edits.fit import Fit, fit_repair, load_repair
+from uncone.edits.geometry import Geometry, compare, record_of
+from uncone.edits.proof import Progress
+from uncone.edits.sentence_transformers import (
+    WHERE,
+    embed,
+    insert_into_directory,
+    without_normalize,
+)
+from uncone.edits.texts import MOST_SENTENCES, Path_, Sentences, read_sentences
 from uncone.errors import InputError
 from uncone.model.open import open_rows
 from uncone.model.sentence_transformers import load_sentence_transformer
 from uncone.model.spec import name_of, split
-from uncone.records.repair import RepairCost, Repaired
+from uncone.records.repair import Repaired
 from uncone.records.wording import percent
 from uncone.rows import as_rows
 from uncone.transforms import ZIPF_REPAIRS, repair_named
@@ -53,53 +56,39 @@ def repair_encoder(
     load: Path_ | None = None,
     save: Path_ | None = None,
     force: bool = False,
-    most_sentences: int = MOST,
+    most_sentences: int = MOST_SENTENCES,
     progress: Progress | None = None,
 ) -> Repaired:
     """Write a copy of a Sentence Transformers model with a repair before its Normalize: what `uncone.repair` does with an encoder.
 
-    The caller has checked `out` (`verbs.repair.check_repair`). The options and the result are those of `uncone.repair`.
+    The options and the result are those of `uncone.repair`, which has checked `out` and that the options fit together.
 
     Raises:
         InputError: no such model, one with code of its own, a repair that is not affine, a copy that does not give the repaired vectors.
             Then nothing is written.
     """
-    check_options(method=method, fit_on=fit_on, load=load)
     _refuse_early(method)
     directory = split(spec)[0]
-    check_save(save)
-    side = _Side(
-        directory, Sentences() if text is None else read_sentences(text, most=most_sentences), progress
-    )
-    found, measured = side.fit(method, fit_on=fit_on, load=load, force=force, text=text)
+    sentences = Sentences() if text is None else read_sentences(text, most=most_sentences)
+    model = _Model(directory, sentences, progress)
+    fit, measured = model.fit(method, fit_on=fit_on, load=load, force=force, text=text)
     probes = list(measured[:_MOST_PROBES]) or list(_PROBES)
     began = time.perf_counter()
     insert_into_directory(
-        directory, found.transformation, out, check=lambda copy: side.check(copy, found, probes)
+        directory, fit.transformation, out, check=lambda copy: model.check(copy, fit, probes)
     )
     seconds = time.perf_counter() - began
     if save is not None:
-        found.transformation.save(save)
-    geometry = side.compare(found, measured) if measured else None
-    return _record(name_of(spec, directory), out, found, geometry, seconds, side.notes)
-
-
-def _record(
-    name: str, out: Path_, found: Found, geometry: Geometry | None, seconds: float, notes: tuple[str, ...]
-) -> Repaired:
-    change = None if geometry is None else geometry.relative_change
-    cost = RepairCost(found.seconds, seconds, change, rank_lost(found.transformation))
-    d, k = _widths(found)
-    return Repaired(
-        verdict=give_verdict(name, found.method, geometry, cost, d, k), name=name, out=shared_name(str(out)), kind="encoder",
-        method=found.method, gains=None if geometry is None else gains(geometry), n=0 if found.fitted is None else found.fitted.n,
-        d=d, k=k, dtype="float32", fitted=found.fitted, cost=cost, measured=0 if geometry is None else geometry.measured,
-        before=() if geometry is None else geometry.before, after=() if geometry is None else geometry.after,
-        options=found.options, notes=(*found.notes, *notes, TASK), versions=versions(),
+        fit.transformation.save(save)
+    geometry = model.compare(fit, measured) if measured else Geometry()
+    affine = affine_of(fit.transformation, WHERE)
+    return record_of(
+        fit, geometry, name=name_of(spec, directory), out=out, kind="encoder", n=0 if fit.fitted is None else fit.fitted.n,
+        d=affine.d, k=affine.k, dtype="float32", seconds=seconds, notes=model.notes,
     )  # fmt: skip
 
 
-class _Side:
+class _Model:
     """The model as it is, with the embeddings of the sentences before its Normalize."""
 
     def __init__(self, directory: Path, sentences: Sentences, progress: Progress | None) -> None:
@@ -112,23 +101,23 @@ class _Side:
 
     def fit(
         self, method: str | None, *, fit_on: Path_ | None, load: Path_ | None, force: bool, text: Path_ | None
-    ) -> tuple[Found, Sequence[str]]:
+    ) -> tuple[Fit, Sequence[str]]:
         """The transformation, and the sentences it is measured on."""
         if load is not None:
-            return loaded(load), self._sentences
-        assert method is not None  # check_options refused it
+            return load_repair(load), self._sentences
+        assert method is not None  # check_repair refused it
         if fit_on is not None:
-            return fitted_on(open_rows(fit_on), method, force=force), self._sentences
+            return fit_repair(open_rows(fit_on), method, force=force), self._sentences
         held = set(range(HELD_OUT - 1, len(self._sentences), HELD_OUT))
         mine = [sentence for i, sentence in enumerate(self._sentences) if i not in held]
         others = [self._sentences[i] for i in sorted(held)]
         rows = as_rows(self._embed(mine), name=shared_name(str(text)))
         self.notes = (*self.notes, *told_of_split(len(mine), len(others)))
-        return fitted_on(rows, method, force=force), others
+        return fit_repair(rows, method, force=force), others
 
-    def check(self, copy: Path, found: Found, sentences: Sequence[str]) -> None:
+    def check(self, copy: Path, fit: Fit, sentences: Sequence[str]) -> None:
         """Raise InputError unless the written model gives the repaired vectors."""
-        expected = self._given(found.transformation.transform(self._embed(sentences)))
+        expected = self._given(fit.transformation.transform(self._embed(sentences)))
         written = load_sentence_transformer(copy)
         got = embed(written, sentences)
         narrow = narrow_dtype(written)
@@ -142,10 +131,10 @@ class _Side:
                 "to normalise, so apply the repair to its vectors instead"
             )
 
-    def compare(self, found: Found, sentences: Sequence[str]) -> Geometry:
+    def compare(self, fit: Fit, sentences: Sequence[str]) -> Geometry:
         """What the model gives for sentences, without and with the repair; the written one was checked against that."""
         x = self._embed(sentences)
-        return compare(self._given(x), self._given(found.transformation.transform(x)))
+        return compare(self._given(x), self._given(fit.transformation.transform(x)))
 
     def _given(self, x: Tensor) -> Tensor:
         return torch.nn.functional.normalize(x) if self._normalizes else x
@@ -162,8 +151,8 @@ class _Side:
 
 def narrow_dtype(model: Any) -> torch.dtype | None:
     """float16 or bfloat16, where the model runs in one of them."""
-    found = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    return found if torch.finfo(found).bits == 16 else None
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    return dtype if torch.finfo(dtype).bits == 16 else None
 
 
 def told_of_rounding(got: Tensor, expected: Tensor, dtype: torch.dtype) -> str:
@@ -209,8 +198,3 @@ def _refuse_early(name: str | None) -> None:
     transformation = repair_named(name, d=2**31)
     if not transformation.affine:
         affine_of(transformation, WHERE)
-
-
-def _widths(found: Found) -> tuple[int, int]:
-    affine: Any = getattr(found.transformation, "affine_", found.transformation)
-    return affine.d, affine.k

@@ -1,6 +1,5 @@
-"""The transformation that is asked for: fitted on rows, or loaded."""
+"""The transformation that a repair applies: fitted on rows, or loaded from a file."""
 
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from typing import Any
 
 import torch
 
+from uncone.edits.texts import Path_
 from uncone.errors import InputError
 from uncone.model.counts import read_counts
 from uncone.records.fitted import Fitted
@@ -21,8 +21,8 @@ _TURNED = "PCA whitening also turns the axes: a coordinate is no longer that of 
 
 
 @dataclass(frozen=True)
-class Found:
-    """A fitted transformation: under which name, on what, in what time (None where it was loaded), and what is to be said of it."""
+class Fit:
+    """A fitted transformation, the name of its method, what it was fitted on, the time (None where it was loaded), and notes."""
 
     transformation: Transformation | Affine
     method: str
@@ -32,26 +32,26 @@ class Found:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those it was made with."""
+        """The constructor's options, by name."""
         return self.transformation.options() if isinstance(self.transformation, Transformation) else {}
 
 
-def loaded(path: str | os.PathLike[str]) -> Found:
+def load_repair(path: Path_) -> Fit:
     """The transformation that was saved in a file."""
-    found = load(path)
-    if isinstance(found, Affine):
-        return Found(found, "Affine", found.fitted, None)
-    return Found(found, type(found).__name__, found.fitted_, None, found.warnings_)
+    repair = load(path)
+    if isinstance(repair, Affine):
+        return Fit(repair, "Affine", repair.fitted, None)
+    return Fit(repair, type(repair).__name__, repair.fitted_, None, repair.warnings_)
 
 
-def fitted_on(
+def fit_repair(
     rows: Rows,
     method: str,
     *,
-    counts: str | os.PathLike[str] | None = None,
+    counts: Path_ | None = None,
     force: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> Found:
+) -> Fit:
     """The repair called `method`, fitted on `rows`; with `counts` each row weighs as often as its token occurs.
 
     Raises:
@@ -80,4 +80,4 @@ def fitted_on(
     if isinstance(transformation, Whiten) and transformation.kind == "pca":
         notes = (*notes, _TURNED)
     shown = method if counts is None or method.startswith(_ZIPF) else f"{_ZIPF}{method}"
-    return Found(transformation, shown, transformation.fitted_, seconds, (*notes, *transformation.warnings_))
+    return Fit(transformation, shown, transformation.fitted_, seconds, (*notes, *transformation.warnings_))

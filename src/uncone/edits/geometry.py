@@ -1,4 +1,4 @@
-"""What a repair did to vectors: the same measures before and after, how far the vectors moved, which directions are gone."""
+"""What a repair did to vectors: the same measures before and after, how far the vectors moved, and one sentence on gain and cost."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,27 +7,42 @@ from typing import Literal
 import torch
 
 from uncone import measure
+from uncone.edits.fit import Fit
+from uncone.edits.texts import Path_
 from uncone.errors import UndefinedMeasure
 from uncone.moments import Moments
 from uncone.records import Measurement
+from uncone.records.repair import RepairCost, Repaired
+from uncone.records.wording import listing, percent, plural
 from uncone.rows import Rows, as_rows
 from uncone.threads import on_one_thread
 from uncone.transforms import Affine, Transformation
+from uncone.transforms.fitted import shared_name
+from uncone.version import __version__
 
 Tensor = torch.Tensor
 MOST_ROWS = 65_536
 _MOST_BYTES = 128 * 2**20
 """Of the rows that are measured, before and after each: numbers of so many rows are those of all to three digits."""
+NEAR_ZERO = 0.05
+"""A mean cosine below this is no common direction to speak of."""
+CLEARLY_MORE = 0.05
+"""IsoScore and the mean cosine are of 0 to 1: a smaller step is none that a reader would act on."""
+_TITLES = {"mean_cosine": "the mean cosine", "isoscore": "IsoScore", "partition_isotropy": "I(W)"}
+_TASK = (
+    "These numbers are about the vectors' geometry, not about a task. Whether search or similarity gets better is for a task "
+    "to say: uncone evaluate, or --method auto --data DIR."
+)
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Both sides, of the same rows."""
+    """The same measures of the same rows on both sides; none where nothing was measured."""
 
-    measured: int
-    before: tuple[Measurement, ...]
-    after: tuple[Measurement, ...]
-    relative_change: float | None
+    measured: int = 0
+    before: tuple[Measurement, ...] = ()
+    after: tuple[Measurement, ...] = ()
+    relative_change: float | None = None
 
 
 def compare(before: Rows | Tensor, after: Rows | Tensor) -> Geometry:
@@ -38,28 +53,21 @@ def compare(before: Rows | Tensor, after: Rows | Tensor) -> Geometry:
     count = min(n, MOST_ROWS, max(2, room))
     chosen = torch.arange(count) * (n - 1) // max(1, count - 1) if count < n else torch.arange(n)
     x, y = (rows.take(chosen) for rows in sides)
-    change = None
-    if x.shape == y.shape:
-        change = _relative_change(x, y)
+    change = _relative_change(x, y) if x.shape == y.shape else None
     return Geometry(count, _measures(x), _measures(y), change)
 
 
 @on_one_thread
 def _relative_change(x: Tensor, y: Tensor) -> float | None:
-    moved, whole = (
-        float(torch.linalg.vector_norm((y - x).double())),
-        float(torch.linalg.vector_norm(x.double())),
-    )
+    moved, whole = (float(torch.linalg.vector_norm(rows.double())) for rows in (y - x, x))
     return moved / whole if whole > 0 else None
 
 
 @on_one_thread
 def rank_lost(transformation: Transformation | Affine) -> int | None:
-    """How many directions of the rows nothing is left of; None where the transformation is not affine."""
-    affine = (
-        transformation if isinstance(transformation, Affine) else getattr(transformation, "affine_", None)
-    )
-    if affine is None:
+    """How many directions of the rows are lost; None where the transformation is not affine."""
+    affine = getattr(transformation, "affine_", transformation)
+    if not isinstance(affine, Affine):
         return None
     if affine.weight is None:
         return 0
@@ -70,7 +78,7 @@ def rank_lost(transformation: Transformation | Affine) -> int | None:
 
 def _measures(x: Tensor) -> tuple[Measurement, ...]:
     m = Moments.of(x)
-    found = []
+    readings = []
     taken: tuple[tuple[str, Callable[[], Measurement]], ...] = (
         ("mean_cosine", lambda: measure.mean_cosine(m)),
         ("isoscore", lambda: measure.isoscore(m)),
@@ -78,8 +86,94 @@ def _measures(x: Tensor) -> tuple[Measurement, ...]:
     )
     for name, function in taken:
         try:
-            found.append(function())
+            readings.append(function())
         except UndefinedMeasure as error:
             better: Literal["lower", "higher"] = "lower" if name == "mean_cosine" else "higher"
-            found.append(Measurement(name, None, reason=str(error), better=better, n=m.n, d=m.d))
-    return tuple(found)
+            readings.append(Measurement(name, None, reason=str(error), better=better, n=m.n, d=m.d))
+    return tuple(readings)
+
+
+def record_of(
+    fit: Fit, geometry: Geometry, *, name: str, out: Path_, kind: Literal["vectors", "encoder"], n: int, d: int, k: int,
+    dtype: str, seconds: float, notes: tuple[str, ...],
+) -> Repaired:  # fmt: skip
+    """The record of a repair of rows (n, d) to (n, k), written in `seconds`."""
+    cost = RepairCost(fit.seconds, seconds, geometry.relative_change, rank_lost(fit.transformation))
+    return Repaired(
+        verdict=give_verdict(name, fit.method, geometry, cost, d, k), name=name, out=shared_name(str(out)), kind=kind,
+        method=fit.method, gains=gains(geometry), n=n, d=d, k=k, dtype=dtype, fitted=fit.fitted, cost=cost,
+        measured=geometry.measured, before=geometry.before, after=geometry.after, options=fit.options,
+        notes=(*fit.notes, *notes, _TASK), versions={"uncone": __version__, "torch": str(torch.__version__)},
+    )  # fmt: skip
+
+
+def gains(geometry: Geometry) -> bool | None:
+    """Whether the common direction got clearly smaller, or dimensions are clearly more evenly used, and neither clearly worse.
+
+    None where neither was measured.
+
+    I(W) takes no part: it depends on the scale of the vectors, which repairs change.
+    """
+    before, after = _values(geometry.before), _values(geometry.after)
+    common, even = (before.get(name) for name in ("mean_cosine", "isoscore"))
+    common_after, even_after = (after.get(name) for name in ("mean_cosine", "isoscore"))
+    steps = []
+    if common is not None and common_after is not None:
+        step = abs(common) - abs(common_after)
+        steps.append(step if abs(common) > NEAR_ZERO or step < 0 else 0.0)
+    if even is not None and even_after is not None:
+        steps.append(even_after - even)
+    return max(steps) >= CLEARLY_MORE and min(steps) > -CLEARLY_MORE if steps else None
+
+
+def give_verdict(name: str, method: str, geometry: Geometry, cost: RepairCost, d: int, k: int) -> str:
+    """What was gained and what it cost, in one sentence; where nothing was, to leave the vectors as they are."""
+    if not geometry.measured:
+        return f"{name} was repaired with {method}; nothing was measured. {_paid(cost, d, k)}"
+    told = listing([_change(b, a) for b, a in zip(geometry.before, geometry.after, strict=True)])
+    if gains(geometry) is None:
+        return (
+            f"{name} was repaired with {method}, but neither its mean cosine nor its IsoScore is defined on both sides: nothing can be said of a "
+            f"gain. {_paid(cost, d, k)}"
+        )
+    if gains(geometry):
+        return f"{name}: {method} takes {told}. {_paid(cost, d, k)}"
+    common = _values(geometry.before).get("mean_cosine")
+    why = (
+        f"its mean cosine is near 0 already ({_shown(common)})"
+        if common is not None and abs(common) <= NEAR_ZERO
+        else "nothing gains clearly"
+    )
+    return f"Leave {name} as it is: {why}; {method} takes {told}. {_paid(cost, d, k)}"
+
+
+def _change(before: Measurement, after: Measurement) -> str:
+    return f"{_TITLES[before.name]} from {_shown(before.value)} to {_shown(after.value)}"
+
+
+def _paid(cost: RepairCost, d: int, k: int) -> str:
+    fit = "" if cost.fit_seconds is None else f"{_seconds(cost.fit_seconds)} to fit, "
+    parts = [f"{fit}{_seconds(cost.apply_seconds)} to write"]
+    if cost.relative_change is not None:
+        parts.append(f"the vectors moved by {percent(cost.relative_change)} of their length")
+    if k != d:
+        parts.append(f"{k} of {d} columns are left")
+    elif cost.rank_lost is not None:
+        parts.append(
+            f"{cost.rank_lost} of {d} {plural(d, 'direction')} lost"
+            if cost.rank_lost
+            else "no direction was lost"
+        )
+    return f"Cost: {'; '.join(parts)}."
+
+
+def _values(measurements: tuple[Measurement, ...]) -> dict[str, float]:
+    return {m.name: m.value for m in measurements if m.value is not None}
+
+
+def _shown(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3g}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"

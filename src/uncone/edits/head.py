@@ -1,42 +1,58 @@
-"""Centre an output head: the exact edit that changes no probability, written only once that is proven on the model itself.
+"""Centre an output head: an exact edit that changes no probability, written once that is proven on the model itself.
 
-Logits are z = W h + b. Subtracting one vector v from every row of W gives z - (h . v) 1, and softmax(z - c 1) = softmax(z): so log-probabilities,
-arg max, sampling and the loss stay. With v the mean row, W gets as small as such a change can make it. Where W is the token table
-too, the lookup moves by -v; that is undone by adding v to a table that is always added to it, or by storing the head apart.
+Logits are z = W h + b. One vector v subtracted from every row of W changes them by a constant:
+
+    (W - 1 v') h + b = z - (h . v) 1,    softmax(z - c 1) = softmax(z)
+
+So log-probabilities, arg max, sampling and the loss stay. With v the mean row, W gets as small as such a change can make
+it. Where W is the token table too, the lookup moves by -v. That is undone by adding v to a table that is always added to
+it, or by storing the head apart.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from uncone.atomic import creatable
-from uncone.edits.head_checks import OTHERS, check_dtype, invariant_map, linear_head, warnings_of
-from uncone.edits.head_effects import head_rows, rounding_errors
-from uncone.edits.head_tables import find_compensation, lookups, reads_token_types
-from uncone.edits.model_files import Copy, compare_untouched, edited_copy, open_directory
+from uncone.edits.model_files import Copy, compare_untouched, edited_copy, open_directory, stored, whole_model
 from uncone.edits.model_shards import NewTensor, as_stored, rows_at_once
-from uncone.edits.proof import Run, compare, require, run, wide_product
-from uncone.edits.proof_text import ProofText, proof_text
+from uncone.edits.proof import Progress, Run, compare, require, run, wide_product
+from uncone.edits.rounding import head_rows, rounding_errors
+from uncone.edits.texts import ProofText, proof_text
+from uncone.edits.tied import find_compensation, lookups, reads_token_types
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, find_places, rows_of
+from uncone.model.bounds import objects
+from uncone.model.files import read_json
+from uncone.model.head_map import HeadMap, logit_map
 from uncone.model.model_class import load_model
 from uncone.model.ties import parameter_keys, parted, shared_names, without_ties
 from uncone.records.head_edit import HeadEdit, HeadProof
 from uncone.rows import Rows, nonfinite_rows
-from uncone.rows.bytes import LocalFile
-from uncone.rows.safetensors import Entry
+from uncone.rows.names import listing
+from uncone.rows.safetensors import FLOATS
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
+OTHERS = (
+    "Whatever reads raw logits, and not probabilities, sees them moved by a number for each position: distillation by the squares of logits, "
+    "scores of energy or of logsumexp, contrastive decoding without a softmax."
+)
+_READERS = {
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "exponential_decay_length_penalty": None,
+}
+"""Settings of generation that read the sign or the size of raw logits, and their values that do nothing."""
 _PROVEN_IN = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is to be written."""
+class Layout:
+    """What the copy holds, and where."""
 
     way: Literal["untied", "folded", "parted"]
     tensors: Mapping[str, NewTensor]
@@ -58,32 +74,34 @@ def center_head(
     dtype: str | None = None,
     progress: Progress | None = None,
 ) -> HeadEdit:
-    """Write a copy of a model whose head's rows have mean zero: the same probabilities, proven before anything is published.
+    """Write a copy of a language model whose head's rows have mean zero: no probability changes, which is proven first.
 
-    The mean row, in float64, is subtracted from every row, padded ones included, as they all enter the softmax; the result is rounded once
-    to the stored dtype, and the bias stays. Then original and edited model run on the same text and random ids. The proof holds where the
-    edited model's log-probabilities lie as near to exact ones as the original's do, within one and a half times its largest error and what it takes to
-    write the largest logit in the dtype, and where the same token comes first at every position (but for ties within rounding, which are counted).
+    The mean row, in float64, is subtracted from every row, padded ones included, as they all enter the softmax. The result
+    is rounded once to the stored dtype, and the bias stays. Then both models run on the same text and random ids. The proof
+    holds on two conditions. The edited model's log-probabilities lie as near to exact ones as the original's do: within one
+    and a half times its largest error and the rounding of its largest logit. And the same token comes first at every
+    position, but for ties within rounding, which are counted.
 
     Args:
-        model: a directory of transformers (config.json, safetensors or a checkpoint of torch.save) with a linear head.
-        out: the directory to write. It must not exist; it appears whole or not at all.
+        model: a directory of transformers with a linear head, or the name of a cached one.
+        out: a new directory. It appears whole or not at all.
         untie: where the head shares the table's rows, store it apart: V x D more numbers.
-        text: a text in UTF-8 for the proof; None for a sample that is part of uncone, or random ids where there is no tokenizer.
-        dtype: in which the proof runs ("float32", "bfloat16", "float16"); None for that of the model, and for float32 where that is float64, as
-            nothing wider would be left to measure its rounding with. What is stored keeps its own.
-        progress: called with what is done, how much is, and of how much.
+        text: a text in UTF-8 for the proof; None for a sample that is part of uncone, or random ids without a tokenizer.
+        dtype: in which the proof runs ("float32", "bfloat16", "float16"); None for the model's own, but float32 where that
+            is float64, as nothing wider would measure its rounding. What is stored keeps its dtype.
+        progress: called with (step, done, of how many).
 
     Returns:
-        `HeadEdit`: the proof's figures, what rounding does to the head before and after, warnings.
+        `HeadEdit`: the proof's figures, the effect of rounding on the head before and after, warnings.
 
     Raises:
         InputError: no such model, `out` exists or cannot be written, rows that are not finite, a GGUF model.
-        UnsupportedModel: a capped, quantised or non-linear head, an adapter; a tied head that no table can take the mean of, without
-            `untie`; a proof that fails.
+        UnsupportedModel: a capped, quantised or non-linear head, an adapter; a tied head whose mean no table can take,
+            without `untie`; a proof that fails. After an error nothing is written.
     """
-    creatable(out, outside=model)
-    files = open_directory(model)
+    directory = whole_model(model)
+    creatable(out, outside=directory)
+    files = open_directory(directory)
     places = find_places(files)
     if places.head is None:
         raise UnsupportedModel(
@@ -107,27 +125,29 @@ def center_head(
             f"the whole original in {str(wide).removeprefix('torch.')}",
         )
         reference = _wide_run(original, ids, progress)
-        plan = _folded(files, original, ids, places.head)
+        layout = _folded(files, original, ids, places.head)
     else:  # the input of the head stays as it is, so only its product is in question
-        plan = _parted(files, places.head) if is_tied else _untied(files, places.head, asked=untie)
+        layout = _parted(files, places.head) if is_tied else _untied(files, places.head, asked=untie)
         how = "the original's own hidden states times its head in float64"
         reference = run(original, ids, product=wide_product(head.weight, head.bias), tell=progress)
         del head
     del original
-    with edited_copy(files, out, plan.tensors, beside=places.head, config=plan.config) as copy:
+    with edited_copy(files, out, layout.tensors, beside=places.head, config=layout.config) as copy:
         after = run(load_model(copy.files, dtype=_dtype(dtype)), ids, tell=progress)
         proof = compare(before, after, reference, text=ids.name, how=how)
         require(proof)
-        return _record(files, copy, plan, proof, before, scale)
+        return _record(files, copy, layout, proof, before, scale)
 
 
 def _record(
-    files: ModelFiles, copy: Copy, plan: Plan, proof: HeadProof, before: Run, scale: float
+    files: ModelFiles, copy: Copy, layout: Layout, proof: HeadProof, before: Run, scale: float
 ) -> HeadEdit:
-    source = plan.head if plan.head in files.tensors else plan.table
-    first, second = rows_of(files, source), rows_of(copy.files, plan.head)
-    shapes, notes = (head_rows(first), head_rows(second)), plan.notes
-    effects = rounding_errors(first, second, plan.mean, before.hidden, (shapes[0].largest, shapes[1].largest))
+    source = layout.head if layout.head in files.tensors else layout.table
+    first, second = rows_of(files, source), rows_of(copy.files, layout.head)
+    shapes, notes = (head_rows(first), head_rows(second)), layout.notes
+    effects = rounding_errors(
+        first, second, layout.mean, before.hidden, (shapes[0].largest, shapes[1].largest)
+    )
     if scale != 1:
         notes = (*notes, f"The model multiplies its logits by {scale:g}; that changes nothing of this.")
     if all(effect.after >= effect.before for effect in effects):
@@ -136,10 +156,10 @@ def _record(
             "No kind of rounding that was measured errs less on the centred head: for this model the edit helps cosines only.",
         )
     return HeadEdit(
-        name=files.path.resolve().name, head=plan.head, n=first.shape[0], d=first.shape[1], dtype=first.dtype, way=plan.way,
-        folded_into=plan.folded_into, added=tuple(sorted(set(plan.tensors) - set(files.tensors))), before=shapes[0],
+        name=files.path.resolve().name, head=layout.head, n=first.shape[0], d=first.shape[1], dtype=first.dtype, way=layout.way,
+        folded_into=layout.folded_into, added=tuple(sorted(set(layout.tensors) - set(files.tensors))), before=shapes[0],
         after=shapes[1], proof=proof, effects=effects,
-        unchanged=compare_untouched(files, copy.files, frozenset(plan.tensors)), warnings=warnings_of(files),
+        unchanged=compare_untouched(files, copy.files, frozenset(layout.tensors)), warnings=warnings_of(files),
         notes=(*notes, OTHERS), left_out=copy.left_out,
     )  # fmt: skip
 
@@ -154,14 +174,14 @@ def _wide_run(model: Any, ids: ProofText, progress: Progress | None) -> Run:
         ) from error
 
 
-def _untied(files: ModelFiles, head: str, *, asked: bool) -> Plan:
+def _untied(files: ModelFiles, head: str, *, asked: bool) -> Layout:
     rows = rows_of(files, head)
     mean = mean_row(rows)
     notes = ("The head is a matrix of its own already: there was nothing to untie.",) if asked else ()
-    return Plan("untied", {head: shifted(files, head, -mean)}, head, head, mean, notes=notes)
+    return Layout("untied", {head: shifted(files, head, -mean)}, head, head, mean, notes=notes)
 
 
-def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str) -> Plan:
+def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str) -> Layout:
     """The mean out of the shared rows, and into the tables that are added to them."""
     keys = parameter_keys(files)
     found = find_compensation(wide, ids, keys)
@@ -178,7 +198,7 @@ def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str) -> Plan:
         notes.append(
             "The model looks token_type_ids up in the token table: inputs that give them are changed by the edit. Leave them out, or use --untie."
         )
-    return Plan("folded", shared | taken, table, table, mean, folded, notes=tuple(notes))
+    return Layout("folded", shared | taken, table, table, mean, folded, notes=tuple(notes))
 
 
 def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
@@ -196,22 +216,18 @@ def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
     )
 
 
-def _parted(files: ModelFiles, table: str) -> Plan:
+def _parted(files: ModelFiles, table: str) -> Layout:
     """A head of its own beside the table, which stays."""
     mean, ends = mean_row(rows_of(files, table)), parted(files)
     tensors = {
-        name: as_stored(*_stored(files, source)) for name, source in ends.added.items() if name != ends.head
+        name: as_stored(*stored(files, source), source)
+        for name, source in ends.added.items()
+        if name != ends.head
     }
     tensors[ends.head] = shifted(files, table, -mean)
     n, d = files.entries[table].shape
     notes = (f"The head shared the token table's rows and stands apart now: {n} x {d} numbers more.",)
-    return Plan("parted", tensors, ends.head, table, mean, config=without_ties(files.config), notes=notes)
-
-
-def _stored(files: ModelFiles, name: str) -> tuple[LocalFile, str, Entry]:
-    source, entry = files.tensors[name]
-    assert isinstance(source, LocalFile)
-    return source, name, entry
+    return Layout("parted", tensors, ends.head, table, mean, config=without_ties(files.config), notes=notes)
 
 
 def mean_row(rows: Rows) -> Tensor:
@@ -251,3 +267,95 @@ def _dtype(name: str | None) -> torch.dtype | None:
             f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {name!r}: leave it out for the model's own"
         )
     return _PROVEN_IN[name]
+
+
+def linear_head(model: Any) -> torch.nn.Linear:
+    """The model's head.
+
+    Raises:
+        UnsupportedModel: there is none, or it is no linear layer of floats.
+    """
+    try:
+        head = model.get_output_embeddings()
+    except (NotImplementedError, AttributeError):
+        head = None
+    if head is None:
+        raise UnsupportedModel(
+            f"expected a model with an output head, got {type(model).__name__} without one: there is nothing to centre"
+        )
+    if not isinstance(head, torch.nn.Linear) or not head.weight.dtype.is_floating_point:
+        raise UnsupportedModel(
+            f"expected a linear head in floating point, got {type(head).__name__}: logits are not one product with its rows, so to subtract a "
+            "vector from them could change probabilities"
+        )
+    return head
+
+
+def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
+    """How logits follow from the head's output, where adding a constant to all of it changes no probability.
+
+    Raises:
+        UnsupportedModel: the logits are capped, as Gemma-2's are, or no scaled and shifted copy of the output.
+    """
+    try:
+        found = logit_map(model, head)
+    except UnsupportedModel as error:
+        raise UnsupportedModel(
+            f"expected a model on which can be measured that its logits are the head's output times a number plus a bias, got {type(model).__name__}: "
+            f"{error}"
+        ) from error
+    if found.cap is not None:
+        raise UnsupportedModel(
+            f"expected logits that are linear in the head's output, got {type(model).__name__}, which caps them softly at {found.cap:g} (cap tanh(z / "
+            "cap)): there a constant added to all logits changes probabilities, so its head cannot be centred"
+        )
+    return found
+
+
+def check_dtype(files: ModelFiles, tensor: str) -> None:
+    """Raises UnsupportedModel where the tensor is not stored in floating point."""
+    dtype = files.entries[tensor].dtype
+    if dtype not in FLOATS:
+        raise UnsupportedModel(
+            f"expected the head in floating point, got {tensor!r} of {dtype}: dequantise the head, or edit the model that was quantised"
+        )
+
+
+def warnings_of(files: ModelFiles) -> tuple[str, ...]:
+    """Settings in the directory that read raw logits: penalties of generation, and a z-loss in training."""
+    found = [
+        _penalty(name, value)
+        for name, value in _generation(files).items()
+        if name in _READERS and value not in (None, _READERS[name])
+    ]
+    z_losses = sorted(
+        {
+            key
+            for part in objects(files.config)
+            for key, value in part.items()
+            if "z_loss" in key and "router" not in key and isinstance(value, int | float) and value
+        }
+    )
+    if z_losses:
+        found.append(
+            f"config.json sets {listing(z_losses)}: a z-loss holds the logits' sum of exponentials near 1, and the edit moves it, so training on "
+            "would begin with another loss."
+        )
+    return tuple(found)
+
+
+def _penalty(name: str, value: Any) -> str:
+    return (
+        f"generation_config.json sets {name} to {str(value)[:40]}: it divides or multiplies raw logits by their sign or size, so with it "
+        "the edited model generates otherwise. Turn it off, or keep the original."
+    )
+
+
+def _generation(files: ModelFiles) -> Mapping[str, Any]:
+    """generation_config.json, and the same settings where older versions wrote them, in config.json."""
+    settings = {name: files.config[name] for name in _READERS if name in files.config}
+    path = files.path / "generation_config.json"
+    if path.is_file():
+        with suppress(InputError):  # transformers would not read it either
+            settings |= read_json(path, dict)
+    return settings

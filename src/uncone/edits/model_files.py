@@ -19,8 +19,9 @@ from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, is_model_file, open_model_files
 from uncone.model.files import read_json
 from uncone.model.model_class import refuse_adapter, refuse_quantised
+from uncone.model.spec import split
 from uncone.rows.bytes import LocalFile
-from uncone.rows.safetensors import read_header
+from uncone.rows.safetensors import Entry, read_header
 
 _INDEX = "model.safetensors.index.json"
 _STALE = frozenset(
@@ -40,6 +41,18 @@ class Copy:
     """Files that hold the same weights in another format, which would not be edited."""
 
 
+def whole_model(spec: str | os.PathLike[str]) -> Path:
+    """The directory of a model that is edited as a whole.
+
+    Raises:
+        InputError: it names a part of a model, or nothing that is there.
+    """
+    path, part = split(spec)
+    if part is not None:
+        raise InputError(f"expected a whole model to edit, got its part #{part}: leave that out")
+    return path
+
+
 def open_directory(model: str | os.PathLike[str]) -> ModelFiles:
     """The files of a directory of transformers whose weights can be edited.
 
@@ -56,6 +69,13 @@ def open_directory(model: str | os.PathLike[str]) -> ModelFiles:
     files = open_model_files(path)
     refuse_quantised(files)
     return files
+
+
+def stored(files: ModelFiles, name: str) -> tuple[LocalFile, Entry]:
+    """Where a tensor lies: the local file, and the entry of its header."""
+    source, entry = files.tensors[name]
+    assert isinstance(source, LocalFile)  # edited_copy refuses others
+    return source, entry
 
 
 @contextmanager

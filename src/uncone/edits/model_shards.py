@@ -40,7 +40,7 @@ def rows_at_once(d: int) -> int:
     return max(1, 2**20 // d)
 
 
-def as_stored(source: LocalFile, name: str, entry: Entry) -> NewTensor:
+def as_stored(source: LocalFile, entry: Entry, name: str) -> NewTensor:
     """A second copy of a tensor of floats, to be written under another name."""
     _code(name, entry, source)
     return NewTensor(entry.dtype, entry.shape, lambda: stored_blocks(source, name, entry))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from uncone.edits.proof_text import ProofText
+from uncone.edits.texts import ProofText
 from uncone.errors import UnsupportedModel
 from uncone.model.head_map import decoder_inputs, forward_of, is_seq2seq, run_model
 from uncone.records.head_edit import HeadProof

@@ -1,7 +1,7 @@
-"""An affine repair inside a Sentence Transformers model: one Dense layer before its Normalize, which any program loads without uncone.
+"""Models of Sentence Transformers, saved or loaded: their embeddings, and an affine repair as a layer before their Normalize.
 
-A saved model is a directory of files: all are copied as they are, but for one line more in modules.json and one new folder. No code
-that the directory names is run for that.
+The repair becomes one Dense layer, which any program loads without uncone. A saved model is a directory: all its files are
+copied as they are, but for one more entry in modules.json and one new folder. No code that the directory names is run.
 """
 
 import dataclasses
@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from uncone import atomic
-from uncone.edits.sentence_transformers_encoder import NORMALIZE, insertion
 from uncone.errors import InputError
 from uncone.model.files import read_json
 from uncone.model.sentence_transformers import MODULES, need_sentence_transformers, read_modules
@@ -31,6 +30,7 @@ _DENSE = "sentence_transformers.models.Dense"
 _IDENTITY = "torch.nn.modules.linear.Identity"
 _NAME = "repair"
 _SENTENCE = "sentence_embedding"
+NORMALIZE = "Normalize"
 WHERE = "a Sentence Transformers model"
 
 
@@ -229,3 +229,46 @@ def _dense_class(st: Any) -> Any:
     except ImportError:
         return st.models.Dense
     return Dense
+
+
+def without_normalize(model: Any) -> Any:
+    """A `SentenceTransformer` of the same modules up to its Normalize: what it gives is what a repair is fitted on."""
+    names = list(model._modules)
+    kept = [
+        model._modules[name]
+        for name in names[: insertion([type(model._modules[name]).__name__ for name in names])]
+    ]
+    short = need_sentence_transformers().SentenceTransformer(
+        modules=kept,
+        prompts=model.prompts,
+        default_prompt_name=model.default_prompt_name,
+        local_files_only=True,
+    )
+    return short.to(model.device).eval()
+
+
+def embed(
+    model: Any,
+    sentences: Sequence[str],
+    *,
+    progress: Callable[[int], None] | None = None,
+    batch: int = 64,
+    at_once: int = 1024,
+) -> Tensor:
+    """The sentences' embeddings, float32 (N, D) on the CPU."""
+    parts = []
+    for start in range(0, len(sentences), at_once):
+        some = list(sentences[start : start + at_once])
+        found = model.encode(some, batch_size=batch, convert_to_tensor=True, show_progress_bar=False)
+        parts.append(found.detach().float().cpu())
+        if progress is not None:
+            progress(start + len(some))
+    return torch.cat(parts)
+
+
+def insertion(kinds: Sequence[str]) -> int:
+    """Before the Normalize modules at the end; that is the end itself where there is none."""
+    at = len(kinds)
+    while at and kinds[at - 1] == NORMALIZE:
+        at -= 1
+    return at

@@ -1,41 +1,43 @@
 """New values for the rows of tokens that were never trained: zero, outlying, or newly added rows.
 
-Such a row holds what it was initialised with, or where the loss pushed it away from every text. Its token then acts on the model as noise. The row is
-set to where a token of its kind would start well: the mean of the rows of the tokens it would be written with without it, or the
-mean of all trained rows. Every other row stays as it is to the bit, which is checked in the written files.
+Such a row holds its initial value, or lies where the loss pushed it away from every text. Its token then acts on the model
+as noise. The row is set to where a token of its kind would start well: the mean of the rows of the tokens that its string
+would be split into without it, or the mean of all trained rows. Every other row stays as it is to the bit, which is checked
+in the written files.
 """
 
+import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from uncone.atomic import creatable
-from uncone.edits.model_files import Copy, compare_untouched, edited_copy, open_directory
-from uncone.edits.model_shards import NewTensor, rounded_once, stored_blocks
-from uncone.edits.tokens_choice import Labels, chosen_ids, kept_ids, tokenizer_of
-from uncone.edits.tokens_loss import text_loss
-from uncone.edits.tokens_rows import Trained, new_rows, trained_rows
-from uncone.edits.tokens_split import sub_tokens
+from uncone.edits.loss import text_loss
+from uncone.edits.model_files import Copy, compare_untouched, edited_copy, open_directory, stored
+from uncone.edits.model_shards import NewTensor, rounded_once, rows_at_once, stored_blocks
+from uncone.edits.new_rows import Trained, new_rows, sub_tokens, trained_rows
+from uncone.edits.proof import Progress
+from uncone.edits.texts import load_tokenizer
 from uncone.errors import InputError
 from uncone.model import ModelFiles, find_places, rows_of, token_labels
+from uncone.model.files import text_parts
 from uncone.model.places import Places, same_rows, vocabulary_matrices
 from uncone.records.token_edit import MOST_LISTED, EditedTensor, EditedToken, TokenEdit, Way
 from uncone.records.wording import cut_label
-from uncone.rows.bytes import LocalFile
 from uncone.rows.flat import TORCH_DTYPES
-from uncone.rows.safetensors import FLOATS, Entry
+from uncone.rows.safetensors import FLOATS
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
 WAYS: tuple[Way, ...] = ("sub_tokens", "mean", "covariance")
+Labels = Sequence[str | None] | None
 _INTEGERS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 
 
 @dataclass(frozen=True)
-class Part:
+class Matrix:
     """One matrix to edit, and the others that hold the same numbers."""
 
     name: str
@@ -61,24 +63,24 @@ def reinitialise_tokens(
     The token table and, where it is a matrix of its own, the output head are both edited, each from its own rows; a bias stays.
 
     Args:
-        model: a directory of transformers (config.json, safetensors or a checkpoint of torch.save).
-        out: the directory to write. It must not exist; it appears whole or not at all.
-        ids: the tokens, such as `measure.under_trained_tokens` finds; or "zero": those that stand for a token and whose row is
-            zero or not finite, but for the padding's; or "added": those that were added behind the tokenizer's own vocabulary, among which may be
-            trained ones (the roles of a chat).
-        method: "sub_tokens": the mean of the rows of the tokens that the string would be split into without them; where there are none, the
-            mean of all trained rows. "mean": that mean. "covariance": a draw around it, a tenth as wide as the trained rows are
-            spread, with the covariance shrunk as Ledoit & Wolf (2004) do, which makes it positive definite for any number of rows.
+        model: a directory of transformers.
+        out: a new directory. It appears whole or not at all.
+        ids: the tokens, such as `measure.under_trained_tokens` finds; or "zero": the tokens, but for the padding, whose row is
+            zero or not finite; or "added": the tokens behind the tokenizer's own vocabulary, some of which may be trained
+            (the roles of a chat).
+        method: "sub_tokens": the mean of the rows of the tokens that the string would be split into without them; without any,
+            the mean of all trained rows. "mean": that mean. "covariance": a draw around it, a tenth as wide as the trained
+            rows are spread, with the covariance shrunk as Ledoit & Wolf (2004) do, so that it is positive definite.
         text: a text in UTF-8 on which the loss is measured before and after; None for none.
         seed: of the draw.
-        progress: called with what is done, how much is, and of how much.
+        progress: called with (step, done, of how many).
 
     Returns:
         `TokenEdit`: the tokens with what their rows were made of, the matrices with what was compared, the loss.
 
     Raises:
-        InputError: no such model, ids that are not there, no tokenizer for their strings, trained rows that are not finite, `out` exists or cannot be
-            written, a GGUF model.
+        InputError: no such model, ids that are not there, no tokenizer for their strings, trained rows that are not finite,
+            `out` exists or cannot be written, a GGUF model. After an error nothing is written.
         UnsupportedModel: quantised weights, an adapter, a table that is not found.
     """
     if method not in WAYS:
@@ -92,14 +94,14 @@ def reinitialise_tokens(
     parts = sub_tokens(tokenizer_of(files), chosen) if method == "sub_tokens" else {}
     kept = kept_ids(chosen, n, labels)
     parts = {i: tuple(part for part in parts[i] if part < n) for i in parts}
-    edited = _parts(files, places, chosen, parts, kept, method, seed)
+    edited = _matrices(files, places, chosen, parts, kept, method, seed)
     tensors = {
-        name: _with_rows(files, name, chosen, part.rows)
-        for part in edited
-        for name in (part.name, *part.copies)
+        name: _with_rows(files, name, chosen, matrix.rows)
+        for matrix in edited
+        for name in (matrix.name, *matrix.copies)
     }
     with edited_copy(files, out, tensors) as copy:
-        measured = tuple(_compared(files, copy, part, chosen) for part in edited)
+        measured = tuple(_compared(files, copy, matrix, chosen) for matrix in edited)
         unchanged = compare_untouched(files, copy.files, frozenset(tensors))
         loss, no_loss = text_loss(files, copy.files, set(chosen), n, text, progress)
         return TokenEdit(
@@ -109,7 +111,7 @@ def reinitialise_tokens(
         )  # fmt: skip
 
 
-def _parts(
+def _matrices(
     files: ModelFiles,
     places: Places,
     chosen: Sequence[int],
@@ -117,7 +119,7 @@ def _parts(
     kept: Tensor,
     method: Way,
     seed: int,
-) -> list[Part]:
+) -> list[Matrix]:
     """The table, and the head where it is a matrix of its own, with their new rows."""
     roles: list[tuple[str, Literal["table", "head", "both"]]] = [
         (places.input, "both" if places.tied else "table")
@@ -129,20 +131,16 @@ def _parts(
                 "their ids mean different tokens"
             )
         roles.append((places.head, "head"))
-    found, taken = list[Part](), {name for name, _ in roles}
+    matrices, taken = list[Matrix](), {name for name, _ in roles}
     for name, role in roles:
         rows = rows_of(files, name)
         trained = trained_rows(rows, kept, with_covariance=method == "covariance")
-        copies = [
-            other
-            for other in vocabulary_matrices(files)
-            if other not in taken and _is_copy(files, name, other)
-        ]
+        others = [other for other in vocabulary_matrices(files) if other not in taken]
+        copies = tuple(other for other in others if _is_copy(files, name, other))
         taken |= set(copies)
-        found.append(
-            Part(name, role, tuple(copies), trained, new_rows(rows, chosen, parts, trained, seed=seed))
-        )
-    return found
+        fresh = new_rows(rows, chosen, parts, trained, seed=seed)
+        matrices.append(Matrix(name, role, copies, trained, fresh))
+    return matrices
 
 
 def _is_copy(files: ModelFiles, name: str, other: str) -> bool:
@@ -153,7 +151,7 @@ def _is_copy(files: ModelFiles, name: str, other: str) -> bool:
 
 def _with_rows(files: ModelFiles, name: str, ids: Sequence[int], rows: Tensor) -> NewTensor:
     """The matrix with `rows` at `ids`; all others as they are stored, to the bit."""
-    source, entry = _stored(files, name)
+    source, entry = stored(files, name)
     at = torch.tensor(ids)
 
     def blocks() -> Iterator[Tensor]:
@@ -168,14 +166,14 @@ def _with_rows(files: ModelFiles, name: str, ids: Sequence[int], rows: Tensor) -
     return NewTensor(entry.dtype, entry.shape, blocks)
 
 
-def _compared(files: ModelFiles, copy: Copy, part: Part, ids: Sequence[int]) -> EditedTensor:
+def _compared(files: ModelFiles, copy: Copy, matrix: Matrix, ids: Sequence[int]) -> EditedTensor:
     """Compare all other rows in the written files, bit by bit.
 
     Raises:
         InputError: one differs.
     """
     at = torch.tensor(ids)
-    for name in (part.name, *part.copies):
+    for name in (matrix.name, *matrix.copies):
         equal = _equal_rows(files, copy.files, name, at)
         others = files.entries[name].shape[0] - len(ids) - equal
         if others:
@@ -183,20 +181,20 @@ def _compared(files: ModelFiles, copy: Copy, part: Part, ids: Sequence[int]) -> 
                 f"expected all rows of {name!r} but {len(ids)} to be as they were, got {others} others: the original was written to "
                 "meanwhile, or the disk is faulty; nothing was written"
             )
-    entry = files.entries[part.name]
+    entry = files.entries[matrix.name]
     before, after = (
-        rows_of(where, part.name).take(at).double().norm(dim=1).mean() for where in (files, copy.files)
+        rows_of(where, matrix.name).take(at).double().norm(dim=1).mean() for where in (files, copy.files)
     )
     return EditedTensor(
-        name=part.name, role=part.role, n=entry.shape[0], d=entry.shape[1], dtype=FLOATS[entry.dtype], rows_equal=equal,
-        mean_norm_others=part.trained.mean_norm, mean_norm_before=float(before) if bool(torch.isfinite(before)) else None,
-        mean_norm_after=float(after), shrinkage=part.trained.shrinkage,
+        name=matrix.name, role=matrix.role, n=entry.shape[0], d=entry.shape[1], dtype=FLOATS[entry.dtype], rows_equal=equal,
+        mean_norm_others=matrix.trained.mean_norm, mean_norm_before=float(before) if bool(torch.isfinite(before)) else None,
+        mean_norm_after=float(after), shrinkage=matrix.trained.shrinkage,
     )  # fmt: skip
 
 
 def _equal_rows(files: ModelFiles, copy: ModelFiles, name: str, but: Tensor) -> int:
     """How many rows are the same to the bit, those at `but` aside."""
-    (source, entry), (target, written) = _stored(files, name), _stored(copy, name)
+    (source, entry), (target, written) = stored(files, name), stored(copy, name)
     equal = start = 0
     for a in stored_blocks(source, name, entry):
         content = bytearray(a.nbytes)
@@ -206,12 +204,6 @@ def _equal_rows(files: ModelFiles, copy: ModelFiles, name: str, but: Tensor) -> 
         same[but[(but >= start) & (but < start + len(a))] - start] = False
         equal, start = equal + int(same.sum()), start + len(a)
     return equal
-
-
-def _stored(files: ModelFiles, name: str) -> tuple[LocalFile, Entry]:
-    source, entry = files.tensors[name]
-    assert isinstance(source, LocalFile)
-    return source, entry
 
 
 def _listed(
@@ -241,3 +233,88 @@ def _notes(
             f"{nameless} of {len(ids)} rows stand for no token of the tokenizer: no text reaches them, but a head now scores them like others."
         )
     return tuple(notes)
+
+
+def chosen_ids(
+    files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int, labels: Labels
+) -> list[int]:
+    """The ids that are asked for, ascending, each once.
+
+    Raises:
+        InputError: none, or one that is no row; no tokenizer where added tokens are asked for.
+    """
+    if isinstance(ids, str):
+        if ids not in ("zero", "added"):
+            raise InputError(f"expected ids, 'zero' or 'added', got {ids!r}: give the numbers of the tokens")
+        chosen = _added_tokens(files, n) if ids == "added" else _zero_rows(files, places, labels)
+        if not chosen:
+            what = "is zero or not finite" if ids == "zero" else "was added behind the vocabulary"
+            raise InputError(
+                f"expected a token whose row {what} in {files.path}, got none: give ids, such as under_trained_tokens finds"
+            )
+        return chosen
+    chosen = sorted({whole_id(i) for i in ids})
+    if not chosen:
+        raise InputError("expected ids of tokens to set anew, got none: give at least one")
+    wrong = [i for i in (chosen[0], chosen[-1]) if not 0 <= i < n]
+    if wrong:
+        raise InputError(
+            f"expected ids from 0 to {n - 1}, got {wrong[0]}: give ids of rows that {places.input} has"
+        )
+    return chosen
+
+
+def _zero_rows(files: ModelFiles, places: Places, labels: Labels) -> list[int]:
+    """The tokens whose row is zero or not finite in the table or the head; the padding's is zero by design."""
+    empty = set[int]()
+    for name in filter(None, (places.input, places.head)):
+        start, rows = 0, rows_of(files, name)
+        for block in rows.blocks(rows_at_once(rows.shape[1])):
+            bad = (block == 0).all(1) | ~torch.isfinite(block).all(1)
+            empty |= {start + i for i in bad.nonzero().flatten().tolist()}
+            start += len(block)
+    padding = {part.get("pad_token_id") for part in text_parts(files.config)}
+    return sorted(i for i in empty - padding if labels is None or labels[i] is not None)
+
+
+def _added_tokens(files: ModelFiles, n: int) -> list[int]:
+    """The ids below `n` of tokens that were added behind the vocabulary of the tokenizer's model."""
+    tokenizer = tokenizer_of(files)
+    own = set(tokenizer.get_vocab(with_added_tokens=False).values())
+    return sorted(i for i in tokenizer.get_added_tokens_decoder() if i not in own and i < n)
+
+
+def whole_id(value: Any) -> int:
+    """`value` as an int; `int` would cut what is no whole number.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise InputError(f"expected ids of tokens, got {value!r}: give whole numbers") from error
+
+
+def kept_ids(chosen: Sequence[int], n: int, labels: Labels) -> torch.Tensor:
+    """The rows to learn from: those that stay and stand for a token."""
+    stays = torch.ones(n, dtype=torch.bool)
+    stays[torch.tensor(chosen)] = False
+    if labels is not None:
+        has_token = torch.tensor([label is not None for label in labels])
+        stays = stays & has_token if bool((stays & has_token).any()) else stays
+    return stays.nonzero().flatten()
+
+
+def tokenizer_of(files: ModelFiles) -> Any:
+    """The `tokenizers.Tokenizer` of the directory.
+
+    Raises:
+        InputError: there is none, or it cannot be read.
+    """
+    tokenizer, why = load_tokenizer(files)
+    if tokenizer is None:
+        raise InputError(
+            f"expected a tokenizer in {files.path}, got none that works ({why}): use the method 'mean' or 'covariance' (--method mean), with ids"
+        )
+    return tokenizer

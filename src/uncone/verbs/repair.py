@@ -2,27 +2,22 @@
 
 import os
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from uncone.atomic import creatable, writable
 from uncone.edits.encoder import repair_encoder
-from uncone.edits.fit import Found, fitted_on, loaded
-from uncone.edits.geometry import compare, rank_lost
-from uncone.edits.sentences import MOST
-from uncone.edits.targets import (
-    Kind,
-    Path_,
-    Progress,
-    check_options,
-    check_save,
-    check_target,
-    kind_of,
-    versions,
-)
-from uncone.edits.verdict import TASK, gains, give_verdict
+from uncone.edits.fit import fit_repair, load_repair
+from uncone.edits.geometry import compare, record_of
+from uncone.edits.proof import Progress
+from uncone.edits.texts import MOST_SENTENCES, Path_
 from uncone.errors import InputError
 from uncone.model.open import open_rows
 from uncone.model.reads import check_targets_apart
-from uncone.records.repair import RepairCost, Repaired
+from uncone.model.sentence_transformers import is_sentence_transformers
+from uncone.model.spec import split
+from uncone.model.subjects import is_model
+from uncone.records.repair import Repaired
 from uncone.records.wording import counted, plural
 from uncone.rows import Rows, open_npy
 from uncone.rows.bytes import LocalFile
@@ -34,6 +29,8 @@ from uncone.rows.word_vectors_binary import open_word2vec_binary
 from uncone.rows.writers_plan import split_part
 from uncone.transforms.apply import Applied, check_out, repair_rows
 from uncone.transforms.fitted import shared_name
+
+Kind = Literal["vectors", "encoder", "model"]
 
 
 def repair(
@@ -49,7 +46,7 @@ def repair(
     force: bool = False,
     overwrite: bool = False,
     skip_nonfinite: bool = False,
-    most_sentences: int = MOST,
+    most_sentences: int = MOST_SENTENCES,
     progress: Progress | None = None,
 ) -> Repaired:
     """Write a repaired copy of vectors or of an encoder, and measure on what was written what that did.
@@ -94,6 +91,8 @@ def repair(
         overwrite=overwrite,
         skip_nonfinite=skip_nonfinite,
     )
+    _check_options(method=method, fit_on=fit_on, load=load, counts=counts)
+    _check_save(save, overwrite=overwrite)
     fit: dict[str, Any] = {
         "method": method,
         "fit_on": fit_on,
@@ -147,8 +146,54 @@ def check_repair(
             "expected sentences to fit on, got none: give --text F with one a line, --fit-on VECTORS, or --load T.safetensors"
         )
     check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, text, counts))
-    check_target(spec, out, overwrite=overwrite)  # before the pass that looks for rows to skip
+    if kind == "vectors":  # before the pass that looks for rows to skip
+        check_out(out, open_rows(spec), overwrite=overwrite)
+    else:
+        creatable(out, outside=split(spec)[0])
     return kind
+
+
+def kind_of(spec: str | os.PathLike[str]) -> Kind:
+    """A matrix, a directory of Sentence Transformers, or a language model as a whole.
+
+    Raises:
+        InputError: it names nothing that is there.
+    """
+    path, part = split(spec)
+    if part is not None or not is_model(path):
+        return "vectors"
+    return "encoder" if is_sentence_transformers(path) else "model"
+
+
+def _check_options(
+    *, method: str | None, fit_on: Path_ | None, load: Path_ | None, counts: Path_ | None = None
+) -> None:
+    """Raise InputError where a transformation would be both loaded and fitted, or is not named."""
+    given = [
+        flag
+        for flag, value in (("--method", method), ("--fit-on", fit_on), ("--counts", counts))
+        if value is not None
+    ]
+    if load is not None and given:
+        raise InputError(f"expected either --load or {given[0]}, got both: what is loaded was fitted before")
+    if load is None and method is None:
+        raise InputError(
+            "expected a repair by its name (--method center, method=), or --data DIR to have one chosen by a task, got neither: "
+            "no repair helps every task, so by default vectors stay as they are"
+        )
+    if fit_on is not None and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
+        raise InputError(
+            f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors"
+        )
+
+
+def _check_save(save: Path_ | None, *, overwrite: bool = False) -> None:
+    """Raise InputError where the file of the transformation cannot be written, or is there already (unless `overwrite`)."""
+    if save is not None and writable(save).exists() and not overwrite:
+        raise InputError(
+            f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another name, or remove it; of a file of vectors "
+            "--overwrite (overwrite=True) replaces both"
+        )
 
 
 def _repair_vectors(
@@ -166,8 +211,6 @@ def _repair_vectors(
     progress: Progress | None,
 ) -> Repaired:
     """Vectors of a file into another file."""
-    check_options(method=method, fit_on=fit_on, load=load, counts=counts)
-    check_save(save, overwrite=overwrite)
     rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
     check_out(out, rows, overwrite=overwrite)
 
@@ -175,36 +218,24 @@ def _repair_vectors(
         return None if progress is None else lambda done: progress(what, done, total)
 
     if load is not None:
-        found = loaded(load)
+        fit = load_repair(load)
     else:
-        assert method is not None  # check_options refused it
+        assert method is not None  # _check_options refused it
         fit_rows = rows if fit_on is None else open_rows(fit_on, skip_nonfinite=skip_nonfinite)
-        found = fitted_on(
+        fit = fit_repair(
             fit_rows, method, counts=counts, force=force, progress=tick("fitting", fit_rows.shape[0])
         )
     applied = repair_rows(
-        rows, found.transformation, out, overwrite=overwrite, progress=tick("writing", rows.shape[0])
+        rows, fit.transformation, out, overwrite=overwrite, progress=tick("writing", rows.shape[0])
     )
     if save is not None:
-        found.transformation.save(save)
+        fit.transformation.save(save)
     if progress is not None:
         progress("measuring", 0, 0)
-    return _record(rows, out, found, applied)
-
-
-def _record(rows: Rows, out: Path_, found: Found, applied: Applied) -> Repaired:
-    """What was done, with both sides measured."""
-    geometry = compare(rows, open_written(applied))
-    cost = RepairCost(
-        found.seconds, applied.seconds, geometry.relative_change, rank_lost(found.transformation)
-    )
-    name = shared_name(rows.name)
-    (n, k), d = applied.shape, rows.shape[1]
-    return Repaired(
-        verdict=give_verdict(name, found.method, geometry, cost, d, k), name=name, out=shared_name(str(out)), kind="vectors",
-        method=found.method, gains=gains(geometry), n=n, d=d, k=k, dtype=applied.dtype, fitted=found.fitted, cost=cost,
-        measured=geometry.measured, before=geometry.before, after=geometry.after, options=found.options,
-        notes=(*found.notes, *applied.notes, *_left_out(rows), TASK), versions=versions(),
+    n, k = applied.shape
+    return record_of(
+        fit, compare(rows, open_written(applied)), name=shared_name(rows.name), out=out, kind="vectors", n=n, d=rows.shape[1],
+        k=k, dtype=applied.dtype, seconds=applied.seconds, notes=(*applied.notes, *_left_out(rows)),
     )  # fmt: skip
 
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from uncone.edits.targets import Path_, Progress, whole_model
+from uncone.edits.model_files import whole_model
+from uncone.edits.proof import Progress
+from uncone.edits.texts import Path_
 from uncone.edits.tokens import WAYS, reinitialise_tokens
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure import under_trained_tokens

@@ -1,11 +1,11 @@
-"""What a proof runs on: real text as the model's own tokenizer cuts it, and random ids, which reach rows that no text does."""
+"""The texts that edits are proven and fitted on: text and random ids for a language model, sentences for an encoder."""
 
 import io
-import lzma
 import os
-import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any, BinaryIO, cast
 
 import torch
@@ -16,9 +16,13 @@ from uncone.model.hugging_face import open_tokenizer
 from uncone.regular import open_unpacked
 
 Tensor = torch.Tensor
+Path_ = str | os.PathLike[str]
 MOST_TEXT = 2**20
 """Characters that are read of a text."""
-_LONGEST, _BATCH = 128, 4
+LEAST_SENTENCES, MOST_SENTENCES = 20, 100_000
+"""More embeddings would not move a mean or a covariance, and all are held in memory."""
+LONGEST_LINE = 2**20
+_LONGEST = 128
 
 SAMPLE = """A language model learns a table with one row for each token. Rows of tokens that no text holds are only ever pushed away,
 and they all end in the same place. "Is that so?" asked the old woman. She had lived near the harbour for 71 years, and in the spring of
@@ -45,7 +49,7 @@ class ProofText:
     random: Tensor
 
 
-def proof_text(files: ModelFiles, model: Any, n: int, text: str | os.PathLike[str] | None) -> ProofText:
+def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> ProofText:
     """Ids below `n` for a proof on `model`: at most 1,024 of text and 256 random ones, fewer where their logits would be more than 2**25 numbers each.
 
     Of text there are two windows at least, where it is long enough, and of random ids one.
@@ -100,22 +104,17 @@ def longest_input(model: Any) -> int:
     )  # some count positions from 2, behind that of the padding
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
+def read_text(path: Path_) -> str:
     """The first `MOST_TEXT` characters of a text in UTF-8, plain or packed as .gz or .xz.
 
     Raises:
         InputError: it cannot be read, or is damaged.
     """
-    how = "give a text file in UTF-8, or one packed as .gz or .xz"
-    try:
-        with (
-            open_unpacked(path, how=how) as packed,
-            io.TextIOWrapper(cast(BinaryIO, packed), encoding="utf-8", errors="replace") as text,
-        ):
-            return text.read(MOST_TEXT)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        reason = getattr(error, "strerror", None) or first_line(error)
-        raise InputError(f"cannot read {path}: {reason}: {how}") from error
+    with (
+        open_unpacked(path, how="give a text file in UTF-8, or one packed as .gz or .xz") as packed,
+        io.TextIOWrapper(cast(BinaryIO, packed), encoding="utf-8", errors="replace") as text,
+    ):
+        return text.read(MOST_TEXT)
 
 
 def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]:
@@ -143,3 +142,82 @@ def load_tokenizer(files: ModelFiles) -> tuple[Any, str]:
     if tokenizer is None:
         return None, "the model has no tokenizer"
     return tokenizer, ""
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Different lines of a text, in their order, and how many it has: more where some were drawn."""
+
+    lines: tuple[str, ...] = ()
+    n: int = 0
+
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of a text of which not every line is kept."""
+        if self.n <= len(self.lines):
+            return ()
+        return (
+            f"The text has {self.n:,} sentences: {len(self.lines):,} of them were taken, drawn at random from all of it.",
+        )
+
+
+def read_sentences(path: Path_, *, most: int = MOST_SENTENCES) -> Sentences:
+    """The different lines of a text in UTF-8, in the order in which they first stand; empty ones are passed over.
+
+    It is read once, line by line. Of a text with more than `most` different lines so many are drawn, each line as likely as the others and the same ones every
+    time (Vitter 1985, algorithm R); of lines that were not kept it is not known whether they stood there before, and a repeated one counts anew.
+
+    Args:
+        path: a text file; `.gz` and `.xz` are unpacked as they are read.
+        most: how many lines are kept, at least 20.
+
+    Raises:
+        InputError: no such file, no UTF-8, damaged, a line longer than 1 MiB, or fewer than 20 different sentences; `most` below 20.
+    """
+    if most < LEAST_SENTENCES:
+        raise InputError(
+            f"expected to keep at least {LEAST_SENTENCES} sentences, got {most}: fewer say nothing of others"
+        )
+    found = _drawn(_lines(Path(path)), most)
+    if len(found.lines) < LEAST_SENTENCES:
+        raise InputError(
+            f"expected at least {LEAST_SENTENCES} different sentences in {path}, one a line, got {len(found.lines)}: give more text"
+        )
+    return found
+
+
+def _drawn(lines: Iterable[str], most: int) -> Sentences:
+    """At most `most` different lines, any of them with the same chance, in their order."""
+    kept, held, n = list[tuple[int, str]](), set[str](), 0
+    random = Random(0)
+    for line in lines:
+        if line in held:
+            continue
+        n += 1
+        if len(kept) < most:
+            kept.append((n, line))
+        elif (at := random.randrange(n)) < most:
+            held.discard(kept[at][1])
+            kept[at] = (n, line)
+        else:
+            continue
+        held.add(line)
+    return Sentences(tuple(line for _, line in sorted(kept)), n)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with open_unpacked(path, how="give a text file, one sentence a line") as file:
+        number = 0
+        while line := file.readline(LONGEST_LINE + 1):
+            number += 1
+            if len(line) > LONGEST_LINE:
+                raise InputError(
+                    f"expected lines of at most {LONGEST_LINE} bytes, got a longer line {number} in {path}: one sentence a line"
+                )
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"expected UTF-8, got other bytes in line {number} of {path}: save the text as UTF-8"
+                ) from error
+            if text:
+                yield text

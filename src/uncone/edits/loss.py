@@ -1,14 +1,15 @@
-"""The loss of a model on a text, before and after its rows were set anew."""
+"""The loss of a language model on a text, before and after an edit."""
 
 import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from uncone.edits.proof_text import cut, load_tokenizer, longest_input, read_text, token_ids
+from uncone.edits.proof import Progress
+from uncone.edits.texts import cut, load_tokenizer, longest_input, read_text, token_ids
 from uncone.errors import InputError, UnconeError
 from uncone.model import ModelFiles
 from uncone.model.files import read_json
@@ -17,7 +18,6 @@ from uncone.model.model_class import load_model
 from uncone.records.token_edit import TextLoss
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
 Kind = Literal["next_token", "masked_token"]
 _MOST_NUMBERS = 2**30
 """Logits computed in all; they are let go batch by batch."""

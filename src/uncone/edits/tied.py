@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from uncone.edits.proof import batches, run
-from uncone.edits.proof_text import ProofText
+from uncone.edits.texts import ProofText
 from uncone.errors import UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model
 
