@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from uncone import InputError, Moments, UndefinedMeasure
 from uncone.measure import nearest_neighbours
-from uncone.measure.neighbours import exact, points, sampled_rows, tiles
+from uncone.measure.neighbours import points, sampled_rows, search, tiles
 from uncone.rows import CenteredRows, SelectedRows, as_rows
 
 from ..matrices import gaussian
@@ -177,13 +177,13 @@ def test_the_bytes_are_the_same_on_any_number_of_threads() -> None:
 @pytest.mark.usefixtures("small_blocks")
 def test_products_worse_than_float32_are_noticed_and_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     x, multiply, asked = CLOUDS["Gaussian"], tiles.Tiles.multiply, []
-    search_all = exact._search_all
+    search_all = search._search_all
 
     def counted(p: points.Points, k: int, queries: Tensor, enough: Tensor) -> tuple[Tensor, Tensor]:
         asked.append(len(queries))
         return search_all(p, k, queries, enough)
 
-    monkeypatch.setattr(exact, "_search_all", counted)
+    monkeypatch.setattr(search, "_search_all", counted)
     nearest_neighbours(x, 10)
     assert sum(asked) < 5
     monkeypatch.setattr(
@@ -195,7 +195,7 @@ def test_products_worse_than_float32_are_noticed_and_taken_again(monkeypatch: py
 
 
 def test_a_mean_far_out_needs_no_second_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "_search_all", lambda *_: pytest.fail("products were not centred"))
+    monkeypatch.setattr(search, "_search_all", lambda *_: pytest.fail("products were not centred"))
     nearest_neighbours(gaussian(300, 6, dtype=F64) + 1e8, 3)
 
 

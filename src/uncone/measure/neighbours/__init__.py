@@ -9,8 +9,8 @@ from uncone.measure.neighbours.nearest import (
     sampled_rows,
     ticks,
 )
-from uncone.measure.neighbours.pairs import sum_by_query, sum_over_pairs
 from uncone.measure.neighbours.points import Metric, Points
+from uncone.measure.neighbours.tiles import sum_by_query, sum_over_pairs
 
 __all__ = [
     "EXACT_ROWS",

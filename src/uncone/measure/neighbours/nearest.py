@@ -8,8 +8,8 @@ import torch
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours.duplicates import Places, first_of_each
-from uncone.measure.neighbours.exact import nearest_points
 from uncone.measure.neighbours.points import Metric, Points
+from uncone.measure.neighbours.search import nearest_points
 from uncone.measure.reading import check_moments
 from uncone.moments import Moments
 from uncone.rows import Rows, as_rows
@@ -91,61 +91,54 @@ def nearest_neighbours(
         UndefinedMeasure: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
     """
     rows = as_rows(rows)
-    _check(k, metric, sample)
+    if k < 1:
+        raise InputError(f"expected at least one neighbour, got k = {k}: 10 is customary")
+    if metric not in ("euclidean", "cosine"):
+        raise InputError(f"expected the metric euclidean or cosine, got {metric!r}: choose one of them")
+    if sample is not None and sample < 1:
+        raise InputError(f"expected a sample of at least one row, got {sample}: pass None for the default")
     m = Moments.of(rows, second=False) if moments is None else moments
     check_moments(m, rows.shape[0])
-    return alone(lambda: _nearest(rows, k, m, metric, distinct, sample, seed, progress))
+    return alone(lambda: _nearest(rows, k, m, metric, distinct, sample, seed, ticks(rows.shape[0], progress)))
 
 
 def _nearest(
-    rows: Rows,
-    k: int,
-    m: Moments,
-    metric: Metric,
-    distinct: bool,
-    sample: int | None,
-    seed: int,
-    progress: Callable[[int], None] | None,
-) -> Neighbours:
-    _require(
-        m.n - m.zero_rows if metric == "cosine" else m.n,
-        "rows with a direction" if metric == "cosine" else "rows",
-    )
+    rows: Rows, k: int, m: Moments, metric: Metric, distinct: bool, sample: int | None, seed: int,
+    tick: Callable[[float], None],
+) -> Neighbours:  # fmt: skip
+    if metric == "cosine":
+        _require(m.n - m.zero_rows, "rows with a direction")
+    else:
+        _require(m.n, "rows")
     points = Points(rows, m, metric=metric)
-    everything = points.ids
+    ids = points.ids
     places = Places(first_of_each(points))
+    count = len(places.distinct)
+    duplicates = len(ids) - count
     if distinct:
-        _require(len(places.distinct), "different rows")
-    if len(places.distinct) < points.n:
+        _require(count, "different rows")
+    if duplicates:
         del points
-        points = Points(rows, m, metric=metric, ids=everything[places.distinct])
-    total = points.n if distinct else len(everything)
+        points = Points(rows, m, metric=metric, ids=ids[places.distinct])
+    if distinct:
+        ids = points.ids
+    total = len(ids)
     queries = sampled_rows(total, sample, seed)
     k = min(k, total - 1)
     asked = queries if distinct else places.place[queries].unique()
-    tick = ticks(rows.shape[0], progress)
-    near, squares = _of_places(
-        points, min(k + 1, points.n - 1), None if len(asked) == points.n else asked, tick
-    )
-    ids = everything
-    if distinct:
-        ids = points.ids
-    elif len(places.distinct) < len(everything):
+    if count > 1:
+        near, squares = nearest_points(
+            points, min(k + 1, count - 1), None if len(asked) == count else asked, tick
+        )
+    else:  # one place has no other
+        near, squares = torch.empty((1, 0), dtype=torch.int64), torch.empty((1, 0), dtype=torch.float64)
+    if duplicates and not distinct:
         near, squares = places.expand(queries, min(k + 1, total - 1), near, squares)
     tied = int((squares[:, k] == squares[:, k - 1]).sum()) if squares.shape[1] > k else 0
     return Neighbours(
         indices=ids[near[:, :k]], distances=squares[:, :k].sqrt() * points.unit, queries=ids[queries], metric=metric,
-        rows=rows.shape[0], searched=total, distinct=distinct, duplicates=len(everything) - len(places.distinct), tied=tied,
+        rows=rows.shape[0], searched=total, distinct=distinct, duplicates=duplicates, tied=tied,
     )  # fmt: skip
-
-
-def _of_places(
-    points: Points, k: int, asked: Tensor | None, tick: Callable[[float], None]
-) -> tuple[Tensor, Tensor]:
-    """The search; where there is one place only, its empty answer."""
-    if k > 0:
-        return nearest_points(points, k, asked, tick)
-    return torch.empty((1, 0), dtype=torch.int64), torch.empty((1, 0), dtype=torch.float64)
 
 
 def sampled_rows(total: int, sample: int | None, seed: int) -> Tensor:
@@ -164,15 +157,6 @@ def check_searched(neighbours: Neighbours, rows: Rows, *, metric: str, distinct:
             f"expected neighbours of {rows.shape[0]} rows, {metric}, with distinct={distinct}, got a search of {neighbours.rows} rows, "
             f"{neighbours.metric}, with distinct={neighbours.distinct}: search these rows so"
         )
-
-
-def _check(k: int, metric: str, sample: int | None) -> None:
-    if k < 1:
-        raise InputError(f"expected at least one neighbour, got k = {k}: 10 is customary")
-    if metric not in ("euclidean", "cosine"):
-        raise InputError(f"expected the metric euclidean or cosine, got {metric!r}: choose one of them")
-    if sample is not None and sample < 1:
-        raise InputError(f"expected a sample of at least one row, got {sample}: pass None for the default")
 
 
 def _require(count: int, what: str) -> None:

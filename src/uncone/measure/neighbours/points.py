@@ -49,7 +49,7 @@ class Points:
         self.n, self.d = self._rows.shape
         self.unit, self._divisor, center = self._scaling(norms)
         self._center = center.to(rows.widened)
-        # Multiplied in float64, unless float32 will do: for unit rows of ordinary length in no narrow cone, and where nothing is multiplied.
+        # In float64, unless float32 will do: for unit rows of ordinary length in no narrow cone, and where nothing is divided.
         plain = self._divisor is None or (
             norms is not None and _ordinary(norms) and float(center.square().sum()) < _CONE
         )
@@ -134,7 +134,8 @@ class Points:
         cell = (a // self.stripe) * (self.n // self.stripe + 1) + b // self.stripe
         order = torch.argsort(cell, stable=True)
         held: tuple[int, Tensor] | None = None
-        for key, part in zip(*_runs(cell[order], order), strict=True):
+        keys, counts = torch.unique_consecutive(cell[order], return_counts=True)
+        for key, part in zip(keys.tolist(), torch.split(order, counts.tolist()), strict=True):
             i, j = divmod(key, self.n // self.stripe + 1)
             if held is None or held[0] != i:
                 held = None  # lets go of its memory first
@@ -156,25 +157,19 @@ class Points:
 
 def _norms(rows: Rows) -> Tensor:
     """The rows' norms, summed in float64: distances of unit rows are as exact as these are."""
-    found = torch.empty(rows.shape[0], dtype=torch.float64)
+    norms = torch.empty(rows.shape[0], dtype=torch.float64)
 
     def work(piece: Tensor, start: int) -> None:
         # Into memory that is there: a small result kept beside a freed copy would leave a hole that the next does not fit into.
-        found[start : start + len(piece)] = row_norms(piece.double())
+        norms[start : start + len(piece)] = row_norms(piece.double())
 
     done = 0
     for block in rows.blocks():
         share(partial(work, piece, done + i * _PAIRS) for i, piece in enumerate(torch.split(block, _PAIRS)))
         done += len(block)
         del block
-    return found
+    return norms
 
 
 def _ordinary(norms: Tensor) -> bool:
     return bool((norms > _ORDINARY[0]).all() and (norms < _ORDINARY[1]).all())
-
-
-def _runs(keys: Tensor, values: Tensor) -> tuple[list[int], list[Tensor]]:
-    """The distinct keys of an ascending tensor, and the values that stand under each."""
-    found, counts = torch.unique_consecutive(keys, return_counts=True)
-    return found.tolist(), list(torch.split(values, counts.tolist()))

@@ -1,5 +1,6 @@
-"""Tiles of products: blocks of points against blocks of points, every pair of blocks once, shared out to threads."""
+"""Tiles of products: blocks of points against blocks of points, every pair of blocks once, shared out to threads; and sums of them."""
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from uncone.threads import share
 
 T = TypeVar("T")
 Tensor = torch.Tensor
+Kernel = Callable[[Tensor], Tensor]
+"""From scores -|z - z'|^2 / 2 (n, m), which it may overwrite, to the terms of a sum."""
 BLOCK = 1024
 """Rows of a block: a tile of two blocks takes 4 MiB, and is picked over while a core's cache holds it."""
 _TILES_BETWEEN_TICKS = 64
@@ -94,9 +97,9 @@ def each_pair_of_blocks(
         do([partial(diagonal, a) for a in load(points, group)])
     for i, group in enumerate(groups):
         blocks = load(points, group)
-        do([partial(pair, a, b) for a, b in _in_turn(blocks)])
+        do([partial(pair, a, b) for a, b in _pairs(blocks, blocks)])
         for other in groups[i + 1 :]:
-            do([partial(pair, a, b) for a, b in _each_with_each(blocks, load(points, other))])
+            do([partial(pair, a, b) for a, b in _pairs(blocks, load(points, other))])
         del blocks
     return found
 
@@ -138,21 +141,63 @@ def load(points: Points, group: list[tuple[int, int]]) -> list[Block]:
     return [Block(start, raw[start - first : stop - first]) for start, stop in group]
 
 
-def _in_turn(blocks: list[Block]) -> Iterator[tuple[Block, Block]]:
-    """Every pair of blocks once, in rounds in which no block plays twice, so that threads seldom wait for each other."""
-    count = len(blocks)
-    for turn in range(count):
-        for i in range(count):
-            j = (turn - i) % count
-            if i < j:
-                yield blocks[i], blocks[j]
-
-
-def _each_with_each(blocks: list[Block], others: list[Block]) -> Iterator[tuple[Block, Block]]:
-    """Every pair of a block and another, in an order of the same kind."""
+def _pairs(blocks: list[Block], others: list[Block]) -> Iterator[tuple[Block, Block]]:
+    """Every pair of a block and another once, in rounds in which a block plays at most twice: threads seldom wait for each other."""
     longer = max(len(blocks), len(others))
     for turn in range(longer):
         for i, block in enumerate(blocks):
             j = (i + turn) % longer
-            if j < len(others):
+            if j < len(others) and (others is not blocks or i < j):
                 yield block, others[j]
+
+
+def sum_over_pairs(points: Points, kernel: Kernel, progress: Callable[[float], None]) -> float:
+    """The sum of the kernel over all pairs of two points, each once; the same on any number of threads."""
+    tiles = Tiles(points)
+
+    def diagonal(a: Block) -> float:
+        z = tiles.centered(a)
+        tile = tiles.multiply(z, z, a.at, a.at)
+        found = float(_sums(kernel(tile).fill_diagonal_(0.0)).sum()) / 2
+        tiles.give_back(tile)
+        return found
+
+    # Numbers and no tensors come back: a small tensor kept where a copy of a block was freed leaves a hole in the heap.
+    def pair(a: Block, b: Block) -> float:
+        tile = tiles.multiply(tiles.centered(a), tiles.centered(b), a.at, b.at)
+        found = float(_sums(kernel(tile)).sum())
+        tiles.give_back(tile)
+        return found
+
+    return math.fsum(each_pair_of_blocks(points, diagonal, pair, progress))
+
+
+def sum_by_query(
+    points: Points, queries: Tensor, kernel: Kernel, progress: Callable[[float], None]
+) -> Tensor:
+    """For each of the points `queries` (int64, ascending) the sum of the kernel over all other points, float64 (Q,)."""
+    tiles, found = Tiles(points), torch.zeros(len(queries), dtype=torch.float64)
+
+    def ask(start: int, raw: Tensor, blocks: list[Block]) -> None:
+        at = queries[start : start + len(raw)]
+        z = points.centered(raw, at)
+        for b in blocks:
+            tile = tiles.multiply(z, tiles.centered(b), at, b.at)
+            terms = kernel(tile)
+            terms[itself(at, b)] = 0.0
+            found[start : start + len(raw)] += _sums(terms)
+            tiles.give_back(tile)
+
+    queries_with_each_block(points, queries, ask, progress)
+    return found
+
+
+def itself(queries: Tensor, b: Block) -> tuple[Tensor, Tensor]:
+    """Where in a tile of the queries with a block the queries meet themselves."""
+    row = ((queries >= b.start) & (queries < b.at.stop)).nonzero().flatten()
+    return row, queries[row] - b.start
+
+
+def _sums(terms: Tensor) -> Tensor:
+    """The sum of each row, in float64 (n,)."""
+    return terms.sum(1).double()

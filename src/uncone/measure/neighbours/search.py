@@ -1,0 +1,226 @@
+"""The exact nearest points: candidates from float32 products, differences in float64, and a proof that nothing was missed.
+
+A score is -|z - z'|^2 / 2 as a product of centred points gives it. Nothing of the size of a tile is ever sorted: a row's
+worst candidate is a threshold, only what passes it is picked out of a tile, and that is little once a first tile was seen.
+"""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+
+from uncone.measure.neighbours.duplicates import in_order
+from uncone.measure.neighbours.points import Points
+from uncone.measure.neighbours.tiles import (
+    Block,
+    Tiles,
+    blocks_of,
+    each_pair_of_blocks,
+    groups_of,
+    itself,
+    load,
+    queries_with_each_block,
+)
+from uncone.threads import share
+
+Tensor = torch.Tensor
+SPARE = 6
+"""Candidates beyond those wanted: the farthest is then usually farther than the last wanted by more than products err."""
+_NONE = -1
+_AT_ONCE = 8192  # queries whose float64 copies are held
+
+
+def nearest_points(
+    points: Points, k: int, queries: Tensor | None, progress: Callable[[float], None]
+) -> tuple[Tensor, Tensor]:
+    """The k nearest other points of every query (all points by default), and their squared distances in `unit` squared.
+
+    Both (Q, k), from the nearest to the farthest; of equally far points the lower comes first. Exact to the rounding of float64.
+    """
+    assert 1 <= k < points.n
+    tiles, count = Tiles(points), min(k + SPARE, points.n - 1)
+    if queries is None:
+        candidates, asked = _of_all(tiles, count, progress), torch.arange(points.n)
+    else:
+        candidates, asked = _of_queries(tiles, queries, count, progress), queries
+    near, squares, settled = _settle(points, k, asked, candidates, tiles.half_squares)
+    if not bool(settled.all()):
+        open_ = (~settled).nonzero().flatten()
+        near[open_], squares[open_] = _search_all(points, k, asked[open_], squares[open_, -1])
+    return near, squares
+
+
+class Candidates:
+    """For each of n rows the K points with the highest scores offered so far: `scores` and `points`, (n, K), unordered."""
+
+    def __init__(self, n: int, count: int, block: int) -> None:
+        self.scores = torch.full((n, count), -torch.inf)
+        self.points = torch.full((n, count), _NONE, dtype=torch.int32)
+        self.worst = torch.full((n,), -torch.inf)
+        """The lowest of the K scores: what another point has to pass."""
+        self._block, self._locks = block, [threading.Lock() for _ in range(n // block + 1)]
+
+    def offer(self, start: int, rows: Tensor, points: Tensor, scores: Tensor) -> None:
+        """Entries for rows from `start` on: int64 `rows` (ascending, counted from `start`), their points and scores, (M,)."""
+        hit, counts = torch.unique_consecutive(rows, return_counts=True)
+        if len(hit) == 0:
+            return
+        place = _within_runs(counts)
+        line, at, count = torch.arange(len(hit)).repeat_interleave(counts), hit + start, self.scores.shape[1]
+        width = count + int(counts.max())
+        all_scores = torch.full((len(hit), width), -torch.inf)
+        all_points = torch.full((len(hit), width), _NONE, dtype=torch.int32)
+        all_scores[line, count + place] = scores
+        all_points[line, count + place] = points.int()
+        with self._locks[start // self._block]:
+            all_scores[:, :count], all_points[:, :count] = self.scores[at], self.points[at]
+            self._keep(at, all_scores, all_points)
+
+    def offer_tile(self, start: int, tile: Tensor, first: int) -> None:
+        """A whole tile, for rows that have no candidates yet: row i of it is row start + i, column j is point first + j."""
+        count, (rows, columns) = self.scores.shape[1], tile.shape
+        points = torch.arange(first, first + columns, dtype=torch.int32).expand(rows, columns)
+        if columns < count:
+            tile = torch.nn.functional.pad(tile, (0, count - columns), value=-torch.inf)
+            points = torch.nn.functional.pad(points, (0, count - columns), value=_NONE)
+        self._keep(torch.arange(start, start + rows), tile, points)
+
+    def _keep(self, at: Tensor, scores: Tensor, points: Tensor) -> None:
+        best, column = scores.topk(self.scores.shape[1], dim=1, sorted=False)
+        self.scores[at], self.points[at] = best, points.gather(1, column)
+        self.worst[at] = best.amin(1)
+
+
+def _of_all(tiles: Tiles, count: int, progress: Callable[[float], None]) -> Candidates:
+    """`count` candidates of every point."""
+    n = tiles.points.n
+    candidates = Candidates(n, count, blocks_of(n)[0][1])
+
+    def diagonal(a: Block) -> None:
+        """A block with itself: later tiles find thresholds."""
+        z = tiles.centered(a)
+        tile = tiles.multiply(z, z, a.at, a.at)
+        tile.fill_diagonal_(-torch.inf)
+        candidates.offer_tile(a.start, tile, a.start)
+        tiles.give_back(tile)
+
+    def pair(a: Block, b: Block) -> None:
+        """One tile, for the rows of both blocks."""
+        tile = tiles.multiply(tiles.centered(a), tiles.centered(b), a.at, b.at)
+        worst_a, worst_b = candidates.worst[a.at].clone(), candidates.worst[b.at].clone()
+        passes = torch.gt(tile, worst_a[:, None]).logical_or_(tile > worst_b)
+        row, column, score = _entries(tile, passes)
+        tiles.give_back(tile)
+        kept = score > worst_a[row]
+        candidates.offer(a.start, row[kept], column[kept] + b.start, score[kept])
+        kept = score > worst_b[column]
+        row, score, (column, order) = row[kept], score[kept], column[kept].sort()
+        candidates.offer(b.start, column, row[order] + a.start, score[order])
+
+    each_pair_of_blocks(tiles.points, diagonal, pair, progress)
+    return candidates
+
+
+def _of_queries(tiles: Tiles, queries: Tensor, count: int, progress: Callable[[float], None]) -> Candidates:
+    """`count` candidates of the points `queries` (int64, ascending) among all points."""
+    candidates = Candidates(len(queries), count, blocks_of(len(queries))[0][1])
+
+    def ask(start: int, raw: Tensor, blocks: list[Block]) -> None:
+        at = queries[start : start + len(raw)]
+        z = tiles.points.centered(raw, at)
+        for b in blocks:
+            tile = tiles.multiply(z, tiles.centered(b), at, b.at)
+            tile[itself(at, b)] = -torch.inf
+            if b.start == 0:
+                candidates.offer_tile(start, tile, 0)
+            else:
+                row, column, score = _entries(tile, tile > candidates.worst[start : start + len(raw), None])
+                candidates.offer(start, row, column + b.start, score)
+            tiles.give_back(tile)
+
+    queries_with_each_block(tiles.points, queries, ask, progress)
+    return candidates
+
+
+def _settle(
+    points: Points, k: int, asked: Tensor, candidates: Candidates, half_squares: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The k nearest candidates of each query in order, their squared distances, and whether no other point can be nearer.
+
+    Another point has a score of at most the worst candidate's. A point as near as the k-th has a length of at most the
+    query's and that distance, which bounds the error of its score, however far out other points lie.
+    """
+    who = candidates.points.long()
+    there = who >= 0
+    squares = torch.full(who.shape, torch.inf, dtype=torch.float64)
+    squares[there] = points.squares(asked[:, None].expand(who.shape)[there], who[there])
+    length = (2 * half_squares[asked].double()).sqrt() * (1 + 2.0**-20)
+    ordered, nearest = in_order(squares, who)
+    last = ordered[:, k - 1]
+    error = points.product_error(length, length + last.sqrt())
+    settled = (
+        last / 2 + error < -candidates.worst.double()
+    )  # strictly: an equally far point may have a lower number
+    if who.shape[1] == points.n - 1:
+        settled = there.all(1)
+    # Products err by more than float32 can where a library was told to round to bfloat16 or less.
+    error = points.product_error(length[:, None], length[:, None] + squares.sqrt())
+    if bool((((candidates.scores.double() + squares / 2).abs() > error) & there).any()):
+        settled = torch.zeros_like(settled)
+    return nearest[:, :k].contiguous(), ordered[:, :k].contiguous(), settled
+
+
+def _search_all(points: Points, k: int, queries: Tensor, enough: Tensor) -> tuple[Tensor, Tensor]:
+    """The k nearest points of the queries by float64 products with all points, for what float32 cannot tell apart.
+
+    `enough` are squared distances within which k points lie. All points that may be as near are compared by difference.
+    """
+    near = torch.empty((len(queries), k), dtype=torch.int64)
+    squares = torch.empty((len(queries), k), dtype=torch.float64)
+    for part in torch.split(torch.arange(len(queries)), _AT_ONCE):
+        near[part], squares[part] = _search_part(points, k, queries[part], enough[part])
+    return near, squares
+
+
+def _search_part(points: Points, k: int, queries: Tensor, enough: Tensor) -> tuple[Tensor, Tensor]:
+    z = points.centered(points.raw_at(queries), queries, torch.float64)
+    half = z.square().sum(1).div_(2)
+    length = (2 * half).sqrt()
+    # Of z.z' - |z'|^2 / 2, for a point that may be near enough.
+    least = half - enough / 2 - points.product_error(length, length + enough.sqrt(), torch.float64)
+
+    def near_enough(others: Tensor, block: Block, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        product = torch.addmm(others.square().sum(1).div_(-2), z[start:stop], others.T)
+        row, column = (product >= least[start:stop, None]).nonzero().T
+        row, point = row + start, column + block.start
+        other = queries[row] != point
+        return row[other], point[other]
+
+    row, point = torch.empty((2, 0), dtype=torch.int64)
+    square, cuts = torch.empty(0, dtype=torch.float64), blocks_of(len(queries))
+    for group in groups_of(blocks_of(points.n), min(points.stripe, _AT_ONCE)):
+        pairs: list[tuple[Tensor, Tensor]] = []
+        for block in load(points, group):
+            others = points.centered(block.raw, block.at, torch.float64)
+            pairs += share(partial(near_enough, others, block, start, stop) for start, stop in cuts)
+        rows, found = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        row, point = torch.cat([row, rows]), torch.cat([point, found])
+        square = torch.cat([square, points.squares(queries[rows], found)])
+        order = torch.from_numpy(np.lexsort((point.numpy(), square.numpy(), row.numpy())))
+        order = order[_within_runs(torch.unique_consecutive(row[order], return_counts=True)[1]) < k]
+        row, point, square = row[order], point[order], square[order]
+    return point.view(len(queries), k), square.view(len(queries), k)
+
+
+def _entries(tile: Tensor, passes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows (ascending), columns and values of `tile` where `passes`: NumPy looks through bytes ten times as fast as torch."""
+    flat = torch.from_numpy(np.flatnonzero(passes.numpy()))
+    row = flat // tile.shape[1]
+    return row, flat - row * tile.shape[1], tile.view(-1)[flat]
+
+
+def _within_runs(counts: Tensor) -> Tensor:
+    """0, 1, ... within each of the runs of these lengths."""
+    return torch.arange(int(counts.sum())) - (counts.cumsum(0) - counts).repeat_interleave(counts)
