@@ -15,8 +15,7 @@ from uncone.measure.group_comparison import (
     group_axes,
 )
 from uncone.measure.projections import UnitSums, project, project_about
-from uncone.measure.under_trained import find_projected
-from uncone.measure.unused_rows import known_unused, untrained_axes
+from uncone.measure.under_trained import find_projected, known_unused, untrained_axes
 from uncone.model.counts import as_counts
 from uncone.moments import Moments
 from uncone.records import FrequencyGroups, UnderTrained

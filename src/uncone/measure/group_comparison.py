@@ -56,27 +56,28 @@ def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor 
         n == 0 or counts.shape != (n,) or float(counts.min()) < 0 or not float(counts.max()) > 0
     ):
         raise InputError(
-            f"expected {counted(n, 'count')} from 0 up, not all of them 0, got shape {tuple(counts.shape)}: count the tokens by id"
+            f"expected {counted(n, 'count')} from 0 up, not all of them 0, got shape {tuple(counts.shape)}: "
+            "count the tokens by id"
         )
     groups = torch.zeros(n, dtype=torch.int64)
+    definition = (
+        f"the first {FREQUENT_SHARE:.0%} of the rows, the next {1 - FREQUENT_SHARE - RARE_SHARE:.0%}, "
+    )
+    definition += f"and the last {RARE_SHARE:.0%} (Yu et al. 2022), ranked by "
+    if counts is None:
+        definition += "id, because no counts were given: low ids are taken for frequent tokens"
+    else:
+        definition += "count"
     if reserved is not None:
         groups[reserved] = 3
+        definition += "; reserved rows apart"
     others = (groups == 0).nonzero().flatten()
     if counts is not None:
         others = others[counts[others].argsort(descending=True, stable=True)]
     frequent, rare = round(FREQUENT_SHARE * len(others)), round(RARE_SHARE * len(others))
     groups[others[frequent:]] = 1
     groups[others[len(others) - rare :]] = 2
-    ranked = (
-        "count"
-        if counts is not None
-        else "id, because no counts were given: low ids are taken for frequent tokens"
-    )
-    shares = f"the first {FREQUENT_SHARE:.0%} of the rows, the next {1 - FREQUENT_SHARE - RARE_SHARE:.0%}, and the last {RARE_SHARE:.0%}"
-    apart = "" if reserved is None else "; reserved rows apart"
-    return Membership(
-        groups, "id" if counts is None else "count", f"{shares} (Yu et al. 2022), ranked by {ranked}{apart}"
-    )
+    return Membership(groups, "id" if counts is None else "count", definition)
 
 
 def compare_groups(
@@ -92,12 +93,14 @@ def compare_groups(
     For each group: the mean cosine over its pairs, its mean norm, its mean cosine to the reserved rows, and to the common
     direction (that of the sum of all unit rows). Nothing is sampled; the rows are read twice.
 
-    **Intervals** are normal, at `confidence`, for the rows of a group as a random sample of such rows. The mean cosine is the
-    U-statistic (|S|^2 - n) / (n (n - 1)); its standard error is the delete-one jackknife in closed form: with a_i = u_i . S,
-    leaving row i out changes it by -2 (a_i - mean a) / ((n - 1)(n - 2)), so that
-    SE^2 = (n - 1)/n (2 / ((n - 1)(n - 2)))^2 sum (a_i - mean a)^2. It is conservative: in a group without any common
-    direction up to sqrt(2) too wide (Efron & Stein 1981). The cosine to the reserved rows varies with the rows of both groups,
-    and differences of it share the reserved ones; this is in their intervals. The common direction is taken as given.
+    Intervals are normal, for the rows of a group as a random sample of such rows. The standard error of the mean cosine
+    (|S|^2 - n) / (n (n - 1)) is the delete-one jackknife in closed form (Efron & Stein 1981), with a_i = u_i . S:
+
+        SE^2 = (n - 1)/n (2 / ((n - 1)(n - 2)))^2 sum_i (a_i - mean a)^2
+
+    In a group without any common direction it is up to sqrt(2) too wide. The cosine to the reserved rows varies with the rows
+    of both groups, and differences of it share the reserved ones; this is in their intervals. The common direction is taken
+    as given.
 
     Args:
         rows: Rows, or a tensor or array (N, D).
@@ -110,11 +113,10 @@ def compare_groups(
         InputError: membership or counts of other rows, a confidence outside (0, 1), rows that are not finite.
     """
     rows = as_rows(rows)
-    if membership.groups.shape != (rows.shape[0],) or (
-        counts is not None and counts.shape != (rows.shape[0],)
-    ):
+    n = rows.shape[0]
+    if membership.groups.shape != (n,) or (counts is not None and counts.shape != (n,)):
         raise InputError(
-            f"expected a group for each of {counted(rows.shape[0], 'row')}, got {tuple(membership.groups.shape)}: cut these rows"
+            f"expected a group for each of {counted(n, 'row')}, got {tuple(membership.groups.shape)}: cut these rows"
         )
     unit = UnitSums.of(rows, membership.groups, len(NAMES))
     products = project(rows, group_axes(unit))
@@ -137,16 +139,39 @@ def compare_projected(
     if not 0 < confidence < 1:
         raise InputError(f"expected a confidence between 0 and 1, got {confidence}: 0.95 is customary")
     z = math.sqrt(2) * float(torch.erfinv(torch.tensor(confidence, dtype=torch.float64)))
-    sums = _Sums.of(unit, products, z)
-    present = [g for g in range(len(NAMES)) if sums.rows[g] > 0]
-    groups = tuple(_group(sums, g, membership, counts, pairs) for g in present)
+    readings = _Readings(unit, products, z)
+    present = [g for g in range(len(NAMES)) if len(readings.norms[g])]
+    groups = []
+    for g in present:
+        estimates = {which: readings.estimate(which, g) for which in _READINGS}
+        excess, chance = _against_chance(estimates["mean_cosine"].value, readings.n[g], pairs)
+        # A sum of int64 may wrap.
+        occurrences = None if counts is None else int(counts[membership.groups == g].double().sum())
+        groups.append(
+            FrequencyGroup(
+                NAMES[g], len(readings.norms[g]), occurrences, **estimates, excess=excess, chance=chance
+            )
+        )
     differences = tuple(
         Difference(NAMES[a], NAMES[b], which, estimate)
         for a, b in _PAIRS
         for which in _READINGS
-        if a in present and b in present and (estimate := sums.difference(which, a, b)).value is not None
+        if a in present and b in present and (estimate := readings.difference(which, a, b)).value is not None
     )
-    return FrequencyGroups(membership.by, membership.definition, confidence, groups, differences)
+    return FrequencyGroups(membership.by, membership.definition, confidence, tuple(groups), differences)
+
+
+def _against_chance(
+    cosine: float | None, n: int, pairs: "PairSums | None"
+) -> tuple[float | None, float | None]:
+    """How many standard deviations of random groups of n rows the mean cosine lies above theirs, and Cantelli's bound on that."""
+    if pairs is None or cosine is None or not 2 <= n < pairs.n:
+        return None, None
+    mean, deviation = pairs.null(n)
+    if deviation == 0:
+        return None, None
+    excess = (cosine - mean) / deviation
+    return excess, 1 / (1 + excess**2) if excess > 0 else 1.0
 
 
 @dataclass(frozen=True)
@@ -200,30 +225,20 @@ class PairSums:
         return self.total / (self.n * (self.n - 1)), deviation
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """What two passes leave of K groups. `along[g]` and `products[g]` are the sums, over the rows of g, of a and of a a',
-    a = (u . S_1, ..., u . S_K, u . c), S the groups' sums of unit rows and c the common direction."""
+class _Readings:
+    """The readings of K groups and their variances, from a = (u . S_1, ..., u . S_K, u . c) of every unit row u, with S the
+    groups' sums of unit rows and c the common direction."""
 
-    rows: list[int]
-    directed: list[int]
-    norm_sum: list[float]
-    norm_square: list[float]
-    between: Tensor
-    along: Tensor
-    products: Tensor
-    z: float
-
-    @classmethod
-    def of(cls, unit: UnitSums, products: Tensor, z: float) -> "_Sums":
-        a = products * inverse(unit.norms)[:, None]
-        members = [unit.groups == g for g in range(len(NAMES))]
-        of_groups, norms = [a[member] for member in members], [unit.norms[member] for member in members]
-        return cls(
-            [len(n) for n in norms], [int((n > 0).sum()) for n in norms], [float(n.sum()) for n in norms],
-            [float(n.square().sum()) for n in norms], unit.sums @ unit.sums.T,
-            torch.stack([x.sum(0) for x in of_groups]), torch.stack([x.T @ x for x in of_groups]), z,
-        )  # fmt: skip
+    def __init__(self, unit: UnitSums, products: Tensor, z: float) -> None:
+        a, members = products * inverse(unit.norms)[:, None], [unit.groups == g for g in range(len(NAMES))]
+        self.norms, self._z = [unit.norms[member] for member in members], z
+        of_groups = [a[member & (unit.norms > 0)] for member in members]
+        self.n = [len(x) for x in of_groups]
+        """Rows that have a direction."""
+        self._between = unit.sums @ unit.sums.T
+        self._to_common = [float(x[:, -1].sum()) for x in of_groups]
+        none = torch.zeros((a.shape[1], a.shape[1]), dtype=torch.float64)
+        self._covariance = [torch.cov(x.T) if len(x) > 1 else none for x in of_groups]
 
     def estimate(self, which: str, g: int) -> Estimate:
         """One reading of one group, with its interval."""
@@ -236,66 +251,33 @@ class _Sums:
             return Estimate(None)
         if of_first is None or of_second is None:
             return Estimate(first - second)
-        shared = 0.0
-        if (
-            which == "cosine_to_reserved"
-        ):  # the same reserved rows are in both: their part of the variance is that of a difference
-            scale = self.directed[a] * self.directed[b] * self.directed[3]
-            shared = 2 * self._covariance(3, a, b) / scale
-        return self._estimate(first - second, of_first + of_second - shared)
+        variance = of_first + of_second
+        if which == "cosine_to_reserved":  # the same reserved rows are in both
+            variance -= 2 * float(self._covariance[3][a, b]) / (self.n[a] * self.n[b] * self.n[3])
+        return self._estimate(first - second, variance)
 
     def _read(self, which: str, g: int) -> tuple[float | None, float | None]:
         """(value, variance)."""
-        n, reserved = self.directed[g], self.directed[3]
+        n, reserved, spread = self.n[g], self.n[3], self._covariance[g].diagonal()
         if which == "mean_norm":
-            n = self.rows[g]
-            mean = self.norm_sum[g] / n
-            return mean, _variance_of_mean(self.norm_square[g] - n * mean**2, n)
+            norms = self.norms[g]
+            enough = len(norms) >= FEWEST_ROWS
+            return float(norms.mean()), float(norms.var()) / len(norms) if enough else None
+        enough = n >= FEWEST_ROWS
         if which == "cosine_to_common" and n > 0:
-            return float(self.along[g, -1]) / n, _variance_of_mean(self._covariance(g, -1, -1) * (n - 1), n)
+            return self._to_common[g] / n, float(spread[-1]) / n if enough else None
         if which == "cosine_to_reserved" and n > 0 and reserved > 0 and g != 3:
-            value = float(self.between[g, 3]) / (n * reserved)
-            enough = min(n, reserved) >= FEWEST_ROWS
-            of_rows = self._covariance(g, 3, 3) / (reserved**2 * n) if enough else 0.0
-            return value, of_rows + self._covariance(3, g, g) / (n**2 * reserved) if enough else None
+            of_rows = float(spread[3]) / (reserved**2 * n)
+            of_reserved = float(self._covariance[3][g, g]) / (n**2 * reserved)
+            enough = enough and reserved >= FEWEST_ROWS
+            return float(self._between[g, 3]) / (n * reserved), of_rows + of_reserved if enough else None
         if which == "mean_cosine" and n > 1:
-            value = min(1.0, (float(self.between[g, g]) - n) / (n * (n - 1)))
-            if n < FEWEST_ROWS:
-                return value, None
-            return value, self._covariance(g, g, g) * (n - 1) ** 2 / n * (2 / ((n - 1) * (n - 2))) ** 2
+            value = min(1.0, (float(self._between[g, g]) - n) / (n * (n - 1)))
+            return value, float(spread[g]) * 4 / (n * (n - 2) ** 2) if enough else None
         return None, None
-
-    def _covariance(self, g: int, i: int, j: int) -> float:
-        """Of the i-th and j-th entries of a, over the rows of g that have a direction."""
-        n = self.directed[g]
-        if n < 2:
-            return 0.0
-        together = float(self.products[g, i, j]) - float(self.along[g, i]) * float(self.along[g, j]) / n
-        return max(0.0, together) / (n - 1) if i == j else together / (n - 1)
 
     def _estimate(self, value: float | None, variance: float | None) -> Estimate:
         if value is None or variance is None:
             return Estimate(value)
-        reach = self.z * math.sqrt(max(0.0, variance))
+        reach = self._z * math.sqrt(max(0.0, variance))
         return Estimate(value, (value - reach, value + reach))
-
-
-def _variance_of_mean(squares: float, n: int) -> float | None:
-    return max(0.0, squares) / (n * (n - 1)) if n >= FEWEST_ROWS else None
-
-
-def _group(
-    sums: _Sums, g: int, membership: Membership, counts: Tensor | None, pairs: PairSums | None
-) -> FrequencyGroup:
-    readings = {which: sums.estimate(which, g) for which in _READINGS}
-    excess = chance = None
-    cosine = readings["mean_cosine"].value
-    if pairs is not None and cosine is not None and 2 <= sums.directed[g] < pairs.n:
-        mean, deviation = pairs.null(sums.directed[g])
-        if deviation > 0:
-            excess = (cosine - mean) / deviation
-            chance = 1 / (1 + excess**2) if excess > 0 else 1.0
-    occurrences = (
-        None if counts is None else int(counts[membership.groups == g].double().sum())
-    )  # of int64 it may wrap
-    return FrequencyGroup(NAMES[g], sums.rows[g], occurrences, **readings, excess=excess, chance=chance)

@@ -46,17 +46,13 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
     if labels is not None:
         named = named_reserved(labels)
         if len(named) >= FEWEST_RESERVED:
-            first, last = cut_label(labels[named[0]]), cut_label(labels[named[-1]])
-            return Reserved(
-                torch.tensor(named),
-                f"{len(named)} reserved tokens found in the tokenizer ({first} to {last})",
-                True,
-            )
+            ends = f"{cut_label(labels[named[0]])} to {cut_label(labels[named[-1]])}"
+            found = f"{len(named)} reserved tokens found in the tokenizer ({ends})"
+            return Reserved(torch.tensor(named), found, True)
     count = min(LAST_IDS, max(1, n // 10))
     why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
-    return Reserved(
-        torch.arange(n - count, n), f"the last {plural(count, 'id', f'{count} ids')}, because {why}", False
-    )
+    last = f"the last {plural(count, 'id', f'{count} ids')}, because {why}"
+    return Reserved(torch.arange(n - count, n), last, False)
 
 
 def named_reserved(labels: Sequence[str | None]) -> list[int]:
@@ -129,12 +125,13 @@ def by_group(
     if bin_size < 1:
         raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
     rows, measures, row_measures = as_rows(rows), tuple(measures), tuple(row_measures)
+    kinds = {"second": second, "unit_second": unit_second, "device": device}
     if groups is None:
-        sums = _bins(rows, bin_size, second=second, unit_second=unit_second, device=device)
+        sums = _bins(rows, bin_size, **kinds)
         members = iter(torch.split(torch.arange(rows.shape[0]), bin_size))
     else:
         groups = _checked(groups, rows.shape[0])
-        sums = iter(_given(rows, groups, second=second, unit_second=unit_second, device=device))
+        sums = iter(_given(rows, groups, **kinds))
         members = ((groups == group).nonzero().flatten() for group in range(int(groups.max()) + 1))
     readings = []
     for m, indices in zip(sums, members, strict=True):
@@ -148,15 +145,16 @@ def _name(measure: Callable[..., Measurement]) -> str:
     return getattr(measure, "__name__", "measure")
 
 
-def _checked(groups: Any, n: int) -> Tensor:
-    found = torch.as_tensor(groups)
-    if found.shape != (n,) or found.dtype.is_floating_point or found.dtype == torch.bool:
+def _checked(given: Any, n: int) -> Tensor:
+    groups: Tensor = torch.as_tensor(given)
+    if groups.shape != (n,) or groups.dtype.is_floating_point or groups.dtype == torch.bool:
         raise InputError(
-            f"expected integer groups of shape ({n},), got {found.dtype} of shape {tuple(found.shape)}: give one group a row"
+            f"expected integer groups of shape ({n},), got {groups.dtype} of shape {tuple(groups.shape)}: "
+            "give one group a row"
         )
-    if int(found.min()) < -1:
-        raise InputError(f"expected groups from -1 (none) up, got {int(found.min())}: number them from 0")
-    return found.long()
+    if int(groups.min()) < -1:
+        raise InputError(f"expected groups from -1 (none) up, got {int(groups.min())}: number them from 0")
+    return groups.long()
 
 
 def _members(groups: Tensor, block: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -172,24 +170,21 @@ def _members(groups: Tensor, block: Tensor) -> Iterator[tuple[int, Tensor]]:
             yield value, block[groups == value]
 
 
-def _given(rows: Rows, groups: Tensor, *, second: bool, unit_second: bool, device: str) -> list[Moments]:
-    sums = GroupMoments(
-        int(groups.max()) + 1, rows.shape[1], second=second, unit_second=unit_second, device=device
-    )
+def _given(rows: Rows, groups: Tensor, **sums: Any) -> list[Moments]:
+    of_groups = GroupMoments(int(groups.max()) + 1, rows.shape[1], **sums)
     for block, part in zip(rows.blocks(), torch.split(groups, GRID), strict=True):
         try:
-            sums.update(block, part)
+            of_groups.update(block, part)
         except NotFiniteError:
             raise nonfinite_error(rows) from None
         del block
-    return sums.finish()
+    return of_groups.finish()
 
 
-def _bins(rows: Rows, bin_size: int, *, second: bool, unit_second: bool, device: str) -> Iterator[Moments]:
+def _bins(rows: Rows, bin_size: int, **sums: Any) -> Iterator[Moments]:
     n, d = rows.shape
     for first in range(0, n, bin_size):
-        m = Moments(d, second=second, unit_second=unit_second, device=device)
-        last = min(first + bin_size, n)
+        m, last = Moments(d, **sums), min(first + bin_size, n)
         try:
             for start in range(first, last, GRID):
                 m.update(rows.read(start, min(start + GRID, last)))

@@ -43,8 +43,8 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
     All is computed in float64, so that an effect counts down to about 1e-14 of the mean cosine: where rows share a strong common
     direction, groups differ by no more than that leaves. What is nearer is a tie, and a tie counts against the group.
 
-    Costs 2 m N D operations in one pass for as many draws as fit 64 MiB of membership bits and 32 MiB of sums, and another
-    pass for the next. `PairSums.null` gives mean and standard deviation of the same draws in closed form, from moments alone.
+    Costs 2 m N D operations in one pass for as many draws as fit 64 MiB of masks and 32 MiB of sums, and another pass for
+    the next. `PairSums.null` gives mean and standard deviation of the same draws in closed form, from moments alone.
 
     Args:
         rows: Rows, or a tensor or array (N, D).
@@ -78,14 +78,11 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
         raise UndefinedMeasure(
             f"expected at least two rows with a direction in the group, got {size}: pass more rows"
         )
-    generator, near = np.random.default_rng(seed), total / len(directed)
-    (observed,) = _mean_cosines(rows, scales, near, _packed(chosen[None].numpy()), size).tolist()
+    near = total / len(directed)
+    (observed,) = _mean_cosines(rows, scales, near, chosen[None], size).tolist()
     slack = _SLACK * (abs(observed) + 1 / size)
-    drawn = [
-        _mean_cosines(rows, scales, near, part, size)
-        for part in _draws(generator, directed.numpy(), rows.shape, size, permutations)
-    ]
-    null = torch.cat(drawn)
+    draws = _draws(np.random.default_rng(seed), directed.numpy(), rows.shape, size, permutations)
+    null = torch.cat([_mean_cosines(rows, scales, near, members, size) for members in draws])
     p = (int((null >= observed - slack).sum()) + 1) / (permutations + 1)
     everywhere = min(1.0, (float(total @ total) - len(directed)) / (len(directed) * (len(directed) - 1)))
     deviation = float(null.std(correction=0))
@@ -138,38 +135,28 @@ def _draws(
     shape: tuple[int, int],
     size: int,
     permutations: int,
-) -> Iterator[npt.NDArray[np.uint8]]:
-    """Random groups as packed bits (draws, N / 8), as many at a time as memory allows."""
+) -> Iterator[Tensor]:
+    """Random groups as masks (draws, N), as many at a time as memory allows."""
     n, d = shape
-    most = max(1, min(_MEMBERS_BYTES * 8 // n, _SUMS_BYTES // (8 * d)))
+    most = max(1, min(_MEMBERS_BYTES // n, _SUMS_BYTES // (8 * d)))
     for start in range(0, permutations, most):
-        count = min(most, permutations - start)
-        packed = np.empty((count, (n + 7) // 8), np.uint8)
-        for i in range(count):
-            mask = np.zeros(n, bool)
+        members = torch.zeros((min(most, permutations - start), n), dtype=torch.bool)
+        for mask in members.numpy():
             mask[directed[generator.choice(len(directed), size, replace=False, shuffle=False)]] = True
-            packed[i] = _packed(mask)
-        yield packed
+        yield members
 
 
-def _packed(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
-    return np.packbits(mask, axis=-1, bitorder="little")
-
-
-def _mean_cosines(
-    rows: Rows, scales: Tensor, near: Tensor, packed: npt.NDArray[np.uint8], size: int
-) -> Tensor:
+def _mean_cosines(rows: Rows, scales: Tensor, near: Tensor, members: Tensor, size: int) -> Tensor:
     """(|S|^2 - n) / (n (n - 1)) of each group, S its sum of unit rows, float64 (draws,).
 
     Sums are of u - `near`, any vector near to the rows: where rows share a direction the rounding of long sums of u would
     hide what groups differ by, and would depend on how many groups are multiplied at once.
     """
-    sums, done = torch.zeros(len(packed), rows.shape[1], dtype=torch.float64), 0
-    for block in rows.blocks():  # cells begin at a multiple of 8 rows: their bits begin at a byte
+    sums, done = torch.zeros(len(members), rows.shape[1], dtype=torch.float64), 0
+    for block in rows.blocks():
         for x in torch.split(block, _PIECE):
-            bits = packed[:, done // 8 : (done + len(x) + 7) // 8]
-            mask = torch.from_numpy(np.unpackbits(bits, axis=1, count=len(x), bitorder="little")).double()
-            sums += mask @ (x.double() * scales[done : done + len(x), None] - near)
+            part = slice(done, done + len(x))
+            sums += members[:, part].double() @ (x.double() * scales[part, None] - near)
             done += len(x)
         del block, x
     sums += size * near

@@ -1,18 +1,20 @@
 """Which tokens were hardly trained? Rows that look like rows no text ever used, at a controlled rate of false finds."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.false_discovery import benjamini_hochberg, robust_null
-from uncone.measure.groups import FEWEST_RESERVED
+from uncone.measure.groups import FEWEST_RESERVED, named_reserved
 from uncone.measure.projections import project_about
-from uncone.measure.unused_rows import Evidence, UntrainedAxes, untrained_axes
+from uncone.measure.reading import check_moments
 from uncone.moments import Moments, row_norms
 from uncone.records import UnderTrained, UnderTrainedToken
-from uncone.records.wording import cut_label
+from uncone.records.wording import counted, cut_label
 from uncone.rows import Rows, as_rows
 from uncone.threads import on_one_thread
 
@@ -21,15 +23,17 @@ Indicator = Literal["cosine", "norm"]
 RATE = 0.01
 """The expected share of false finds among the finds."""
 CONTROL = 0.5
-"""This share of the known-unused rows must be found themselves: else the indicator says nothing here, not even that there are none."""
+"""This share of the known-unused rows must be found themselves: else the indicator says nothing, not even that there are none."""
 MOST_LISTED = 200
 MOST_KNOWN_LISTED = 20
 NO_CONTROL = "No row is known to be unused: short rows are taken for untrained, and no control says whether that holds here."
-
 DEFINITIONS = {
     "cosine": "cosine distance of a row to the mean of the known-unused rows, the mean row subtracted{removed} (Land & Bartolo 2024)",
     "norm": "Euclidean norm of a row, where short is suspect (Land & Bartolo 2024)",
 }
+_PIECE = 4096  # known-unused rows read at once
+_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""By dtype, what storing a number rounds off at most, as a share of it; a quantised row is taken for its float32 values."""
 
 
 def under_trained_tokens(
@@ -44,31 +48,21 @@ def under_trained_tokens(
 ) -> UnderTrained:
     """The rows that look as if no text had trained them: candidates for glitch tokens (Land & Bartolo 2024).
 
-    **Indicator.** `cosine`: an untrained row of a head is only ever pushed away, along with all others like it, so that it
-    ends in one common direction. It is the cosine distance 1 - cos(y_i, u) to the mean u of the rows known to be unused, of
-    rows y with the mean row subtracted (a head's mean is a gauge, a table's the common direction) and the first principal
-    component removed. The paper removes that component to be rid of the constant part, which here is gone already; many unused
-    rows can be that component themselves, so it is removed only if the known-unused rows then stand out more. For heads, and
-    tables tied to one. `norm`: an
-    untrained row of an input table of its own gets no gradient and only shrinks, or keeps its small start. `prefer` is tried
-    first, then the other.
-
-    **Known-unused rows** are those whose token is reserved by name or that have no token at all; where there are fewer than
-    10, those of count 0, if counts are given. They are a positive control too: an indicator counts only if at least half of them
-    are found by it, so that to find no other row means something. Each is compared with the mean of the others.
-
-    **Null and rate.** Ordinary rows are taken to have normal readings, with centre and scale fitted to the bulk of all tested
-    rows (`robust_null`): one-sided p-values, then `benjamini_hochberg` at `rate`. This keeps the expected share of false finds
-    below `rate` if the tail of ordinary rows toward the unused ones is no heavier than normal and fewer than a quarter of all
-    rows are untrained. Since real tails can be heavier, a row must also lie nearer to the median of the known-unused rows than to that
-    of the ordinary ones; that only raises p-values, so that it costs no control.
+    The indicator `cosine` is 1 - cos(y_i, u), u the mean of the rows known to be unused, of rows y less the mean row, and less
+    the first principal component where the known-unused rows then stand out more: an untrained row of a head is only ever
+    pushed away, along with all others like it. The indicator `norm` is the length of the row: an untrained row of an input
+    table of its own gets no gradient. Readings are tested one-sided against a normal null fitted to the bulk of the rows
+    (`robust_null`) by `benjamini_hochberg`; a row must also lie nearer to the known-unused rows than to the ordinary ones.
+    At least half of the known-unused rows must be found too, each compared with the mean of the others.
 
     Args:
         rows: Rows, or a tensor or array (N, D), of a token table or output head. Read twice (three times without `moments`).
         moments: unweighted moments of the same rows, with second-order sums.
-        prefer: "cosine" for a head or a tied table, "norm" for an input table of its own.
-        counts: (N,) how often each token occurs, for evidence and as said above.
-        rate: the false-discovery rate, between 0 and 1.
+        prefer: the indicator tried first: "cosine" for a head or a tied table, "norm" for an input table of its own.
+        counts: (N,) how often each token occurs: for evidence, and where fewer than 10 rows are reserved by name or have no
+            token, those of count 0 are the known-unused ones.
+        rate: the false-discovery rate, between 0 and 1. It holds if the tail of ordinary rows toward the unused ones is no
+            heavier than normal, and fewer than a quarter of all rows are untrained.
         most: how many found tokens are listed; 200 by default.
         progress: called with the number of rows done.
 
@@ -81,7 +75,7 @@ def under_trained_tokens(
             far from 0 that their dtype does not hold what they differ by.
 
     Reads badly when the vocabulary holds a second kind of rows (added languages, images): those of one kind that lie together
-    on the side of the unused rows are named. What is named is a candidate; whether the model can use it takes a prompt.
+    on the side of the unused rows are named. A named row is a candidate; whether the model can use it takes a prompt.
     """
     rows = as_rows(rows)
     m = Moments.of(rows, unit_first=False) if moments is None else moments
@@ -89,6 +83,68 @@ def under_trained_tokens(
     norms = torch.cat([row_norms(block) for block in rows.blocks()])
     products, squares = project_about(rows, axes.axes, axes.mean, progress)
     return find_projected(axes, norms, products, squares, prefer=prefer, counts=counts, rate=rate, most=most)
+
+
+@dataclass(frozen=True)
+class UntrainedAxes:
+    """What rows are compared with: `axes` (D, 3) are the mean row, the sum of the centred known-unused rows, and the first
+    principal component; zero where there is none. `expected` rows are known to be unused, `reference` rows make the sum."""
+
+    rows: Rows
+    axes: Tensor
+    mean_norm: float
+    expected: Tensor
+    reference: Tensor
+    why: str
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean row, which all others are compared about (D,)."""
+        return self.axes[:, 0]
+
+
+def untrained_axes(
+    rows: Rows, m: Moments, *, counts: Tensor | None = None, known: tuple[Tensor, str] | None = None
+) -> UntrainedAxes:
+    """The rows known to be unused (`known_unused`, if not given), and what to project all rows on. Reads the known-unused rows."""
+    n, d = rows.shape
+    if counts is not None and counts.shape != (n,):
+        raise InputError(f"expected counts of shape ({n},), got {tuple(counts.shape)}: give one a row")
+    check_moments(m, n)
+    expected, why = known_unused(rows.labels, n) if known is None else known
+    reference, why = _reference(expected, why, counts)
+    mean, unused, first = torch.zeros(3, d, dtype=torch.float64)
+    mean += m.mean().cpu()
+    if bool(reference.any()):
+        for part in torch.split(reference.nonzero().flatten(), _PIECE):
+            unused += (rows.take(part).double() - mean).sum(0)
+        if n > d > 1:
+            first += m.leading_directions(1, centered=True)[:, 0].cpu()
+    return UntrainedAxes(
+        rows, torch.stack([mean, unused, first], dim=1), m.mean_norm(), expected, reference, why
+    )
+
+
+def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Tensor, str]:
+    """The rows that no text can have used, a mask (N,) and in words: their token is reserved by name, or they have none."""
+    unused, parts = torch.zeros(n, dtype=torch.bool), []
+    if labels is not None:
+        named, without = named_reserved(labels), [i for i, label in enumerate(labels) if label is None]
+        unused[named + without] = True
+        parts += [f"{counted(len(named), 'row')} whose token is reserved by name"] * bool(named)
+        parts += [f"{counted(len(without), 'row')} without a token"] * bool(without)
+    return unused, " and ".join(parts)
+
+
+def _reference(unused: Tensor, why: str, counts: Tensor | None) -> tuple[Tensor, str]:
+    """The rows that others are compared with: those known to be unused, else those of count 0; none where both are few."""
+    if int(unused.sum()) >= FEWEST_RESERVED:
+        return unused, why
+    unseen = torch.zeros_like(unused) if counts is None else counts == 0
+    if int(unseen.sum()) < FEWEST_RESERVED:
+        return torch.zeros_like(unused), ""
+    few = f"fewer than {FEWEST_RESERVED} are reserved by name or have no token"
+    return unseen, f"{int(unseen.sum()):,} rows of count 0, because {few}"
 
 
 @on_one_thread
@@ -102,21 +158,20 @@ def find_projected(
         raise InputError(
             f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is one false find in a hundred"
         )
-    evidence, reasons = Evidence.of(axes, norms, products, squares), list[str]()
-    orders: dict[Indicator, tuple[Indicator, Indicator]] = {
-        "cosine": ("cosine", "norm"),
-        "norm": ("norm", "cosine"),
-    }
-    if evidence.to_unused is None and bool(axes.reference.any()):
-        raise UndefinedMeasure(
-            "expected rows known to be unused that lie apart from the others, got their mean at the mean of all rows"
-        )
-    if evidence.to_unused is None and prefer == "cosine":
-        raise UndefinedMeasure(
-            f"expected at least {FEWEST_RESERVED} rows known to be unused (reserved by name, without a token, or of count 0), got fewer: "
-            "give counts of a text that leaves some out"
-        )
-    for indicator in orders[prefer] if evidence.to_unused is not None else (prefer,):
+    evidence, reasons = _evidence(axes, norms, products, squares), list[str]()
+    order: tuple[Indicator, ...] = ("cosine", "norm") if prefer == "cosine" else ("norm", "cosine")
+    if evidence.to_unused is None:
+        order = (prefer,)
+        if bool(axes.reference.any()):
+            raise UndefinedMeasure(
+                "expected rows known to be unused that lie apart from the others, got their mean at the mean of all rows"
+            )
+        if prefer == "cosine":
+            raise UndefinedMeasure(
+                f"expected at least {FEWEST_RESERVED} rows known to be unused (reserved by name, without a token, or of "
+                "count 0), got fewer: give counts of a text that leaves some out"
+            )
+    for indicator in order:
         try:
             return _conclude(axes, evidence, indicator, counts, rate, MOST_LISTED if most is None else most)
         except UndefinedMeasure as error:
@@ -124,9 +179,72 @@ def find_projected(
     raise UndefinedMeasure("; ".join(dict.fromkeys(reasons)))
 
 
+@dataclass(frozen=True)
+class _Evidence:
+    """By row, float64 (N,): the norm, and the cosines to the known-unused rows and to the mean row, None without such.
+    `removed` says whether the first principal component was removed from the former."""
+
+    norms: Tensor
+    to_unused: Tensor | None
+    to_mean: Tensor | None
+    removed: bool
+
+
+def _evidence(axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor) -> _Evidence:
+    """From the norms of the rows x, and of y = x - mean the products with the axes (N, 3) and the squared lengths (N,).
+
+    Raises:
+        UndefinedMeasure: most rows equal their mean within the rounding of their dtype.
+    """
+    mean, unused, first = axes.axes.T
+    along_mean, along, along_first = products.T.contiguous()
+    length, to_mean = float(mean.norm()), None
+    if length > 1e-5 * axes.mean_norm:  # else it is rounding, as of a head whose mean row was subtracted
+        to_mean = torch.where(norms > 0, (along_mean + length**2) / (norms * length), 0.0).clamp(-1.0, 1.0)
+    if not bool(unused.any()):
+        return _Evidence(norms, None, to_mean, False)
+    least = _ROUNDOFF.get(axes.rows.dtype, 2.0**-24) * norms
+    y_square = torch.where(squares > least.square(), squares, 0.0)
+    directed, lost = int((norms > 0).sum()), int(((norms > 0) & (y_square == 0)).sum())
+    if 2 * lost > directed:
+        raise UndefinedMeasure(
+            f"expected rows that differ by more than {axes.rows.dtype} rounds off, got {lost:,} of {directed:,} equal to "
+            f"their mean row (length {length:.3g}) within rounding: subtract the mean row before they are stored, "
+            "or store float64"
+        )
+    u_square, u_first = float(unused @ unused), float(unused @ first)
+    plain = _cosines(along, y_square, u_square, axes.reference)
+    if not bool(first.any()):
+        return _Evidence(norms, plain, to_mean, False)
+    # z is y without its part along `first`; what is left of a row along it is the rounding of the products
+    z_square = y_square - along_first.square()
+    z_square = torch.where(z_square > 8 * torch.finfo(axes.rows.widened).eps * y_square, z_square, 0.0)
+    rest = max(0.0, u_square - u_first**2)
+    without = _cosines(along - u_first * along_first, z_square, rest, axes.reference)
+    better = _stand_out(without, axes) > _stand_out(plain, axes)
+    return _Evidence(norms, without if better else plain, to_mean, better)
+
+
+def _stand_out(readings: Tensor, axes: UntrainedAxes) -> float:
+    """By how many standard deviations of the ordinary rows the median of the known-unused ones lies above them."""
+    try:
+        null = robust_null(readings[~axes.expected])
+    except UndefinedMeasure:
+        return -math.inf
+    return (float(readings[axes.reference].median()) - null.center) / null.scale
+
+
+def _cosines(along: Tensor, squares: Tensor, square: float, members: Tensor) -> Tensor:
+    """cos(y, u) for every row from y . u, |y|^2 and |u|^2; a member of the sum u is compared with the sum of the others."""
+    dot = torch.where(members, along - squares, along)
+    rest = torch.where(members, (square - 2 * along + squares).clamp_min(0.0), square)
+    length = squares.sqrt() * rest.sqrt()
+    return torch.where(length > 0, dot / length, 0.0).clamp(-1.0, 1.0)
+
+
 def _conclude(
     axes: UntrainedAxes,
-    evidence: Evidence,
+    evidence: _Evidence,
     indicator: Indicator,
     counts: Tensor | None,
     rate: float,
@@ -148,66 +266,45 @@ def _conclude(
     q[tested] = benjamini_hochberg(p[tested])
     q[expected] = _q_if_tested(p[expected], p[tested])
     if evidence.to_unused is not None:
-        _require_control(int((q[axes.reference] <= rate).sum()), int(axes.reference.sum()))
-    finds, known = (q <= rate) & tested, (q <= rate) & expected
-    listed = [*_first(p, finds, most), *_first(p, known, MOST_KNOWN_LISTED)]
+        seen, known = int((q[axes.reference] <= rate).sum()), int(axes.reference.sum())
+        if seen < CONTROL * known:
+            raise UndefinedMeasure(
+                f"expected at least {CONTROL:.0%} of the rows known to be unused to be found by it, got {seen} of {known}: "
+                "they look too much like the others for untrained rows to be told"
+            )
+    finds, known_finds = (q <= rate) & tested, (q <= rate) & expected
+    listed = [*_first(p, finds, most), *_first(p, known_finds, MOST_KNOWN_LISTED)]
+    ids, labels = axes.rows.ids, axes.rows.labels
+    tokens = [
+        UnderTrainedToken(
+            id=i if ids is None else int(ids[i]), token=None if labels is None else cut_label(labels[i]),
+            indicator=float(values[i]), p=float(p[i]), q=float(q[i]), norm=float(evidence.norms[i]),
+            cosine_to_unused=None if evidence.to_unused is None else float(evidence.to_unused[i]),
+            cosine_to_mean=None if evidence.to_mean is None else float(evidence.to_mean[i]),
+            count=None if counts is None else int(counts[i]), expected=bool(expected[i]),
+        )
+        for i in listed
+    ]  # fmt: skip
     removed = " and the first principal component removed" if evidence.removed else ""
     return UnderTrained(
         found=int(finds.sum()), indicator=indicator, definition=DEFINITIONS[indicator].format(removed=removed), rate=rate,
-        tested=int(tested.sum()), reference=axes.why, known=int(expected.sum()), known_found=int(known.sum()),
+        tested=int(tested.sum()), reference=axes.why, known=int(expected.sum()), known_found=int(known_finds.sum()),
         center=-null.center, scale=null.scale, threshold=float(values[finds].max()) if bool(finds.any()) else None,
-        tokens=tuple(_token(axes.rows, i, evidence, values, p, q, counts, bool(expected[i])) for i in listed),
-        notes=(NO_CONTROL,) if evidence.to_unused is None else (),
+        tokens=tuple(tokens), notes=(NO_CONTROL,) if evidence.to_unused is None else (),
     )  # fmt: skip
-
-
-def _require_control(found: int, known: int) -> None:
-    """
-    Raises:
-        UndefinedMeasure: too few of the known-unused rows are found.
-    """
-    if found < CONTROL * known:
-        raise UndefinedMeasure(
-            f"expected at least {CONTROL:.0%} of the rows known to be unused to be found by it, got {found} of {known}: "
-            "they look too much like the others for untrained rows to be told"
-        )
 
 
 def _q_if_tested(p: Tensor, tested: Tensor) -> Tensor:
     """The q-value that each p-value would have if that row alone were tested with the others."""
     ordered, n = tested.sort().values, len(tested)
-    later = (
-        (n + 1) * ordered / torch.arange(2, n + 2, dtype=torch.float64)
-    )  # at the p-value of each other row
+    # At the p-value of each other row, and the least of these from there on.
+    later = (n + 1) * ordered / torch.arange(2, n + 2, dtype=torch.float64)
     least = torch.cat([later.flip(0).cummin(0).values.flip(0), torch.ones(1, dtype=torch.float64)])
-    at = torch.searchsorted(ordered, p)
-    return torch.minimum((n + 1) * p / (torch.searchsorted(ordered, p, right=True) + 1), least[at]).clamp_max(
-        1.0
-    )
+    own = (n + 1) * p / (torch.searchsorted(ordered, p, right=True) + 1)
+    return torch.minimum(own, least[torch.searchsorted(ordered, p)]).clamp_max(1.0)
 
 
 def _first(p: Tensor, chosen: Tensor, most: int) -> list[int]:
     indices = chosen.nonzero().flatten()
-    found: list[int] = indices[p[indices].argsort(stable=True)][:most].tolist()
-    return found
-
-
-def _token(
-    rows: Rows,
-    i: int,
-    evidence: Evidence,
-    values: Tensor,
-    p: Tensor,
-    q: Tensor,
-    counts: Tensor | None,
-    expected: bool,
-) -> UnderTrainedToken:
-    def at(values: Tensor | None) -> float | None:
-        return None if values is None else float(values[i])
-
-    return UnderTrainedToken(
-        id=i if rows.ids is None else int(rows.ids[i]), token=None if rows.labels is None else cut_label(rows.labels[i]),
-        indicator=float(values[i]), p=float(p[i]), q=float(q[i]), norm=float(evidence.norms[i]),
-        cosine_to_unused=at(evidence.to_unused), cosine_to_mean=at(evidence.to_mean),
-        count=None if counts is None else int(counts[i]), expected=expected,
-    )  # fmt: skip
+    first: list[int] = indices[p[indices].argsort(stable=True)][:most].tolist()
+    return first
