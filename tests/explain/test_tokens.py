@@ -10,8 +10,8 @@ import torch
 
 import uncone
 from uncone import Diagnosis, InputError
+from uncone.explain.findings import find_under_trained
 from uncone.explain.tokens import TIED
-from uncone.explain.under_trained import find_under_trained
 from uncone.records import UnderTrained
 
 from ..matrices import gaussian

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from uncone.explain.under_trained import find_under_trained
+from uncone.explain.findings import find_under_trained
 from uncone.records import (
     Diagnosis,
     Difference,

@@ -3,13 +3,9 @@
 import math
 import statistics
 from collections.abc import Mapping
-from typing import Literal
 
-from uncone.explain.under_trained import find_under_trained
 from uncone.records import Finding, Group, Groups, Measurement, UnderTrained
 from uncone.records.wording import counted, listing, percent, plural
-
-Level = Literal["healthy", "note", "warning", "severe"]
 
 DRIFT = 0.1
 """Cosines of D = 100 to 1,000 features scatter by 0.03 to 0.1 about their mean: beyond, the common part outweighs it."""
@@ -37,6 +33,9 @@ VERY_LOW_RANK = 0.2
 """A fifth of it."""
 TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
 _SHOWN = 4
+_TOKENS_SHOWN = 8
+MANY = 0.01
+"""Land & Bartolo 2024 confirm 0.1 to 1 % of most vocabularies: beyond, it is no longer usual."""
 NORM_COUPLING = 0.5
 """Where ids are sorted by frequency, a rank correlation this strong means that length, and with it every inner product,
 encodes how often a token occurs."""
@@ -55,34 +54,21 @@ def find(
         measurements: readings of the matrix; of the centred one for a head, whose mean no probability depends on.
         groups: its bins of ids and reserved rows.
         head: whether it is an output head.
-        under_trained: what was found out about its tokens.
+        under_trained: the rows that look untrained.
     """
-    values = {m.name: m for m in measurements if m.value is not None}
-    found = [
-        *([] if head else _drift(values)),
-        *_rogue(values),
-        *_tail(values, groups),
-        *_rank(values),
-        *_coupling(values),
-    ]
-    tail_is_named = any(f.cause == "degenerate_tail" and f.level != "note" for f in found)
-    found += find_under_trained(under_trained, tail_is_named=tail_is_named)
-    order = ("severe", "warning", "note")
     rows = max((m.n for m in measurements), default=0)
     if rows < FEWEST_ROWS:
-        return (
-            Finding(
-                "not_measured",
-                "note",
-                TOO_LITTLE,
-                (f"{counted(rows, 'row')}, where at least {FEWEST_ROWS} are needed to judge",),
-                "Pass more rows.",
-            ),
-        )
-    found.sort(key=lambda finding: order.index(finding.level))
-    if all(finding.level == "note" for finding in found):
-        found.insert(0, _healthy(values, head=head))
-    return tuple(found)
+        evidence = f"{counted(rows, 'row')}, where at least {FEWEST_ROWS} are needed to judge"
+        return (Finding("not_measured", "note", TOO_LITTLE, (evidence,), "Pass more rows."),)
+    values = {m.name: m for m in measurements if m.value is not None}
+    causes = [] if head else _drift(values)
+    causes += _rogue(values) + _tail(values, groups) + _rank(values) + _coupling(values)
+    tail_is_named = any(f.cause == "degenerate_tail" and f.level != "note" for f in causes)
+    causes += find_under_trained(under_trained, tail_is_named=tail_is_named)
+    causes.sort(key=lambda finding: ("severe", "warning", "note").index(finding.level))
+    if all(finding.level == "note" for finding in causes):
+        causes.insert(0, _healthy(values, head=head))
+    return tuple(causes)
 
 
 def _drift(values: Mapping[str, Measurement]) -> list[Finding]:
@@ -93,56 +79,46 @@ def _drift(values: Mapping[str, Measurement]) -> list[Finding]:
     if "mean_shift" in values:
         shift = values["mean_shift"]
         evidence.append(
-            f"the mean row is {percent(float(shift))} as long as an average row (isotropic: {_number(shift.reference)})"
+            f"the mean row is {percent(float(shift))} as long as an average row {_isotropic(shift)}"
         )
     if "partition_isotropy" in values:
-        evidence.append(
-            f"I(W) over both signs is {float(values['partition_isotropy']):.3g} (isotropic: {_number(values['partition_isotropy'].reference)})"
-        )
-    level: Level = "severe" if float(cosine) >= SEVERE_DRIFT else "warning"
-    return [
-        Finding(
-            "common_direction_drift",
-            level,
-            "All rows share a common direction, so cosines are high between rows that have nothing to do with each other.",
-            tuple(evidence),
-            "Centre the rows (subtract the mean row), for cosine search in queries and documents alike; if one or two "
-            "directions still lead, remove those top components too.",
-        )
-    ]
+        partition = values["partition_isotropy"]
+        evidence.append(f"I(W) over both signs is {float(partition):.3g} {_isotropic(partition)}")
+    return [Finding(
+        "common_direction_drift", "severe" if float(cosine) >= SEVERE_DRIFT else "warning",
+        "All rows share a common direction, so cosines are high between rows that have nothing to do with each other.",
+        tuple(evidence),
+        "Centre the rows (subtract the mean row), for cosine search in queries and documents alike; if one or two "
+        "directions still lead, remove those top components too.",
+    )]  # fmt: skip
 
 
 def _rogue(values: Mapping[str, Measurement]) -> list[Finding]:
-    evidence = []
-    cosine, rogue, dominant = (
-        values.get("mean_cosine"),
-        values.get("rogue_dimensions"),
-        values.get("dominant_dimension"),
-    )
-    if (
-        cosine is not None
-        and rogue is not None
-        and float(cosine) >= ROGUE_COSINE
-        and float(rogue) >= max(ROGUE_SHARE, EVEN_TIMES / rogue.d)
-    ):
-        evidence.append(
-            f"dimension {rogue.details['dimensions'][0]} carries {percent(float(rogue))} of the mean cosine (even spread: {_number(rogue.reference)})"
+    evidence, cosine = [], values.get("mean_cosine")
+    rogue, dominant = values.get("rogue_dimensions"), values.get("dominant_dimension")
+    if rogue is not None and cosine is not None and float(cosine) >= ROGUE_COSINE and _is_rogue(rogue):
+        carried = (
+            f"dimension {rogue.details['dimensions'][0]} carries {percent(float(rogue))} of the mean cosine"
         )
-    if dominant is not None and float(dominant) >= max(ROGUE_SHARE, EVEN_TIMES / dominant.d):
-        evidence.append(
-            f"dimension {dominant.details['dimension']} carries {percent(float(dominant))} of the variance (even spread: {_number(dominant.reference)})"
+        evidence.append(f"{carried} (even spread: {_number(rogue.reference)})")
+    if dominant is not None and _is_rogue(dominant):
+        carried = (
+            f"dimension {dominant.details['dimension']} carries {percent(float(dominant))} of the variance"
         )
+        evidence.append(f"{carried} (even spread: {_number(dominant.reference)})")
     if not evidence:
         return []
-    return [
-        Finding(
-            "rogue_dimensions",
-            "warning",
-            "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say.",
-            tuple(evidence),
-            "Standardise the features (subtract each mean, divide by each standard deviation), or remove the named dimensions from similarities.",
-        )
-    ]
+    return [Finding(
+        "rogue_dimensions", "warning",
+        "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say.",
+        tuple(evidence),
+        "Standardise the features (subtract each mean, divide by each standard deviation), or remove the named dimensions "
+        "from similarities.",
+    )]  # fmt: skip
+
+
+def _is_rogue(share: Measurement) -> bool:
+    return float(share) >= max(ROGUE_SHARE, EVEN_TIMES / share.d)
 
 
 def _tail(values: Mapping[str, Measurement], groups: Groups | None) -> list[Finding]:
@@ -150,28 +126,29 @@ def _tail(values: Mapping[str, Measurement], groups: Groups | None) -> list[Find
         return []
     everywhere, reserved = float(values["mean_cosine"]), groups.reserved_group
     leaning = leaning_bins(groups, everywhere, values["mean_cosine"].d)
-    among = f"{groups.reserved}: mean cosine {_number(reserved.mean_cosine)} among themselves, {everywhere:.3f} among all rows"
+    themselves = f"mean cosine {_number(reserved.mean_cosine)} among themselves"
+    among = f"{groups.reserved}: {themselves}, {everywhere:.3f} among all rows"
     if not leaning:
-        collapsed = reserved.mean_cosine is not None and reserved.mean_cosine >= max(
-            COLLAPSED, everywhere + TAIL_EXCESS
-        )
-        return [_collapsed_alone(among)] if collapsed else []
-    whom = "the reserved rows, which no text ever trained" if groups.reserved_by_name else "one common point"
-    affected, total = (
-        sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning),
-        sum(g.n for g in groups.bins),
-    )
+        if reserved.mean_cosine is None or reserved.mean_cosine < max(COLLAPSED, everywhere + TAIL_EXCESS):
+            return []
+        return [Finding(
+            "degenerate_tail", "note", "The reserved rows are near-copies of one vector, but no other rows follow them.",
+            (among,), "Nothing to do unless these rows come into use: then re-initialise them first.",
+        )]  # fmt: skip
+    if groups.reserved_by_name:
+        whom, other = "the reserved rows, which no text ever trained", "the reserved rows"
+    else:
+        whom, other = "one common point", groups.reserved.partition(",")[0]
+    affected = sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning)
     closest = sorted(leaning, key=lambda g: -(g.cosine_to_reserved or 0.0))[:_SHOWN]
-    other = "the reserved rows" if groups.reserved_by_name else groups.reserved.partition(",")[0]
-    return [
-        Finding(
-            "degenerate_tail",
-            "severe" if affected > TAIL_SHARE * total else "warning",
-            f"Rare rows are degenerate: the {counted(affected, 'row')} of {spans(leaning)} {plural(affected, 'leans', 'lean')} toward {whom}.",
-            (among, *(f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest)),
-            "Do not trust similarities of these rows; re-initialise them from their sub-tokens, or train on with the gradient on rare rows gated.",
-        )
-    ]
+    return [Finding(
+        "degenerate_tail", "severe" if affected > TAIL_SHARE * sum(g.n for g in groups.bins) else "warning",
+        f"Rare rows are degenerate: the {counted(affected, 'row')} of {spans(leaning)} "
+        f"{plural(affected, 'leans', 'lean')} toward {whom}.",
+        (among, *(f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest)),
+        "Do not trust similarities of these rows; re-initialise them from their sub-tokens, or train on with the gradient "
+        "on rare rows gated.",
+    )]  # fmt: skip
 
 
 def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
@@ -211,32 +188,18 @@ def spans(bins: list[Group]) -> str:
     return f"ids {listing(parts)}"
 
 
-def _collapsed_alone(evidence: str) -> Finding:
-    return Finding(
-        "degenerate_tail", "note", "The reserved rows are near-copies of one vector, but no other rows follow them.", (evidence,),
-        "Nothing to do unless these rows come into use: then re-initialise them first.",
-    )  # fmt: skip
-
-
 def _rank(values: Mapping[str, Measurement]) -> list[Finding]:
     rank = values.get("effective_rank")
     if rank is None or rank.reference is None or float(rank) >= LOW_RANK * rank.reference:
         return []
-    level: Level = "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning"
-    evidence = [f"effective rank {float(rank):.1f} of {rank.d} (isotropic: {_number(rank.reference)})"]
+    evidence = [f"effective rank {float(rank):.1f} of {rank.d} {_isotropic(rank)}"]
     if "isoscore" in values:
-        evidence.append(
-            f"IsoScore {float(values['isoscore']):.3f} (isotropic: {_number(values['isoscore'].reference)})"
-        )
-    return [
-        Finding(
-            "low_effective_rank",
-            level,
-            "The rows fill only part of their dimensions.",
-            tuple(evidence),
-            "Whiten softly (power 0.5) for similarities, or reduce to the leading components: the others hold little.",
-        )
-    ]
+        evidence.append(f"IsoScore {float(values['isoscore']):.3f} {_isotropic(values['isoscore'])}")
+    return [Finding(
+        "low_effective_rank", "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning",
+        "The rows fill only part of their dimensions.", tuple(evidence),
+        "Whiten softly (power 0.5) for similarities, or reduce to the leading components: the others hold little.",
+    )]  # fmt: skip
 
 
 def _coupling(values: Mapping[str, Measurement]) -> list[Finding]:
@@ -246,39 +209,55 @@ def _coupling(values: Mapping[str, Measurement]) -> list[Finding]:
     ):
         return []
     way = "shorter" if float(coupling) < 0 else "longer"
-    return [
-        Finding(
-            "norm_id_coupling",
-            "warning",
-            f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token is, and inner products follow it.",
-            (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
-            "Compare rows by cosine instead of inner product, or subtract the mean direction scaled by each row's norm (scaled centring).",
+    return [Finding(
+        "norm_id_coupling", "warning",
+        f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token is, and inner "
+        "products follow it.",
+        (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
+        "Compare rows by cosine instead of inner product, or subtract the mean direction scaled by each row's norm "
+        "(scaled centring).",
+    )]  # fmt: skip
+
+
+def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: bool) -> list[Finding]:
+    """A note that names tokens, or a warning where there are many and no finding about the tail has named them yet."""
+    if under_trained is None or not under_trained.found:
+        return []
+    u, n = under_trained, under_trained.found
+    evidence = [f"{n:,} of {u.tested:,} rows, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"]
+    if u.known:
+        looks = counted(u.known_found, "looks", "look")
+        evidence.append(
+            f"of the {counted(u.known, 'row')} known to be unused, {looks} it by the same measure"
         )
-    ]
+    tokens = [repr(token.token) for token in u.tokens if not token.expected and token.token is not None]
+    if tokens:
+        evidence.append(f"first: {', '.join(tokens[:_TOKENS_SHOWN])}")
+    return [Finding(
+        "under_trained_tokens", "warning" if n > MANY * u.tested and not tail_is_named else "note",
+        f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}, though not reserved.",
+        tuple(evidence),
+        "Try them in a prompt before use; map input that holds them to other tokens, or re-initialise their rows from "
+        "their sub-tokens.",
+    )]  # fmt: skip
 
 
 def _healthy(values: Mapping[str, Measurement], *, head: bool) -> Finding:
     names = ("effective_rank", "isoscore") if head else ("mean_cosine", "isoscore", "effective_rank")
     evidence = tuple(
-        f"{n.replace('_', ' ')} {_number(float(values[n]))} (isotropic: {_number(values[n].reference)})"
-        for n in names
-        if n in values
+        f"{name.replace('_', ' ')} {_number(float(values[name]))} {_isotropic(values[name])}"
+        for name in names
+        if name in values
     )
     if len(evidence) < len(names):
-        return Finding(
-            "not_measured",
-            "note",
-            TOO_LITTLE,
-            evidence,
-            "Pass more rows, or rows that differ; each measure says what it lacked.",
-        )
-    return Finding(
-        "healthy",
-        "healthy",
-        "No sign of degeneration: rows point in all directions and fill their dimensions.",
-        evidence,
-        "Nothing to repair.",
-    )
+        advice = "Pass more rows, or rows that differ; each measure says what it lacked."
+        return Finding("not_measured", "note", TOO_LITTLE, evidence, advice)
+    healthy = "No sign of degeneration: rows point in all directions and fill their dimensions."
+    return Finding("healthy", "healthy", healthy, evidence, "Nothing to repair.")
+
+
+def _isotropic(measurement: Measurement) -> str:
+    return f"(isotropic: {_number(measurement.reference)})"
 
 
 def _number(value: float | None) -> str:

@@ -46,7 +46,16 @@ def draw_picture(
         InputError: `counts` is not one whole number of at least 0 for each row.
     """
     n = rows.shape[0]
-    _check_counts(counts, n)
+    if counts is not None:
+        if counts.shape != (n,) or counts.is_floating_point() or counts.is_complex():
+            raise InputError(
+                f"expected counts as integers of shape ({n},), one a row, got {counts.dtype} of shape {tuple(counts.shape)}: "
+                "count the tokens by id"
+            )
+        if n and int(counts.min()) < 0:
+            raise InputError(
+                f"expected counts of at least 0, got {int(counts.min())}: count the tokens by id"
+            )
     indices = _sample(n, reserved)
     mean = moments.mean().cpu()
     axes = torch.cat([_axes(moments, centered=centered, toward=mean) for centered in (False, True)], dim=1)
@@ -55,34 +64,14 @@ def draw_picture(
     centered, centered_scale = _quantise(coordinates[:, _AXES:] - mean @ axes[:, _AXES:])
     lengths, norm_scale = _quantise_norms(norms)
     names, groups = _groups(indices, n, reserved)
-    labels = rows.labels
-    listed = indices.tolist()
+    labels, listed = rows.labels, indices.tolist()
     return Picture(
-        total=n,
-        ids=tuple(listed if rows.ids is None else rows.ids[indices].tolist()),
+        total=n, ids=tuple(listed if rows.ids is None else rows.ids[indices].tolist()),
         labels=tuple(None if labels is None else cut_label(labels[i]) for i in listed),
-        groups=tuple(groups.tolist()),
-        group_names=names,
-        raw=raw,
-        raw_scale=raw_scale,
-        centered=centered,
-        centered_scale=centered_scale,
-        norms=lengths,
-        norm_scale=norm_scale,
+        groups=tuple(groups.tolist()), group_names=names,
+        raw=raw, raw_scale=raw_scale, centered=centered, centered_scale=centered_scale, norms=lengths, norm_scale=norm_scale,
         counts=None if counts is None else tuple(counts.cpu()[indices].tolist()),
-    )
-
-
-def _check_counts(counts: Tensor | None, n: int) -> None:
-    if counts is None:
-        return
-    if counts.shape != (n,) or counts.is_floating_point() or counts.is_complex():
-        raise InputError(
-            f"expected counts as integers of shape ({n},), one a row, got {counts.dtype} of shape {tuple(counts.shape)}: "
-            "count the tokens by id"
-        )
-    if n and int(counts.min()) < 0:
-        raise InputError(f"expected counts of at least 0, got {int(counts.min())}: count the tokens by id")
+    )  # fmt: skip
 
 
 def _coordinates(
@@ -113,9 +102,8 @@ def _sample(n: int, reserved: Reserved | None) -> Tensor:
         return torch.arange(n)
     apart = torch.empty(0, dtype=torch.int64) if reserved is None else reserved.indices
     kept = apart[_evenly(len(apart), MOST_POINTS // 2)]
-    others = _evenly(
-        n - len(apart), MOST_POINTS - len(kept)
-    )  # places among the other rows, which are not listed: they may be 100 million
+    # Places among the other rows, which are not listed: they may be 100 million.
+    others = _evenly(n - len(apart), MOST_POINTS - len(kept))
     before = apart - torch.arange(len(apart))  # how many other rows stand before each reserved one
     return torch.cat([kept, others + torch.searchsorted(before, others, right=True)]).sort().values
 
@@ -156,15 +144,12 @@ def _base64(integers: Tensor) -> str:
 
 
 def _groups(indices: Tensor, n: int, reserved: Reserved | None) -> tuple[tuple[str, ...], Tensor]:
-    edge = n // _EDGE
+    edge, names = n // _EDGE, ("first tenth of ids", "ids between", "last tenth of ids")
     groups = torch.ones(len(indices), dtype=torch.int64)
     groups[indices < edge] = 0
     groups[indices >= n - edge] = 2
-    names = ("first tenth of ids", "ids between", "last tenth of ids")
     if reserved is None:
         return names, groups
     groups[torch.isin(indices, reserved.indices)] = 3
-    return (
-        *names,
-        "reserved tokens" if reserved.by_name else f"last {counted(len(reserved.indices), 'id')}",
-    ), groups
+    last = "reserved tokens" if reserved.by_name else f"last {counted(len(reserved.indices), 'id')}"
+    return (*names, last), groups

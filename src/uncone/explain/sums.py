@@ -1,12 +1,15 @@
-"""One pass over the rows: the sums that all but the second pass reads."""
+"""One pass over the rows: the sums that all but the second pass reads, and the bins of ids that are read from them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from uncone.measure import GroupMoments, NormProfile, Reserved
+from uncone.measure import GroupMoments, NormProfile, Reserved, cosine_between, mean_cosine
+from uncone.measure.reading import read
 from uncone.moments import Moments, NotFiniteError, row_norms
+from uncone.records import Group, Groups
 from uncone.rows import Rows, nonfinite_error
 
 Tensor = torch.Tensor
@@ -92,3 +95,29 @@ def bin_size_for(n: int) -> int:
         size = size * 5 // 2 if step % 3 == 1 else size * 2
         step += 1
     return size
+
+
+def groups_of(sums: Sums) -> Groups:
+    """The readings of each bin, and of the reserved rows."""
+    reserved, of_reserved = sums.reserved, sums.reserved_sums
+    special = _group(reserved.description, 0, 0, of_reserved, None, (len(reserved.indices), 0))
+    bins = []
+    for k, (m, shared) in enumerate(zip(sums.bins, sums.reserved_in_bin, strict=True)):
+        if m.n:
+            start, stop = k * sums.bin_size, min((k + 1) * sums.bin_size, sums.stop)
+            bins.append(_group(f"ids {start:,} to {stop - 1:,}", start, stop, m, of_reserved, shared))
+    return Groups(sums.bin_size, reserved.description, special, tuple(bins), reserved.by_name)
+
+
+def _group(
+    name: str, start: int, stop: int, m: Moments, reserved: Moments | None, shared: tuple[int, int]
+) -> Group:
+    mean = m.mean_norm()
+    spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
+    cosine = read("mean_cosine", mean_cosine, m).value
+    to_reserved = (
+        None
+        if reserved is None
+        else read("cosine_between", partial(cosine_between, shared=shared[1]), reserved, m).value
+    )
+    return Group(name, start, stop, m.n, m.zero_rows, mean, spread, cosine, to_reserved, shared[0])

@@ -50,16 +50,13 @@ def counts_of(counts: Any, rows: Rows) -> tuple[Tensor | None, tuple[str, ...]]:
     if counts is None:
         return None, ()
     labels, total = rows.labels, rows.shape[0] + len(rows.left_out)
-    if rows.ids is None:
-        found = as_counts(counts, total, labels)
-        return found.counts, found.notes
-    if labels is not None:  # places of rows that were left out stay without a token
+    if rows.ids is not None and labels is not None:  # places of rows that were left out stay without a token
         placed: list[str | None] = [None] * total
         for i, label in zip(rows.ids.tolist(), labels, strict=True):
             placed[i] = label
         labels = placed
-    found = as_counts(counts, total, labels)
-    return found.counts[rows.ids], found.notes
+    all_counts = as_counts(counts, total, labels)
+    return all_counts.counts if rows.ids is None else all_counts.counts[rows.ids], all_counts.notes
 
 
 class TokenReader:
@@ -93,23 +90,16 @@ class TokenReader:
         if unit is None or moments.n < 2:
             return TokenReadings()
         of_groups = group_axes(unit)
-        untrained = (
-            untrained_axes(rows, moments, counts=self._counts, known=self._known)
-            if self._role not in ("collection", "tied table")
-            else None
-        )
-        if untrained is None:
-            groups = compare_projected(
-                unit, project(rows, of_groups, progress), self._membership, counts=self._counts, pairs=pairs
-            )
+        if self._role in ("collection", "tied table"):
+            products = project(rows, of_groups, progress)
+            groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
             return TokenReadings(groups, UnderTrained(None, TIED) if self._role == "tied table" else None)
+        untrained = untrained_axes(rows, moments, counts=self._counts, known=self._known)
         axes = torch.cat([of_groups, untrained.axes], dim=1)
         products, squares = project_about(rows, axes, untrained.mean, progress)
-        on_groups, others = (
-            products[:, : of_groups.shape[1]] + untrained.mean @ of_groups,
-            products[:, of_groups.shape[1] :],
-        )
-        groups = compare_projected(unit, on_groups, self._membership, counts=self._counts, pairs=pairs)
+        products, others = torch.split(products, [of_groups.shape[1], untrained.axes.shape[1]], dim=1)
+        products = products + untrained.mean @ of_groups
+        groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
         prefer: Literal["norm", "cosine"] = "norm" if self._role == "table of its own" else "cosine"
         try:
             found = find_projected(untrained, unit.norms, others, squares, prefer=prefer, counts=self._counts)

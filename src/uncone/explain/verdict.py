@@ -38,17 +38,10 @@ def _clause(subject: Subject) -> str:
 
 def _problem(cause: str, subject: Subject) -> str:
     values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
-    return _PROBLEMS[cause].format(
-        tail=_tail(subject) if cause == "degenerate_tail" else "",
-        d=subject.d,
-        under_trained=_under_trained(subject),
-        **values,
-    )
-
-
-def _under_trained(subject: Subject) -> str:
-    found = subject.under_trained.found if subject.under_trained is not None else None
-    return "none" if found is None else f"{found:,} of its tokens {plural(found, 'looks', 'look')}"
+    tail = _tail(subject) if cause == "degenerate_tail" else ""
+    n = 0 if subject.under_trained is None else subject.under_trained.found or 0
+    untrained = f"{n:,} of its tokens {plural(n, 'looks', 'look')}"
+    return _PROBLEMS[cause].format(tail=tail, d=subject.d, under_trained=untrained, **values)
 
 
 def _headline(subject: Subject) -> str:
