@@ -25,7 +25,13 @@ _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _WEIGHTS = ((_SINGLE, _INDEX, ".safetensors"), ("pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"))
 """One file or an index of shards, in the order in which they are looked for, and how shards end."""
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}")
-_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_OTHERS = (
+    (("*.bin", "*.pt", "*.pth", "*.ckpt"), "open one tensor as {}#tensor.name, or, where you trust the file, load the model "
+     "with transformers and call save_pretrained, which writes safetensors"),
+    (("*.gguf",), "give the file, {}"),
+    (("*.safetensors",), "open one tensor as {}#tensor.name"),
+)  # fmt: skip
+"""Other files of weights that a directory may hold, and what to do with one."""
 
 
 @dataclass(frozen=True)
@@ -149,9 +155,7 @@ def read_json(path: Path, kind: type) -> Any:
 
 def _open_single(path: Path) -> dict[str, tuple[ByteSource, Entry]]:
     source = LocalFile(path)
-    entries: Mapping[str, Entry] = (
-        read_header(source) if path.suffix == ".safetensors" else read_checkpoint(source)
-    )
+    entries = read_header(source) if path.suffix == ".safetensors" else read_checkpoint(source)
     return {name: (source, entry) for name, entry in entries.items()}
 
 
@@ -163,7 +167,7 @@ def _open_sharded(index: Path, ending: str) -> dict[str, tuple[ByteSource, Entry
         or not all(isinstance(shard, str) for shard in placed.values())
     ):
         raise InputError(
-            f"expected a weight_map from tensors to files in {index}, got {_brief(placed)}: copy it again"
+            f"expected a weight_map from tensors to files in {index}, got {str(placed)[:80]}: copy it again"
         )
     shards = {
         shard: _open_single(_shard_path(index, shard, ending)) for shard in sorted(set(placed.values()))
@@ -190,24 +194,10 @@ def _shard_path(index: Path, shard: str, ending: str) -> Path:
 
 def _no_weights(directory: Path) -> InputError:
     expected = f"expected {_SINGLE}, {_WEIGHTS[1][0]} or an index of shards in {directory}"
-    pickled = sorted({file.name for pattern in _PICKLED for file in directory.glob(pattern)})
-    if pickled:
-        return InputError(
-            f"{expected}, got {listing(pickled)}: open one tensor as {directory / pickled[0]}#tensor.name, or, where you trust "
-            "the file, load the model with transformers and call save_pretrained, which writes safetensors"
-        )
-    ggufs = sorted(file.name for file in directory.glob("*.gguf"))
-    if ggufs:
-        return InputError(f"{expected}, got {listing(ggufs)}: give the file, {directory / ggufs[0]}")
-    others = sorted(file.name for file in directory.glob("*.safetensors"))
-    if others:
-        return InputError(
-            f"{expected}, got {listing(others)}: open one tensor as {directory / others[0]}#tensor.name"
-        )
+    for patterns, advice in _OTHERS:
+        names = sorted({file.name for pattern in patterns for file in directory.glob(pattern)})
+        if names:
+            return InputError(f"{expected}, got {listing(names)}: {advice.format(directory / names[0])}")
     return InputError(
         f"{expected}, got no weights: download them too, or save the model there with save_pretrained"
     )
-
-
-def _brief(value: Any) -> str:
-    return "none" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"

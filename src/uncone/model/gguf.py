@@ -22,6 +22,7 @@ TABLE, HEAD = "token_embd.weight", "output.weight"
 _WITHOUT_HEAD = ("t5encoder", "gemma-embedding", "llama-embed", "clip")
 _TOKENS = "tokenizer.ggml.tokens"
 _NAME = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", re.DOTALL)
+_MIXED = "the parts belong to different models, copy them again"
 _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 
 
@@ -50,13 +51,13 @@ def find_gguf(directory: Path) -> Path | None:
     Raises:
         InputError: there are several.
     """
-    found = sorted(directory.glob("*.gguf"))
-    if len({_family(path) for path in found}) > 1:
-        names = listing(path.name for path in found)
+    files = sorted(directory.glob("*.gguf"))
+    if len({_family(path) for path in files}) > 1:
+        names = listing(path.name for path in files)
         raise InputError(
-            f"expected one GGUF model in {directory}, got {len(found)} files ({names}): give the file"
+            f"expected one GGUF model in {directory}, got {len(files)} files ({names}): give the file"
         )
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def open_gguf(path: Path) -> GgufModel:
@@ -70,38 +71,35 @@ def open_gguf(path: Path) -> GgufModel:
     count = header.metadata.get(_COUNT)
     if type(count) is not int or count < 2:
         return GgufModel(path, source, header.metadata, header.tensors, dict.fromkeys(header.tensors, source))
-    files = [(source, header) if part == path else _read(part) for part in _siblings(path, header, count)]
     tensors, parts = dict[str, GgufTensor](), dict[str, LocalFile]()
-    for number, (file, found) in enumerate(files):
-        _check_part(file, found, number, count)
-        for name in found.tensors.keys() & tensors.keys():
+    first, metadata = source, header.metadata
+    for number, file in enumerate(map(LocalFile, _parts(path, header, count))):
+        part = header if file.path == path else read_gguf(file)
+        _check_part(file, part, number, count)
+        for name in part.tensors.keys() & tensors.keys():
             raise InputError(
-                f"expected each tensor in one part of the split model {path}, got {name[:80]!r} in {parts[name].path.name} and in "
-                f"{file.path.name}: the parts belong to different models, copy them again"
+                f"expected each tensor in one part of the split model {path}, got {name[:80]!r} in "
+                f"{parts[name].path.name} and in {file.path.name}: {_MIXED}"
             )
-        tensors |= found.tensors
-        parts |= dict.fromkeys(found.tensors, file)
-    first, told = files[0], header.metadata.get(_TENSORS)
+        tensors |= part.tensors
+        parts |= dict.fromkeys(part.tensors, file)
+        if number == 0:
+            first, metadata = file, part.metadata
+    told = header.metadata.get(_TENSORS)
     if type(told) is int and told != len(tensors):
         raise InputError(
-            f"expected {told} tensors in the {count} parts of the split model {path}, got {len(tensors)}: the parts belong to different "
-            "models, copy them again"
+            f"expected {told} tensors in the {count} parts of the split model {path}, got {len(tensors)}: {_MIXED}"
         )
-    return GgufModel(path, first[0], first[1].metadata, tensors, parts)
-
-
-def _read(path: Path) -> tuple[LocalFile, GgufHeader]:
-    source = LocalFile(path)
-    return source, read_gguf(source)
+    return GgufModel(path, first, metadata, tensors, parts)
 
 
 def _family(path: Path) -> tuple[str, str]:
-    """What the names of the parts of one model have in common; of another file, its own."""
-    found = _NAME.fullmatch(path.name)
-    return (found[1], found[3]) if found else (path.name, "")
+    """The common part of the names of one model's parts; of another file, its own name."""
+    match = _NAME.fullmatch(path.name)
+    return (match[1], match[3]) if match else (path.name, "")
 
 
-def _siblings(path: Path, header: GgufHeader, count: int) -> list[Path]:
+def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
     """All parts of the model that `path` is a part of, in order."""
     number, name = header.metadata.get(_NUMBER), _NAME.fullmatch(path.name)
     if type(number) is not int or not 0 <= number < count:
@@ -110,8 +108,9 @@ def _siblings(path: Path, header: GgufHeader, count: int) -> list[Path]:
         )
     if name is None or (int(name[2]), int(name[3])) != (number + 1, count):
         raise InputError(
-            f"expected a name that ends in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of {count} of a split model, got "
-            f"{path}: name it so, as the other parts are found by their names, or join them with llama-gguf-split --merge"
+            f"expected a name that ends in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of {count} of a "
+            f"split model, got {path}: name it so, as the other parts are found by their names, or join them with "
+            "llama-gguf-split --merge"
         )
     parts = [path.with_name(f"{name[1]}-{part:05}-of-{count:05}.gguf") for part in range(1, count + 1)]
     missing = [part.name for part in parts if not part.is_file()]
@@ -123,16 +122,14 @@ def _siblings(path: Path, header: GgufHeader, count: int) -> list[Path]:
 
 
 def _check_part(file: LocalFile, header: GgufHeader, number: int, count: int) -> None:
-    told = header.metadata.get(_NUMBER), header.metadata.get(_COUNT)
-    if told != (number, count):
-        what = (
-            f"part {told[0] + 1} of {told[1]}"
-            if type(told[0]) is type(told[1]) is int
-            else "no part of a split model"
-        )
+    mine, of = header.metadata.get(_NUMBER), header.metadata.get(_COUNT)
+    if (mine, of) != (number, count):
+        got = "no part of a split model"
+        if isinstance(mine, int) and isinstance(of, int):
+            got = f"part {mine + 1} of {of}"
         raise InputError(
-            f"expected part {number + 1} of {count} of a split model in {file.name}, got {what}: the file was renamed, or belongs to "
-            "another model"
+            f"expected part {number + 1} of {count} of a split model in {file.name}, got {got}: "
+            "the file was renamed, or belongs to another model"
         )
 
 
@@ -161,19 +158,12 @@ def gguf_places(model: GgufModel) -> Places:
     if HEAD in model.tensors:
         return Places(TABLE, HEAD, False, "the GGUF file holds a tensor for the output head")
     kind = model.architecture or "this model"
-    if _is_encoder(model):
-        return Places(
-            TABLE,
-            None,
-            False,
-            f"{kind} is an encoder: the GGUF file holds no output head over the vocabulary",
-        )
-    return Places(
-        TABLE,
-        TABLE,
-        True,
-        f"the GGUF file holds no tensor for the output head of {kind}, so that llama.cpp uses the table",
-    )
+    causal = model.metadata.get(f"{model.architecture}.attention.causal", True)
+    if causal is False or "bert" in kind or kind in _WITHOUT_HEAD:
+        why = f"{kind} is an encoder: the GGUF file holds no output head over the vocabulary"
+        return Places(TABLE, None, False, why)
+    why = f"the GGUF file holds no tensor for the output head of {kind}, so that llama.cpp uses the table"
+    return Places(TABLE, TABLE, True, why)
 
 
 def gguf_model_rows(model: GgufModel, tensor: str, *, with_tokens: bool = False) -> Rows:
@@ -184,20 +174,12 @@ def gguf_model_rows(model: GgufModel, tensor: str, *, with_tokens: bool = False)
     """
     source = model.parts.get(tensor, model.source)
     rows = gguf_rows(source, model.tensors, tensor, where=f"{model.path}#{tensor}")
-    array, n = (
-        model.metadata.get(_TOKENS),
-        rows.shape[0],
-    )  # not rows in the function: they would keep themselves, and the file, open
+    array, n = model.metadata.get(_TOKENS), rows.shape[0]
     if with_tokens and isinstance(array, StringArray):
-        rows.load_labels = lambda: _labels(model.source, array, n)
+        rows.load_labels = lambda: _labels(model.source, array, n)  # of rows it would keep the file open
     return rows
 
 
 def _labels(source: LocalFile, array: StringArray, n: int) -> list[str | None]:
-    found: list[str | None] = list(strings(source, StringArray(array.start, min(array.count, n))))
-    return found + [None] * (n - len(found))
-
-
-def _is_encoder(model: GgufModel) -> bool:
-    causal = model.metadata.get(f"{model.architecture}.attention.causal", True)
-    return causal is False or "bert" in model.architecture or model.architecture in _WITHOUT_HEAD
+    labels: list[str | None] = list(strings(source, StringArray(array.start, min(array.count, n))))
+    return labels + [None] * (n - len(labels))
