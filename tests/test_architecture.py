@@ -55,7 +55,6 @@ OPTIONAL = {
 }
 COMPILED = {
     "topology/kernels.py",
-    "topology/light_kernels.py",
 }  # decorated by numba, and itself imported inside a function
 
 

@@ -74,6 +74,15 @@ def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
     return alone(lambda: _share(tasks))
 
 
+def on_every_thread(work: Callable[[], object]) -> None:
+    """`work`, called by as many workers at once as torch has threads: each takes its part from where all find theirs.
+
+    Raises:
+        An exception that one of them raised; none is running any more then, so tell the others to stop.
+    """
+    alone(lambda: _share([work] * max(_threads(), 1)))
+
+
 def _share(tasks: list[Callable[[], T]]) -> list[T]:
     results: list[Any] = [None] * len(tasks)
     waiting = deque(enumerate(tasks))

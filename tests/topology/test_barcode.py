@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone.errors import InputError
-from uncone.topology import barcode, compiled, jit, persistent_entropy
+from uncone.topology import barcode, compiled, persistent_entropy
 from uncone.topology.trees import Algorithm, forced
 
-ALGORITHMS = ["compiled", "torch", "one pass", "fixed rounds"]
+ALGORITHMS = ["compiled", "torch", "one pass"]
 
 
 def points(n: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -377,11 +377,11 @@ def test_a_numba_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(name: str) -> None:
         raise SystemError("initialization of _internal failed")
 
-    monkeypatch.setattr(jit, "import_module", broken)
+    monkeypatch.setattr(compiled, "import_module", broken)
     with pytest.warns(
         RuntimeWarning, match="numba is installed but fails.*SystemError: initialization of _internal failed"
     ):
-        assert jit.loops.__wrapped__("kernels") is None
+        assert compiled.kernels.__wrapped__() is None
 
 
 def test_loops_need_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,7 +390,8 @@ def test_loops_need_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
     with pytest.raises(RuntimeError, match="cannot cache"):
         numba.njit(cache=True)(_successor)
-    assert jit.loop()(_successor).py_func(1) == 2
+    kernels = importlib.import_module("uncone.topology.kernels")
+    assert kernels.loop()(_successor).py_func(1) == 2
 
 
 def _successor(x: int) -> int:

@@ -23,7 +23,7 @@ def check(kind: str, seed: int, algorithm: Algorithm, largest: int = 400) -> Non
     )
 
 
-@pytest.mark.parametrize("algorithm", ["compiled", "torch", "one pass", "fixed rounds"])
+@pytest.mark.parametrize("algorithm", ["compiled", "torch", "one pass"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths_are_scipys(kind: str, algorithm: Algorithm) -> None:
     for seed in range(3):
@@ -32,7 +32,7 @@ def test_lengths_are_scipys(kind: str, algorithm: Algorithm) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["compiled", "torch", "one pass", "fixed rounds"])
+@pytest.mark.parametrize("algorithm", ["compiled", "torch", "one pass"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths_are_scipys_on_a_thousand_clouds(kind: str, algorithm: Algorithm) -> None:
     for seed in range(100, 191):
@@ -74,7 +74,7 @@ def wide_clouds(n: int, d: int, far: float, dtype: torch.dtype) -> dict[str, tor
 @pytest.mark.skipif(
     np.finfo(np.longdouble).maxexp < 16384, reason="long doubles are no wider than doubles here"
 )
-@pytest.mark.parametrize("algorithm", ["compiled", "torch", "one pass", "fixed rounds"])
+@pytest.mark.parametrize("algorithm", ["compiled", "torch", "one pass"])
 @pytest.mark.parametrize(
     ("far", "dtype"),
     [
@@ -101,7 +101,7 @@ def test_powers_of_two_scale_the_lengths_and_change_no_edge() -> None:
     for dtype, powers in ((torch.float32, (-100, -60, 60, 100)), (torch.float64, (-1000, -550, 550, 1000))):
         for n, d in ((60, 5), (200, 17)):
             x = torch.randn(n, d, generator=torch.Generator().manual_seed(0), dtype=dtype)
-            for algorithm in ("compiled", "torch", "one pass", "fixed rounds"):
+            for algorithm in ("compiled", "torch", "one pass"):
                 with forced(algorithm):  # type: ignore[arg-type]
                     once = barcode(x)
                     for power in powers:

@@ -13,9 +13,8 @@ from scipy.spatial.distance import pdist, squareform
 
 from uncone.errors import InputError
 from uncone.topology import forest, light_edges, one_pass
-from uncone.topology.duplicates import without_repeats
-from uncone.topology.one_pass import grow, spanning_tree
-from uncone.topology.rounded import Rounding
+from uncone.topology.light_edges import Rounding
+from uncone.topology.one_pass import grow, spanning_tree, without_repeats
 
 Tensor = torch.Tensor
 BOTH = (torch.float32, torch.bfloat16)
@@ -258,9 +257,7 @@ def test_repeats_are_joined_to_the_first_of_their_value() -> None:
 
 
 def test_rows_of_one_hash_that_differ_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    from uncone.topology import duplicates
-
-    monkeypatch.setattr(duplicates, "_hashes", lambda points: torch.zeros(len(points), dtype=torch.int64))
+    monkeypatch.setattr(one_pass, "_hashes", lambda points: torch.zeros(len(points), dtype=torch.int64))
     points = torch.tensor([[0.0], [1], [0], [1]])
     kept, edges = without_repeats(points)
     assert kept.tolist() == [0, 1, 3]
@@ -293,9 +290,11 @@ def test_an_interrupt_ends_it(threads: int) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before, running = torch.get_num_threads(), threading.active_count()
+    before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
+        spanning_tree(randn(500, 8), block=16)
+        running = threading.active_count()  # with the workers, which stay
         with pytest.raises(KeyboardInterrupt):
             spanning_tree(randn(500, 8), block=16, progress=interrupt)
     finally:

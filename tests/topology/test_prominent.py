@@ -10,9 +10,8 @@ import torch
 from hypothesis import given, settings
 
 from uncone.errors import InputError
-from uncone.topology import prominent_bars, prominent_counts, prominent_mask
+from uncone.topology import prominent, prominent_bars, prominent_counts, prominent_mask
 from uncone.topology.prominent import check_convention, features_per_bar
-from uncone.topology.prominent_groups import _counts, _features_per_bar
 
 CONVENTIONS = ("official", "exclusive")
 
@@ -145,12 +144,13 @@ def test_groups_are_single_clouds(groups: list[list[float]], convention: str) ->
         assert torch.equal(lengths[chosen], lengths[len(lengths) - k :])
 
 
-def test_a_wide_group_is_taken_alone_and_in_the_table_alike() -> None:
+def test_groups_too_large_for_one_table_are_taken_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = torch.rand(
         3, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64
     ) + torch.tensor([[0.0], [1.0], [100.0]])
     expected = prominent_counts(lengths.flatten(), torch.tensor([300, 300, 300]))
-    assert torch.equal(_counts(lengths.sort(dim=1, descending=True).values, "official"), expected)
+    monkeypatch.setattr(prominent, "_AT_ONCE", 500)
+    assert torch.equal(prominent_counts(lengths.flatten(), torch.tensor([300, 300, 300])), expected)
 
 
 def test_by_hand() -> None:
@@ -188,14 +188,18 @@ def test_bars_far_below_the_longest() -> None:
     assert prominent_bars(torch.tensor([5e-324] * 9 + [1.0], dtype=torch.float64)) >= 1
 
 
+def bound(alpha: float) -> float:
+    return float(features_per_bar(torch.tensor(alpha, dtype=torch.float64)))
+
+
 @pytest.mark.parametrize("alpha", [0.01, 0.1, 0.5, 0.9, 0.999])
 def test_the_bound_is_the_entropy_s_minimum(alpha: float) -> None:
     n = 3000
     q = np.arange(1, n)
     total = q + (n - q) * alpha
     entropy = np.log(total) - (n - q) * alpha * math.log(alpha) / total
-    assert abs(q[entropy.argmin()] - n * features_per_bar(alpha)) <= 1
-    assert features_per_bar(1 - 1e-12) == pytest.approx(0.5)
+    assert abs(q[entropy.argmin()] - n * bound(alpha)) <= 1
+    assert bound(1 - 1e-12) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("gap", [1e-5, 9.99e-4, 1e-3, 0.01])
@@ -205,10 +209,7 @@ def test_the_bound_is_smooth_where_its_form_changes(gap: float) -> None:
     getcontext().prec = 60
     a = 1 - Decimal(gap)
     exact = a * (a - 1 - a.ln()) / (1 - a) ** 2
-    assert features_per_bar(float(a)) == pytest.approx(float(exact), rel=1e-12)
-    assert float(_features_per_bar(torch.tensor(float(a), dtype=torch.float64))) == pytest.approx(
-        float(exact), rel=1e-12
-    )
+    assert bound(float(a)) == pytest.approx(float(exact), rel=1e-12)
 
 
 def test_what_is_refused() -> None:

@@ -3,8 +3,7 @@
 from uncone.topology.barcode import Barcode, barcode
 from uncone.topology.entropy import persistent_entropy
 from uncone.topology.pairs import pair_ends, pair_lengths, pairs_of_generators, pairs_of_intervals
-from uncone.topology.prominent import prominent_bars
-from uncone.topology.prominent_groups import prominent_counts, prominent_mask
+from uncone.topology.prominent import prominent_bars, prominent_counts, prominent_mask
 
 __all__ = [
     "Barcode",

@@ -1,15 +1,19 @@
 """Minimum spanning trees of clouds by Prim's algorithm in compiled loops, on squared distances by difference or from a product."""
 
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import torch
 
 from uncone import memory
-from uncone.topology import jit
+from uncone.threads import share
 from uncone.topology.clouds import Clouds
-from uncone.topology.precision import full_precision
-from uncone.topology.workers import workers
 
 Tensor = torch.Tensor
 DIRECT_POINTS = 192  # up to which size of a cloud differences are as fast as a product, or nearly so, and need no second look
@@ -22,9 +26,20 @@ _VANISHING = {torch.float32: 1e-16, torch.float64: 1e-150}
 _PAD = 16  # numbers between rows: columns of a power of two meet in the same lines of the cache
 
 
+@cache
 def kernels() -> Any | None:
-    """The compiled loops; None where numba is missing or does not work here."""
-    return jit.loops("kernels")
+    """The compiled loops; None where numba is missing, and, with a warning, where it does not work here."""
+    try:
+        return import_module("uncone.topology.kernels")
+    except ImportError:
+        return None
+    except Exception as problem:  # a numba that does not fit its numpy or LLVM fails in many ways
+        warnings.warn(
+            f"numba is installed but fails, so that spanning trees are slower: {type(problem).__name__}: {problem}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
 
 
 def spanning_trees(
@@ -73,9 +88,8 @@ def _by_product(loops: Any, x: Any, rows: Any, edges: Tensor, lengths: Tensor) -
     unit = np.finfo(x.dtype).eps / 2
     of_sums, of_itself, sums_of = loops.rounding(x, rows, ends, weights, norms)
     if of_itself > _EXACT * unit or sums_of > _ROUND:
-        error = max(
-            3 * of_sums, (8 + x.shape[1] ** 0.5) * unit
-        )  # the rounding of a product grows with the root of its terms
+        # the rounding of a product grows with the root of its terms
+        error = max(3 * of_sums, (8 + x.shape[1] ** 0.5) * unit)
         loops.settle(x, rows, table, norms, ends, weights, x.dtype.type(error))
         if not loops.prim(table, np.zeros_like(norms), integer, ends, weights):
             return False
@@ -91,9 +105,46 @@ def _multiply(loops: Any, x: Tensor, product: Tensor) -> None:
         torch.mm(x[begin:end], x[begin:].T, out=product[begin:end, begin:n])
         loops.mirror(table, begin, end, n)
 
-    with workers(wanted=n >= _SHARED) as team:
-        team.each(block, range(0, n, _ROWS))
+    if n >= _SHARED:
+        share(partial(block, begin) for begin in range(0, n, _ROWS))
+        return
+    for begin in range(0, n, _ROWS):
+        block(begin)
 
 
 def _integer(x: Any) -> Any:
     return np.int32 if x.dtype == np.float32 else np.int64
+
+
+_lock = threading.Lock()
+_inside = 0
+_before = ""
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Ask torch for whole products on the CPU. The setting is the process's: the last of several threads puts back what the first one found."""
+    global _inside, _before
+    with _lock:
+        if _inside == 0:
+            _before = _change(None)
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _change(_before)
+
+
+def _change(to: str | None) -> str:
+    """Set the precision, by default the full one, and give the one before."""
+    matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    if hasattr(matmul, "fp32_precision"):
+        before = str(matmul.fp32_precision)
+        matmul.fp32_precision = "ieee" if to is None else to
+        return before
+    before = torch.get_float32_matmul_precision()  # before torch 2.9
+    torch.set_float32_matmul_precision("highest" if to is None else to)
+    return before

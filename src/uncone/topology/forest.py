@@ -1,14 +1,16 @@
 """The minimum spanning tree of the edges seen so far, and the longest edge on its path between two points."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from uncone.topology.jit import loops
+from uncone.topology.compiled import kernels
 
 Tensor = torch.Tensor
 _CUT = 64  # clusters that are told apart, and a few points far out; each is one of n points that nothing is gained for
@@ -40,22 +42,23 @@ class Forest:
     part: Indices
     """(m,) the point that stands for the part of the tree it is in, once the `_CUT` longest edges are taken away: tight clusters are parts."""
     within: npt.NDArray[np.float32]
-    """(m,) no less than the longest edge between a point and the one that stands for its part. The gaps between clusters do not count here."""
+    """(m,) no less than the longest edge between a point and the one that stands for its part: gaps between clusters do not count."""
 
-    def on(self, device: torch.device) -> tuple[Tensor, ...]:
-        """All fields there, in order: copied once, as every block of a sweep asks."""
-        there: tuple[Tensor, ...] | None = self.__dict__.get("_there")
-        if there is None or there[0].device != device:
-            fields = (self.ends, self.squared, self.rank, self.parent, self.reach, self.part, self.within)
-            ends, squared, rank, parent, reach, part, within = (
-                torch.from_numpy(field).to(device) for field in fields
-            )
-            there = ends.long(), squared, rank.long(), parent.long(), reach, part, within
-            self.__dict__["_there"] = there
-        return there
+    device: torch.device
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All fields in order, on the `device`: copied once, as every block of a sweep asks."""
+        fields = (self.ends, self.squared, self.rank, self.parent, self.reach, self.part, self.within)
+        ends, squared, rank, parent, reach, part, within = (
+            torch.from_numpy(f).to(self.device) for f in fields
+        )
+        return ends.long(), squared, rank.long(), parent.long(), reach, part, within
 
 
-def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale: float = 1.0) -> Forest:
+def spanning(
+    ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale: float, device: torch.device
+) -> Forest:
     """The minimum spanning tree of edges that connect all of `ids` (m,); equal lengths go by (smaller id, larger id)."""
     m = len(ids)
     order = _ascending(ends, squared, ids)
@@ -68,7 +71,7 @@ def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale:
     ends, squared = ends[chosen], squared[chosen]
     lengths = np.sqrt(squared) * scale
     reach = _top(lengths, rank, parent, m)[1]
-    return Forest(ends, squared, rank, parent, reach, *_top(lengths, rank, parent, m - 1 - _CUT))
+    return Forest(ends, squared, rank, parent, reach, *_top(lengths, rank, parent, m - 1 - _CUT), device)
 
 
 def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
@@ -124,7 +127,8 @@ def _top(
     return top, reach.astype(np.float32)
 
 
+@cache
 def _fastest_kruskal() -> Callable[..., Any]:
-    compiled = loops("light_kernels")
-    fastest: Callable[..., Any] = kruskal if compiled is None else compiled.kruskal
-    return fastest
+    loops = kernels()
+    compiled: Callable[..., Any] = kruskal if loops is None else loops.loop()(inspect.unwrap(kruskal))
+    return compiled

@@ -1,20 +1,110 @@
 """Which pairs of a block may lie in the spanning tree: those shorter than the longest edge on the tree's path between them.
 
-(An edge that is not is called heavy, and lies in no minimum spanning tree: Karger, Klein and Tarjan 1995, section 3.)
+An edge that is not is called heavy, and lies in no minimum spanning tree (Karger, Klein and Tarjan 1995, section 3). Blocks of the cloud
+are rounded as they go into the product, with a bound on what their rounding and the product's may hide.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
-from uncone.topology import jit
+from uncone.topology.compiled import kernels
 from uncone.topology.forest import Forest, Indices, Squares
-from uncone.topology.rounded import Rounded
 
 Tensor = torch.Tensor
 _PAIRS = 256
+_MEDIAN_OF = 256
+_STRIP = 256  # rows that stay in the cache; memory is needed for one strip only
+_LARGEST = 2.0**16
+_HIDDEN_BY_MODE = {
+    "highest": 0.0,
+    "high": 2.0**-9,
+    "medium": 2.0**-7,
+}  # what torch may round factors to: 2 x 2^-11, 2 x 2^-9, doubled
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Positions `first` and on, moved to the centre, scaled and rounded.
+
+    With g the computed product of two rows and s, t their `squares`, the true distance of the two points (in units of 1 / scale)
+    is at least sqrt(max(0, s + t - 2 g - product_error |g| - absolute_error)) less what both were `moved`.
+    """
+
+    first: int
+    values: Tensor
+    """(b, d) float32 or bfloat16."""
+    squares: Tensor
+    """(b,) float32: the squared norm of the rounded row, less the share of it that the arithmetic may add."""
+    moved: Tensor
+    """(b,) float32: how far rounding moved the point, at most."""
+    product_error: float
+    """Of the product's magnitude: 2^-7 where it is rounded to bfloat16, which counts twice in a squared distance."""
+    absolute_error: float
+    """What underflow may hide."""
+
+    def rows(self, start: int, stop: int) -> "Rounded":
+        """A part of the block."""
+        part = slice(start, stop)
+        return Rounded(
+            self.first + start,
+            self.values[part],
+            self.squares[part],
+            self.moved[part],
+            self.product_error,
+            self.absolute_error,
+        )
+
+
+class Rounding:
+    """Centres, scales and rounds the points of a cloud, a block at a time.
+
+    The centre is a median by coordinates, so that a few points far out do not move it; any centre gives the same tree, a near one
+    leaves fewer pairs to measure. The scale is a power of two that keeps squares within float32.
+    """
+
+    def __init__(self, points: Tensor, order: Tensor) -> None:
+        low, high = (float(end) for end in torch.aminmax(points))
+        self.scale = _LARGEST / 2.0 ** math.frexp(max(abs(low), abs(high)))[1]
+        self._points, self._order = points, order
+        some = points[order[:_MEDIAN_OF]] * self.scale
+        self._centre = some.median(0).values
+
+    def block(self, start: int, stop: int, dtype: torch.dtype) -> Rounded:
+        """Positions `start` to `stop`, with values of `dtype`: float32 or bfloat16."""
+        d = self._points.shape[1]
+        values = torch.empty(stop - start, d, dtype=dtype, device=self._points.device)
+        squares, moved = (torch.empty(stop - start, device=values.device) for _ in range(2))
+        strip = _STRIP if values.device.type == "cpu" else stop - start  # a GPU would wait for the many calls
+        for at in range(0, stop - start, strip):
+            part = slice(at, at + strip)
+            squares[part], moved[part] = self._rounded(self._order[start:stop][part], values[part])
+        error = 0.0 if dtype == torch.float32 else 2.0**-7
+        return Rounded(start, values, squares, moved, error, d * 2.0**-120)
+
+    def _rounded(self, rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Writes the rounded `rows` to `values`; returns `squares` and `moved` of `Rounded`."""
+        centred = self._points[rows].mul_(self.scale).sub_(self._centre).float()
+        d, coarse = centred.shape[1], values.dtype != torch.float32
+        values.copy_(centred)
+        kept = values.float()
+        norms = torch.linalg.vector_norm(kept, dim=1, dtype=torch.float64)
+        moved = norms * 2.0**-23  # twice what one rounding to float32 moves
+        if coarse:
+            moved += torch.linalg.vector_norm(centred.sub_(kept), dim=1) * (1 + d * 2.0**-23)
+        # Each of d additions and products rounds by 2^-24 of |a||b| <= (s + t) / 2 at most, in whatever order: doubled for units
+        # that do not round to nearest; sums of three terms add a few more.
+        share = (2 * d + 32) * 2.0**-24 + (0.0 if coarse else _hidden_by_mode())
+        return (norms.square_() * (1 - share)).float(), moved.float() * (1 + 2.0**-20)
+
+
+def _hidden_by_mode() -> float:
+    try:
+        return _HIDDEN_BY_MODE[torch.get_float32_matmul_precision()]
+    except RuntimeError:  # set by backend, as newer torch allows, it is not told: then any
+        return max(_HIDDEN_BY_MODE.values())
 
 
 @dataclass(frozen=True)
@@ -72,16 +162,10 @@ def light_edges(
     return Light(ends[:count].copy(), squared[:count].copy(), measured)
 
 
-def kernels() -> Any | None:
-    """The compiled search; None where numba is missing or does not work here."""
-    return jit.loops("light_kernels")
-
-
 def _by_torch(
     product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, forest: Forest
 ) -> Light:
-    device = product.device
-    tree_ends, tree_squared, rank, parent, reach, part, within = forest.on(device)
+    tree_ends, tree_squared, rank, parent, reach, part, within = forest.tensors
     r, c = product.shape
     value = product.float()
     down, across = slice(rows.first, rows.first + r), slice(columns.first, columns.first + c)

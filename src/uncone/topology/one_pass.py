@@ -20,17 +20,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
 
 from uncone.errors import InputError
-from uncone.topology.duplicates import without_repeats
+from uncone.threads import alone, on_every_thread
 from uncone.topology.forest import Forest, spanning
-from uncone.topology.light_edges import Light, light_edges, squared_distances
-from uncone.topology.rounded import Rounded, Rounding
-from uncone.topology.workers import Workers, workers
+from uncone.topology.light_edges import Light, Rounded, Rounding, light_edges, squared_distances
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
@@ -48,6 +46,8 @@ _WASTE = 1 / 64  # of the pairs may be measured for nothing before a coarse prod
 _WORTH_ASKING = 2**33  # multiplications, before it is asked which product is faster
 _VANISHING = 2.0**-1000  # squared lengths of float64 points that have lost digits
 _PAYS = 0.75  # of the time of a float32 product
+_HASHED = 256  # rows hashed or compared at once
+_WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
@@ -101,26 +101,35 @@ def grow(
 ) -> Growth:
     """`spanning_tree` with what it took."""
     _check(points, block, candidates)
-    with workers(wanted=points.device.type == "cpu") as team:
-        points = team.one(_as_measured, points.detach())
-        kept, repeats = team.one(without_repeats, points)
-        block = block or (_BLOCK if points.device.type == "cpu" else _BLOCK_ON_GPU)
-        sweep = _Sweep(points, kept, block, candidates, team)
+    points, stopped = points.detach(), threading.Event()
+    block = block or (_BLOCK if points.device.type == "cpu" else _BLOCK_ON_GPU)
+    if points.device.type != "cpu":
+        return _grow(points, block, progress, candidates, stopped)
+    try:
+        return alone(partial(_grow, points, block, progress, candidates, stopped))
+    except BaseException:  # an interrupt reaches this thread alone
+        stopped.set()
+        raise
+
+
+def _grow(
+    points: Tensor,
+    block: int,
+    progress: Progress | None,
+    candidates: torch.dtype | None,
+    stopped: threading.Event,
+) -> Growth:
+    points = _as_measured(points)
+    kept, repeats = without_repeats(points)
+    sweep = _Sweep(points, kept, block, candidates, stopped)
+    sweep.run(progress)
+    if len(sweep.vanishing()):
+        sweep = _Sweep(_stretched(points, _largest(points)), kept, block, candidates, stopped)
         sweep.run(progress)
-        if len(sweep.vanishing()):
-            sweep = _Sweep(team.one(_stretched, points, _largest(points)), kept, block, candidates, team)
-            sweep.run(progress)
-            _check_range(points, sweep)
+        _check_range(points, sweep)
     edges = torch.cat([sweep.edges(), repeats]).sort(1).values
-    share = len(points) ** 2 or 1
-    return Growth(
-        edges,
-        sweep.pairs / share,
-        sweep.measured,
-        sweep.light,
-        sweep.merges,
-        sweep.coarse / (sweep.pairs or 1),
-    )
+    passes, coarse = sweep.pairs / (len(points) ** 2 or 1), sweep.coarse / (sweep.pairs or 1)
+    return Growth(edges, passes, sweep.measured, sweep.light, sweep.merges, coarse)
 
 
 def _check(points: Tensor, block: int | None, candidates: torch.dtype | None) -> None:
@@ -173,13 +182,18 @@ class _Sweep:
     """One pass over the pairs of the `kept` rows, in positions of a random order of them."""
 
     def __init__(
-        self, points: Tensor, kept: Tensor, block: int, candidates: torch.dtype | None, team: Workers
+        self,
+        points: Tensor,
+        kept: Tensor,
+        block: int,
+        candidates: torch.dtype | None,
+        stopped: threading.Event,
     ) -> None:
-        self._points, self._block, self._team = points, block, team
+        self._points, self._block, self._stopped = points, block, stopped
         mixed = torch.randperm(len(kept), generator=torch.Generator().manual_seed(0)).to(kept.device)
         self._order = kept[mixed]
         self._ids = self._order.cpu().numpy()
-        self._dtype = candidates or team.one(_candidates, points, len(kept))
+        self._dtype = candidates or _candidates(points, len(kept))
         self._fixed = candidates is not None
         self._found: list[Light] = []
         self._lock, self._full = threading.Lock(), threading.Event()
@@ -204,8 +218,8 @@ class _Sweep:
         m = len(self._order)
         if m < 2:
             return
-        self._rounding: Rounding = self._team.one(Rounding, self._points, self._order)
-        self._team.one(self._begin)
+        self._rounding = Rounding(self._points, self._order)
+        self._begin()
         for start, stop in _panels(m, self._block):
             pairs, wasted = self.pairs, self.measured - self.light
             self._panel(start, stop)
@@ -222,32 +236,46 @@ class _Sweep:
         first = torch.zeros(len(self._order) - 1, dtype=torch.int64, device=self._order.device)
         squared = squared_distances(self._points, self._order[first], self._order[1:])
         ends = np.stack([np.zeros(len(first), np.int32), np.arange(1, len(first) + 1, dtype=np.int32)], 1)
-        self._forest = spanning(ends, squared.cpu().numpy(), self._ids, self._rounding.scale)
+        self._forest = spanning(
+            ends, squared.cpu().numpy(), self._ids, self._rounding.scale, self._order.device
+        )
         self.measured += len(first)
 
     def _panel(self, start: int, stop: int) -> None:
         """Rows `start` to `stop` with every later position."""
-        rows = self._team.one(self._rounding.block, start, stop, self._dtype)
+        rows = self._rounding.block(start, stop, self._dtype)
         tasks: deque[_Task] = deque(
             (rows, column, 0) for column in range(start, len(self._order), self._block)
         )
         while tasks:
+            if self._stopped.is_set():
+                raise KeyboardInterrupt  # of the thread that waits for this one
             self._full.clear()
-            self._team.all(self._work, tasks)
+            self._work_on(tasks)
             if self._full.is_set():
                 self._merge()
 
+    def _work_on(self, tasks: deque[_Task]) -> None:
+        """Take tasks, in every thread at once, until there are none, or enough light edges to merge; what is left of a task goes back."""
+        if self._points.device.type == "cpu":
+            on_every_thread(partial(self._work, tasks))
+        else:
+            self._work(tasks)
+
     def _work(self, tasks: deque[_Task]) -> None:
-        """Take tasks until there are none, or enough light edges to merge; what is left of a task goes back."""
-        while not self._full.is_set() and not self._team.cancelled.is_set():
-            with self._lock:
-                if not tasks:
-                    return
-                task = tasks.popleft()
-            left = self._column(*task)
-            if left < len(task[0].values):
+        try:
+            while not self._full.is_set() and not self._stopped.is_set():
                 with self._lock:
-                    tasks.appendleft((task[0], task[1], left))
+                    if not tasks:
+                        return
+                    task = tasks.popleft()
+                left = self._column(*task)
+                if left < len(task[0].values):
+                    with self._lock:
+                        tasks.appendleft((task[0], task[1], left))
+        except BaseException:
+            self._stopped.set()
+            raise
 
     def _column(self, rows: Rounded, column: int, at: int) -> int:
         """One block of columns with rows from `at` on; returns the row that it came to."""
@@ -255,7 +283,7 @@ class _Sweep:
         stop = min(column + self._block, len(self._order))
         columns = self._rounding.block(column, stop, rows.values.dtype)
         end = min(len(rows.values), stop - 1 - rows.first)  # a row's pairs are with later positions
-        while at < end and not self._full.is_set() and not self._team.cancelled.is_set():
+        while at < end and not self._full.is_set() and not self._stopped.is_set():
             some = rows.rows(at, min(at + self._block, end))
             product = torch.mm(some.values, columns.values.T)
             light = light_edges(
@@ -282,7 +310,7 @@ class _Sweep:
         ends = np.concatenate([self._forest.ends, *(one.ends for one in self._found)])
         squared = np.concatenate([self._forest.squared, *(one.squared for one in self._found)])
         self._found.clear()
-        self._forest = spanning(ends, squared, self._ids, self._rounding.scale)
+        self._forest = spanning(ends, squared, self._ids, self._rounding.scale, self._order.device)
         self.merges += 1
 
 
@@ -315,3 +343,41 @@ def _product_seconds(factors: Tensor) -> float:
         torch.mm(factors, factors.T)
         best = min(best, time.perf_counter() - began)
     return best
+
+
+def without_repeats(points: Tensor) -> tuple[Tensor, Tensor]:
+    """The first row of each value (m,), ascending, and edges (n - m, 2) that join every other row to the first of its value.
+
+    Rows are compared whole where their hashes are equal. Of unequal rows with one hash all are kept; they are told apart by
+    their distances.
+    """
+    n = len(points)
+    hashes, order = torch.sort(_hashes(points), stable=True)
+    begins = torch.ones(n, dtype=torch.bool, device=points.device)
+    begins[1:] = hashes[1:] != hashes[:-1]
+    first = order[begins][begins.cumsum(0) - 1]
+    other = (first != order).nonzero().flatten()
+    equal = torch.empty(len(other), dtype=torch.bool, device=points.device)
+    for start in range(0, len(other), _HASHED):  # in pieces, for a cloud may be one point many times over
+        some = other[start : start + _HASHED]
+        torch.all(points[order[some]] == points[first[some]], 1, out=equal[start : start + _HASHED])
+    repeats = other[equal]
+    keep = torch.ones(n, dtype=torch.bool, device=points.device)
+    keep[order[repeats]] = False
+    return keep.nonzero().flatten(), torch.stack([first[repeats], order[repeats]], 1)
+
+
+def _hashes(points: Tensor) -> Tensor:
+    """A number (n,) int64 for each row, the same for equal ones."""
+    generator = torch.Generator().manual_seed(0)
+    odd = torch.randint(-(2**62), 2**62, (points.shape[1],), generator=generator).to(points.device) * 2 + 1
+    # Results go where there is room for them: small tensors between large ones leave holes, which the C library then keeps.
+    hashes = torch.empty(len(points), dtype=torch.int64, device=points.device)
+    for start in range(0, len(points), _HASHED):
+        rows = points[start : start + _HASHED] + 0.0  # -0.0 and 0.0 are one value in two patterns of bits
+        bits = rows.view(_WORDS[points.element_size()]).to(torch.int64)
+        bits ^= bits >> 17  # the low bits of round numbers are all zero, and a product only carries upwards
+        bits *= odd
+        bits ^= bits >> 29
+        torch.sum(bits, 1, out=hashes[start : start + _HASHED])
+    return hashes

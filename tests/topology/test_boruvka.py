@@ -1,4 +1,4 @@
-"""Batched Boruvka: the tree of Kruskal in the total order, and never a look at the values."""
+"""Boruvka in torch: the tree of Kruskal in the total order, and never a look at the values."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from uncone.topology import barcode, boruvka_batched, persistent_entropy, prominent_mask, trees
-from uncone.topology.boruvka_batched import distances, shortest_first, spanning_trees
+from uncone.topology import barcode, boruvka, persistent_entropy, prominent_mask, trees
+from uncone.topology.boruvka import distances, spanning_trees, trees_of
 from uncone.topology.clouds import Clouds
 from uncone.topology.lengths import differentiable, measured
 
@@ -29,6 +29,14 @@ def kruskal(squared: torch.Tensor, inside: list[int]) -> Edges:
     return sorted(kept)
 
 
+def shortest_first(points: torch.Tensor, clouds: Clouds) -> tuple[torch.Tensor, torch.Tensor]:
+    """Edges and lengths without a second look at small distances, as on a GPU."""
+    edges = torch.empty(sum(clouds.bars), 2, dtype=torch.int64)
+    lengths = points.new_empty(len(edges))
+    spanning_trees(points, clouds, list(range(len(clouds.sizes))), edges, lengths, exact=False)
+    return edges, lengths
+
+
 def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
@@ -46,7 +54,7 @@ def test_it_is_kruskal_s_tree_on_ties_and_duplicates(
 ) -> None:
     points = torch.randint(0, values, (clouds, n, 2), generator=seeded(seed)).to(dtype)
     squared = (points[:, :, None] - points[:, None]).square().sum(3)
-    found = spanning_trees(squared)
+    found = trees_of(squared)
     assert found.shape == (clouds, max(n - 1, 0), 2)
     for tree, one in zip(found.tolist(), squared, strict=True):
         assert sorted(tree) == kruskal(one, list(range(n)))
@@ -60,7 +68,7 @@ def test_only_points_inside_count(seed: int, n: int) -> None:
         0, 9, (3, n, n), generator=g
     ).double()  # symmetric only after the smaller of two counts
     inside = torch.rand(3, n, generator=g) < 0.7
-    found = spanning_trees(squared, inside)
+    found = trees_of(squared, inside)
     for tree, one, chosen in zip(found.tolist(), squared, inside, strict=True):
         members = chosen.nonzero().flatten().tolist()
         m = max(len(members) - 1, 0)
@@ -75,19 +83,19 @@ def test_chains_take_all_the_rounds_and_stars_one() -> None:
                 order
             ]  # each nearest to the one before: one long chain of parents
             squared = (line[:, None] - line).square()[None]
-            assert sorted(spanning_trees(squared)[0].tolist()) == kruskal(squared[0], list(range(n)))
+            assert sorted(trees_of(squared)[0].tolist()) == kruskal(squared[0], list(range(n)))
             ruler = torch.tensor(
                 [((k & -k).bit_length()) for k in range(1, n + 1)], dtype=torch.float64
             ).cumsum(0)[order]
             squared = (ruler[:, None] - ruler).square()[None]  # halves its components each round
-            assert sorted(spanning_trees(squared)[0].tolist()) == kruskal(squared[0], list(range(n)))
+            assert sorted(trees_of(squared)[0].tolist()) == kruskal(squared[0], list(range(n)))
 
 
 def test_infinite_and_negative_squares() -> None:
     squared = torch.tensor([[[0.0, torch.inf, 3], [torch.inf, 0, torch.inf], [3, torch.inf, 0]]])
-    assert sorted(spanning_trees(squared)[0].tolist()) == [[0, 1], [0, 2]]
+    assert sorted(trees_of(squared)[0].tolist()) == [[0, 1], [0, 2]]
     squared = torch.tensor([[[0.0, -1e-9, 0], [-1e-9, 0, -1e-8], [0, -1e-8, 0]]])
-    assert sorted(spanning_trees(squared)[0].tolist()) == [[0, 1], [0, 2]]
+    assert sorted(trees_of(squared)[0].tolist()) == [[0, 1], [0, 2]]
 
 
 @pytest.mark.parametrize("offset", [0.0, 30.0])
@@ -100,7 +108,7 @@ def test_from_points_it_is_scipy_s_tree(offset: float, dtype: torch.dtype) -> No
     points = (torch.randn(3, 90, 48, generator=seeded(1)) + offset).to(dtype)
     points[:, 60:75] = points[:, :15] + torch.randn(3, 15, 48, generator=seeded(2)).to(dtype) * 1e-3
     before = points.clone()
-    found = spanning_trees(distances(points)[0])
+    found = trees_of(distances(points)[0])
     assert torch.equal(points, before)
     for cloud, tree in zip(points.double(), found, strict=True):
         ours = measured(cloud, tree).sort().values
@@ -149,7 +157,7 @@ def test_clouds_that_do_not_fit_at_once_come_out_alike(monkeypatch: pytest.Monke
     points = torch.randn(40, 3, generator=seeded(6))
     clouds = [Clouds([10] * 4, None, points.device), Clouds([10, 8, 12, 10], None, points.device)]
     before = [shortest_first(points, one) for one in clouds]
-    monkeypatch.setattr(boruvka_batched, "_NUMBERS_AT_ONCE", 250)
+    monkeypatch.setattr(boruvka, "_NUMBERS_AT_ONCE", {"cpu": 250})
     for one, expected in zip(clouds, before, strict=True):
         for a, b in zip(shortest_first(points, one), expected, strict=True):
             assert torch.equal(a, b)
@@ -157,7 +165,7 @@ def test_clouds_that_do_not_fit_at_once_come_out_alike(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("shape", [(0, 5, 3), (2, 0, 3), (2, 1, 3), (2, 4, 0), (1, 2, 2)])
 def test_empty_and_small(shape: tuple[int, int, int]) -> None:
-    found = spanning_trees(distances(torch.ones(shape))[0])
+    found = trees_of(distances(torch.ones(shape))[0])
     assert found.shape == (shape[0], max(shape[1] - 1, 0), 2)
     assert found.dtype == torch.int64
 
@@ -165,7 +173,7 @@ def test_empty_and_small(shape: tuple[int, int, int]) -> None:
 def test_the_same_twice_and_the_input_as_it_was() -> None:
     squared = distances(torch.randn(4, 33, 3, generator=seeded(4)))[0]
     before = squared.clone()
-    assert torch.equal(spanning_trees(squared), spanning_trees(squared))
+    assert torch.equal(trees_of(squared), trees_of(squared))
     assert torch.equal(squared, before)
 
 
@@ -190,7 +198,7 @@ def test_nothing_waits_for_the_device() -> None:
         bars = clouds.bar_counts()
         mask = prominent_mask(lengths, bars, width=31)
         persistent_entropy(torch.where(mask, lengths, 0), bars).sum().backward()
-        spanning_trees(distances(points.detach())[0], torch.ones(3, 32, dtype=torch.bool, device="meta"))
+        trees_of(distances(points.detach())[0], torch.ones(3, 32, dtype=torch.bool, device="meta"))
     assert points.grad is not None
     for asks in (
         lambda t: t.sum().item(),
