@@ -10,7 +10,6 @@ from uncone.errors import InputError
 from uncone.prevent.cloud import labelled
 from uncone.topology import Barcode, barcode, persistent_entropy, prominent_mask
 from uncone.topology.barcode import check_rows
-from uncone.topology.clouds import group_of_each
 from uncone.topology.prominent import Convention, check_convention
 
 Tensor = torch.Tensor
@@ -128,8 +127,7 @@ class PersistentEntropy:
 
 def _sums(values: Tensor, bars: Barcode) -> Tensor:
     """(C,) the sums over the bars of each class."""
-    group = group_of_each(bars.bars, len(values))
-    return values.new_zeros(len(bars.bars)).index_add(0, group, values)
+    return values.new_zeros(len(bars.bars)).index_add(0, bars.group, values)
 
 
 def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, int]:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
 from uncone.errors import InputError
-from uncone.topology.clouds import Clouds
+from uncone.topology.clouds import Clouds, group_of_each
 from uncone.topology.lengths import differentiable
 from uncone.topology.one_pass import Progress
 from uncone.topology.trees import shortest_first
@@ -32,13 +33,17 @@ class Barcode:
     labels: Tensor
     """(G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero where none were given."""
 
+    @cached_property
+    def group(self) -> Tensor:
+        """(M,) int64, the place of each bar's group among the `labels`."""
+        return group_of_each(self.bars, len(self.lengths))
+
     @property
     def zero(self) -> Tensor:
         """How many bars have length 0 in each group (G,): each is a point that is there already."""
-        group = torch.repeat_interleave(
-            torch.arange(len(self.bars), device=self.bars.device), self.bars, output_size=len(self.lengths)
+        return torch.zeros_like(self.bars).scatter_add_(
+            0, self.group, (self.lengths == 0).to(self.bars.dtype)
         )
-        return torch.zeros_like(self.bars).scatter_add_(0, group, (self.lengths == 0).to(self.bars.dtype))
 
     def split(self) -> Iterator[Tensor]:
         """The lengths of each group."""
@@ -82,9 +87,9 @@ def barcode(points: Tensor, groups: Tensor | None = None, *, progress: Progress 
 
 def _clouds(points: Tensor, groups: Tensor | None) -> tuple[Clouds, Tensor]:
     if groups is not None:
-        labels, inverse = torch.unique(groups, return_inverse=True)
-        order = torch.sort(inverse, stable=True).indices
-        return Clouds(torch.bincount(inverse, minlength=len(labels)).tolist(), order, points.device), labels
+        ordered, order = torch.sort(groups, stable=True)
+        labels, sizes = torch.unique_consecutive(ordered, return_counts=True)
+        return Clouds(sizes.tolist(), order, points.device), labels
     count, size = (1, len(points)) if points.ndim == 2 else points.shape[:2]
     return Clouds([size] * count, None, points.device), torch.arange(count, device=points.device)
 

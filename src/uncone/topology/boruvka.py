@@ -142,7 +142,7 @@ def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
     the first edges are kept.
 
     Args:
-        distances: (B, n, n), float32 or float64, or their squares, for n to 65,536. Where (i, j) and (j, i) differ in their last digits the smaller
+        distances: (B, n, n), float32 or float64, or their squares, for n to 32,768. Where (i, j) and (j, i) differ in their last digits the smaller
             counts, and what is below 0 counts as 0. NaN is not looked for.
         inside: (B, n) bool, the points that count. None is all of them.
 
@@ -192,13 +192,13 @@ def _joined(keys: Tensor, number: Tensor) -> Tensor:
 
 
 def _keys(distances: Tensor) -> Tensor:
-    """(B, n, n) int64 in the total order of the edges: 31 bits for the distance, then 16 for the smaller and 16 for the larger row."""
-    n = distances.shape[1]
-    distances = torch.minimum(distances, distances.mT)
-    distances = torch.where(distances > 0, distances, 0)
+    """(B, n, n) int64 in the total order of the edges: 31 bits for the distance, then 15 for the smaller and 16 for the larger row."""
+    distances = torch.minimum(distances, distances.mT).clamp_(min=0).add_(0.0)  # -0.0 has other bits than 0.0
     keys = _ranks(distances) if distances.dtype == torch.float64 else distances.view(torch.int32).long()
-    row = torch.arange(n, device=distances.device)
-    ends = torch.minimum(row, row[:, None]) << 16 | torch.maximum(row, row[:, None])
+    row = torch.arange(distances.shape[1], device=distances.device, dtype=torch.int32)
+    ends = (
+        torch.minimum(row, row[:, None]).bitwise_left_shift_(16).bitwise_or_(torch.maximum(row, row[:, None]))
+    )
     return keys.bitwise_left_shift_(32).bitwise_or_(ends)
 
 

@@ -76,13 +76,12 @@ def check_lengths(lengths: object) -> None:
         raise InputError(
             f"expected lengths of shape (M,) with floating point numbers, got {got}: pass Barcode.lengths"
         )
-    if lengths.device.type == "cpu":
-        lengths = lengths.detach()
-        wrong = ~((lengths >= 0) & (lengths < torch.inf))
-        if bool(wrong.any()):
-            worst = float(lengths[wrong][0])
+    if lengths.device.type == "cpu" and len(lengths):
+        least, most = (float(end) for end in torch.aminmax(lengths.detach()))
+        if not 0 <= least <= most < torch.inf:
+            wrong = next(one for one in lengths.tolist() if not 0 <= one < torch.inf)
             raise InputError(
-                f"expected lengths that are finite and at least 0, got {worst:g}: pass the lengths of a barcode"
+                f"expected lengths that are finite and at least 0, got {wrong:g}: pass the lengths of a barcode"
             )
 
 
@@ -96,7 +95,7 @@ def check_bars(bars: object, count: int) -> None:
         raise InputError(
             f"expected bars of shape (G,) with integers, got {tuple(bars.shape)} of {bars.dtype}: pass Barcode.bars, how many bars each group has"
         )
-    if bars.device.type == "cpu" and (int(bars.sum()) != count or bool((bars < 0).any())):
+    if bars.device.type == "cpu" and (int(bars.sum()) != count or (len(bars) and int(bars.min()) < 0)):
         raise InputError(
             f"expected bars that are at least 0 and sum to the number of lengths, {count}, got a sum of {int(bars.sum())}: "
             "pass the lengths and the bars of one Barcode"

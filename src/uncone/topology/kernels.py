@@ -72,12 +72,8 @@ def direct(points, rows, product):
                 tb += (x[k] - b[k]) * (x[k] - b[k])
                 tc += (x[k] - c[k]) * (x[k] - c[k])
                 td += (x[k] - d[k]) * (x[k] - d[k])
-            product[i, j], product[i, j + 1], product[i, j + 2], product[i, j + 3] = (
-                half * ta,
-                half * tb,
-                half * tc,
-                half * td,
-            )
+            product[i, j], product[i, j + 1] = half * ta, half * tb
+            product[i, j + 2], product[i, j + 3] = half * tc, half * td
             j += 4
         while j < n:
             product[i, j] = half * squared(x, points[rows[j]])
@@ -274,19 +270,27 @@ def small_clouds(points, order, offsets, first, which, integer, vanishing, edges
 
 
 @loop(fastmath={"contract"})
-def pull(points, edges, scale, out):
-    """The sum over the edges of each point of scale times the difference to the other end: one row after another, always in the same order."""
+def pull(points, edges, lengths, grads, tiny, out):
+    """The sum over the edges of each point of grad / length times the difference to the other end: one row after another, always in the same order.
+
+    False where such a quotient leaves the range of its floats.
+    """
     begin = np.zeros(len(points) + 1, np.int64)
     for e in range(len(edges)):
         begin[edges[e, 0] + 1] += 1
         begin[edges[e, 1] + 1] += 1
     for v in range(len(points)):
         begin[v + 1] += begin[v]
-    at, other, factor = begin[:-1].copy(), np.empty(begin[-1], np.int64), np.empty(begin[-1], scale.dtype)
+    at, other, factor = begin[:-1].copy(), np.empty(begin[-1], np.int64), np.empty(begin[-1], grads.dtype)
     for e in range(len(edges)):
+        scale = grads.dtype.type(0)
+        if lengths[e] > 0 and grads[e] != 0:
+            scale = grads[e] / lengths[e]
+            if not tiny <= abs(scale) < np.inf:
+                return False
         for end in range(2):
             slot = at[edges[e, end]]
-            other[slot], factor[slot] = edges[e, 1 - end], scale[e]
+            other[slot], factor[slot] = edges[e, 1 - end], scale
             at[edges[e, end]] += 1
     for v in range(len(points)):
         x, y = points[v], out[v]
@@ -295,6 +299,7 @@ def pull(points, edges, scale, out):
             z, s = points[other[slot]], factor[slot]
             for k in range(x.shape[0]):
                 y[k] += s * (x[k] - z[k])
+    return True
 
 
 @loop(fastmath=_FINITE)
@@ -311,35 +316,31 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
     reach, part, within = bounds
     reaches, parts, withins = reach[across], part[across], within[across]
     factor = points.dtype.type(scale)
-    share = (
-        1 - (2 * points.shape[1] + 32) * 2.0**-24
-    )  # of a coarse distance, less what rounding may add: as in `Rounding`
-    least = points.shape[1] * 2.0**-100  # what underflow may add
+    # of a coarse distance, less what rounding may add, as in `Rounding`; and what underflow may add
+    share, least = 1 - (2 * points.shape[1] + 32) * 2.0**-24, points.shape[1] * 2.0**-100
     for r in range(product.shape[0]):
         i = first + r
-        begin = max(0, i + 1 - first_column)  # a row's pairs are with later positions
-        while begin < product.shape[1]:
+        row = squares[r], moved[r], reach[i], part[i], within[i]
+        earliest = max(0, i + 1 - first_column)  # a row's pairs are with later positions
+        for begin in range(earliest, product.shape[1], _CHUNK):
             some = slice(begin, begin + _CHUNK)
-            row = squares[r], moved[r], reach[i], part[i], within[i]
             bound = reaches[some], parts[some], withins[some]
-            if (
-                _least_excess(row, product[r, some], others[some], shifts[some], bound, errors[0], excess)
-                <= errors[1]
-            ):
-                for c in range(begin, min(begin + _CHUNK, product.shape[1])):
-                    if excess[c - begin] > errors[1]:
-                        continue
-                    j = first_column + c
-                    measured += 1
-                    longest = max(within[i], withins[c]) if part[i] == parts[c] else max(reach[i], reaches[c])
-                    coarse = np.float64(_coarse_distance(points[order[i]], points[order[j]], factor))
-                    if coarse * share - least > np.float64(longest) * longest:
-                        continue
-                    length = _squared_distance(points[order[i]], points[order[j]])
-                    if _is_light(length, i, j, order, tree):
-                        ends[count, 0], ends[count, 1], squared[count] = i, j, length
-                        count += 1
-            begin += _CHUNK
+            low = _least_excess(row, product[r, some], others[some], shifts[some], bound, errors[0], excess)
+            if low > errors[1]:
+                continue
+            for c in range(begin, min(begin + _CHUNK, product.shape[1])):
+                if excess[c - begin] > errors[1]:
+                    continue
+                j = first_column + c
+                measured += 1
+                longest = max(within[i], withins[c]) if part[i] == parts[c] else max(reach[i], reaches[c])
+                coarse = np.float64(_coarse_distance(points[order[i]], points[order[j]], factor))
+                if coarse * share - least > np.float64(longest) * longest:
+                    continue
+                length = _squared_distance(points[order[i]], points[order[j]])
+                if _is_light(length, i, j, order, tree):
+                    ends[count, 0], ends[count, 1], squared[count] = i, j, length
+                    count += 1
     return count, measured
 
 

@@ -66,14 +66,10 @@ def _pulled(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Te
     """The gradient by the points (N, D) of what has gradient `grads` (M,) by the lengths of the edges."""
     if points.device.type != "cpu" or (loops := compiled.kernels()) is None:
         return _pulled_in_torch(points, edges, lengths, grads)
-    scale = torch.where(lengths > 0, grads / lengths, 0)
-    size = torch.where((lengths > 0) & (grads != 0), scale.abs(), 1)
-    if not bool(
-        ((size >= torch.finfo(size.dtype).tiny) & (size < torch.inf)).all()
-    ):  # the quotient left the range of its floats
-        return _pulled_in_torch(points, edges, lengths, grads)
     out = memory.recycled(tuple(points.shape), points.dtype)
-    loops.pull(points.contiguous().numpy(), edges.numpy(), scale.contiguous().numpy(), out.numpy())
+    x, tiny = points.contiguous().numpy(), torch.finfo(points.dtype).tiny
+    if not loops.pull(x, edges.numpy(), lengths.numpy(), grads.contiguous().numpy(), tiny, out.numpy()):
+        return _pulled_in_torch(points, edges, lengths, grads)
     return out
 
 

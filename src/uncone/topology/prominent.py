@@ -9,7 +9,7 @@ C_i = S'_(i-1) / S'_i < 1. Written out, with l'_i the neutral length, u = l_i / 
 
 Both terms have the sign of ln u. So C_i < 1 exactly where bar i is shorter than its neutral length: where the weighted mean of ln l over
 the tail exceeds ln l_i. No exponential and no near-tie of two sums is left. As i grows, so does (that mean - ln l_i) P_i. The first such i
-is therefore found by bisection on two prefix sums.
+is therefore found by a search on two prefix sums.
 
 A round is known by the number m of bars between the longest and the shortest that are left. So the bar at which each possible round would
 stop is a table (G, m), and the rounds that do happen are a path in it, which pointer jumping follows in ceil(log2 m) steps.
@@ -27,7 +27,9 @@ Tensor = torch.Tensor
 Convention = Literal["official", "exclusive"]
 _FEWEST = 4
 """Fewer bars than this are all kept: the procedure compares bars between the longest and the shortest, and needs two of them."""
-_AT_ONCE = 2**22  # numbers of a table on the CPU, beyond which groups are taken one by one
+_LEAST = 5e-324
+_BRANCHES = 32  # of the search for the bar at which a round stops
+_AT_ONCE = 2**19  # numbers of a table on the CPU, beyond which groups are taken one by one
 
 
 def prominent_bars(lengths: Tensor, *, convention: Convention = "official") -> int:
@@ -79,6 +81,30 @@ def prominent_counts(
     Raises:
         InputError: another shape, dtype or convention; and, where the lengths are on the CPU, bars that do not sum to their number or are above the width.
     """
+    return _selected(lengths, bars, convention, width)[0]
+
+
+def prominent_mask(
+    lengths: Tensor, bars: Tensor, *, convention: Convention = "official", width: int | None = None
+) -> Tensor:
+    """(M,) bool: which lengths are features of their group, for lengths ascending inside each group, as a `Barcode` holds them.
+
+    `persistent_entropy(torch.where(mask, lengths, 0), bars)` is then the entropy of the features alone. Arguments as of `prominent_counts`.
+    """
+    counts, bars, group, place = _selected(lengths, bars, convention, width)
+    return place >= (bars - counts)[group]
+
+
+def check_convention(convention: str) -> None:
+    """Refuses any other convention than the two."""
+    if convention not in ("official", "exclusive"):
+        raise InputError(f'expected convention "official" or "exclusive", got {convention!r}')
+
+
+def _selected(
+    lengths: Tensor, bars: Tensor, convention: Convention, width: int | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """How many bars stand out in each group (G,), how many there are (G,), and of each bar its group (M,) and its place in it (M,)."""
     check_convention(convention)
     check_lengths(lengths)
     check_bars(bars, len(lengths))
@@ -89,75 +115,70 @@ def prominent_counts(
         raise InputError(
             f"expected a width of at least the largest group, {int(bars.max())}, got {width}: leave it out on the CPU"
         )
+    group = group_of_each(bars, len(lengths))
+    place = place_of_each(bars, group)
+    lengths = lengths.detach().double()
     if lengths.device.type == "cpu" and len(bars) > 1 and len(bars) * width > _AT_ONCE:
-        ones = torch.split(lengths, bars.tolist())
-        return torch.tensor([prominent_bars(one, convention=convention) for one in ones])
-    group = group_of_each(bars, len(lengths))
-    padded = torch.zeros(len(bars), max(width, _FEWEST), dtype=torch.float64, device=lengths.device)
-    padded[group, place_of_each(bars, group)] = lengths.detach().double()
-    counts, kept = _counts(padded.sort(dim=1, descending=True).values)
-    return torch.where(counts < _FEWEST, counts, kept if convention == "exclusive" else kept + 1)
+        ones = [
+            _kept(one.sort(descending=True).values[None], convention)
+            for one in torch.split(lengths, bars.tolist())
+        ]
+        return torch.cat(ones), bars, group, place
+    padded = lengths.new_zeros(len(bars), width)
+    padded[group, place] = lengths
+    return _kept(padded.sort(dim=1, descending=True).values, convention), bars, group, place
 
 
-def prominent_mask(
-    lengths: Tensor, bars: Tensor, *, convention: Convention = "official", width: int | None = None
-) -> Tensor:
-    """(M,) bool: which lengths are features of their group, for lengths ascending inside each group, as a `Barcode` holds them.
-
-    `persistent_entropy(torch.where(mask, lengths, 0), bars)` is then the entropy of the features alone. Arguments as of `prominent_counts`.
-    """
-    counts = prominent_counts(lengths, bars, convention=convention, width=width)
-    bars = bars.to(lengths.device)
-    group = group_of_each(bars, len(lengths))
-    return place_of_each(bars, group) >= (bars - counts)[group]
-
-
-def check_convention(convention: str) -> None:
-    """Refuses any other convention than the two."""
-    if convention not in ("official", "exclusive"):
-        raise InputError(f'expected convention "official" or "exclusive", got {convention!r}')
-
-
-def _counts(bars: Tensor) -> tuple[Tensor, Tensor]:
-    """Of bars (G, W) in descending order, 0 beyond the last of a group: how many are above 0 (G,), and at which i the last round stops (G,)."""
+def _kept(bars: Tensor, convention: Convention) -> Tensor:
+    """How many stand out (G,) of bars (G, W) in descending order, 0 beyond the last of a group."""
+    if bars.shape[1] < _FEWEST:
+        bars = torch.nn.functional.pad(bars, (0, _FEWEST - bars.shape[1]))
     width = bars.shape[1]
-    longest = torch.where(bars[:, :1] > 0, bars[:, :1], 1)
+    longest = bars[:, :1].clamp(min=_LEAST)
     share = bars / longest
-    present = share > 0  # not a bar that is 0 beside the longest even in float64
-    count = present.sum(1)
+    count = share.count_nonzero(1)  # without a bar that is 0 beside the longest even in float64
     # ln(l / T); near 1 from the difference, which is exact there, so that nearly equal bars still differ
-    logs = torch.where(
-        share > 0.5, torch.log1p((bars - longest) / longest), torch.where(present, share, 1).log()
-    )
-    shortest = (count - 1).clamp(min=0)[:, None]
-    alpha = share.gather(1, shortest)
+    logs = torch.where(share > 0.5, torch.log1p((bars - longest) / longest), share.clamp(min=_LEAST).log())
     between = torch.stack([share, share * logs])
+    shortest = between.gather(2, (count - 1).clamp(min=0)[None, :, None].expand(2, -1, -1))
     between[:, :, 0] = 0
-    mass, weighted = _prefix_sums(between)  # of the bars 1 to k
-    tail_mass, tail_weighted = mass + alpha + 1, weighted + alpha * logs.gather(1, shortest)
+    sums = _prefix_sums(between)  # of the bars 1 to k
+    tails = sums + shortest
+    tails[0] += 1
 
-    m = torch.arange(width, device=bars.device).expand_as(bars)
-    low, high = (
-        torch.ones_like(m),
-        (m - 1).clamp(min=1),
-    )  # the first i that is noise where m are left, or m - 1
-    for _ in range(width.bit_length()):
-        middle = (low + high) // 2
-        tail = tail_weighted - weighted.gather(1, middle)
-        is_noise = tail > (tail_mass - mass.gather(1, middle)) * logs.gather(1, middle)
-        high = torch.where(is_noise, middle, high)
-        low = torch.where(is_noise, low, torch.minimum(middle + 1, high))
-
-    accepted = low <= torch.ceil((m + 2) * features_per_bar(alpha))
-    rounds = torch.where(accepted, m, low)
+    # for each m, how many bars in a row are longer than their neutral length, of the first m - 2
+    m, tried = (
+        torch.arange(width, device=bars.device)[:, None],
+        torch.arange(1, _BRANCHES, device=bars.device),
+    )
+    sums, (tail_mass, tail_weighted) = torch.cat([sums, logs[None]]), tails[..., None]
+    stop = torch.zeros_like(share, dtype=torch.int64)
+    for step in _strides(width):
+        i = (stop[:, :, None] + tried * step).clamp(max=width - 1)
+        mass, weighted, log = sums.gather(2, i.flatten(1).expand(3, -1, -1)).view(3, *i.shape)
+        longer = tail_weighted - weighted <= (tail_mass - mass) * log
+        stop = stop + longer.logical_and_(i <= m - 2).count_nonzero(2) * step
+    stop, m = stop + 1, m[:, 0]
+    rounds = torch.where(stop <= ((m + 2) * features_per_bar(shortest[0])).ceil_(), m, stop)
     for _ in range(width.bit_length()):
         rounds = rounds.gather(1, rounds)
     last = rounds.gather(1, (count - 2).clamp(min=0)[:, None])
-    return count, low.gather(1, last)[:, 0]
+    kept = stop.gather(1, last)[:, 0] + (convention == "official")
+    return torch.where(count < _FEWEST, count, kept)
+
+
+def _strides(width: int) -> list[int]:
+    """Steps of a search among `width` places, `_BRANCHES` at a time, the largest first."""
+    strides = [1]
+    while strides[0] * _BRANCHES < width:
+        strides.insert(0, strides[0] * _BRANCHES)
+    return strides
 
 
 def _prefix_sums(x: Tensor) -> Tensor:
-    """Inclusive sums along the last dimension, by doubling: `cumsum` has no deterministic form on CUDA."""
+    """Inclusive sums along the last dimension; on a GPU by doubling, as `cumsum` has no deterministic form there."""
+    if x.device.type == "cpu":
+        return x.cumsum(-1)
     step = 1
     while step < x.shape[-1]:
         x = torch.cat([x[..., :step], x[..., step:] + x[..., :-step]], dim=-1)
@@ -175,7 +196,8 @@ def features_per_bar(alpha: Tensor) -> Tensor:
     It nears 1/2 at alpha = 1 and is taken as unbounded there, as 0/0 is in the official code.
     """
     gap = 1 - alpha
-    series = sum(gap**k / (k + 2) for k in range(6))  # where the difference below cancels
-    safe = torch.where(gap < 0.001, 0.5, alpha).clamp(min=torch.finfo(alpha.dtype).tiny)
-    plain = safe * (safe - 1 - safe.log()) / (1 - safe) ** 2
-    return torch.where(alpha == 1, math.inf, torch.where(gap < 0.001, alpha * series, plain))
+    k = torch.arange(6, dtype=alpha.dtype, device=alpha.device)
+    series = (gap[..., None] ** k / (k + 2)).sum(-1)  # where the difference below cancels
+    safe = alpha.clamp(torch.finfo(alpha.dtype).tiny, 0.9999)
+    plain = safe * (safe - 1 - safe.log()) / (1 - safe).square()
+    return torch.where(gap < 0.001, alpha * series, plain).masked_fill_(alpha == 1, math.inf)
