@@ -10,22 +10,15 @@ from beartype.claw import beartype_package
 from hypothesis import HealthCheck, settings
 
 # Every annotation of the package is checked at every call, in tests only; before its modules are imported. The terminal
-# imports rich inside functions, so that its annotations have no meaning at run time.
+# imports rich inside functions, and so do the records pandas and matplotlib: their annotations have no meaning at run time.
 beartype_package(
     "uncone",
     conf=BeartypeConf(
         is_pep484_tower=True,
         claw_skip_package_names=(
-            "uncone.report.any_record",
             "uncone.report.terminal",
-            "uncone.report.printer",
-            "uncone.report.comparison_terminal",
-            "uncone.report.calibration_terminal",
-            "uncone.report.check_terminal",
-            "uncone.report.evaluation_terminal",
-            "uncone.report.repair_terminal",
-            "uncone.report.edit_terminal",
-            "uncone.report.selection_terminal",
+            "uncone.report.plot",
+            "uncone.records.record",
             "uncone.cross_entropy.kernels",
         ),
     ),

@@ -19,7 +19,7 @@ import pytest
 import uncone
 from uncone import measure, records
 from uncone.explain import findings, measures
-from uncone.report.html import POLICY
+from uncone.report.page import STILL
 
 from .test_architecture import BELOW
 
@@ -88,11 +88,11 @@ def test_the_readme_says_what_its_code_prints(tmp_path: Path, monkeypatch: pytes
 def test_the_readme_has_a_true_transcript(minilm: Path) -> None:
     from rich.console import Console
 
-    from uncone.report import print_diagnosis
+    from uncone.report import print_record
 
     d = uncone.diagnose(str(minilm))
     console = Console(file=io.StringIO(), width=80, color_system=None, highlight=False)
-    print_diagnosis(d, console)
+    print_record(d, console)
     real = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     (transcript,) = [code for kind, code in _FENCE.findall(_text("README.md")) if kind == "text"]
     shown = [line for line in transcript.splitlines()[1:] if line != "..."]
@@ -246,8 +246,8 @@ def test_findings_and_fields_are_those_of_the_code() -> None:
     text = _text("docs/report.md")
     for cause in set(re.findall(r'Finding\(\s*"(\w+)"', inspect.getsource(findings))):
         assert f"`{cause}`" in text, cause
-    assert f"`{records.SCHEMA}`" in text
-    assert f"`{POLICY}`" in text
+    assert f"`{records.Diagnosis.SCHEMA}`" in text
+    assert f"`{STILL}`" in text
     sections = re.compile(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
     classes = {name for name, cls in vars(records).items() if dataclasses.is_dataclass(cls)}
     described = [found for page in NAMES for found in sections.findall(_text(page)) if found[0] in classes]

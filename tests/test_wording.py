@@ -15,7 +15,7 @@ from tests.report.records_example import make_diagnosis
 from uncone.model.counts import as_counts
 from uncone.records import Finding, UnderTrained
 from uncone.records.wording import counted, percent, plural
-from uncone.report import print_diagnosis, to_html
+from uncone.report import print_record, to_html
 
 
 @given(st.floats(-2, 3, allow_nan=False))
@@ -62,7 +62,7 @@ def _reports(subject: uncone.Subject) -> str:
     """Both reports of a diagnosis with this one subject."""
     printed = io.StringIO()
     d = replace(make_diagnosis(), subjects=(subject,))
-    print_diagnosis(d, Console(file=printed, width=200, color_system=None))
+    print_record(d, Console(file=printed, width=200, color_system=None))
     return printed.getvalue() + to_html(d)
 
 

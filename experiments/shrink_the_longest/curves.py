@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from runs import Group
 
-from uncone.report.charts.frame import Axis, Point, axes, frame, label, line, segments, svg
+from uncone.report.svg import Axis, Point, axes, frame, label, line, segments, svg
 from uncone.report.markup import element
 
 KINDS = {"raw": "raw", "centred": "centred", "within_class": "within each class"}

@@ -4,7 +4,7 @@ from claims import CLAIMS, Claim, results, verdict
 from runs import Group
 from scoring import Difference, Paired
 
-from uncone.report.charts.frame import Axis, label, svg, widened
+from uncone.report.svg import Axis, label, svg, widened
 from uncone.report.markup import element
 
 Row = tuple[str, Difference | Paired, str]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.command import run_command
 from uncone.records import Calibration, ScoreThreshold
-from uncone.report import calibration_to_html, print_calibration
+from uncone.report import print_record, to_html
 from uncone.verbs.calibrate import calibrate
 
 _run = partial(run_command, "calibrate")
@@ -95,7 +95,7 @@ def _printed(calibration: Calibration, width: int = 80, encoding: str = "utf-8")
     from rich.console import Console
 
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    print_calibration(calibration, Console(file=stream, width=width, color_system=None, highlight=False))
+    print_record(calibration, Console(file=stream, width=width, color_system=None, highlight=False))
     stream.flush()
     return stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
 
@@ -116,7 +116,7 @@ def test_hostile_names_stay_text(found: Calibration) -> None:
     name = "<script>alert(1)</script>\x1b[31m[red]\u202e"
     rows = replace(found.rows, name=name)
     hostile = replace(found, name=name, rows=rows, notes=(name,), verdict=name, function=f"# {name}\nx = 1\n")
-    page, out = calibration_to_html(hostile), _printed(hostile)
+    page, out = to_html(hostile), _printed(hostile)
     assert "<script" not in page
     assert "\x1b" not in page + out
     assert "\u202e" not in page + out
@@ -124,7 +124,7 @@ def test_hostile_names_stay_text(found: Calibration) -> None:
 
 
 def test_the_page_stands_alone_and_is_whole(found: Calibration) -> None:
-    page = calibration_to_html(found)
+    page = to_html(found)
     assert not re.search(r'(?:src|href)="(?!#|data:)', page)
     assert page.count("<table") == page.count("</table>") == 3
     assert page.count('<svg class="chart"') == 2
@@ -136,7 +136,7 @@ def test_the_page_stands_alone_and_is_whole(found: Calibration) -> None:
         function="",
         thresholds=(ScoreThreshold(0.01, None, reason="too few"),),
     )
-    assert "No threshold for 1 %: too few." in calibration_to_html(bare)
+    assert "No threshold for 1 %: too few." in to_html(bare)
 
 
 def test_no_share_is_rounded_onto_a_limit(found: Calibration) -> None:

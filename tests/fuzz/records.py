@@ -15,7 +15,7 @@ from tests.report.test_comparison_report import make_comparison
 from tests.report.test_evaluation_terminal import _evaluation
 from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
 from tests.report.test_tokens import make_groups, make_under_trained
-from uncone import InputError, calibrate, compare, report
+from uncone import calibrate, compare, report
 from uncone.records import Bar, Check, Diagnosis, Interval, Record, load_record
 from uncone.verbs.calibrate import PairTable
 
@@ -64,16 +64,12 @@ def _calibration() -> Record:
 
 
 def use_record(path: str | os.PathLike[str]) -> None:
-    """Load a record, print it in two widths and draw its page; what is refused is raised."""
+    """Load a record, print it in two widths and draw its page and its Markdown; what is refused is raised."""
     record = load_record(path)
     for width in (40, 120):
         stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         report.print_record(record, Console(file=stream, width=width, highlight=False))
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            report.write_record_html(record, Path(folder, "page.html"))
-        except InputError as error:
-            if "has no page" not in str(error):
-                raise
+    report.to_html(record)
+    report.to_markdown(record)
     if type(record).from_json(record.to_json()) != record:
         raise AssertionError("a record that was loaded does not come back from its own JSON")

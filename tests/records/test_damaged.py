@@ -19,7 +19,7 @@ from uncone import UnconeError, calibrate
 from uncone.errors import InputError
 from uncone.records import rebuild
 from uncone.records.scores import edge_of
-from uncone.report import calibration_to_html
+from uncone.report import to_html
 
 SMALL = ("check", "evaluation", "selection", "repair", "head edit", "token edit")
 
@@ -106,7 +106,7 @@ def test_bins_of_scores_of_any_size_rise(scale: float) -> None:
     edges = [bins.edge(number) for number in range(len(bins.counts) + 1)]
     assert edges == sorted(set(edges))
     assert edges[7] == pytest.approx(bins.low + 7 * bins.width, abs=bins.width / 1000)
-    assert calibration_to_html(found)
+    assert to_html(found)
     scores = (x.astype(np.float64) @ x.T.astype(np.float64))[np.triu_indices(len(x), 1)]
     assert float((scores >= found.threshold(0.1)).mean()) == pytest.approx(0.1, abs=0.01)
 

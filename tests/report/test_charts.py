@@ -11,32 +11,55 @@ from hypothesis import strategies as st
 
 from tests.report.records_example import make_groups, make_picture, make_subject
 from uncone.records import Groups, Norms, Spectrum
-from uncone.report.charts import bin_charts, cone_charts, legends, norms_chart, spectrum_chart
-from uncone.report.charts.cone import MOST_POINTS, group_classes, sample, wedge
-from uncone.report.charts.frame import Axis, Chart
+from uncone.records.blocks import Chart, Intervals
+from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
+from uncone.report.cone import MOST_POINTS, cone_panels, group_classes, legends, sample, wedge
+from uncone.report.svg import Axis, draw, draw_intervals
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def _charts() -> list[Chart]:
+Drawing = tuple[str, str, str]
+"""Title, drawing and caption."""
+
+
+def _drawn(chart: Chart) -> Drawing:
+    return chart.title, draw(chart, "u"), chart.caption
+
+
+def _charts() -> list[Drawing]:
     subject = make_subject()
     assert subject.picture is not None
     assert subject.groups is not None
     assert subject.spectrum is not None
     assert subject.norms is not None
-    found = [*cone_charts(subject.picture, "c"), *bin_charts(subject.groups, "b")]
-    return [*found, *filter(None, (spectrum_chart(subject.spectrum, "s"), norms_chart(subject.norms, "n")))]
+    shapes = (spectrum_chart(subject.spectrum), norms_chart(subject.norms))
+    charts = [
+        *bin_charts([("bins", "bins", subject.groups.bins)]),
+        *(chart for chart in shapes if chart is not None),
+    ]
+    changes = Intervals(
+        "c",
+        "Changes",
+        "change",
+        (("center", 0.1, -0.1, 0.3), ("whiten", -0.5, -0.6, -0.4)),
+        caption="A caption.",
+    )
+    intervals = (changes.title, draw_intervals(changes, "i"), changes.caption)
+    return [*cone_panels(subject.picture, "c"), *map(_drawn, charts), intervals]
 
 
 def test_every_chart_is_there() -> None:
-    assert [chart.title for chart in _charts()] == [
+    assert [title for title, _, _ in _charts()] == [
         "As stored", "Mean row subtracted", "Cosine to reserved rows", "Cosine within the bin", "Norm", "Spectrum", "Norms",
+        "Changes",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("chart", _charts(), ids=lambda chart: chart.title)
-def test_chart_is_accessible_xml(chart: Chart) -> None:
-    root = ET.fromstring(chart.svg)
+@pytest.mark.parametrize("chart", _charts(), ids=lambda chart: chart[0])
+def test_chart_is_accessible_xml(chart: Drawing) -> None:
+    svg = chart[1]
+    root = ET.fromstring(svg)
     assert root.tag == SVG + "svg"
     assert root.get("role") == "img"
     names = {
@@ -46,8 +69,8 @@ def test_chart_is_accessible_xml(chart: Chart) -> None:
     assert all(names.values())
     words = " ".join(element.text or "" for element in root.iter(SVG + "text"))
     assert re.search(r"[a-z]{2,}", words), "no axis label"
-    assert not re.findall(r"nan|inf\b", chart.svg)
-    assert "<script" not in chart.svg
+    assert not re.findall(r"nan|inf\b", svg)
+    assert "<script" not in svg
 
 
 @given(st.lists(st.integers(0, 3), max_size=400), st.integers(8, 100))
@@ -68,8 +91,8 @@ def test_a_large_picture_is_drawn_in_part_and_says_so() -> None:
     drawn = sum(entry.drawn for entry in entries)
     assert MOST_POINTS - 10 <= drawn <= MOST_POINTS
     assert sum(entry.pictured for entry in entries) == 32768
-    for chart in cone_charts(picture, "c"):
-        assert chart.svg.count("h.01") == drawn
+    for _, svg, _ in cone_panels(picture, "c"):
+        assert svg.count("h.01") == drawn
 
 
 def test_the_reserved_rows_have_their_colour_and_the_largest_group_is_quiet() -> None:
@@ -88,50 +111,51 @@ def test_wedge_of_a_known_cone() -> None:
 
 
 def test_the_cone_is_shaded_only_where_there_is_one() -> None:
-    raw, centered = cone_charts(make_picture(shift=5.0), "c")
-    assert 'class="cone"' in raw.svg
-    assert "95 %" in raw.caption
-    assert 'class="cone"' not in centered.svg
-    assert "No cone" in centered.caption
+    (_, raw, caption), (_, centered, without) = cone_panels(make_picture(shift=5.0), "c")
+    assert 'class="cone"' in raw
+    assert "95 %" in caption
+    assert 'class="cone"' not in centered
+    assert "No cone" in without
 
 
 def test_raw_rows_point_to_the_right_whatever_the_sign_of_the_direction() -> None:
-    left, right = (cone_charts(make_picture(shift=shift), "c")[0].svg for shift in (-5.0, 5.0))
+    left, right = (cone_panels(make_picture(shift=shift), "c")[0][1] for shift in (-5.0, 5.0))
     at = [re.search(r'class="origin" d="M([\d.]+)', svg) for svg in (left, right)]
     assert all(match is not None and float(match.group(1)) < 80 for match in at)
 
 
 def test_bins_show_their_values_and_mark_the_reserved() -> None:
-    cosine = bin_charts(make_groups(), "b")[0]
-    assert cosine.svg.count('class="band"') == 1
-    assert cosine.svg.count("dots bin reserved") == 1
-    assert cosine.svg.count('class="line bins"') == 2  # the bin without a reading breaks the line
-    assert "0.450" in cosine.caption
-    assert "ids 5\u202f000 to 5\u202f999: 0.450" in cosine.svg
+    _, cosine, caption = _drawn(bin_charts([("bins", "bins", make_groups().bins)])[0])
+    assert cosine.count('class="band"') == 1
+    assert cosine.count("dots bin reserved") == 1
+    assert cosine.count('class="line bins"') == 2  # the bin without a reading breaks the line
+    assert "0.450" in caption
+    assert "ids 5\u202f000 to 5\u202f999: 0.450" in cosine
 
 
 def test_bins_without_reserved_rows_have_no_such_panel() -> None:
     groups = make_groups()
     plain = Groups(1000, "", None, tuple(replace(group, cosine_to_reserved=None) for group in groups.bins))
-    assert [chart.title for chart in bin_charts(plain, "b")] == ["Cosine within the bin", "Norm"]
-    assert bin_charts(Groups(1000, "", None, ()), "b") == []
+    assert [chart.title for chart in bin_charts([("bins", "bins", plain.bins)])] == [
+        "Cosine within the bin",
+        "Norm",
+    ]
+    assert bin_charts([("bins", "bins", ())]) == []
 
 
 def test_spectrum_leaves_out_rounding_and_says_so() -> None:
-    chart = spectrum_chart(
-        Spectrum((4.0, 1.0, 1e-14, 0.0), (1.0, 0.9, 0.0, -1e-18), (1.0, 0.9, 0.8, 0.7)), "s"
-    )
+    chart = spectrum_chart(Spectrum((4.0, 1.0, 1e-14, 0.0), (1.0, 0.9, 0.0, -1e-18), (1.0, 0.9, 0.8, 0.7)))
     assert chart is not None
     assert "Not drawn: 4 values" in chart.caption
     assert "4 times" in chart.caption
-    assert spectrum_chart(Spectrum((), (), ()), "s") is None
-    assert spectrum_chart(Spectrum((1.0,), (1.0,), (1.0,)), "s") is None
+    assert spectrum_chart(Spectrum((), (), ())) is None
+    assert spectrum_chart(Spectrum((1.0,), (1.0,), (1.0,))) is None
 
 
 def test_bars_show_density_so_that_a_wide_bin_does_not_look_full() -> None:
-    chart = norms_chart(Norms(0.0, 1.0, 8.0, (0.0, 4.0, 5.0, 6.0, 8.0), (100, 100, 100, 0)), "n")
+    chart = norms_chart(Norms(0.0, 1.0, 8.0, (0.0, 4.0, 5.0, 6.0, 8.0), (100, 100, 100, 0)))
     assert chart is not None
-    path = re.search(r'class="bars" d="([^"]+)"', chart.svg)
+    path = re.search(r'class="bars" d="([^"]+)"', draw(chart, "n"))
     assert path is not None
     bottom_to_top = [(float(a), float(b)) for a, b in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", path.group(1))]
     heights = [bottom - top for bottom, top in bottom_to_top]
@@ -140,8 +164,8 @@ def test_bars_show_density_so_that_a_wide_bin_does_not_look_full() -> None:
 
 
 def test_norms_that_are_all_equal_have_no_histogram() -> None:
-    assert norms_chart(Norms(1.0, 1.0, 1.0, (1.0, 1.0), (5,)), "n") is None
-    assert norms_chart(Norms(0.0, 0.0, 0.0, (), ()), "n") is None
+    assert norms_chart(Norms(1.0, 1.0, 1.0, (1.0, 1.0), (5,))) is None
+    assert norms_chart(Norms(0.0, 0.0, 0.0, (), ())) is None
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(3, 8))

@@ -18,7 +18,7 @@ __all__ = ["browser"]
 @pytest.mark.parametrize("width", WIDTHS)
 def test_page_is_quiet_and_fits(browser: Any, tmp_path: Path, width: int, scheme: str, count: int) -> None:
     path = tmp_path / "comparison.html"
-    report.write_comparison_html(make_comparison(count), path)
+    report.write_html(make_comparison(count), path)
     visit = _Visit(browser, path, width, scheme)
     page = visit.page
     assert (
@@ -42,7 +42,7 @@ def test_page_is_quiet_and_fits(browser: Any, tmp_path: Path, width: int, scheme
 
 def test_lines_differ_without_colour(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "comparison.html"
-    report.write_comparison_html(make_comparison(6), path)
+    report.write_html(make_comparison(6), path)
     visit = _Visit(browser, path, 1440, "light")
     dashes = visit.page.evaluate(
         "[0, 1, 2, 3, 4, 5].map(k => getComputedStyle(document.querySelector(`.chart .line.d${k}`)).strokeDasharray)"

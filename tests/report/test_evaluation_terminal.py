@@ -6,7 +6,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from uncone.records import Evaluation, Interval, Price
-from uncone.report import print_evaluation, print_record
+from uncone.report import print_record
 
 
 def _evaluation(*sets: str, name: str = "m") -> Evaluation:
@@ -50,7 +50,7 @@ def _evaluation(*sets: str, name: str = "m") -> Evaluation:
 
 def _printed(evaluation: Evaluation, width: int = 80) -> str:
     text = io.StringIO()
-    print_evaluation(evaluation, Console(file=text, width=width, highlight=False))
+    print_record(evaluation, Console(file=text, width=width, highlight=False))
     return text.getvalue()
 
 
@@ -97,9 +97,3 @@ def test_text_of_the_record_is_never_markup_nor_control() -> None:
     evaluation = _evaluation("[red]set\x1b[31m")
     assert "\x1b" not in _printed(evaluation)
     assert "[red]set\\x1b[31m" in _printed(evaluation)
-
-
-def test_it_is_printed_as_any_record() -> None:
-    text = io.StringIO()
-    print_record(_evaluation("stsb"), Console(file=text, width=80, highlight=False))
-    assert text.getvalue() == _printed(_evaluation("stsb"))

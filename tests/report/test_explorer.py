@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.report.records_example import HOSTILE, coordinates, make_diagnosis, make_hostile, make_picture
-from uncone.records import Diagnosis, Picture, Spectrum
+from uncone.records import Diagnosis, Picture
 from uncone.records.text import shortened
 from uncone.report import to_html
 from uncone.report.explorer import explorer
-from uncone.report.html import POLICY
+from uncone.report.page import STILL
 
-SPECTRUM = Spectrum((6.0, 2.0, 1.0, 1.0), (2.0, 1.0, 1.0), (1.0, 1.0, 1.0))
+SHARES = ((0.8, 0.9), (0.75, 1.0))
 
 
 class _Scripts(HTMLParser):
@@ -54,7 +54,7 @@ class _Scripts(HTMLParser):
 
 
 def _data(picture: Picture) -> dict[str, Any]:
-    ((kind, text),) = _Scripts(explorer(picture, SPECTRUM, "u")).found
+    ((kind, text),) = _Scripts(explorer(picture, SHARES, "u")).found
     assert kind == "application/json"
     found: dict[str, Any] = json.loads(text)
     return found
@@ -87,7 +87,7 @@ def test_the_policy_lets_this_script_run_and_no_other() -> None:
     codes = [text for kind, text in _Scripts(page).found if kind is None]
     assert len(codes) == 1
     digest = base64.b64encode(hashlib.sha256(codes[0].encode()).digest()).decode()
-    assert f'content="{POLICY.replace(chr(39), "&#x27;")}; script-src &#x27;sha256-{digest}&#x27;"' in page
+    assert f'content="{STILL.replace(chr(39), "&#x27;")}; script-src &#x27;sha256-{digest}&#x27;"' in page
     assert "unsafe-inline" not in page.partition("script-src")[2].partition('"')[0]
     assert page.index("Content-Security-Policy") < page.index("<script")
 
@@ -112,7 +112,7 @@ def test_hostile_tokens_stay_inside_the_data(text: str) -> None:
 @given(st.lists(st.text(st.characters(codec=None, categories=None), max_size=20), min_size=3, max_size=3))
 @settings(deadline=None, max_examples=50)
 def test_any_token_reads_the_same_and_cannot_end_the_element(texts: list[str]) -> None:
-    page = explorer(make_picture(3, labels=tuple(texts)), None, "u")
+    page = explorer(make_picture(3, labels=tuple(texts)), ((), ()), "u")
     (_, text), *others = _Scripts(page).found
     assert not others
     assert not re.search("[<>&\u2028\u2029]", text)
@@ -145,7 +145,7 @@ def test_the_numbers_are_those_of_the_record() -> None:
 
 def test_rows_without_tokens_have_no_list_of_labels() -> None:
     assert _data(make_picture(labels=(None,) * 60))["labels"] is None
-    assert "Find a row" in explorer(make_picture(labels=(None,) * 60), None, "u")
+    assert "Find a row" in explorer(make_picture(labels=(None,) * 60), ((), ()), "u")
 
 
 def test_the_reserved_group_is_drawn_last_and_the_largest_first() -> None:
@@ -156,7 +156,7 @@ def test_the_reserved_group_is_drawn_last_and_the_largest_first() -> None:
 def test_ids_are_coloured_evenly() -> None:
     picture = replace(make_picture(16), ids=tuple(range(100, 1700, 100)))
     assert _shades(picture, "id") == list(range(1, 17))
-    assert "100</span><span>850</span>" in explorer(picture, None, "u").replace("\u202f", "")
+    assert "100</span><span>850</span>" in explorer(picture, ((), ()), "u").replace("\u202f", "")
     assert set(_shades(replace(make_picture(2), ids=(5, 5)), "id")) == {1}
 
 
@@ -166,20 +166,20 @@ def test_norms_are_coloured_between_their_percentiles() -> None:
     assert shades[:5] == [1] * 5
     assert shades[-2:] == [16, 16]
     assert shades[505] in (8, 9)
-    page = explorer(_with_norms(make_picture(len(norms)), norms), None, "u")
+    page = explorer(_with_norms(make_picture(len(norms)), norms), ((), ()), "u")
     assert "linear from the 1st to the 99th percentile" in page
-    assert 'value="norm"' not in explorer(_with_norms(make_picture(3), [7, 7, 7]), None, "u")
+    assert 'value="norm"' not in explorer(_with_norms(make_picture(3), [7, 7, 7]), ((), ()), "u")
 
 
 def test_frequencies_are_coloured_by_their_logarithm_and_never_by_a_stand_in() -> None:
     picture = replace(make_picture(4), counts=(0, 1, 10, 1024))
     assert _shades(picture, "count") == [0, 1, 6, 16]
-    page = explorer(picture, None, "u").replace("\u202f", "")
+    page = explorer(picture, ((), ()), "u").replace("\u202f", "")
     assert "Occurrences, logarithmic; grey: none" in page
     assert "<span>1</span><span>32</span><span>1024</span>" in page
     for counts in (None, (0,) * 5):
         plain = replace(make_picture(5), counts=counts)
-        assert "frequency" not in explorer(plain, None, "u")
+        assert "frequency" not in explorer(plain, ((), ()), "u")
         assert "count" not in _data(plain)["shades"]
 
 
@@ -200,7 +200,7 @@ def test_a_known_cone_has_its_rim() -> None:
     edges = [math.atan2(y, x) for x, y, _ in plane]
     assert min(edges) == pytest.approx(-max(edges), abs=1e-3)
     assert max(edges) <= tilt + 1e-3
-    assert "within ±20° of one direction here" in explorer(picture, None, "u")
+    assert "within ±20° of one direction here" in explorer(picture, ((), ()), "u")
 
 
 def test_a_round_cloud_has_no_cone() -> None:
@@ -210,7 +210,7 @@ def test_a_round_cloud_has_no_cone() -> None:
 
 
 def test_each_view_says_how_much_it_shows() -> None:
-    page = explorer(make_picture(), SPECTRUM, "u")
+    page = explorer(make_picture(), SHARES, "u")
     for view, words in (
         ("raw2", "hold 80 % of the rows’ squared length"),
         ("raw3", "hold 90 %"),
@@ -218,16 +218,18 @@ def test_each_view_says_how_much_it_shows() -> None:
     ):
         note = page.partition(f'data-note="{view}"')[2].partition("</p>")[0]
         assert words in note
-    assert "hold" not in explorer(make_picture(), None, "u")
-    whole = explorer(make_picture(), replace(SPECTRUM, centered=(1e9, 1.0, 1.0)), "u")
+    assert "hold" not in explorer(make_picture(), ((), ()), "u")
+    whole = explorer(make_picture(), (SHARES[0], (1 - 1e-9, 1.0)), "u")
     assert "two directions hold &lt;100 % of the rows’ variance" in whole, (
         "nothing is rounded to a whole that it did not reach"
     )
 
 
 def test_a_sample_says_so_in_the_picture() -> None:
-    assert "all 60 rows" in explorer(make_picture(), None, "u")
-    assert "60 of 128\u202f256 rows, a sample" in explorer(replace(make_picture(), total=128_256), None, "u")
+    assert "all 60 rows" in explorer(make_picture(), ((), ()), "u")
+    assert "60 of 128\u202f256 rows, a sample" in explorer(
+        replace(make_picture(), total=128_256), ((), ()), "u"
+    )
 
 
 @pytest.mark.slow

@@ -23,11 +23,11 @@ from tests.report.records_example import (
     make_subject,
 )
 from uncone.errors import InputError
-from uncone.records import Diagnosis, Groups
+from uncone.records import Diagnosis, Groups, Subject
+from uncone.records.subject import tail_bin
 from uncone.records.text import number, typeset, visible
 from uncone.report import to_html, write_html
-from uncone.report.headline import keys, tail_bin
-from uncone.report.html import POLICY
+from uncone.report.page import STILL
 
 GOLD = Path(__file__).parent / "gold.html"
 ALLOWED = {
@@ -47,7 +47,7 @@ ALLOWED = {
         "nav",
     ),
     *("svg", "g", "circle", "path", "rect", "text", "desc", "clippath", "figure", "figcaption"),
-    *("table", "thead", "tbody", "tr", "th", "td"),
+    *("table", "caption", "thead", "tbody", "tr", "th", "td", "pre"),
     *(
         "p",
         "h1",
@@ -124,8 +124,8 @@ def test_page_is_well_formed_and_policed() -> None:
     page = to_html(make_diagnosis())
     reader = _assert_harmless(page)
     attributes = dict(reader.attributes)
-    assert f'content="{html.escape(POLICY, quote=True)}; script-src ' in page
-    assert "default-src 'none'" in POLICY
+    assert f'content="{html.escape(STILL, quote=True)}; script-src ' in page
+    assert "default-src 'none'" in STILL
     assert attributes["lang"] == "en"
     assert 'name="viewport"' in page
     assert "<title>example-model · uncone diagnosis</title>" in page
@@ -145,21 +145,25 @@ def test_first_comes_the_verdict_then_three_numbers() -> None:
     verdict = text.rindex("The input token table looks healthy as a whole")
     places = [
         text.index(words, verdict)
-        for words in ("Mean cosine", "IsoScore", "Cosine of the tail to reserved rows", "Findings")
+        for words in ("Mean cosine", "IsoScore", "Cosine of the tail to reserved rows", "Input token table")
     ]
     assert places == sorted(places)
-    assert [key.label for key in keys(make_subject())] == [
+    assert _labels(make_subject()) == [
         "Mean cosine",
         "IsoScore",
         "Cosine of the tail to reserved rows",
     ]
 
 
+def _labels(subject: Subject) -> list[str]:
+    return [gauge.label for gauge in subject.gauges().gauges]
+
+
 def test_headline_without_groups_is_the_effective_rank() -> None:
     plain = replace(make_subject(), groups=None)
-    assert [key.label for key in keys(plain)] == ["Mean cosine", "IsoScore", "Effective rank"]
+    assert _labels(plain) == ["Mean cosine", "IsoScore", "Effective rank"]
     bare = replace(plain, measurements=make_measurements()[3:])
-    assert [key.label for key in keys(bare)] == ["TwoNN dimension", "Rogue dimensions"]
+    assert _labels(bare) == ["TwoNN dimension", "Rogue dimensions"]
 
 
 def test_tail_bin_is_the_nearest_of_the_last_third_without_reserved_rows() -> None:
@@ -210,17 +214,17 @@ def test_findings_come_worst_first() -> None:
 
 def test_readings_of_the_gauge_have_their_own_table() -> None:
     page = to_html(make_diagnosis())
-    assert page.count('id="s2-without-effect"') == 1
-    assert page.index("0.613") > page.index("No effect on probabilities")
-    assert "s1-without-effect" not in page
-    head = page[page.index('id="s2-measurements"') : page.index('id="s2-without-effect"')]
-    assert "rows as stored" not in head, "a head's own measurements are of the centred matrix"
+    assert page.count(">No effect on probabilities</h3>") == 1
+    apart = page.index(">No effect on probabilities</h3>")
+    assert page.index("0.613") > apart > page.index('id="s2"')
+    head = page[page.index(">Measurements</h3>", page.index('id="s2"')) : apart]
+    assert ", raw" not in head, "a head's own measurements are of the centred matrix"
 
 
 def test_navigation_appears_with_several_subjects() -> None:
     diagnosis = make_diagnosis()
     assert '<a href="#s2">' in to_html(diagnosis)
-    assert "<nav" not in to_html(replace(diagnosis, subjects=diagnosis.subjects[:1]))
+    assert "<nav" not in to_html(replace(diagnosis, subjects=diagnosis.subjects[:1], notes=()))
 
 
 def test_json_gives_the_same_page() -> None:
@@ -262,7 +266,7 @@ def test_a_record_with_next_to_nothing_still_gives_a_page() -> None:
     )
     text = _assert_harmless(to_html(Diagnosis("n", "Nothing.", (empty,)))).text
     assert "No finding was drawn" in text
-    assert "Pictures" not in text
+    assert "The cone" not in text
 
 
 def test_page_is_self_contained() -> None:

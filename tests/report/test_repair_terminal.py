@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from uncone import InputError, report
+from uncone import report
 from uncone.records import (
     EditedTensor,
     EditedToken,
@@ -77,7 +77,7 @@ def test_hostile_strings_are_text_and_anything_can_be_printed(record: Record, en
 def test_a_repair_says_what_was_undefined_and_rounds_onto_no_limit() -> None:
     told = _printed(REPAIRED)
     assert "BETTER" in told
-    assert "1 000 rows of 8 columns".replace(" ", "\u202f", 1) in told
+    assert "1,000 rows of 8 columns" in told
     assert "<1" in told
     assert "undefined" in told
 
@@ -121,9 +121,3 @@ def test_a_selection_shows_every_repair() -> None:
     told = " ".join(_printed(SELECTION).split())
     assert told.startswith("LEAVE IT Leave it.")
     assert "center -0.0100 -0.0200 to +0.00500" in told
-
-
-@pytest.mark.parametrize("record", [REPAIRED, HEAD, TOKENS, SELECTION], ids=lambda r: type(r).__name__)
-def test_they_have_no_page(record: Record, tmp_path) -> None:
-    with pytest.raises(InputError, match="has no page: print it instead"):
-        report.write_record_html(record, tmp_path / "x.html")

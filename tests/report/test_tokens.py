@@ -16,10 +16,8 @@ from uncone.records import (
     FrequencyGroups,
     UnderTrained,
     UnderTrainedToken,
-    token_measurements,
 )
-from uncone.report import print_diagnosis, to_html
-from uncone.report.tokens import tokens_section
+from uncone.report import print_record, to_html
 
 from .records_example import HOSTILE, make_diagnosis, make_subject
 
@@ -67,12 +65,14 @@ def make_under_trained(
 
 
 def _page(groups: FrequencyGroups | None = None, found: UnderTrained | None = None) -> str:
-    return tokens_section(replace(make_subject(), frequency_groups=groups, under_trained=found), "s1")
+    """The part of the page between the pictures and the measurements."""
+    page = to_html(_diagnosis(groups, found))
+    return page[page.index("<figcaption") : page.index(">Measurements</h3>")]
 
 
 def _terminal(found: Diagnosis, encoding: str = "utf-8") -> str:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
-    print_diagnosis(found, Console(file=stream, width=80, color_system=None, highlight=False))
+    print_record(found, Console(file=stream, width=80, color_system=None, highlight=False))
     stream.seek(0)
     return stream.read()
 
@@ -84,36 +84,35 @@ def _diagnosis(groups: FrequencyGroups | None = None, found: UnderTrained | None
 
 class TestPage:
     def test_nothing_is_shown_where_there_is_nothing(self) -> None:
-        assert _page() == ""
+        assert "Frequent and rare" not in _page()
         assert "Under-trained" not in to_html(make_diagnosis())
 
     def test_groups(self) -> None:
         page = _page(make_groups())
         assert "Frequent and rare tokens" in page
         assert "Groups by count" in page
-        assert "Occurrences" in page
-        assert "Occurrences" not in _page(make_groups(by="id"))
-        assert re.search(r'<th scope="row">Rare</th>.*?0\.200<br/><span class="muted">0\.190 to 0\.210', page)
+        assert "occurrences" in page
+        assert "occurrences" not in _page(make_groups(by="id"))
+        assert re.search(r'<th scope="row">rare</th>.*?0\.200<span class="under">± 0\.010</span>', page)
         assert "12.5 sd" in page
-        assert "p at most 0.0064" in page
+        assert "p &lt;= 0.0064" in page
         assert "Rare minus frequent" in page
-        assert "–" in page  # the reserved rows have no cosine to themselves
+        assert '<td class="n">-</td>' in page  # the reserved rows have no cosine to themselves
 
     def test_under_trained_tokens(self) -> None:
         page = _page(None, make_under_trained())
-        assert "Of the 20 rows known to be unused 19 look it too." in page
+        assert "Of 20 rows known to be unused 19 look it too." in page
         assert page.count("Ġdavidjl") == 35
-        assert "The next 10 of 60" in page
+        assert "The next 20 of 60" in page
         assert "the first 5 of 20" in page
-        assert page.count('scope="col">Count') == 3
-        assert "Count" not in _page(None, make_under_trained(count=None))
-        assert "–" in _page(None, make_under_trained(token=None))
+        assert page.count('scope="col" class="n">count') == 3
+        assert 'class="n">count' not in _page(None, make_under_trained(count=None))
+        assert '<th scope="row">-</th>' in _page(None, make_under_trained(token=None))
         assert "no control" in _page(None, make_under_trained(note="no control"))
 
     def test_why_nothing_is_told(self) -> None:
-        assert "Not told: nothing to compare &lt;with&gt;." in _page(
-            None, UnderTrained(None, "nothing to compare <with>")
-        )
+        page = _page(None, UnderTrained(None, "nothing to compare <with>"))
+        assert "Not told: nothing to compare &lt;with&gt;." in page
 
     @pytest.mark.parametrize("text", HOSTILE)
     def test_hostile_words_stay_words(self, text: str) -> None:
@@ -130,17 +129,18 @@ class TestTerminal:
     def test_it_fits_80_columns(self) -> None:
         shown = _terminal(_diagnosis(make_groups(), make_under_trained()))
         assert max(len(line) for line in shown.splitlines()) <= 80
-        assert "By count of tokens, with the reach of 95% intervals:" in shown
-        assert re.search(r"cosine within +0\.0100 +0\.200 +0\.800", shown)
-        assert re.search(r"± +0\.010 +0\.010 +0\.010", shown)
-        assert "Under-trained tokens: 60 of 5,000 rows, at a false-discovery rate of 1 %" in shown
-        assert "52 more; --html and --json list the first 30." in shown
-        assert "of 20 rows known to be unused 19 look it too" in " ".join(shown.split())
+        words = " ".join(shown.split())
+        assert "Groups by count: the first 30%. Below each value the reach of its 95% interval." in words
+        assert re.search(r"rare +1,200 +1,000 +0\.200 +0\.200 +0\.200 +1\.25", shown)
+        assert re.search(r"± 0\.010 +± 0\.010 +± 0\.010", shown)
+        assert (
+            "60 of 5,000 rows look as if no text had trained them, at a false-discovery rate of 1%" in words
+        )
+        assert "50 more; the page and the record list the first 30." in shown
+        assert "Of 20 rows known to be unused 19 look it too" in words
 
     def test_without_a_result_the_reason_is_given(self) -> None:
-        assert "Under-trained tokens: not told, too few" in _terminal(
-            _diagnosis(None, UnderTrained(None, "too few"))
-        )
+        assert "Not told: too few." in _terminal(_diagnosis(None, UnderTrained(None, "too few")))
 
     @pytest.mark.parametrize("text", HOSTILE)
     def test_hostile_words_and_a_narrow_encoding(self, text: str) -> None:
@@ -157,6 +157,6 @@ def test_shares_are_not_rounded_to_all_or_none() -> None:
     subject = replace(make_subject(), frequency_groups=groups, under_trained=found)
     (finding,) = find_under_trained(found, tail_is_named=False)
     assert "at a false-discovery rate of 0.1%" in finding.evidence[0]
-    assert "intervals of 99.9%" in token_measurements(subject)[0].definition
-    assert "its 99.9% interval" in _page(groups)
-    assert "the reach of 99.9% intervals" in _terminal(_diagnosis(groups))
+    assert "intervals of 99.9%" in subject.token_measurements()[0].definition
+    assert "the reach of its 99.9% interval" in _page(groups)
+    assert "its 99.9% interval" in " ".join(_terminal(_diagnosis(groups)).split())

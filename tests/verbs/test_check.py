@@ -209,8 +209,9 @@ number = st.floats(-1e6, 1e6, allow_nan=False)
 
 @given(number, number)
 def test_printed_numbers_stand_on_their_side_of_the_bar(value: float, bar: float) -> None:
-    from uncone.records import Bar
     from uncone.report.check_terminal import _row
+
+    from uncone.records import Bar
 
     _, _, shown, words = _row(Bar("a.b", value, "max", bar, value <= bar))
     assert float(words.removeprefix("at most ")) == bar

@@ -5,7 +5,7 @@ from typing import Literal
 
 from uncone.errors import InputError
 from uncone.records import Calibration, Drift, DriftedThreshold, Share
-from uncone.records.calibration_words import percent, percent_span
+from uncone.records.wording import percent
 
 LARGE, WIDE, JUDGED_RATE = 1.5, 2.0, 0.01
 """A rate that changed by a factor of LARGE is a large drift; an interval beyond WIDE tells nothing; judged near JUDGED_RATE."""
@@ -85,8 +85,8 @@ def _level(one: DriftedThreshold) -> Literal["none", "small", "large", "unclear"
 def _summary(one: DriftedThreshold) -> str:
     now = one.now
     return (
-        f"The saved threshold {one.score:.4g} was reached by {percent(one.before.value)} of random pairs and is reached by "
-        f"{percent(now.value)} now (95 % interval {percent_span(now)})."
+        f"The saved threshold {one.score:.4g} was reached by {percent(one.before.value, precise=True)} of random pairs and is reached by "
+        f"{percent(now.value, precise=True)} now (95 % interval {now.interval_words()})."
     )
 
 

@@ -3,7 +3,7 @@
 import math
 
 from uncone.records import Knot, ScoreHistogram, ScoreMeaning, ScoreThreshold
-from uncone.records.calibration_words import one_in
+from uncone.records.calibration import one_in
 
 _LEVELS = (
     (0.5, "below the middle"),

@@ -95,7 +95,7 @@ def hand_over(
             record.save(json)
             written.append(json)
         if html is not None:
-            report.write_record_html(record, html)
+            report.write_html(record, html)
             written.append(html)
     except (OSError, UnconeError) as error:
         failed = error

@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     """
     open_closed_streams()
     if "COLUMNS" in os.environ:
-        from uncone.report.printer import environment
+        from uncone.report.terminal import environment
 
         if "COLUMNS" not in environment():
             del os.environ["COLUMNS"]

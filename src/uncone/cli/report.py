@@ -13,15 +13,12 @@ def report(
     record: Annotated[Path, Role.READ],
     /,
     *,
-    html: Annotated[
-        Path | None,
-        Role.WRITE,
-        Parameter(
-            help="Write a page to this file, of a diagnosis, a comparison or a calibration; else print."
-        ),
+    html: Annotated[Path | None, Role.WRITE, Parameter(help="Write a page to this file; else print.")] = None,
+    markdown: Annotated[
+        Path | None, Role.WRITE, Parameter(help="Write Markdown to this file; else print.")
     ] = None,
 ) -> None:
-    """Print any saved record again, or draw its page, without the model.
+    """Print any saved record again, or write its page or its Markdown, without the model.
 
     Parameters
     ----------
@@ -31,8 +28,11 @@ def report(
     from uncone import report as reports
 
     loaded = load_record(record)
-    if html is None:
+    if html is None and markdown is None:
         hand_over(loaded)
         return
-    reports.write_record_html(loaded, html)
-    tell(html)
+    if html is not None:
+        reports.write_html(loaded, html)
+    if markdown is not None:
+        reports.write_markdown(loaded, markdown)
+    tell(html, markdown)

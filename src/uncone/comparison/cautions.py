@@ -76,7 +76,7 @@ def _sizes(before: Measurement, after: Measurement, letters: tuple[str, str]) ->
 
 
 def _scale_words(before: float, after: float, letters: tuple[str, str]) -> str:
-    ends = f"{number(before, separator=',')} in {letters[0]}, {number(after, separator=',')} in {letters[1]}"
+    ends = f"{number(before)} in {letters[0]}, {number(after)} in {letters[1]}"
     return f"it depends on the scale of the rows (mean norm {ends})"
 
 

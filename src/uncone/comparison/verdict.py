@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uncone.comparison.changes import range_width
-from uncone.records import Change, ComparedMeasure, ComparedSubject, Table
+from uncone.records import Change, ComparedMeasure, ComparedSubject, Part
 from uncone.records.text import number, shortened, title
 from uncone.records.wording import listing
 
@@ -98,7 +98,7 @@ def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
 
 def _steps(subject: ComparedSubject, order: int) -> list[_Step]:
     """The changes that mean something, of each family only that of the first measure that was taken."""
-    tables: tuple[tuple[Table, tuple[ComparedMeasure, ...]], ...] = (
+    tables: tuple[tuple[Part, tuple[ComparedMeasure, ...]], ...] = (
         ("measures", subject.measures),
         ("tokens", subject.tokens),
     )
@@ -113,14 +113,14 @@ def _steps(subject: ComparedSubject, order: int) -> list[_Step]:
     ]
 
 
-def _step(subject: ComparedSubject, measure: ComparedMeasure, table: Table, order: int) -> _Step | None:
+def _step(subject: ComparedSubject, measure: ComparedMeasure, table: Part, order: int) -> _Step | None:
     change, before, after = measure.changes[order], measure.values[0], measure.values[order]
     if change is None or before is None or after is None or not change.meaningful:
         return None
-    reading = subject.readings(measure.name, table=table)[order]
+    reading = subject.readings(measure.name, part=table)[order]
     assert reading is not None  # it has a value
     limits = reading.range
-    shown = (number(value, limits=limits, separator=",") for value in (after, before))
+    shown = (number(value, limits=limits) for value in (after, before))
     group, dot, last = measure.name.partition(".")
     name = f"{_name(last)} of {shortened(group)} rows" if dot and table == "tokens" else _name(measure.name)
     words = f"{name} ({' instead of '.join(shown)})"

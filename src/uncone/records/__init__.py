@@ -1,7 +1,6 @@
-"""The results: small frozen records, to and from versioned JSON. Standard library only, so reports need no tensors."""
+"""The results: small frozen records, to and from versioned JSON, and the blocks that show them. Standard library only."""
 
 from uncone.records.calibration import (
-    CALIBRATION_SCHEMA,
     Calibration,
     Drift,
     DriftedThreshold,
@@ -9,33 +8,32 @@ from uncone.records.calibration import (
     ScoreMeaning,
     ScoreThreshold,
 )
-from uncone.records.check import CHECK_SCHEMA, Bar, Check
-from uncone.records.comparison import (
-    COMPARISON_SCHEMA,
-    MOST_COMPARED,
-    TABLES,
+from uncone.records.check import Bar, Check
+from uncone.records.compared import (
+    PARTS,
     Change,
-    ComparedDiagnosis,
     ComparedFinding,
     ComparedMeasure,
     ComparedSubject,
-    Comparison,
-    Table,
+    Part,
     taken_in,
 )
-from uncone.records.diagnosis import SCHEMA, Diagnosis, Subject
-from uncone.records.evaluation import EVALUATION_SCHEMA, ORIGINAL, Evaluation, Interval, Price
-from uncone.records.head_edit import HEAD_EDIT_SCHEMA, HeadEdit, HeadProof, HeadRows, RoundingError
+from uncone.records.comparison import MOST_COMPARED, ComparedDiagnosis, Comparison
+from uncone.records.diagnosis import Diagnosis
+from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price
+from uncone.records.head_edit import HeadEdit, HeadProof, HeadRows, RoundingError
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Spectrum
 from uncone.records.picture import Picture
-from uncone.records.repair import REPAIRED_SCHEMA, RepairCost, Repaired
-from uncone.records.saved import Record, load_record
+from uncone.records.record import Record
+from uncone.records.repair import RepairCost, Repaired
+from uncone.records.saved import load_record
 from uncone.records.scores import Knot, ScoreHistogram, Share
-from uncone.records.selection import SELECTION_SCHEMA, Selection
-from uncone.records.token_edit import TOKEN_EDIT_SCHEMA, EditedTensor, EditedToken, TextLoss, TokenEdit
-from uncone.records.token_measurements import UNDER_TRAINED_SHARE, token_measurements
+from uncone.records.selection import Selection
+from uncone.records.subject import Subject
+from uncone.records.token_edit import EditedTensor, EditedToken, TextLoss, TokenEdit
 from uncone.records.tokens import (
+    UNDER_TRAINED_SHARE,
     Difference,
     Estimate,
     FrequencyGroup,
@@ -45,18 +43,9 @@ from uncone.records.tokens import (
 )
 
 __all__ = [
-    "CALIBRATION_SCHEMA",
-    "CHECK_SCHEMA",
-    "COMPARISON_SCHEMA",
-    "EVALUATION_SCHEMA",
-    "HEAD_EDIT_SCHEMA",
     "MOST_COMPARED",
     "ORIGINAL",
-    "REPAIRED_SCHEMA",
-    "SCHEMA",
-    "SELECTION_SCHEMA",
-    "TABLES",
-    "TOKEN_EDIT_SCHEMA",
+    "PARTS",
     "UNDER_TRAINED_SHARE",
     "Bar",
     "Calibration",
@@ -89,6 +78,7 @@ __all__ = [
     "MeasureDescription",
     "Measurement",
     "Norms",
+    "Part",
     "Picture",
     "Price",
     "Record",
@@ -102,12 +92,10 @@ __all__ = [
     "Share",
     "Spectrum",
     "Subject",
-    "Table",
     "TextLoss",
     "TokenEdit",
     "UnderTrained",
     "UnderTrainedToken",
     "load_record",
     "taken_in",
-    "token_measurements",
 ]

@@ -1,21 +1,38 @@
 """The record of a calibration: what a similarity of this model means. Its answers need the standard library alone."""
 
-import dataclasses
-import json
 import math
-import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from uncone import atomic
 from uncone.errors import InputError
+from uncone.records.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Chart,
+    Code,
+    Curve,
+    Figure,
+    Heading,
+    Mark,
+    Table,
+    Text,
+    Tone,
+)
 from uncone.records.fitted import Fitted
-from uncone.records.rebuild import from_json, read_text
+from uncone.records.record import Record, made_with
 from uncone.records.scores import Knot, ScoreHistogram, Share, interval_at
+from uncone.records.text import count, number, shortened
+from uncone.records.wording import counted, percent, plural
 
-CALIBRATION_SCHEMA = "uncone.calibration/1"
-_HOW = "uncone calibrate VECTORS --json F"
+_METRICS = {"cosine": "cosine", "inner_product": "inner product"}
+_DRIFTS: dict[str, tuple[str, Tone]] = {
+    "none": ("NO DRIFT SEEN", "healthy"), "small": ("SMALL DRIFT", "warning"), "large": ("LARGE DRIFT", "severe"),
+    "unclear": ("DRIFT UNCLEAR", "note"),
+}  # fmt: skip
+_LONGEST_NAME = 40
+_BARS, _POINTS = 60, 240
 
 
 @dataclass(frozen=True)
@@ -29,7 +46,7 @@ class ScoreMeaning:
 
 @dataclass(frozen=True)
 class ScoreThreshold:
-    """The score that the share `wanted` of random pairs reaches, with its 95 % interval, and what labelled pairs say of it.
+    """The score that the share `wanted` of random pairs reaches, with its 95% interval, and what labelled pairs say of it.
 
     `score` is None where there are too few pairs for so small a rate; `reason` then says how many it takes.
     """
@@ -61,7 +78,7 @@ class LabelledPairs:
 
 @dataclass(frozen=True)
 class DriftedThreshold:
-    """A saved threshold: its rate when it was saved, its rate now, and the ratio of the two with its 95 % interval.
+    """A saved threshold: its rate when it was saved, its rate now, and the ratio of the two with its 95% interval.
 
     Where a rate is 0, the ends are those of the two rates' intervals, divided; one is None where that is no number.
     """
@@ -95,13 +112,21 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Record):
     """What a similarity means: the scores of random pairs, thresholds, and what was asked.
 
     A pair is of one of `queries` and one of `rows`, or of two different `rows`. `mean` and `variance` are over all `pairs`, from
-    sums; the histogram counts `histogram.pairs` of them. `distribution_free` is half the width of a 95 % interval of a share,
+    sums; the histogram counts `histogram.pairs` of them. `distribution_free` is half the width of a 95% interval of a share,
     whatever the distribution. `function` is Python text that anyone can paste.
     """
+
+    KIND: ClassVar[str] = "calibration"
+    SCHEMA: ClassVar[str] = "uncone.calibration/1"
+    HOW: ClassVar[str] = "uncone calibrate VECTORS --json F"
+    READING: ClassVar[str] = (
+        "A false match is a random pair that reaches the threshold. Intervals (95%) say where a share would lie for other "
+        "rows drawn alike; they take into account that pairs which share a row are not independent. No vector was changed."
+    )
 
     name: str
     verdict: str
@@ -123,7 +148,7 @@ class Calibration:
     seed: int = 0
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    schema: str = CALIBRATION_SCHEMA
+    schema: str = SCHEMA
 
     def __post_init__(self) -> None:
         scores = [knot.score for knot in self.knots]
@@ -145,7 +170,7 @@ class Calibration:
         return self.histogram.reached(score)
 
     def false_match_interval(self, score: float) -> tuple[float, float]:
-        """The 95 % interval of `false_match_rate(score)` for other rows drawn alike."""
+        """The 95% interval of `false_match_rate(score)` for other rows drawn alike."""
         return interval_at(self.knots, score, self.false_match_rate(score))
 
     def percentile(self, score: float) -> float:
@@ -164,27 +189,164 @@ class Calibration:
             )
         return self.histogram.score_at(rate)
 
-    def to_json(self) -> str:
-        """This record as JSON text (strict: no NaN, no Infinity)."""
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each threshold."""
+        rates = ("false_match_rate", "true_match_rate", "non_match_rate")
+        return [
+            {
+                "wanted": one.wanted,
+                "threshold": one.score,
+                "low": one.low,
+                "high": one.high,
+                "precision": one.precision,
+            }
+            | {name: share and share.value for name in rates for share in [getattr(one, name)]}
+            for one in self.thresholds
+        ]
+
+    def blocks(self) -> tuple[Block, ...]:
+        """The answer, drift, the scores that were asked about, thresholds, how random pairs score, and code to paste."""
+        blocks: list[Block] = [Heading(self.verdict, 1), *(Text(fact, "quiet") for fact in self._facts())]
+        blocks += [] if self.drift is None else _drift_blocks(self.drift)
+        if self.meanings:
+            columns = ("score", "percentile", "random pairs that reach it", "95% interval")
+            blocks += [
+                Heading("What a score means"),
+                Table(columns, tuple(map(_meaning, self.meanings)), columns[:2]),
+            ]
+        blocks.append(Heading("Thresholds"))
+        if any(one.score is not None for one in self.thresholds):
+            blocks.append(self._thresholds())
+        for one in self.thresholds:
+            if one.score is None:
+                blocks.append(Text(f"No threshold for {100 * one.wanted:.6g}%: {one.reason}."))
+        blocks += [] if self.labelled is None else _labelled(self.labelled)
+        charts = self._charts()
+        if charts:
+            low, high = number(self.histogram.low), number(self.histogram.edge(len(self.histogram.counts)))
+            blocks.append(Figure("Random pairs", charts, spark=f"Random pairs by score, {low} to {high}:"))
+        blocks += [Heading("Notes"), Bullets(self.notes)] if self.notes else []
+        blocks += [Heading("To paste"), Code(self.function)] if self.function else []
+        blocks += [Text(made_with(self.versions), "quiet")] if self.versions else []
+        return tuple(blocks)
+
+    def _facts(self) -> tuple[str, str]:
+        """What was compared, and where random pairs lie."""
+        sides = f"{self.rows.name}, {counted(self.rows.n, 'row')} of {counted(self.rows.d, 'feature')}"
+        if self.queries is not None:
+            sides = f"{self.queries.name}, {count(self.queries.n)} queries, with {sides}"
+        pairs = self.histogram.pairs
+        read = "all counted" if pairs == self.pairs else f"{count(pairs)} of them counted"
         return (
-            json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-            + "\n"
+            f"{sides}; {_METRICS[self.metric]}; {count(self.pairs)} random pairs, {read}.",
+            f"Random pairs have mean {number(self.mean)} and standard deviation {number(math.sqrt(self.variance))}.",
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json()` to `path`, atomically."""
-        atomic.write_text(path, self.to_json())
+    def _thresholds(self) -> Table:
+        """The thresholds that there are pairs enough for, with what labelled pairs say of them."""
+        labelled = self.labelled
+        columns = ["false matches", "threshold", "95% interval"]
+        if labelled is None:
+            columns.append("rate in other rows")
+        else:
+            columns += ["matches", *(["non-matches"] if labelled.non_matches else []), "precision"]
+        digits = min(12, max(0, -math.floor(math.log10(self.histogram.width) + 1e-9)))
+        rows = [_threshold(one, labelled, digits) for one in self.thresholds if one.score is not None]
+        numbers = ("false matches", "threshold", "matches", "non-matches", "precision")
+        return Table(tuple(columns), tuple(rows), numbers)
 
-    @classmethod
-    def from_json(cls, text: str) -> "Calibration":
-        """Read what `to_json` wrote.
+    def _charts(self) -> tuple[Chart, ...]:
+        """The histogram, its logarithm, in which the tail can be seen, and the share of pairs that reaches each score."""
+        bins = self.histogram
+        if len(bins.counts) < 2:
+            return ()
+        size = -(-len(bins.counts) // _BARS)
+        counts = [sum(bins.counts[start : start + size]) for start in range(0, len(bins.counts), size)]
+        edges = tuple(bins.edge(size * place) for place in range(len(counts) + 1))
+        caption = f"{count(bins.pairs)} pairs in bins of {number(bins.width * size)}."
+        shares = tuple(100 * one / bins.pairs for one in counts)
+        step = max(1, len(bins.counts) // _POINTS)
+        scores = [bins.edge(place) for place in range(0, len(bins.counts), step)]
+        reached = [(score, share) for score in scores if (share := bins.reached(score)) > 0]
+        marks = [
+            Mark(one.score, label=number(one.score), top=one.wanted)
+            for one in self.thresholds
+            if one.score is not None and reached[-1][1] <= one.wanted <= 1
+        ]
+        curve = Curve("share of pairs", tuple(s for s, _ in reached), tuple(share for _, share in reached))
+        return (
+            Chart("scores", "Scores of random pairs", "score", "% of random pairs", edges=edges, bars=shares,
+                  caption=caption, spark="pairs"),
+            Chart("false matches", "False-match rate", "score", "share of random pairs at or above, logarithmic",
+                  (curve,), marks=tuple(marks), log_y=True, spark="logarithm of share",
+                  caption="Dashed: thresholds. The curve ends where the last counted pair is."),
+        )  # fmt: skip
 
-        Raises:
-            InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
-        """
-        return from_json(cls, text, schema=CALIBRATION_SCHEMA, what="calibration", how=_HOW)
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Calibration":
-        """Read a calibration from the file that `save` wrote."""
-        return cls.from_json(read_text(path, _HOW))
+def one_in(rate: float) -> str:
+    """The number N of "1 in N": two digits from 10 on."""
+    value = 1 / rate
+    return (
+        count(int(round(value, -max(0, math.floor(math.log10(value)) - 1))))
+        if value >= 10
+        else f"{value:.2g}"
+    )
+
+
+def _meaning(one: ScoreMeaning) -> tuple[str | Cell, ...]:
+    rate = one.false_match_rate
+    shown = "none" if rate.value == 0 else "all" if rate.value == 1 else f"1 in {one_in(rate.value)}"
+    return number(one.score), number(one.percentile, limits=(0, 100), digits=5), shown, rate.interval_words()
+
+
+def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int) -> tuple[str | Cell, ...]:
+    score, low, high = (
+        f"{value:.{digits}f}" if value is not None else "" for value in (one.score, one.low, one.high)
+    )
+    cells: list[str | Cell] = [f"{100 * one.wanted:.6g}%", Cell(score, tone="strong"), f"{low} to {high}"]
+    if labelled is None:
+        return *cells, "" if one.false_match_rate is None else one.false_match_rate.interval_words()
+    rates = (one.true_match_rate, *([one.non_match_rate] if labelled.non_matches else []))
+    cells += ["" if share is None else percent(share.value, precise=True) for share in rates]
+    return *cells, "" if one.precision is None else percent(one.precision, precise=True)
+
+
+def _labelled(labelled: LabelledPairs) -> list[Block]:
+    """How well scores tell matches from other pairs."""
+    area = [
+        number(v, limits=(0, 1), digits=4)
+        for v in (labelled.area.value, labelled.area.low, labelled.area.high)
+    ]
+    matches = counted(labelled.matches, "match", "matches")
+    blocks: list[Block] = [Text(
+        f"{matches} of {labelled.source} {plural(labelled.matches, 'has', 'have')} mean score {number(labelled.mean_match)}. "
+        f"A match scores above a random pair with probability {area[0]} (95% interval {area[1]} to {area[2]}). "
+        f"Precision is where {100 * labelled.prior:.6g}% of the pairs compared match."
+    )]  # fmt: skip
+    if labelled.area_non_matches is not None:
+        other = number(labelled.area_non_matches.value, limits=(0, 1), digits=4)
+        pairs = counted(labelled.non_matches, "pair is", "pairs are")
+        blocks.append(
+            Text(f"{pairs} labelled as no match: a match scores above such a pair with probability {other}.")
+        )
+    return blocks
+
+
+def _drift_blocks(drift: Drift) -> Iterator[Block]:
+    """The changes since the saved calibration, and the rate of each saved threshold, then and now."""
+    label, tone = _DRIFTS[drift.level]
+    yield Heading(f"against {shortened(drift.against, _LONGEST_NAME)}", 4, label, tone)
+    shift = f"The mean moved by {drift.mean_shift:+.3g}"
+    if drift.mean_shift_in_deviations is not None and drift.deviation_ratio is not None:
+        deviations = f" ({drift.mean_shift_in_deviations:+.2g} standard deviations)"
+        shift += f"{deviations}, the spread is {drift.deviation_ratio:.3g} times what it was"
+    largest = percent(drift.largest_difference, precise=True)
+    differ = f"the shares of pairs below a score differ by at most {largest}, at {number(drift.at)}"
+    yield from map(Text, (drift.summary, f"{shift}; {differ}.", *drift.notes))
+    rows = tuple(
+        (number(one.score), percent(one.before.value, precise=True), percent(one.now.value, precise=True),
+         one.now.interval_words(), "" if one.ratio is None else f"{one.ratio:.2f}")
+        for one in drift.thresholds
+    )  # fmt: skip
+    columns = ("saved threshold", "then", "now", "95% interval", "ratio")
+    yield Table(columns, rows, ("saved threshold", "then", "now", "ratio"))

@@ -1,16 +1,11 @@
 """The record of a check: numbers of a diagnosis against bars."""
 
-import dataclasses
-import json
-import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from uncone import atomic
-from uncone.records.rebuild import from_json, read_text
-
-CHECK_SCHEMA = "uncone.check/1"
-_HOW = "uncone check D.json --max NAME=VALUE --json F"
+from uncone.records.blocks import Block, Cell, Heading, Table
+from uncone.records.record import Record
+from uncone.records.text import number
 
 
 @dataclass(frozen=True)
@@ -25,35 +20,46 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Check:
-    """What `check` found: `ok` where no number is beyond its bar."""
+class Check(Record):
+    """The result of `check`: `ok` where no number is beyond its bar."""
+
+    KIND: ClassVar[str] = "check"
+    SCHEMA: ClassVar[str] = "uncone.check/1"
+    HOW: ClassVar[str] = "uncone check D.json --max NAME=VALUE --json F"
 
     name: str
     ok: bool
     bars: tuple[Bar, ...]
-    schema: str = CHECK_SCHEMA
+    schema: str = SCHEMA
 
-    def to_json(self) -> str:
-        """This record as JSON text (strict: no NaN, no Infinity)."""
-        return (
-            json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-            + "\n"
+    @property
+    def summary(self) -> str:
+        """The result in one sentence."""
+        beyond = [bar.name for bar in self.bars if not bar.ok]
+        total = len(self.bars)
+        every = "its bar" if total == 1 else f"all {total} bars"
+        if not beyond:
+            return f"{self.name} is within {every}."
+        of = f"{len(beyond)} of {total} bars" if len(beyond) < total else every
+        return f"{self.name} is beyond {of}: {', '.join(dict.fromkeys(beyond))}."
+
+    def blocks(self) -> tuple[Block, ...]:
+        """The sentence, and one row for each bar. No number is rounded onto a bar that it did not reach."""
+        return Heading(self.summary, 1), Table(
+            ("", "number", "value", "bar"), tuple(map(_row, self.bars)), ("value",)
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json()` to `path`, atomically."""
-        atomic.write_text(path, self.to_json())
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each bar."""
+        return [vars(bar) | {} for bar in self.bars]
 
-    @classmethod
-    def from_json(cls, text: str) -> "Check":
-        """Read what `to_json` wrote.
 
-        Raises:
-            InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
-        """
-        return from_json(cls, text, schema=CHECK_SCHEMA, what="check", how=_HOW)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Check":
-        """Read a check from the file that `save` wrote."""
-        return cls.from_json(read_text(path, _HOW))
+def _row(bar: Bar) -> tuple[str | Cell, ...]:
+    state = Cell("ok", tone="better") if bar.ok else Cell("BEYOND", tone="severe")
+    value = number(bar.value, limits=(bar.bar, None)).replace(",", "")
+    return (
+        state,
+        bar.name,
+        Cell(value, tone="strong"),
+        f"{'at most' if bar.kind == 'max' else 'at least'} {bar.bar!r}",
+    )

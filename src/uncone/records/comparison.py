@@ -1,101 +1,19 @@
-"""The record of a comparison: what several diagnoses say of the same matrices, and how each differs from the first."""
+"""The record of a comparison: several diagnoses of the same matrices, and how each differs from the first."""
 
-import dataclasses
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, ClassVar
 
-from uncone import atomic
 from uncone.errors import InputError
-from uncone.records.diagnosis import Subject
-from uncone.records.parts import Measurement
-from uncone.records.rebuild import from_json, read_text
-from uncone.records.token_measurements import token_measurements
+from uncone.records.blocks import Block, Bullets, Folded, Heading, Table, Text, named
+from uncone.records.compared import LETTERS, LITTLE, PARTS, ComparedSubject
+from uncone.records.record import Record
+from uncone.records.text import shortened
+from uncone.records.wording import counted
 
-COMPARISON_SCHEMA = "uncone.comparison/1"
 MOST_COMPARED = 6
 """More would not be told apart in one drawing."""
-Table = Literal["measures", "without_effect", "tokens"]
-TABLES: tuple[Table, ...] = ("measures", "tokens", "without_effect")
-_HOW = "uncone compare A.json B.json --json F"
-
-
-@dataclass(frozen=True)
-class Change:
-    """How one reading differs from the baseline's.
-
-    `difference` is the reading less the baseline's. `direction` follows the measure's `better`; it is `equal` where the
-    difference is no more than rounding, `unclear` where its interval holds 0, `neither` where neither end is better. `size` is the
-    difference without its sign as a share of the measure's range, or of the larger reading where the range has no end.
-    `meaningful` tells a better or worse that is not little and is under no caution. `interval` is that of the
-    difference, None unless both readings have one.
-    """
-
-    difference: float
-    direction: Literal["better", "worse", "equal", "unclear", "neither"]
-    size: float
-    meaningful: bool
-    interval: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True)
-class ComparedMeasure:
-    """One measure over all diagnoses, in their order.
-
-    `values` are None where the measure is undefined or was not taken. `distances` are value less isotropic reference.
-    `changes` are None for the baseline and where there is nothing to subtract. `cautions` holds, for each diagnosis, what
-    else than the rows may have moved the number, or why it was not subtracted.
-    """
-
-    name: str
-    better: Literal["higher", "lower", "neither"]
-    values: tuple[float | None, ...]
-    distances: tuple[float | None, ...]
-    changes: tuple[Change | None, ...]
-    cautions: tuple[tuple[str, ...], ...]
-
-    def __post_init__(self) -> None:
-        if not len(self.values) == len(self.distances) == len(self.changes) == len(self.cautions):
-            raise InputError(
-                f"expected as many changes and cautions as values of {self.name!r}, got another number: edited?"
-            )
-
-
-@dataclass(frozen=True)
-class ComparedFinding:
-    """One cause over all diagnoses: its level in each, None where it was not found."""
-
-    cause: str
-    levels: tuple[Literal["healthy", "note", "warning", "severe"] | None, ...]
-
-
-@dataclass(frozen=True)
-class ComparedSubject:
-    """One matrix over all diagnoses. `sides` holds what each read from it, without the picture; None where it has none."""
-
-    name: str
-    sides: tuple[Subject | None, ...]
-    measures: tuple[ComparedMeasure, ...]
-    findings: tuple[ComparedFinding, ...] = ()
-    without_effect: tuple[ComparedMeasure, ...] = ()
-    tokens: tuple[ComparedMeasure, ...] = ()
-    """Readings of groups of tokens by frequency, called GROUP.READING, and the share that looks untrained."""
-    notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        parts = [measure.values for measure in (*self.measures, *self.without_effect, *self.tokens)]
-        if any(
-            len(part) != len(self.sides) for part in [*parts, *(finding.levels for finding in self.findings)]
-        ):
-            raise InputError(
-                f"expected {len(self.sides)} values of each measure of {self.name!r}, got another number: edited?"
-            )
-
-    def readings(self, name: str, *, table: Table = "measures") -> tuple[Measurement | None, ...]:
-        """The measurement called `name` of each side, with its interval, reference and warnings; None where not taken."""
-        return tuple(None if side is None else _taken(side, name, table) for side in self.sides)
+_LONGEST_NAME = 40
 
 
 @dataclass(frozen=True)
@@ -109,8 +27,16 @@ class ComparedDiagnosis:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What `compare` found: a verdict in one sentence, the diagnoses (the first is the baseline), and the matrices."""
+class Comparison(Record):
+    """The result of `compare`: a verdict in one sentence, the diagnoses (the first is the baseline), and the matrices."""
+
+    KIND: ClassVar[str] = "comparison"
+    SCHEMA: ClassVar[str] = "uncone.comparison/1"
+    HOW: ClassVar[str] = "uncone compare A.json B.json --json F"
+    READING: ClassVar[str] = (
+        "Distances are values less what an isotropic cloud of the same number of rows and columns gives. "
+        f"{LITTLE} Numbers are never rounded onto a limit they did not reach."
+    )
 
     verdict: str
     diagnoses: tuple[ComparedDiagnosis, ...]
@@ -118,7 +44,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
     intervals: str = ""
     """How the interval of a difference was made."""
-    schema: str = COMPARISON_SCHEMA
+    schema: str = SCHEMA
 
     def __post_init__(self) -> None:
         if not 2 <= len(self.diagnoses) <= MOST_COMPARED:
@@ -128,38 +54,66 @@ class Comparison:
                 f"expected {len(self.diagnoses)} sides of each subject, got another number: edited?"
             )
 
-    def to_json(self) -> str:
-        """This record as JSON text (strict: no NaN, no Infinity)."""
-        return (
-            json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-            + "\n"
+    @property
+    def title(self) -> str:
+        """The first two diagnoses, and how many more."""
+        names = [shortened(diagnosis.name, _LONGEST_NAME) for diagnosis in self.diagnoses]
+        return " and ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each measure and diagnosis."""
+        return [
+            {
+                "subject": subject.name, "measure": measure.name, "part": part, "diagnosis": self.diagnoses[place].name,
+                "value": measure.values[place], "distance": measure.distances[place],
+                "difference": change and change.difference, "direction": change and change.direction,
+                "low": change and change.interval and change.interval[0], "high": change and change.interval and change.interval[1],
+            }
+            for subject in self.subjects
+            for part in PARTS
+            for measure in getattr(subject, part)
+            for place, change in enumerate(measure.changes)
+        ]  # fmt: skip
+
+    def blocks(self) -> tuple[Block, ...]:
+        """The verdict, the diagnoses by their letters, then each matrix."""
+        names = tuple(shortened(diagnosis.name, _LONGEST_NAME) for diagnosis in self.diagnoses)
+        rows = []
+        for place, (letter, name) in enumerate(zip(LETTERS, names, strict=False)):
+            rows.append((letter, name, "baseline" if place == 0 else self._tally(place)))
+        blocks: list[Block] = [Heading(self.verdict, 1), Table(("", "diagnosis", "measures"), tuple(rows))]
+        verdicts = tuple(
+            (letter, diagnosis.verdict) for letter, diagnosis in zip(LETTERS, self.diagnoses, strict=False)
         )
+        versions = tuple(
+            f"{letter}: {', '.join(f'{name} {version}' for name, version in diagnosis.versions.items()) or 'unknown'}"
+            for letter, diagnosis in zip(LETTERS, self.diagnoses, strict=False)
+        )
+        blocks += [
+            Folded(
+                "Their own verdicts, and what made them",
+                (Table(("", "verdict"), verdicts), Bullets(versions)),
+            )
+        ]
+        for place, subject in enumerate(self.subjects):
+            blocks += [named(block, subject.name if place else "") for block in subject.blocks(names)]
+        blocks += [Heading("Notes", 2), Bullets(self.notes)] if self.notes else []
+        changes = (
+            change for s in self.subjects for part in PARTS for m in getattr(s, part) for change in m.changes
+        )
+        if any(change is not None and change.interval is not None for change in changes):
+            blocks.append(Text(self.intervals, "quiet"))
+        return tuple(blocks)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json()` to `path`, atomically."""
-        atomic.write_text(path, self.to_json())
-
-    @classmethod
-    def from_json(cls, text: str) -> "Comparison":
-        """Read what `to_json` wrote.
-
-        Raises:
-            InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
-        """
-        return from_json(cls, text, schema=COMPARISON_SCHEMA, what="comparison", how=_HOW)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Comparison":
-        """Read a comparison from the file that `save` wrote."""
-        return cls.from_json(read_text(path, _HOW))
-
-
-def taken_in(side: Subject, table: Table) -> tuple[Measurement, ...]:
-    """The measurements of a subject that belong to one table of its comparison."""
-    if table == "tokens":
-        return token_measurements(side)
-    return side.without_effect if table == "without_effect" else side.measurements
-
-
-def _taken(side: Subject, name: str, table: Table) -> Measurement | None:
-    return next((measurement for measurement in taken_in(side, table) if measurement.name == name), None)
+    def _tally(self, place: int) -> str:
+        """How many measures of one diagnosis went which way beyond little; empty where none has a direction."""
+        changes = [
+            m.changes[place] for subject in self.subjects for m in subject.measures if m.better != "neither"
+        ]
+        there = [change for change in changes if change is not None]
+        if not there:
+            return ""
+        ways = [change.direction for change in there if change.meaningful]
+        little = len(there) - len(ways)
+        rest = f", {little} little changed or under a caution" if little else ""
+        return f"{ways.count('worse')} worse, {ways.count('better')} better of {counted(len(there), 'measure')}{rest}"

@@ -1,55 +1,25 @@
 """The record of a diagnosis."""
 
-import dataclasses
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from uncone import atomic
-from uncone.records.parts import Finding, Groups, Measurement, Norms, Spectrum
-from uncone.records.picture import Picture
-from uncone.records.rebuild import from_json, read_text
-from uncone.records.tokens import FrequencyGroups, UnderTrained
-
-SCHEMA = "uncone.diagnosis/1"
-_HOW = "uncone diagnose SPEC --json F"
+from uncone.records.blocks import Block, Bullets, Heading, Text, named
+from uncone.records.record import Record, made_with
+from uncone.records.subject import Subject, worst_level
 
 
 @dataclass(frozen=True)
-class Subject:
-    """One matrix of a model (`input`, `head`) or a plain collection (`rows`), and all that was read from it."""
+class Diagnosis(Record):
+    """The result of `diagnose`: a verdict in one sentence, and the subjects with the evidence."""
 
-    name: str
-    source: str
-    n: int
-    d: int
-    dtype: str
-    measurements: tuple[Measurement, ...]
-    findings: tuple[Finding, ...]
-    groups: Groups | None
-    spectrum: Spectrum | None
-    norms: Norms | None
-    picture: Picture | None
-    without_effect: tuple[Measurement, ...] = ()
-    """Raw readings of a head that no probability depends on (a vector added to all rows changes none)."""
-    left_out: int = 0
-    """Rows that are not finite and were left out on request."""
-    notes: tuple[str, ...] = ()
-    frequency_groups: FrequencyGroups | None = None
-    under_trained: UnderTrained | None = None
-
-    def measurement(self, name: str) -> Measurement:
-        """The measurement called `name`; KeyError where it was not taken."""
-        for measurement in self.measurements:
-            if measurement.name == name:
-                return measurement
-        raise KeyError(name)
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """What `diagnose` found: a verdict in one sentence, and the subjects with the evidence."""
+    KIND: ClassVar[str] = "diagnosis"
+    SCHEMA: ClassVar[str] = "uncone.diagnosis/1"
+    HOW: ClassVar[str] = "uncone diagnose SPEC --json F"
+    READING: ClassVar[str] = (
+        "“Isotropic” is what a cloud with no preferred direction gives at the same number of rows and columns. "
+        "Numbers are never rounded onto a limit they did not reach."
+    )
 
     name: str
     verdict: str
@@ -58,27 +28,27 @@ class Diagnosis:
     versions: Mapping[str, str] = field(default_factory=dict)
     schema: str = SCHEMA
 
-    def to_json(self) -> str:
-        """This record as JSON text (strict: no NaN, no Infinity)."""
-        return (
-            json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-            + "\n"
-        )
+    def blocks(self) -> tuple[Block, ...]:
+        """The verdict, three headline numbers, then each subject."""
+        findings = [finding for subject in self.subjects for finding in subject.findings]
+        level = worst_level(findings) if findings else ""
+        blocks: list[Block] = [Heading(self.verdict, 1, level.upper(), level), Text(self.name, "quiet")]  # type: ignore[arg-type]
+        blocks += [self.subjects[0].gauges()] if self.subjects else []
+        for place, subject in enumerate(self.subjects):
+            blocks += [named(block, subject.name if place else "") for block in subject.blocks()]
+        blocks += [Heading("Notes", 2), Bullets(self.notes)] if self.notes else []
+        blocks += [Text(made_with(self.versions), "quiet")] if self.versions else []
+        return tuple(blocks)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json()` to `path`, atomically."""
-        atomic.write_text(path, self.to_json())
-
-    @classmethod
-    def from_json(cls, text: str) -> "Diagnosis":
-        """Read what `to_json` wrote.
-
-        Raises:
-            InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
-        """
-        return from_json(cls, text, schema=SCHEMA, what="diagnosis", how=_HOW)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Diagnosis":
-        """Read a diagnosis from the file that `save` wrote."""
-        return cls.from_json(read_text(path, _HOW))
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each measurement."""
+        return [
+            {
+                "subject": subject.name, "measure": m.name, "value": m.value, "reference": m.reference, "better": m.better,
+                "low": m.interval and m.interval[0], "high": m.interval and m.interval[1], "n": m.n, "d": m.d,
+                "has_effect": of is subject.measurements, "reason": m.reason,
+            }
+            for subject in self.subjects
+            for of in (subject.measurements, subject.without_effect)
+            for m in of
+        ]  # fmt: skip

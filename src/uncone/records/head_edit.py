@@ -1,22 +1,26 @@
 """The record of an exact edit of an output head: what was subtracted, the proof that nothing changed, what it is good for."""
 
-import dataclasses
-import json
-import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from uncone import atomic
 from uncone.errors import InputError
-from uncone.records.rebuild import from_json, read_text
+from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text
+from uncone.records.record import Record
+from uncone.records.text import count, number
+from uncone.records.wording import counted, listing
 
-HEAD_EDIT_SCHEMA = "uncone.head_edit/1"
 GAUGE = (
     "A gauge change: one vector was subtracted from every row of the head, which changes no probability, so neither perplexity nor any "
     "choice of the model. What it can help is what reads the head's numbers: quantisation, cosines between its rows, low "
     "precision. The effects measured here say whether it does."
 )
-_HOW = "uncone center-head MODEL OUT --json F"
+_KINDS = {
+    "int8_tensor": "int8, one scale",
+    "int8_rows": "int8, one scale a row",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "logits_bfloat16": "logits in bfloat16",
+}
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,12 @@ class HeadRows:
 
 
 @dataclass(frozen=True)
-class HeadEdit:
-    """What `center_head` wrote, and the proof."""
+class HeadEdit(Record):
+    """The result of `center_head`, and the proof."""
+
+    KIND: ClassVar[str] = "head edit"
+    SCHEMA: ClassVar[str] = "uncone.head_edit/1"
+    HOW: ClassVar[str] = "uncone center-head MODEL OUT --json F"
 
     name: str
     head: str
@@ -85,7 +93,7 @@ class HeadEdit:
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     statement: str = GAUGE
-    schema: str = HEAD_EDIT_SCHEMA
+    schema: str = SCHEMA
 
     def __post_init__(self) -> None:
         if self.way == "folded" and not self.folded_into:
@@ -93,27 +101,70 @@ class HeadEdit:
                 "expected the names that the mean was folded into in folded_into, got none: the file was cut or edited"
             )
 
-    def to_json(self) -> str:
-        """This record as JSON text (strict: no NaN, no Infinity)."""
+    def blocks(self) -> tuple[Block, ...]:
+        """The proof, the effects of rounding, the rows of the head, and what the edit is good for."""
+        p = self.proof
+        proof = (
+            ("largest error of the original", number(p.rounding)),
+            ("largest error of the edited model", number(p.rounding_edited)),
+            ("allowed to it", number(p.allowed)),
+            ("largest difference between the two", number(p.difference)),
+        )
+        effects = tuple((_KINDS[e.kind], number(e.before), _after(e.after)) for e in self.effects)
+        blocks: list[Block] = [
+            Heading(f"The head of {self.name} is centred: {self._agreement()}.", 1),
+            Text(f"{self.head}: {count(self.n)} x {count(self.d)}, {self.dtype}. {self._way()}", "quiet"),
+            Text(f"{counted(self.unchanged, 'other tensor')} compared, all the same to the bit.", "quiet"),
+            Table(("log-probabilities, in nats", "value"), proof, ("value",)),
+            Text(
+                f"on {count(p.positions)} positions of {p.text}, in {p.dtype}; exact is {p.reference}",
+                "quiet",
+            ),
+            Table(("error of logits when rounded", "before", "after"), effects, ("before", "after")),
+            Text("root mean square, as a share of the logits' deviation over the vocabulary", "quiet"),
+            Table(
+                ("rows of the head", "before", "after"),
+                _rows_of(self.before, self.after),
+                ("before", "after"),
+            ),
+            Text(self.statement),
+        ]
+        blocks += [Text(f"Warning: {warning}", "caution") for warning in self.warnings]
+        notes = (*self.notes, *([f"Not copied: {listing(self.left_out)}."] if self.left_out else []))
+        return (*blocks, Bullets(notes)) if notes else tuple(blocks)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each kind of rounding."""
+        return [
+            {"kind": effect.kind, "before": effect.before, "after": effect.after} for effect in self.effects
+        ]
+
+    def _agreement(self) -> str:
+        p = self.proof
+        ties = f", but for {counted(p.ties, 'tie')} within rounding" if p.ties else ""
         return (
-            json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-            + "\n"
+            f"on {count(p.positions)} positions its log-probabilities are within {number(p.rounding_edited)} nats of "
+            f"exact ones, the original's within {number(p.rounding)}, and the same token comes first everywhere{ties}"
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json()` to `path`, atomically."""
-        atomic.write_text(path, self.to_json())
+    def _way(self) -> str:
+        if self.way == "folded":
+            return f"Its rows are the token table's; the mean went into {listing(self.folded_into)}."
+        if self.way == "parted" and self.added:
+            return f"It shared the token table's rows and stands apart now: {listing(self.added)}."
+        return "It stands apart now." if self.way == "parted" else "It is a matrix of its own."
 
-    @classmethod
-    def from_json(cls, text: str) -> "HeadEdit":
-        """Read what `to_json` wrote.
 
-        Raises:
-            InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
-        """
-        return from_json(cls, text, schema=HEAD_EDIT_SCHEMA, what="head edit", how=_HOW)
+def _after(value: float) -> Cell:
+    return Cell(number(value), tone="strong")
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "HeadEdit":
-        """Read the record in the file that `save` wrote."""
-        return cls.from_json(read_text(path, _HOW))
+
+def _rows_of(before: HeadRows, after: HeadRows) -> tuple[tuple[str | Cell, ...], ...]:
+    sides = [
+        ("mean norm", before.mean_norm, after.mean_norm),
+        ("norm of the mean row", before.norm_of_mean, after.norm_of_mean),
+        ("largest number", before.largest, after.largest),
+    ]
+    if before.mean_cosine is not None and after.mean_cosine is not None:
+        sides.append(("mean cosine of two rows", before.mean_cosine, after.mean_cosine))
+    return tuple((name, number(one), _after(other)) for name, one, other in sides)

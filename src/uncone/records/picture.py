@@ -2,6 +2,7 @@
 
 import array
 import base64
+import math
 import sys
 from dataclasses import dataclass
 
@@ -83,6 +84,21 @@ class Picture:
             value * scale for value in _integers(self.centered if centered else self.raw, "h", "coordinates")
         ]
         return list(zip(flat[0::3], flat[1::3], flat[2::3], strict=True))
+
+    def outermost(self, most: int) -> list[tuple[str, list[str]]]:
+        """For each group with named rows, the tokens farthest from the centre of the centred cloud, farthest first."""
+        points = self.coordinates(centered=True)
+        named = [
+            (math.hypot(*points[i]), self.groups[i], label)
+            for i, label in enumerate(self.labels)
+            if label is not None
+        ]
+        named.sort(key=lambda one: -one[0])  # stable: ties stay in the order of the ids
+        by_group = [
+            (name, [label for _, of, label in named if of == group])
+            for group, name in enumerate(self.group_names)
+        ]
+        return [(name, labels[:most]) for name, labels in by_group if labels]
 
     def lengths(self) -> list[float] | None:
         """The Euclidean length of each row of `ids`, to within half of `norm_scale`; None where it is unknown."""

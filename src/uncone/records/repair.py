@@ -1,26 +1,27 @@
 """The record of a repair: what was written, what it did to the vectors' geometry, and what it cost."""
 
-import dataclasses
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from uncone import atomic
 from uncone.errors import InputError
+from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text, Tone
 from uncone.records.fitted import Fitted
 from uncone.records.parts import Measurement
-from uncone.records.rebuild import from_json, read_text
+from uncone.records.record import Record
 from uncone.records.selection import Selection
+from uncone.records.text import better, count, number, title
+from uncone.records.wording import counted, plural
 
-REPAIRED_SCHEMA = "uncone.repaired/1"
-_HOW = "uncone repair SPEC OUT --json F"
+_SHORT = 12
+_GAINS: dict[bool | None, tuple[str, Tone]] = {
+    True: ("BETTER", "healthy"), False: ("LEAVE IT", "warning"), None: ("NOT MEASURED", "note"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class RepairCost:
-    """What a repair took.
+    """The cost of a repair.
 
     `fit_seconds` is None where the transformation was loaded. `relative_change` is the norm of all changes over the norm of all
     vectors that were measured, None where their number of columns changed. `rank_lost` counts directions that nothing is left of, None for what is
@@ -34,13 +35,17 @@ class RepairCost:
 
 
 @dataclass(frozen=True)
-class Repaired:
-    """What `repair` wrote.
+class Repaired(Record):
+    """The result of `repair`.
 
     `before` and `after` hold the same measures of the same `measured` rows, as they were read and as they stand in what was written;
     both are empty where nothing could be measured. `gains` says whether the geometry is clearly better; no task was asked for it.
     `selection` is the evidence of the task that chose the method, None where it was named (and in older files).
     """
+
+    KIND: ClassVar[str] = "repair"
+    SCHEMA: ClassVar[str] = "uncone.repaired/1"
+    HOW: ClassVar[str] = "uncone repair SPEC OUT --json F"
 
     verdict: str
     name: str
@@ -61,7 +66,7 @@ class Repaired:
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     selection: Selection | None = None
-    schema: str = REPAIRED_SCHEMA
+    schema: str = SCHEMA
 
     def __post_init__(self) -> None:
         names = [tuple(measurement.name for measurement in side) for side in (self.before, self.after)]
@@ -71,27 +76,66 @@ class Repaired:
                 "the file was cut or edited"
             )
 
-    def to_json(self) -> str:
-        """This record as JSON text (strict: no NaN, no Infinity)."""
-        return (
-            json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-            + "\n"
-        )
+    def blocks(self) -> tuple[Block, ...]:
+        """The evidence of the task that chose the repair, the verdict, both sides of the measures, and the notes."""
+        label, tone = _GAINS[self.gains]
+        blocks: list[Block] = [Heading(self.verdict, 1, label, tone)]
+        blocks += [Text(fact, "quiet") for fact in self._facts()]
+        if self.before:
+            rows = tuple(_row(before, after) for before, after in zip(self.before, self.after, strict=True))
+            blocks.append(
+                Table(
+                    ("measure", "before", "after", "isotropic", "better"),
+                    rows,
+                    ("before", "after", "isotropic"),
+                )
+            )
+        blocks += [Bullets(self.notes)] if self.notes else []
+        if self.selection is not None:
+            chosen, *evidence = self.selection.blocks()
+            assert isinstance(chosen, Heading)
+            blocks += [Heading("How the repair was chosen", 2), Text(chosen.text), *evidence]
+        return tuple(blocks)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json()` to `path`, atomically."""
-        atomic.write_text(path, self.to_json())
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each measure, before and after."""
+        sides = zip(self.before, self.after, strict=True)
+        return [
+            {
+                "measure": b.name,
+                "before": b.value,
+                "after": a.value,
+                "reference": a.reference,
+                "better": b.better,
+            }
+            for b, a in sides
+        ]
 
-    @classmethod
-    def from_json(cls, text: str) -> "Repaired":
-        """Read what `to_json` wrote.
+    def _facts(self) -> list[str]:
+        """What was written, and what the transformation was fitted on."""
+        size = f"{counted(self.n, 'row')} of {counted(self.k, 'column')}, {self.dtype}"
+        facts = [f"{self.out}: {size if self.kind == 'vectors' else 'an encoder that loads without uncone'}"]
+        if self.fitted is not None:
+            digest = "" if self.fitted.sha256 is None else f", sha256 {self.fitted.sha256[:_SHORT]}..."
+            weighted = "" if self.fitted.weights is None else ", weighted"
+            size = f"{count(self.fitted.n)} x {count(self.fitted.d)}{weighted}{digest}"
+            facts.append(f"{self.method}, fitted on {self.fitted.name} ({size})")
+        if self.before:
+            items = plural(self.measured, "row" if self.kind == "vectors" else "sentence")
+            facts.append(f"measured on {count(self.measured)} {items}, before and after")
+        return facts
 
-        Raises:
-            InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
-        """
-        return from_json(cls, text, schema=REPAIRED_SCHEMA, what="repair", how=_HOW)
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Repaired":
-        """Read the record in the file that `save` wrote."""
-        return cls.from_json(read_text(path, _HOW))
+def _row(before: Measurement, after: Measurement) -> tuple[str | Cell, ...]:
+    reference = "" if after.reference is None else number(after.reference, limits=after.range)
+    return (
+        title(before.name),
+        _value(before),
+        Cell(_value(after), tone="strong"),
+        reference,
+        better(before.better),
+    )
+
+
+def _value(measurement: Measurement) -> str:
+    return "undefined" if measurement.value is None else number(measurement.value, limits=measurement.range)

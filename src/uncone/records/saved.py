@@ -1,49 +1,38 @@
-"""Any saved record: which kind a file holds is said by its schema."""
+"""Any saved record: its schema says which kind a file holds."""
 
 import os
 
 from uncone.errors import InputError
-from uncone.records.calibration import CALIBRATION_SCHEMA, Calibration
-from uncone.records.check import CHECK_SCHEMA, Check
-from uncone.records.comparison import COMPARISON_SCHEMA, Comparison
-from uncone.records.diagnosis import SCHEMA, Diagnosis
-from uncone.records.evaluation import EVALUATION_SCHEMA, Evaluation
-from uncone.records.head_edit import HEAD_EDIT_SCHEMA, HeadEdit
+from uncone.records.calibration import Calibration
+from uncone.records.check import Check
+from uncone.records.comparison import Comparison
+from uncone.records.diagnosis import Diagnosis
+from uncone.records.evaluation import Evaluation
+from uncone.records.head_edit import HeadEdit
 from uncone.records.rebuild import build_record, parsed, read_text, schema_of
-from uncone.records.repair import REPAIRED_SCHEMA, Repaired
-from uncone.records.selection import SELECTION_SCHEMA, Selection
-from uncone.records.token_edit import TOKEN_EDIT_SCHEMA, TokenEdit
+from uncone.records.record import Record
+from uncone.records.repair import Repaired
+from uncone.records.selection import Selection
+from uncone.records.token_edit import TokenEdit
 
-Record = (
-    Diagnosis | Comparison | Check | Evaluation | Calibration | Selection | Repaired | HeadEdit | TokenEdit
-)
-_KINDS: dict[str, tuple[type[Record], str]] = {
-    SCHEMA: (Diagnosis, "diagnosis"),
-    COMPARISON_SCHEMA: (Comparison, "comparison"),
-    CHECK_SCHEMA: (Check, "check"),
-    EVALUATION_SCHEMA: (Evaluation, "evaluation"),
-    CALIBRATION_SCHEMA: (Calibration, "calibration"),
-    SELECTION_SCHEMA: (Selection, "selection"),
-    REPAIRED_SCHEMA: (Repaired, "repair"),
-    HEAD_EDIT_SCHEMA: (HeadEdit, "head edit"),
-    TOKEN_EDIT_SCHEMA: (TokenEdit, "token edit"),
-}
-_HOW = "uncone diagnose SPEC --json F"
+KINDS: tuple[type[Record], ...] = (
+    Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,
+)  # fmt: skip
 
 
 def load_record(path: str | os.PathLike[str]) -> Record:
-    """Read whatever record the file holds: a diagnosis, a comparison, a check, an evaluation, a calibration, a selection or a repair.
+    """Read the record in the file, of whichever kind.
 
     Raises:
         InputError: the file cannot be read, is not JSON, has none of these schemas, or a field that is missing, unknown or
             of the wrong type.
     """
-    data = parsed(read_text(path, _HOW), what="record", how=_HOW)
-    found = schema_of(data)
-    if found not in _KINDS:
-        known = ", ".join(map(repr, _KINDS))
+    data = parsed(read_text(path, Diagnosis.HOW), what="record", how=Diagnosis.HOW)
+    schema = schema_of(data)
+    kind = next((kind for kind in KINDS if schema == kind.SCHEMA), None)
+    if kind is None:
+        known = ", ".join(repr(kind.SCHEMA) for kind in KINDS)
         raise InputError(
-            f"expected a record whose schema is one of {known}, got {found!r}: write one with `{_HOW}`"
+            f"expected a record whose schema is one of {known}, got {schema!r}: write one with `{Diagnosis.HOW}`"
         )
-    cls, what = _KINDS[found]
-    return build_record(cls, data, what)
+    return build_record(kind, data, kind.KIND)

@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from uncone.errors import InputError
+from uncone.records.wording import percent
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,10 @@ class Share:
             raise InputError(
                 f"expected a share in [0, 1] inside its interval, got {self.value} in {self.low} to {self.high}"
             )
+
+    def interval_words(self) -> str:
+        """The interval in percent, to three digits."""
+        return f"{percent(self.low, precise=True)[:-1]} to {percent(self.high, precise=True)}"
 
 
 def edge_of(low: float, width: float, number: int) -> float:

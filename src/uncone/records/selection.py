@@ -1,27 +1,26 @@
 """The record of a selection: which repair a development split chose, and what the test split said of it."""
 
-import dataclasses
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from uncone import atomic
+from uncone.records.blocks import Block, Bullets, Cell, Figure, Heading, Intervals, Table, Text
 from uncone.records.evaluation import ORIGINAL, Interval
-from uncone.records.rebuild import from_json, read_text
-
-SELECTION_SCHEMA = "uncone.selection/1"
-_HOW = "uncone repair SPEC OUT --method auto --json F"
+from uncone.records.record import Record
+from uncone.records.text import count, number, signed
 
 
 @dataclass(frozen=True)
-class Selection:
-    """What `select_repair` decided. `chosen` is "original" where the vectors are better left as they are.
+class Selection(Record):
+    """The decision of `select_repair`. `chosen` is "original" where the vectors are better left as they are.
 
     `development` holds for each repair its difference to the original, in the unit of `measure`, with an interval at a level
     raised for their number (Bonferroni); `test` that of the one candidate, at 95 %, None where there was none.
     """
+
+    KIND: ClassVar[str] = "selection"
+    SCHEMA: ClassVar[str] = "uncone.selection/1"
+    HOW: ClassVar[str] = "uncone repair SPEC OUT --method auto --json F"
 
     verdict: str
     name: str
@@ -39,34 +38,60 @@ class Selection:
     """Which items each split holds, and what the repairs were fitted on."""
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    schema: str = SELECTION_SCHEMA
+    schema: str = SCHEMA
 
     @property
     def leaves_it(self) -> bool:
         """Whether no repair is recommended."""
         return self.chosen == ORIGINAL
 
-    def to_json(self) -> str:
-        """This record as JSON text (strict: no NaN, no Infinity)."""
-        return (
-            json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-            + "\n"
+    def blocks(self) -> tuple[Block, ...]:
+        """The verdict, and what each repair did on the development split."""
+        label, tone = ("LEAVE IT", "warning") if self.leaves_it else ("REPAIR IT", "healthy")
+        original = f"{self.task}, {self.measure}: {number(self.development_original)} as it is"
+        order = sorted(self.development, key=lambda name: -self.development[name].difference)
+        blocks: list[Block] = [
+            Heading(self.verdict, 1, label, tone),  # type: ignore[arg-type]
+            Text(f"{original}, over {count(self.development_n)} items", "quiet"),
+        ]
+        blocks += [Text(self.splits, "quiet")] if self.splits else []
+        rows = [
+            _row(f"{name} *" if name == self.candidate else name, self.development[name]) for name in order
+        ]
+        blocks.append(
+            Table(("development split", "difference", "interval"), tuple(rows), ("difference", "interval"))
         )
+        if self.test is not None:
+            columns = (f"test split, {count(self.test_n)} items", "difference", "interval")
+            blocks.append(Table(columns, (_row(str(self.candidate), self.test),), columns[1:]))
+        drawn = tuple(
+            (name, i.difference, i.low, i.high) for name in order if (i := self.development[name]) is not None
+        )
+        if drawn:
+            chart = Intervals("differences", "Development split", f"difference of {self.measure}", drawn)
+            blocks.append(Figure("What each repair changes", (chart,)))
+        return (*blocks, Bullets(self.notes)) if self.notes else tuple(blocks)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json()` to `path`, atomically."""
-        atomic.write_text(path, self.to_json())
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each repair on the development split, and the candidate's on the test split."""
+        splits = [("development", name, interval) for name, interval in self.development.items()]
+        splits += [("test", str(self.candidate), self.test)] if self.test is not None else []
+        return [
+            {
+                "split": split,
+                "repair": name,
+                "difference": i.difference,
+                "low": i.low,
+                "high": i.high,
+                "level": i.level,
+            }
+            for split, name, i in splits
+        ]
 
-    @classmethod
-    def from_json(cls, text: str) -> "Selection":
-        """Read what `to_json` wrote.
 
-        Raises:
-            InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
-        """
-        return from_json(cls, text, schema=SELECTION_SCHEMA, what="selection", how=_HOW)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Selection":
-        """Read a selection from the file that `save` wrote."""
-        return cls.from_json(read_text(path, _HOW))
+def _row(name: str, interval: Interval) -> tuple[str | Cell, ...]:
+    return (
+        name,
+        Cell(signed(interval.difference), tone="strong"),
+        f"{signed(interval.low)} to {signed(interval.high)}",
+    )

@@ -1,10 +1,13 @@
 """Words and numbers as a report prints them: hostile strings made visible, numbers that never claim a limit they missed."""
 
 import math
+import re
 import unicodedata
 
 THIN_SPACE = "\u202f"  # narrow and non-breaking: a number never breaks over two lines
 MINUS = "\u2212"
+Limits = tuple[float | None, float | None]
+"""The ends of a range, None where it has none."""
 
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -15,6 +18,9 @@ _HIDDEN_CHARACTERS = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 
 )
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MOST_DIGITS = 6
+_THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w,])")
+_MINUS = re.compile(r"(?<![\w.)\]-])-(?=\d)")
+_POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e(-?\d+)(?!\w)")
 
 # Names whose plain reading (underscores to spaces) would be wrong or hard to read.
 _TITLES = {
@@ -61,19 +67,13 @@ def shortened(text: str, length: int = 40) -> str:
     return shown if len(shown) <= length else shown[: length - 1] + "…"
 
 
-def count(value: int, *, separator: str = THIN_SPACE) -> str:
-    """A whole number with `separator` between its thousands: 30 522."""
-    return f"{value:,}".replace(",", separator)
+def count(value: int) -> str:
+    """A whole number with commas between its thousands: 30,522."""
+    return f"{value:,}"
 
 
-def number(
-    value: float,
-    *,
-    limits: tuple[float | None, float | None] = (None, None),
-    digits: int = 3,
-    separator: str = THIN_SPACE,
-) -> str:
-    """`value` to about `digits` significant digits, in ASCII apart from `separator` between thousands.
+def number(value: float, *, limits: Limits = (None, None), digits: int = 3) -> str:
+    """`value` to about `digits` significant digits, with commas between thousands.
 
     A value is never rounded onto one of `limits`, nor onto 1 or -1, that it did not reach: it gets more digits, and
     where six are not enough it is written as `<1` or `>0`. Whole numbers from 1,000 up are not shortened; values below
@@ -86,14 +86,14 @@ def number(
     if not math.isfinite(value):
         return str(value)
     if value == int(value) and abs(value) < 1e7:
-        return count(int(value), separator=separator)
+        return count(int(value))
     bounds = [-1.0, 1.0, *(float(limit) for limit in limits if limit is not None)]
     for precision in range(digits, max(digits, _MOST_DIGITS) + 1):
         shown = _rounded(value, precision)
         if not any(_reaches(value, float(shown), bound) for bound in bounds):
-            return _grouped(shown, separator)
+            return _grouped(shown)
     missed = min(bounds, key=lambda bound: abs(bound - value))
-    return ("<" if value < missed else ">") + number(missed, separator=separator)
+    return ("<" if value < missed else ">") + number(missed)
 
 
 def _reaches(value: float, shown: float, bound: float) -> bool:
@@ -109,21 +109,43 @@ def _rounded(value: float, digits: int) -> str:
     return f"{value:.{max(0, digits - 1 - exponent)}f}"
 
 
-def _grouped(shown: str, separator: str) -> str:
+def _grouped(shown: str) -> str:
     if "e" in shown:
         return shown
     whole, point, fraction = shown.partition(".")
     sign = "-" if whole.startswith("-") else ""
-    return sign + count(abs(int(whole)), separator=separator) + point + fraction
+    return sign + count(abs(int(whole))) + point + fraction
 
 
-def typeset(shown: str) -> str:
-    """A printed number as a page sets it: a true minus sign, and powers of ten as superscripts."""
-    mantissa, is_scientific, exponent = shown.partition("e")
-    if not is_scientific:
-        return mantissa.replace("-", MINUS)
-    power = f"10{exponent.translate(_SUPERSCRIPTS)}"
-    return power if mantissa == "1" else f"{mantissa.replace('-', MINUS)}{THIN_SPACE}×{THIN_SPACE}{power}"
+def signed(value: float, *, digits: int = 3) -> str:
+    """A difference with its sign.
+
+    >>> signed(0.25), signed(-0.25), signed(0.0)
+    ('+0.250', '-0.250', '0')
+    """
+    shown = number(value, digits=digits)
+    return shown if value <= 0 or shown.startswith((">", "<")) else f"+{shown}"
+
+
+def optional(value: float | None, limits: Limits = (None, None)) -> str:
+    """A number, or a dash where there is none."""
+    return "-" if value is None else number(value, limits=limits)
+
+
+def typeset(text: str) -> str:
+    """A text whose numbers are set as a page sets them: a true minus sign, thin spaces between thousands, powers of ten.
+
+    >>> typeset("-1,234 to 5.6e-7") == f"{MINUS}1{THIN_SPACE}234 to 5.6{THIN_SPACE}×{THIN_SPACE}10⁻⁷"
+    True
+    """
+    text = _THOUSANDS.sub(lambda match: match[0].replace(",", THIN_SPACE), text)
+    text = _MINUS.sub(MINUS, text)
+    return _POWER.sub(_power, text)
+
+
+def _power(match: re.Match[str]) -> str:
+    power = f"10{match[2].translate(_SUPERSCRIPTS)}"
+    return power if match[1] == "1" else f"{match[1]}{THIN_SPACE}×{THIN_SPACE}{power}"
 
 
 def title(name: str) -> str:
@@ -142,9 +164,9 @@ def title(name: str) -> str:
     return spoken[:1].upper() + spoken[1:]
 
 
-def span(limits: tuple[float | None, float | None]) -> str:
+def span(limits: Limits) -> str:
     """The range of a measure in words: `0 to 1`, `at least 0`, `at most 1`, `unbounded`."""
-    low, high = (None if limit is None else typeset(number(limit)) for limit in limits)
+    low, high = (None if limit is None else number(limit) for limit in limits)
     if low is None:
         return "unbounded" if high is None else f"at most {high}"
     return f"at least {low}" if high is None else f"{low} to {high}"

@@ -1,18 +1,21 @@
 """The record of new values for the rows of some tokens: which, how, and that nothing else changed."""
 
-import dataclasses
-import json
-import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from uncone import atomic
-from uncone.records.rebuild import from_json, read_text
+from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text
+from uncone.records.record import Record
+from uncone.records.text import count, number, shortened
+from uncone.records.wording import counted, listing
 
-TOKEN_EDIT_SCHEMA = "uncone.token_edit/1"
 MOST_LISTED = 200
 Way = Literal["sub_tokens", "mean", "covariance"]
-_HOW = "uncone repair-tokens MODEL OUT --json F"
+_WAYS = {
+    "sub_tokens": "the mean of its sub-tokens",
+    "mean": "the mean of all trained rows",
+    "covariance": "a draw around the mean",
+}
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,12 @@ class TextLoss:
 
 
 @dataclass(frozen=True)
-class TokenEdit:
-    """What `reinitialise_tokens` wrote."""
+class TokenEdit(Record):
+    """The result of `repair_tokens`."""
+
+    KIND: ClassVar[str] = "token edit"
+    SCHEMA: ClassVar[str] = "uncone.token_edit/1"
+    HOW: ClassVar[str] = "uncone repair-tokens MODEL OUT --json F"
 
     name: str
     method: Way
@@ -73,29 +80,52 @@ class TokenEdit:
     """Why there is no loss."""
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    schema: str = TOKEN_EDIT_SCHEMA
+    schema: str = SCHEMA
 
-    def to_json(self) -> str:
-        """This record as JSON text (strict: no NaN, no Infinity)."""
-        return (
-            json.dumps(dataclasses.asdict(self), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-            + "\n"
-        )
+    def blocks(self) -> tuple[Block, ...]:
+        """The matrices that were changed, the first tokens, and the loss on a text."""
+        columns = ("matrix", "role", "rows kept", "norm before", "norm after", "norm, trained")
+        shown = self.tokens[:_SHOWN]
+        blocks: list[Block] = [
+            Heading(
+                f"{counted(self.edited, 'token')} of {self.name} set anew; every other row is the same to the bit.",
+                1,
+            ),
+            Text(f"{counted(self.unchanged, 'other tensor')} compared, all the same to the bit.", "quiet"),
+            Table(columns, tuple(map(_tensor, self.tensors)), columns[2:]),
+            Table(("id", "token", "set to", "sub-tokens"), tuple(map(_token, shown)), ("id",)),
+        ]
+        if self.edited > len(shown):
+            blocks.append(Text(f"and {count(self.edited - len(shown))} more", "quiet"))
+        if self.loss is not None:
+            loss = self.loss
+            blocks.append(Text(
+                f"Mean loss on {loss.text}: {number(loss.before)} nats before, {number(loss.after)} after, over "
+                f"{counted(loss.targets, 'target')} ({count(loss.with_edited)} of them edited tokens)."
+            ))  # fmt: skip
+        elif self.no_loss:
+            blocks.append(Text(f"No loss: {self.no_loss}"))
+        notes = (*self.notes, *([f"Not copied: {listing(self.left_out)}."] if self.left_out else []))
+        return (*blocks, Bullets(notes)) if notes else tuple(blocks)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_json()` to `path`, atomically."""
-        atomic.write_text(path, self.to_json())
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each token that is listed."""
+        return [vars(token) | {"sub_tokens": list(token.sub_tokens)} for token in self.tokens]
 
-    @classmethod
-    def from_json(cls, text: str) -> "TokenEdit":
-        """Read what `to_json` wrote.
 
-        Raises:
-            InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
-        """
-        return from_json(cls, text, schema=TOKEN_EDIT_SCHEMA, what="token edit", how=_HOW)
+def _tensor(tensor: EditedTensor) -> tuple[str | Cell, ...]:
+    before = "not finite" if tensor.mean_norm_before is None else number(tensor.mean_norm_before)
+    after = Cell(number(tensor.mean_norm_after), tone="strong")
+    return (
+        shortened(tensor.name),
+        tensor.role,
+        count(tensor.rows_equal),
+        before,
+        after,
+        number(tensor.mean_norm_others),
+    )
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "TokenEdit":
-        """Read the record in the file that `save` wrote."""
-        return cls.from_json(read_text(path, _HOW))
+
+def _token(token: EditedToken) -> tuple[str | Cell, ...]:
+    name = Cell(shortened(token.token or ""), tone="token")
+    return str(token.id), name, _WAYS[token.way], " ".join(map(str, token.sub_tokens))

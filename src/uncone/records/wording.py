@@ -42,18 +42,19 @@ def listing(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
-def percent(share: float) -> str:
-    """A share in whole percent; with digits where those would say 0 or 100 of a share that is neither.
+def percent(share: float, *, precise: bool = False) -> str:
+    """A share in whole percent, or `precise` to three digits; with more where those would say 0 or 100 of another share.
 
-    >>> percent(0.587), percent(0.9966), percent(1.0), percent(0.99999999), percent(0.0004)
-    ('59%', '99.7%', '100%', '>99.999%', '0.04%')
+    >>> percent(0.587), percent(0.9966), percent(1.0), percent(0.99999999), percent(0.0004), percent(0.0103, precise=True)
+    ('59%', '99.7%', '100%', '>99.999%', '0.04%', '1.03%')
     """
+    if precise and f"{100 * share:.3g}" not in ("0", "100"):
+        return f"{100 * share:.3g}%"
     for digits in range(_MOST_DIGITS + 1):
         shown = f"{share:.{digits}%}"
         if share in (0.0, 1.0) or float(shown[:-1]) not in (0.0, 100.0):
             return shown
     least = 10.0**-_MOST_DIGITS
-    limit, is_above = (1.0, share > 1) if share > 0.5 else (0.0, share > 0)
-    if limit:
-        return f">{100:.0f}%" if is_above else f">{100 - least:.{_MOST_DIGITS}f}%"
-    return f"<{least:.{_MOST_DIGITS}f}%" if is_above else "<0%"
+    if share > 0.5:
+        return ">100%" if share > 1 else f">{100 - least:.{_MOST_DIGITS}f}%"
+    return f"<{least:.{_MOST_DIGITS}f}%" if share > 0 else "<0%"

@@ -1,58 +1,43 @@
-"""From a saved record to something to read: one self-contained HTML file, or the terminal. Never sees a tensor or a model."""
+"""A result to read: in the terminal, as one HTML page, as Markdown, in a notebook. Renderers know blocks and no record."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import os
+from typing import Any
 
-from uncone.report.any_record import print_record, write_record_html
-from uncone.report.calibration_html import calibration_to_html, write_calibration_html
-from uncone.report.comparison_html import comparison_to_html, write_comparison_html
-from uncone.report.html import to_html, write_html
+from uncone import atomic
+from uncone.records import Record
+from uncone.report.html import to_page
+from uncone.report.markdown import markdown_of
 
-if TYPE_CHECKING:
-    from uncone.report.calibration_terminal import print_calibration
-    from uncone.report.check_terminal import print_check
-    from uncone.report.comparison_terminal import print_comparison
-    from uncone.report.edit_terminal import print_head_edit, print_token_edit
-    from uncone.report.evaluation_terminal import print_evaluation
-    from uncone.report.repair_terminal import print_repaired
-    from uncone.report.selection_terminal import print_selection
-    from uncone.report.terminal import print_diagnosis
-
-__all__ = [
-    "calibration_to_html",
-    "comparison_to_html",
-    "print_calibration",
-    "print_check",
-    "print_comparison",
-    "print_diagnosis",
-    "print_evaluation",
-    "print_head_edit",
-    "print_record",
-    "print_repaired",
-    "print_selection",
-    "print_token_edit",
-    "to_html",
-    "write_calibration_html",
-    "write_comparison_html",
-    "write_html",
-    "write_record_html",
-]
-
-# rich is loaded only by those who print
-_PRINTERS = {
-    "print_token_edit": "edit_terminal",
-    "print_selection": "selection_terminal",
-    "print_repaired": "repair_terminal",
-    "print_head_edit": "edit_terminal",
-    "print_calibration": "calibration_terminal",
-    "print_check": "check_terminal",
-    "print_comparison": "comparison_terminal",
-    "print_diagnosis": "terminal",
-    "print_evaluation": "evaluation_terminal",
-}
+__all__ = ["print_record", "to_html", "to_markdown", "write_html", "write_markdown"]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _PRINTERS:
-        return getattr(import_module(f"uncone.report.{_PRINTERS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def print_record(record: Record, console: Any = None) -> None:
+    """Print the record to `console` (one of rich), by default the standard output. Text from the record is never markup."""
+    from uncone.report.terminal import print_document  # rich is loaded only by those who print
+
+    print_document(record.document(), console)
+
+
+def to_html(record: Record) -> str:
+    """The record as one HTML page that opens from disk: nothing is loaded from elsewhere, and all but the picture to
+    explore is there without JavaScript."""
+    return to_page(record.document())
+
+
+def to_markdown(record: Record) -> str:
+    """The record as Markdown, with tables as GitHub draws them."""
+    return markdown_of(record.document())
+
+
+def write_html(record: Record, path: str | os.PathLike[str]) -> None:
+    """Write `to_html(record)` to `path`, atomically.
+
+    Raises:
+        InputError: `path` is a folder, or its folder does not exist or cannot be written.
+    """
+    atomic.write_text(path, to_html(record))
+
+
+def write_markdown(record: Record, path: str | os.PathLike[str]) -> None:
+    """Write `to_markdown(record)` to `path`, atomically; errors as `write_html`."""
+    atomic.write_text(path, to_markdown(record))

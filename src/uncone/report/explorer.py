@@ -9,29 +9,25 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
-from uncone.records import Picture, Spectrum
+from uncone.records import Picture
 from uncone.records.text import count, number, shortened
 from uncone.records.wording import plural
-from uncone.report.charts.cone import group_classes, wedge
-from uncone.report.markup import element, escape, escape_number
+from uncone.report.cone import group_classes, wedge
+from uncone.report.markup import element, escape, typeset_text
 from uncone.report.scales import Scale, colour_scales
 
 _LONGEST_LABEL = 80
 _WITHIN = 0.95
-_RANKS = (
-    0,
-    5,
-    4,
-    3,
-    2,
-    1,
-)  # of the classes g0, g1, ..: the background is drawn first, the reserved rows last
+_RANKS = (0, 5, 4, 3, 2, 1)
+"""Of the classes g0, g1, ..: the background is drawn first, the reserved rows last."""
 _NARROWEST = 0.2  # cosine: a cone wider than 78 degrees ends earlier, for its rim would be far away
 _RIM = 48  # corners of the circle around a cone
 _CDATA = "/*<![CDATA[*/\n{}/*]]>*/"  # so that the page is XML too
 
 Point = tuple[float, float, float]
 Cone = tuple[Point, float]
+Shares = tuple[tuple[float, ...], tuple[float, ...]]
+"""Of the squared length in the first two and three directions: raw, and centred."""
 
 
 @cache
@@ -48,13 +44,13 @@ def script_source() -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
-def explorer(picture: Picture, spectrum: Spectrum | None, uid: str) -> str:
+def explorer(picture: Picture, shares: Shares, uid: str) -> str:
     """The controls, the canvas, the scales, and the numbers, for `cone.js` to bring to life; hidden where scripts are off."""
     scales = colour_scales(picture)
     clouds = {mode: picture.coordinates(centered=mode == "centered") for mode in ("raw", "centered")}
     cones = {mode: [_cone(points, 2), _cone(points, 3)] for mode, points in clouds.items()}
     content = _controls(scales, uid) + _finder(picture, uid) + _stage(picture, uid)
-    content += _legend(picture) + "".join(map(_bar, scales)) + _notes(cones, spectrum) + _keys(uid)
+    content += _legend(picture) + "".join(map(_bar, scales)) + _notes(cones, shares) + _keys(uid)
     content += f'<script type="application/json">{_json(_data(picture, scales, clouds, cones))}</script>'
     return element("div", content, class_="explorer", id=uid)
 
@@ -200,7 +196,11 @@ def _stage(picture: Picture, uid: str) -> str:
     whole = element("button", "Whole picture", type="button", class_="whole")
     stage = element(
         "div",
-        element("canvas", class_="points") + marks + element("p", rows, class_="rows") + whole + tip,
+        element("canvas", class_="points")
+        + marks
+        + element("p", typeset_text(rows), class_="rows")
+        + whole
+        + tip,
         class_="stage",
     )
     hint = "Point at a dot, or tap it, to see which row it is. Drag to move it or, in 3-D, to turn it; click it once to zoom with the wheel."
@@ -214,7 +214,7 @@ def _legend(picture: Picture) -> str:
         if group in picture.groups
     )
     items = "".join(
-        element("li", element("i", class_=f"swatch-{css}") + escape(text)) for css, text in swatches
+        element("li", element("i", class_=f"swatch-{css}") + typeset_text(text)) for css, text in swatches
     )
     return element("ul", items, class_="legend", data_scale="group")
 
@@ -228,14 +228,14 @@ def _bar(scale: Scale) -> str:
     )
 
 
-def _notes(cones: dict[str, list[Cone | None]], spectrum: Spectrum | None) -> str:
+def _notes(cones: dict[str, list[Cone | None]], shares: Shares) -> str:
     """One sentence or two for each of the four views; the script shows one."""
     notes = ""
     for mode, found in cones.items():
         for dims, cone in zip((2, 3), found, strict=True):
             notes += element(
                 "p",
-                _share(mode, dims, spectrum) + _opening(cone),
+                _share(mode, dims, shares) + _opening(cone),
                 class_="muted",
                 data_note=f"{mode}{dims}",
                 hidden="hidden",
@@ -243,14 +243,13 @@ def _notes(cones: dict[str, list[Cone | None]], spectrum: Spectrum | None) -> st
     return notes
 
 
-def _share(mode: str, dims: int, spectrum: Spectrum | None) -> str:
-    values = () if spectrum is None else spectrum.raw if mode == "raw" else spectrum.centered
-    total = math.fsum(values)
-    if total <= 0:
+def _share(mode: str, dims: int, shares: Shares) -> str:
+    held = shares[mode != "raw"]
+    if not held:
         return ""
-    percent = number(100 * math.fsum(values[:dims]) / total, limits=(0, 100), digits=2)
+    percent = number(100 * held[dims - 2], limits=(0, 100), digits=2)
     of = "squared length" if mode == "raw" else "variance"
-    return f"These {'two' if dims == 2 else 'three'} directions hold {escape_number(percent)} % of the rows’ {of}. "
+    return f"These {'two' if dims == 2 else 'three'} directions hold {typeset_text(percent)} % of the rows’ {of}. "
 
 
 def _opening(cone: Cone | None) -> str:

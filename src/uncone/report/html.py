@@ -1,63 +1,313 @@
-"""One self-contained HTML file: no request, no model, one script that only draws; made from the record alone."""
+"""A document as one self-contained HTML page: no request, and one script that only draws the picture to explore."""
 
-import os
+from collections.abc import Iterable, Sequence
 
-from uncone import atomic
-from uncone.records import Diagnosis, Subject
-from uncone.report.explorer import script, script_source
-from uncone.report.findings import findings_section, worst_level
-from uncone.report.headline import headline
-from uncone.report.markup import element, escape
-from uncone.report.measurements import measurements_section
+from uncone.records.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Cloud,
+    Code,
+    Document,
+    Figure,
+    Folded,
+    Gauge,
+    Gauges,
+    Heading,
+    Intervals,
+    Table,
+    Text,
+)
+from uncone.records.text import better, count, shortened, span
+from uncone.records.wording import plural
+from uncone.report.cone import cone_panels, legends
+from uncone.report.explorer import explorer, script, script_source
+from uncone.report.markup import SVG, element, escape, shown, token, typeset_text
 from uncone.report.page import STILL, masthead, page
-from uncone.report.pictures import pictures_section
-from uncone.report.provenance import provenance, subject_facts, subject_notes, subject_title
-from uncone.report.tokens import tokens_section
+from uncone.report.svg import draw, draw_intervals
 
-_STYLES = ("report.css",)
-POLICY = STILL
-"""Of a page without a picture; one with a picture adds the hash of its one script, and no other can run."""
-
-
-def write_html(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
-    """Write `to_html(diagnosis)` to `path`, atomically.
-
-    Raises:
-        InputError: `path` is a folder, or its folder does not exist or cannot be written.
-    """
-    atomic.write_text(path, to_html(diagnosis))
+_LONGEST_NAME = 40
+_TONES = {"quiet": "facts", "lead": "lead", "caution": "caution"}
+_BADGES = ("severe", "warning", "note", "healthy")
+_CHANGES = ("better", "worse", "little")
+_FEW_COLUMNS = 3
 
 
-def to_html(diagnosis: Diagnosis) -> str:
-    """The diagnosis as one HTML page that opens from disk: nothing is loaded from elsewhere, and all but the picture to
-    explore is there without JavaScript."""
-    links = [
-        (subject_title(subject), f"#s{order}") for order, subject in enumerate(diagnosis.subjects, start=1)
-    ]
-    body = masthead(diagnosis.name, links)
-    body += element("main", headline(diagnosis) + _subjects(diagnosis) + provenance(diagnosis))
-    title = f"{diagnosis.name} · uncone diagnosis"
-    if not any(subject.picture is not None and subject.picture.ids for subject in diagnosis.subjects):
-        return page(title, diagnosis.verdict, body, styles=_STYLES)
-    policy = f"{POLICY}; script-src {script_source()}"
-    return page(title, diagnosis.verdict, body, styles=_STYLES, policy=policy, script=script())
+def to_page(document: Document, *, live: bool = True) -> str:
+    """The document as a page that opens from disk. With `live` a picture can be explored where scripts run."""
+    called = shortened(document.name, _LONGEST_NAME)
+    parts = _parts(document.blocks, 2)
+    links = [(heading.text, f"#s{order}") for order, (heading, _) in enumerate(parts[1:], start=1) if heading]
+    body = masthead(called, links) + element(
+        "main", "".join(_part(*part, order) for order, part in enumerate(parts))
+    )
+    body += element("footer", "".join(map(_block, document.footer)))
+    title, verdict = f"{called} · uncone {document.kind}", _verdict(document)
+    clouds = any(
+        isinstance(chart, Cloud)
+        for block in document.blocks
+        if isinstance(block, Figure)
+        for chart in block.charts
+    )
+    if not (clouds and live):
+        return page(title, verdict, body)
+    return page(title, verdict, body, policy=f"{STILL}; script-src {script_source()}", script=script())
 
 
-def _subjects(diagnosis: Diagnosis) -> str:
-    return "".join(
-        _subject(subject, f"s{order}") for order, subject in enumerate(diagnosis.subjects, start=1)
+def to_notebook(document: Document) -> str:
+    """The document for a notebook: the page without its script, in a frame that keeps its styles apart."""
+    source = escape_attribute(to_page(document, live=False))
+    style = "width:100%;height:46rem;border:1px solid #8884;border-radius:8px"
+    return (
+        f'<iframe sandbox="" title="{escape(_verdict(document))}" style="{style}" srcdoc="{source}"></iframe>'
     )
 
 
-def _subject(subject: Subject, uid: str) -> str:
-    worst = worst_level(subject.findings)
-    heading = element("h2", escape(subject_title(subject)), id=f"{uid}-name") + subject_facts(subject)
-    content = (
-        element("div", heading, class_="subject-head")
-        + findings_section(subject, uid)
-        + pictures_section(subject, uid)
-        + tokens_section(subject, uid)
-        + measurements_section(subject, uid)
-        + subject_notes(subject)
+def escape_attribute(markup: str) -> str:
+    """Markup as the value of an attribute."""
+    return markup.replace("&", "&amp;").replace('"', "&quot;")
+
+
+def _verdict(document: Document) -> str:
+    return next((block.text for block in document.blocks if isinstance(block, Heading)), document.name)
+
+
+def _parts(blocks: Iterable[Block], level: int) -> list[tuple[Heading | None, list[Block]]]:
+    """The blocks cut before each heading of the level; the first part has none of them."""
+    parts: list[tuple[Heading | None, list[Block]]] = [(None, [])]
+    for block in blocks:
+        if isinstance(block, Heading) and block.level == level:
+            parts.append((block, []))
+        else:
+            parts[-1][1].append(block)
+    return parts
+
+
+def _part(heading: Heading | None, blocks: list[Block], order: int) -> str:
+    """The verdict's part, or a part of the result with its sections."""
+    uid = f"s{order}"
+    (_, lead), *sections = _parts(blocks, 3)
+    content = _run(lead, uid)
+    for place, (title, inner) in enumerate(sections, start=1):
+        assert title is not None
+        name = f"{uid}-{place}"
+        content += element(
+            "section",
+            element("h3", escape(title.text), id=name) + _run(inner, name),
+            class_="block",
+            aria_labelledby=name,
+        )
+    if heading is None:
+        return content if not blocks else element("section", content, class_="hero")
+    about = element("p", escape(heading.about), class_="facts") if heading.about else ""
+    head = element(
+        "div", element("h2", escape(heading.text), id=f"{uid}-name") + about, class_="subject-head"
     )
-    return element("section", content, id=uid, class_=f"subject level-{worst}", aria_labelledby=f"{uid}-name")
+    return element("section", head + content, id=uid, class_="subject", aria_labelledby=f"{uid}-name")
+
+
+def _run(blocks: Sequence[Block], uid: str) -> str:
+    """Blocks without headings of parts and sections: cards stand together, everything else in its order."""
+    content, cards = "", ""
+    (_, lead), *groups = _parts(blocks, 4)
+    content += _blocks(lead, uid)
+    rest: list[Block] = []
+    for heading, inner in groups:
+        assert heading is not None
+        kept = next(
+            (place for place, block in enumerate(inner) if not isinstance(block, Text | Bullets)), len(inner)
+        )
+        cards += _card(heading, inner[:kept])
+        rest += inner[kept:]
+    if cards:
+        content += element("div", cards, class_="findings")
+    return content + _blocks(rest, f"{uid}-rest")
+
+
+def _card(heading: Heading, blocks: Sequence[Block]) -> str:
+    badge = _badge(heading.label, heading.tone) if heading.label else ""
+    advice = [block for block in blocks if isinstance(block, Text) and block.tone == "advice"]
+    said = element("h4", badge + element("span", escape(heading.text)))
+    said += "".join(_block(block) for block in blocks if block not in advice)
+    content = element("div", said)
+    content += element("div", "".join(map(_block, advice)), class_="repair") if advice else ""
+    return element("article", content, class_=f"finding {heading.tone}")
+
+
+def _badge(text: str, tone: str) -> str:
+    """A word in its colour: the word carries the meaning, the colour only repeats it."""
+    return element("span", escape(text.capitalize()), class_=f"badge {tone}")
+
+
+def _blocks(blocks: Sequence[Block], uid: str) -> str:
+    return "".join(_block(block, f"{uid}-b{place}") for place, block in enumerate(blocks))
+
+
+def _block(block: Block, uid: str = "b") -> str:
+    match block:
+        case Heading():
+            return _heading(block)
+        case Text():
+            return element("p", escape(block.text), class_=_TONES.get(block.tone))
+        case Bullets():
+            items = "".join(element("li", escape(item)) for item in block.items)
+            return element("ul", items, class_="evidence" if block.tone == "quiet" else "list")
+        case Table():
+            return _table(block)
+        case Code():
+            lines = "\n".join(
+                map(escape, block.text.rstrip("\n").split("\n"))
+            )  # breaks of lines are all that stays unseen
+            return element("div", element("pre", element("code", lines)), class_="scroll")
+        case Gauges():
+            return element("div", "".join(map(_tile, block.gauges)), class_="keys") if block.gauges else ""
+        case Figure():
+            return _figure(block, uid)
+        case Folded():
+            return element("details", element("summary", escape(block.title)) + _blocks(block.blocks, uid))
+
+
+def _heading(heading: Heading) -> str:
+    """The verdict: a long sentence is set smaller, so that the numbers under it stay on the first screen."""
+    length = len(heading.text)
+    size = "short" if length <= 90 else "long" if length <= 240 else "longest"
+    badge = element("p", _badge(heading.label, heading.tone), class_="eyebrow") if heading.label else ""
+    return badge + element("h1", escape(heading.text), class_=size)
+
+
+def _table(table: Table) -> str:
+    right = {column: "n" for column in table.columns[1:] if column in table.numbers}
+    head = "".join(
+        element("th", escape(column), scope="col", class_=right.get(column)) for column in table.columns
+    )
+    body = ""
+    for first, *cells in table.rows:
+        named = zip(table.columns[1:], cells, strict=True)
+        row = element("th", _cell(first), scope="row")
+        row += "".join(element("td", _cell(cell), class_=right.get(column)) for column, cell in named)
+        body += element("tr", row)
+    caption = element("caption", escape(table.title)) if table.title else ""
+    drawn = element(
+        "table", caption + element("thead", element("tr", head)) + element("tbody", body), class_="data"
+    )
+    label = table.title or f"Table of {', '.join(column for column in table.columns if column)}"
+    return element("div", drawn, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def _cell(cell: str | Cell) -> str:
+    if isinstance(cell, str):
+        return typeset_text(cell)
+    text = typeset_text(cell.text)
+    if cell.tone == "token":
+        text = token(cell.text)
+    elif cell.tone in _BADGES:
+        text = _badge(cell.text, cell.tone)
+    elif cell.tone in _CHANGES:
+        text = element("span", text, class_=f"change {cell.tone}")
+    elif cell.tone:
+        text = element("code" if cell.tone == "code" else "b", text)
+    return text + (element("span", typeset_text(cell.note), class_="under") if cell.note else "")
+
+
+def _tile(gauge: Gauge) -> str:
+    """A headline number beside what an isotropic cloud gives."""
+    content = element("h2", escape(gauge.label))
+    if gauge.value is None:
+        content += element("p", "undefined", class_="value none") + element("p", escape(gauge.reason))
+        return element("div", content, class_="key")
+    content += element("p", shown(gauge.value, gauge.limits), class_="value") + _scale(gauge)
+    reference = "not known" if gauge.reference is None else shown(gauge.reference, gauge.limits)
+    content += element("p", f"Isotropic: <b>{reference}</b> · {escape(better(gauge.better))}")
+    about = " · ".join(part for part in (gauge.about, f"range {span(gauge.limits)}") if part)
+    return element("div", content + element("p", typeset_text(about), class_="muted"), class_="key")
+
+
+def _scale(gauge: Gauge) -> str:
+    """The value in its range, with a tick at the isotropic reference; nothing for an unbounded range."""
+    low, high = gauge.limits
+    if low is None or high is None or high <= low or gauge.value is None:
+        return ""
+    start = gauge.reference if gauge.reference is not None else low
+    at, tick = (100 * min(1.0, max(0.0, (value - low) / (high - low))) for value in (gauge.value, start))
+    bars = _bar("track", 0, 100, 3) + _bar("reach", min(at, tick), max(at, tick), 3)
+    bars += _bar("tick", tick - 0.3, tick + 0.3, 0) if gauge.reference is not None else ""
+    bars += _bar("dot", at - 0.7, at + 0.7, 0)
+    return element(
+        "svg",
+        bars,
+        class_="gauge",
+        viewBox="0 0 100 10",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+        xmlns=SVG,
+    )
+
+
+def _bar(css: str, left: float, right: float, inset: float) -> str:
+    width = right - left
+    x = min(max(left, 0.0), 100.0 - width)  # a mark at the very end of the track stays whole
+    return element(
+        "rect", class_=css, x=f"{x:.2f}", y=f"{inset:g}", width=f"{width:.2f}", height=f"{10 - 2 * inset:g}"
+    )
+
+
+def _figure(figure: Figure, uid: str) -> str:
+    content = element("h4", escape(figure.title)) + _legend(figure.legend)
+    columns = "three" if len(figure.charts) >= _FEW_COLUMNS else "two" if len(figure.charts) > 1 else "one"
+    panels = ""
+    for place, chart in enumerate(figure.charts):
+        name = f"{uid}-{place}"
+        if isinstance(chart, Cloud):
+            return element("figure", _cloud(chart, name))
+        drawn = (
+            draw_intervals(chart, name)
+            if isinstance(chart, Intervals)
+            else draw(chart, name, narrow=columns == "three")
+        )
+        panels += _panel(chart.title if chart.title != figure.title else "", drawn, chart.caption)
+    content += element("div", panels, class_=f"panels {columns}")
+    return element(
+        "figure", content + (element("figcaption", typeset_text(figure.caption)) if figure.caption else "")
+    )
+
+
+def _panel(title: str, drawing: str, caption: str) -> str:
+    heading = element("h5", escape(title)) if title else ""
+    return element(
+        "div", heading + drawing + element("p", typeset_text(caption), class_="muted"), class_="panel"
+    )
+
+
+def _cloud(cloud: Cloud, uid: str) -> str:
+    """The picture to explore, and the drawings that stand for it on paper and where scripts are off."""
+    picture, heading = cloud.picture, element("h4", escape(cloud.title))
+    live = element("div", heading + explorer(picture, cloud.shares, f"{uid}-explorer"), class_="live")
+    entries = legends(picture)
+    drawn = sum(entry.drawn for entry in entries)
+    rows = plural(picture.total, "row")
+    caption = f"{count(drawn)} of {count(picture.total)} {rows} drawn, the same {plural(drawn, 'row')} in both panels."
+    if drawn < len(picture.ids):
+        caption += " Small groups are drawn more densely than they are, so that they can be seen."
+    caption += (
+        " The two panels have their own directions and scales. Outermost points tell their row on hover."
+    )
+    names = [(f"dots {e.css}", f"{e.name}, {count(e.drawn)} of {count(e.pictured)} drawn") for e in entries]
+    panels = element(
+        "div", "".join(_panel(*panel) for panel in cone_panels(picture, uid)), class_="panels two"
+    )
+    still = heading + _swatches(names) + panels + element("figcaption", typeset_text(caption))
+    return live + element("div", still, class_="still")
+
+
+def _legend(names: Iterable[tuple[str, str]]) -> str:
+    return _swatches([("dots bin" if style == "bins" else f"line {style}", name) for style, name in names])
+
+
+def _swatches(names: Sequence[tuple[str, str]]) -> str:
+    items = "".join(element("li", _swatch(css) + escape(name)) for css, name in names)
+    return element("ul", items, class_="legend") if items else ""
+
+
+def _swatch(css: str) -> str:
+    drawing = element("path", class_=css, d="M1 6h34" if css.startswith("line") else "M18 6h.01")
+    return element("svg", drawing, viewBox="0 0 36 12", class_="swatch", aria_hidden="true", xmlns=SVG)

@@ -2,7 +2,7 @@
 
 import html
 
-from uncone.records.text import count, number, typeset, visible
+from uncone.records.text import Limits, count, number, typeset, visible
 
 SVG = "http://www.w3.org/2000/svg"
 
@@ -21,28 +21,21 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
     return f"<{name}{opened}>{content}</{name}>"
 
 
-def section(heading: str, content: str, *, uid: str | None = None, class_: str = "block") -> str:
-    """A titled part of a subject; `heading` is plain text, `uid` makes it a landmark of that name."""
-    return element(
-        "section", element("h3", escape(heading), id=uid) + content, class_=class_, aria_labelledby=uid
-    )
+def typeset_text(text: str) -> str:
+    """A text of ours or of the record, made visible, with its numbers typeset, escaped."""
+    return html.escape(typeset(visible(text)), quote=True)
 
 
-def shown(value: float, limits: tuple[float | None, float | None] = (None, None)) -> str:
+def shown(value: float, limits: Limits = (None, None)) -> str:
     """A number as the page prints it, escaped."""
-    return escape_number(number(value, limits=limits))
-
-
-def escape_number(text: str) -> str:
-    """A printed number typeset and escaped (`<1` holds a character that HTML reserves)."""
-    return html.escape(typeset(text), quote=True)
+    return typeset_text(number(value, limits=limits))
 
 
 def shown_count(value: int) -> str:
     """A count as the page prints it, escaped."""
-    return escape_number(count(value))
+    return typeset_text(count(value))
 
 
 def token(text: str) -> str:
     """A token string: verbatim spaces, and isolated so that right-to-left text cannot reorder its neighbours."""
-    return f'<bdi class="token">{text}</bdi>'
+    return f'<bdi class="token">{escape(text)}</bdi>'

@@ -16,16 +16,13 @@ _MARK = (
 )
 
 
-def page(
-    title: str, description: str, body: str, *, styles: tuple[str, ...], policy: str = STILL, script: str = ""
-) -> str:
+def page(title: str, description: str, body: str, *, policy: str = STILL, script: str = "") -> str:
     """A page that opens from disk.
 
     Args:
         title: of the window, plain text.
         description: what the page says in one sentence, plain text.
         body: markup.
-        styles: names of style sheets beside this file.
         policy: the content security policy; one that allows `script` names its hash.
         script: JavaScript to put into the head, none by default.
     """
@@ -39,7 +36,7 @@ def page(
         f'<meta name="description" content="{escape(description)}"/>',
         f'<link rel="icon" href="{escape(icon)}"/>',
         f"<title>{escape(title)}</title>",
-        f"<style>\n{''.join(_style(name) for name in styles)}</style>",
+        f"<style>\n{_style()}</style>",
         *([f"<script>{script}</script>"] if script else []),
         "</head>",
     )
@@ -59,5 +56,5 @@ def masthead(name: str, links: list[tuple[str, str]]) -> str:
 
 
 @cache
-def _style(name: str) -> str:
-    return resources.files("uncone.report").joinpath(name).read_text(encoding="utf-8")
+def _style() -> str:
+    return resources.files("uncone.report").joinpath("report.css").read_text(encoding="utf-8")

@@ -1,128 +1,143 @@
-"""The diagnosis in a terminal: verdict, findings, numbers. Works at 80 columns and in black and white."""
+"""A document in a terminal: text is made visible, encodable and free of markup before it gets there."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from uncone.records import Diagnosis, Finding, Groups, Measurement, Subject
-from uncone.records.text import number, title
-from uncone.records.wording import plural
-from uncone.report.findings import cause_title, worst_first
-from uncone.report.measurements import is_centered
-from uncone.report.printer import Printer, sparkline, whole
-from uncone.report.provenance import left_out, subject_title
-from uncone.report.tokens_terminal import print_tokens
+from uncone.records.blocks import Block, Bullets, Cell, Code, Document, Figure, Folded, Heading, Table
+from uncone.records.blocks import Text as Paragraph
+from uncone.records.text import visible
+from uncone.report.spark import ASCII_BARS, BARS, spark_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
-_STYLES = {"severe": "bold red", "warning": "bold yellow", "note": "bold blue", "healthy": "bold green"}
-WITHOUT_EFFECT = "No effect on probabilities (a vector added to every row of the head changes none):"
-READINGS = (
-    ("cosine to reserved", "cosine_to_reserved"),
-    ("cosine within bin", "mean_cosine"),
-    ("mean norm", "norm_mean"),
-)
-"""What is drawn of a bin of ids: words and field."""
+_LEAST_WIDTH, _MOST_WIDTH = 20, 10_000
+_STYLES = {
+    "severe": "bold red", "warning": "bold yellow", "note": "bold blue", "healthy": "bold green", "better": "green", "worse": "red",
+    "little": "dim", "strong": "bold", "quiet": "dim", "lead": "dim", "caution": "yellow",
+}  # fmt: skip
 
 
-def print_diagnosis(diagnosis: Diagnosis, console: "Console | None" = None) -> None:
-    """Print the diagnosis to `console`, by default the standard output.
+def print_document(document: Document, console: "Console | None" = None) -> None:
+    """Print the document to `console`, by default the standard output. It works at 80 columns and in black and white.
 
-    Everything from the record is printed as plain text: markup such as `[unused1]` or `[red]` shows as it is written.
+    Everything is printed as plain text: markup such as `[unused1]` or `[red]` shows as it is written.
     """
-    out = Printer(console)
-    out.line(diagnosis.verdict, "bold")
-    out.line(diagnosis.name, "dim")
-    for subject in diagnosis.subjects:
-        _subject(out, subject)
-    for note in diagnosis.notes:
-        out.line(f"Note: {note}")
-    if diagnosis.versions:
-        out.gap()
-        out.line(", ".join(f"{name} {version}" for name, version in diagnosis.versions.items()), "dim")
+    printer = _Printer(console)
+    printer.blocks(document.blocks)
 
 
-def _subject(out: Printer, subject: Subject) -> None:
-    out.gap()
-    size = f"{whole(subject.n)} {plural(subject.n, 'row')} x {whole(subject.d)} {plural(subject.d, 'column')}"
-    out.heading(subject_title(subject), "bold underline", f"{size}, {subject.dtype}, {subject.source}", "")
-    for finding in worst_first(subject.findings):
-        _finding(out, finding)
-    if subject.measurements:
-        _table(out, "", subject.measurements, gauge_fixed=bool(subject.without_effect))
-    if subject.without_effect:
-        _table(out, WITHOUT_EFFECT, subject.without_effect, gauge_fixed=False)
-    if subject.groups is not None:
-        _bins(out, subject.groups)
-    print_tokens(out, subject)
-    if subject.left_out:
-        out.line(left_out(subject, whole(subject.left_out)))
-    for note in subject.notes:
-        out.line(f"Note: {note}")
+def environment() -> dict[str, str]:
+    """The environment variables, without a COLUMNS that is no width for lines."""
+    kept = dict(os.environ)
+    try:
+        is_usable = _LEAST_WIDTH <= int(kept.get("COLUMNS", _LEAST_WIDTH)) <= _MOST_WIDTH
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        del kept["COLUMNS"]
+    return kept
 
 
-def _finding(out: Printer, finding: Finding) -> None:
-    out.gap()
-    out.heading(finding.level.upper(), _STYLES[finding.level], cause_title(finding), "bold")
-    out.line(finding.summary, indent=2)
-    for piece in finding.evidence:
-        out.bullet(piece)
-    if finding.repair:
-        out.line(f"What to do: {finding.repair}", indent=2)
+class _Printer:
+    """The one way to the console. `indent` is that of the paragraphs of a card."""
 
+    def __init__(self, console: "Console | None") -> None:
+        from rich.console import Console
 
-def _table(out: Printer, heading: str, measurements: Sequence[Measurement], *, gauge_fixed: bool) -> None:
-    out.gap()
-    if heading:
-        out.line(heading, "bold")
-    rows = [_cells(measurement, gauge_fixed=gauge_fixed) for measurement in measurements]
-    out.table(("measure", "value", "isotropic", "better", "rows"), ("value", "isotropic", "rows"), rows)
-    for measurement in measurements:
-        _remarks(out, measurement)
+        self.console = console or Console(highlight=False, _environ=environment())
+        self.is_unicode = self.console.encoding.lower().startswith("utf")
+        self.indent = 0
 
+    def blocks(self, blocks: Iterable[Block]) -> None:
+        before: Block | None = None
+        for block in blocks:
+            if isinstance(block, Table) and not (isinstance(before, Heading) and before.level > 1):
+                self.console.print()
+            before = before if isinstance(block, Folded) else block
+            match block:
+                case Heading():
+                    self.heading(block)
+                case Paragraph():
+                    self.line(block.text, _STYLES.get(block.tone, ""))
+                case Bullets():
+                    self.bullets(block)
+                case Table():
+                    self.table(block)
+                case Code():
+                    for line in block.text.rstrip(
+                        "\n"
+                    ).splitlines():  # what is copied has to stay code: no breaks of ours
+                        self.console.print(self.text(line), highlight=False, soft_wrap=True)
+                case Figure():
+                    self.figure(block)
 
-def _name(measurement: Measurement, *, gauge_fixed: bool) -> str:
-    name, used = (
-        title(measurement.name),
-        {True: "centred", False: "raw", None: ""}[is_centered(measurement, gauge_fixed)],
-    )
-    return name if not used or name.endswith(used) else f"{name}, {used}"
+    def text(self, content: str, style: str = "") -> "Text":
+        """`content` as it may be printed."""
+        from rich.text import Text
 
+        shown = visible(content)
+        if not self.is_unicode:
+            shown = (
+                shown.replace("±", "+-")
+                .encode(self.console.encoding, "backslashreplace")
+                .decode(self.console.encoding)
+            )
+        return Text(shown, style=style, overflow="fold")
 
-def _cells(measurement: Measurement, *, gauge_fixed: bool) -> tuple[str, ...]:
-    value = "undefined" if measurement.value is None else _number(measurement.value, measurement)
-    reference = "-" if measurement.reference is None else _number(measurement.reference, measurement)
-    better = "" if measurement.better == "neither" else measurement.better
-    return _name(measurement, gauge_fixed=gauge_fixed), value, reference, better, whole(measurement.n)
+    def line(self, content: str, style: str = "") -> None:
+        from rich.padding import Padding
 
-
-def _number(value: float, measurement: Measurement) -> str:
-    return number(value, limits=measurement.range, separator=",")
-
-
-def _remarks(out: Printer, measurement: Measurement) -> None:
-    if measurement.value is None:
-        out.line(f"{title(measurement.name)} is undefined: {measurement.reason}", indent=2)
-    for warning in measurement.warnings:
-        out.line(f"{title(measurement.name)}: {warning}", indent=2)
-
-
-def _bins(out: Printer, groups: Groups) -> None:
-    """One line of bars for each reading, from the first id to the last."""
-    lines = [(label, [getattr(group, field) for group in groups.bins]) for label, field in READINGS]
-    lines = [(label, values) for label, values in lines if any(value is not None for value in values)]
-    if not lines:
-        return
-    out.gap()
-    first, last = whole(groups.bins[0].start), whole(groups.bins[-1].stop - 1)
-    out.line(f"By row id, {first} to {last}, bins of {whole(groups.bin_size)}:", "bold")
-    for label, values in lines:
-        known = [value for value in values if value is not None]
-        bars = sparkline(values, out.bars)
-        low, high = (number(value, separator=",") for value in (min(known), max(known)))
-        out.line(f"{label:<20}{bars}  {low} to {high}")
-    if groups.reserved_group is not None:
-        out.line(
-            f"Reserved: {groups.reserved}, {whole(groups.reserved_group.n)} {plural(groups.reserved_group.n, 'row')}",
-            "dim",
+        self.console.print(
+            Padding(self.text(content, style), (0, 0, 0, self.indent), expand=False), highlight=False
         )
+
+    def heading(self, block: Heading) -> None:
+        if block.level > 1:
+            self.console.print()
+        content = self.text(block.label, _STYLES.get(block.tone, ""))
+        content.append("  " if block.label and block.text else "")
+        content.append_text(self.text(block.text, "bold underline" if block.level == 2 else "bold"))
+        content.append_text(self.text(f"  {block.about}" if block.about else ""))
+        self.console.print(content, highlight=False)
+        self.indent = 2 if block.level == 4 else 0
+
+    def bullets(self, block: Bullets) -> None:
+        from rich.table import Table as Grid
+
+        for item in block.items:
+            row = Grid.grid(padding=(0, 1, 0, 0), pad_edge=False)
+            row.add_row(self.text("  -", "dim"), self.text(item, "dim"))
+            self.console.print(row)
+
+    def table(self, block: Table) -> None:
+        from rich.table import Table as Grid
+
+        self.indent = 0
+        if block.title:
+            self.line(block.title, "bold")
+        grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
+        for column in block.columns:
+            grid.add_column(
+                self.text(column), justify="right" if column in block.numbers else "left", overflow="fold"
+            )
+        for row in block.rows:
+            grid.add_row(*map(self.cell, row))
+        self.console.print(grid)
+
+    def cell(self, cell: str | Cell) -> "Text":
+        if isinstance(cell, str):
+            return self.text(cell)
+        content = self.text(cell.text, _STYLES.get(cell.tone, ""))
+        return content.append("\n").append_text(self.text(cell.note, "dim")) if cell.note else content
+
+    def figure(self, block: Figure) -> None:
+        lines = spark_lines(block, BARS if self.is_unicode else ASCII_BARS)
+        if lines and block.spark:
+            self.indent = 0
+            self.console.print()
+            self.line(block.spark, "bold")
+            for line in lines:
+                self.line(line)

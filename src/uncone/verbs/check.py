@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, SupportsFloat
 
 from uncone.errors import InputError
-from uncone.records import TABLES, Bar, Check, Diagnosis, Measurement, taken_in
+from uncone.records import PARTS, Bar, Check, Diagnosis, Measurement, taken_in
 
 WITHOUT_EFFECT = "without_effect"
 _NEAREST = 3
@@ -94,7 +94,7 @@ def _find(diagnosis: Diagnosis, name: str) -> tuple[str, Measurement, str]:
     """The measurement that `name` begins with: its whole name, itself, and the rest of `name`, which leads into its details."""
     named = dict[str, Measurement]()
     for subject in diagnosis.subjects:
-        for table in TABLES:
+        for table in PARTS:
             prefix = f"{subject.name}.{WITHOUT_EFFECT}" if table == WITHOUT_EFFECT else subject.name
             for measurement in taken_in(subject, table):
                 named.setdefault(f"{prefix}.{measurement.name}", measurement)

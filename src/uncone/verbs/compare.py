@@ -12,7 +12,7 @@ from uncone.comparison.verdict import give_verdict
 from uncone.errors import InputError
 from uncone.records import (
     MOST_COMPARED,
-    TABLES,
+    PARTS,
     ComparedDiagnosis,
     ComparedFinding,
     ComparedMeasure,
@@ -20,8 +20,8 @@ from uncone.records import (
     Comparison,
     Diagnosis,
     Measurement,
+    Part,
     Subject,
-    Table,
     taken_in,
 )
 from uncone.records.wording import listing
@@ -77,7 +77,7 @@ def compare(diagnoses: Iterable[Diagnosis], *, names: Sequence[str] | None = Non
 def _check(diagnosis: Diagnosis) -> None:
     _once([subject.name for subject in diagnosis.subjects], f"subjects of {diagnosis.name!r}")
     for subject in diagnosis.subjects:
-        for measurements in (taken_in(subject, table) for table in TABLES):
+        for measurements in (taken_in(subject, table) for table in PARTS):
             _once(
                 [measurement.name for measurement in measurements],
                 f"measures of {subject.name!r} in {diagnosis.name!r}",
@@ -131,7 +131,7 @@ def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
     )  # fmt: skip
 
 
-def _measures(sides: Sequence[Subject | None], table: Table) -> tuple[ComparedMeasure, ...]:
+def _measures(sides: Sequence[Subject | None], table: Part) -> tuple[ComparedMeasure, ...]:
     taken = [
         {} if side is None else {reading.name: reading for reading in taken_in(side, table)} for side in sides
     ]

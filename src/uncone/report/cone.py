@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from uncone.records import Picture
 from uncone.records.text import count, shortened
-from uncone.report.charts.frame import (
+from uncone.report.markup import element, escape
+from uncone.report.svg import (
     MARGIN_BOTTOM,
     MARGIN_LEFT,
     MARGIN_RIGHT,
     MARGIN_TOP,
     Axis,
-    Chart,
     Point,
     axes,
     frame,
@@ -20,9 +20,8 @@ from uncone.report.charts.frame import (
     rectangle,
     svg,
 )
-from uncone.report.markup import element, escape
 
-SIZE = (360.0, 372.0)
+_SIZE = (360.0, 372.0)
 MOST_POINTS = 3000
 _NAMED_PER_GROUP = 120  # points that tell their token on hover; each costs some 60 bytes
 _WITHIN = 0.95
@@ -31,7 +30,7 @@ _FEW = 600  # so few points can be drawn larger without hiding each other
 
 
 @dataclass(frozen=True)
-class Cloud:
+class Panel:
     """What one panel draws: every point of the picture, and which of them are drawn."""
 
     points: list[Point]
@@ -48,15 +47,15 @@ class Legend:
     pictured: int
 
 
-def cone_charts(picture: Picture, uid: str) -> tuple[Chart, Chart]:
-    """The raw and the centred panel."""
+def cone_panels(picture: Picture, uid: str) -> list[tuple[str, str, str]]:
+    """The raw and the centred panel: title, drawing and caption."""
     drawn = sample(picture.groups, len(picture.group_names), MOST_POINTS)
-    raw = Cloud(_pointing_right([(x, y) for x, y, _ in picture.coordinates(centered=False)]), drawn)
-    centered = Cloud([(x, y) for x, y, _ in picture.coordinates(centered=True)], drawn)
-    return (
+    raw = Panel(_pointing_right([(x, y) for x, y, _ in picture.coordinates(centered=False)]), drawn)
+    centered = Panel([(x, y) for x, y, _ in picture.coordinates(centered=True)], drawn)
+    return [
         _panel(picture, raw, f"{uid}-raw", "As stored", "rows as stored"),
         _panel(picture, centered, f"{uid}-centred", "Mean row subtracted", "rows, the mean row subtracted"),
-    )
+    ]
 
 
 def legends(picture: Picture) -> list[Legend]:
@@ -128,7 +127,7 @@ def _pointing_right(points: list[Point]) -> list[Point]:
     return [(flip_x * x, flip_y * y) for x, y in points]
 
 
-def _panel(picture: Picture, cloud: Cloud, uid: str, title: str, what: str) -> Chart:
+def _panel(picture: Picture, cloud: Panel, uid: str, title: str, what: str) -> tuple[str, str, str]:
     x, y = _equal_axes([cloud.points[i] for i in cloud.drawn])
     found = wedge(cloud.points)
     caption = _caption(found)
@@ -137,7 +136,7 @@ def _panel(picture: Picture, cloud: Cloud, uid: str, title: str, what: str) -> C
     )
     body += _clip(uid, x, y) + _cone(found, uid, x, y) + _dots(picture, cloud, x, y) + _origin(x, y)
     described = f"{count(len(cloud.drawn))} {what}, on their first two singular directions; the origin is marked. {caption}"
-    return Chart(title, svg(uid, f"{title}: rows on two singular directions", described, SIZE, body), caption)
+    return title, svg(uid, f"{title}: rows on two singular directions", described, _SIZE, body), caption
 
 
 def _caption(found: tuple[float, float] | None) -> str:
@@ -149,12 +148,12 @@ def _caption(found: tuple[float, float] | None) -> str:
 
 def _equal_axes(points: Sequence[Point]) -> tuple[Axis, Axis]:
     """Axes with one scale for both directions, so that angles on the page are angles in the plane."""
-    width, height = SIZE[0] - MARGIN_LEFT - MARGIN_RIGHT, SIZE[1] - MARGIN_TOP - MARGIN_BOTTOM
+    width, height = _SIZE[0] - MARGIN_LEFT - MARGIN_RIGHT, _SIZE[1] - MARGIN_TOP - MARGIN_BOTTOM
     xs, ys = [0.0, *(x for x, _ in points)], [0.0, *(y for _, y in points)]
     unit = max((max(xs) - min(xs)) / width, (max(ys) - min(ys)) / height) * 1.08 or 1.0 / width
     middle_x, middle_y = (max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2
     half_x, half_y = unit * width / 2, unit * height / 2
-    return axes(SIZE, (middle_x - half_x, middle_x + half_x), (middle_y - half_y, middle_y + half_y))
+    return axes(_SIZE, (middle_x - half_x, middle_x + half_x), (middle_y - half_y, middle_y + half_y))
 
 
 def _clip(uid: str, x: Axis, y: Axis) -> str:
@@ -165,7 +164,7 @@ def _cone(found: tuple[float, float] | None, uid: str, x: Axis, y: Axis) -> str:
     if found is None:
         return ""
     direction, half = found
-    reach = 2 * (SIZE[0] + SIZE[1])  # beyond the panel in every direction; the clip cuts it
+    reach = 2 * (_SIZE[0] + _SIZE[1])  # beyond the panel in every direction; the clip cuts it
     steps = [direction + half * step / 8 for step in range(-8, 9)]
     rim = "L".join(
         f"{x.at(0) + reach * math.cos(angle):.0f} {y.at(0) - reach * math.sin(angle):.0f}" for angle in steps
@@ -190,7 +189,7 @@ def _origin(x: Axis, y: Axis) -> str:
     )
 
 
-def _dots(picture: Picture, cloud: Cloud, x: Axis, y: Axis) -> str:
+def _dots(picture: Picture, cloud: Panel, x: Axis, y: Axis) -> str:
     """The quiet group first, so that the others lie on top of it; the outermost points of each group carry their token."""
     classes = group_classes(picture)
     centre = _centre(cloud.points)

@@ -1,0 +1,203 @@
+"""What a result has to show, as blocks: headings, texts, lists, tables, code and charts. Renderers know these and no record."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from uncone.records.picture import Picture
+
+Tone = Literal[
+    "", "severe", "warning", "note", "healthy", "better", "worse", "little", "strong", "quiet", "lead", "caution",
+    "advice", "token", "code",
+]  # fmt: skip
+"""What a text is, for its colour and weight; the words alone carry the meaning."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading: level 1 is the verdict, 2 a part of the result, 3 a section, 4 a card or a paragraph of its own.
+
+    `label` is a word before the text (`SEVERE`) in the colour of `tone`; `about` says what the part is (its size).
+    """
+
+    text: str
+    level: Literal[1, 2, 3, 4] = 3
+    label: str = ""
+    tone: Tone = ""
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """A list."""
+
+    items: tuple[str, ...]
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table that is more than a text: `note` stands below it, quieter."""
+
+    text: str
+    note: str = ""
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells, the first of a row its name. `numbers` are the columns set to the right, by their headings."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | Cell, ...], ...]
+    numbers: tuple[str, ...] = ()
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text to copy, line by line as it is."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line through points in the order of `x`; None in `y` breaks it. `style` names its colour and dashes.
+
+    With `dots` every point is marked, and `tips` says what each is.
+    """
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float | None, ...]
+    style: str = "raw"
+    dots: bool = False
+    tips: tuple[str, ...] = ()
+    marked: tuple[int, ...] = ()
+    """Places of the dots to tell apart."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A dashed line at a value of one axis, with a label; a line at a value of x ends at `top` where one is given."""
+
+    at: float
+    axis: Literal["x", "y"] = "x"
+    label: str = ""
+    top: float | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing with two axes. `bars` stand on `edges` (one more than bars); `bands` are stretches of x to shade.
+
+    `name` is what `Record.plot` calls it; `spark` is the label of its line of bars in a terminal, which leaves out charts
+    that have none.
+    """
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    curves: tuple[Curve, ...] = ()
+    edges: tuple[float, ...] = ()
+    bars: tuple[float, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    bands: tuple[tuple[float, float], ...] = ()
+    log_x: bool = False
+    log_y: bool = False
+    x_limits: tuple[float, float] | None = None
+    """The ends of the horizontal axis; by default those of what is drawn."""
+    caption: str = ""
+    spark: str = ""
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """One line a row: its name, a value, and the ends of its interval, beside the line at `origin`."""
+
+    name: str
+    title: str
+    x_label: str
+    rows: tuple[tuple[str, float, float, float], ...]
+    origin: float = 0.0
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Rows on their first singular directions, to explore. `shares` are those of the directions, raw and centred."""
+
+    name: str
+    title: str
+    picture: Picture
+    shares: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """One headline number: `limits` are the ends of its range, `reference` its isotropic value, `about` what it was read from."""
+
+    label: str
+    value: float | None
+    reason: str = ""
+    reference: float | None = None
+    limits: tuple[float | None, float | None] = (None, None)
+    better: str = ""
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """The headline numbers; a terminal, which has them in a table, leaves them out."""
+
+    gauges: tuple[Gauge, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Charts side by side under one title. `spark` is their heading in a terminal; `legend` names styles of curves."""
+
+    title: str
+    charts: tuple[Chart | Intervals | Cloud, ...]
+    caption: str = ""
+    legend: tuple[tuple[str, str], ...] = ()
+    spark: str = ""
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What a page folds away under a title, and a terminal leaves out."""
+
+    title: str
+    blocks: tuple["Block", ...]
+
+
+Block = Heading | Text | Bullets | Table | Code | Gauges | Figure | Folded
+
+
+@dataclass(frozen=True)
+class Document:
+    """A result to show: its name, its kind (`diagnosis`), its blocks from the verdict on, and what stands below all of them."""
+
+    name: str
+    kind: str
+    blocks: tuple[Block, ...]
+    footer: tuple[Block, ...] = ()
+
+
+def named(block: Block, prefix: str) -> Block:
+    """The block, with `prefix` before the names of its charts: of several matrices each has its own."""
+    if not prefix or not isinstance(block, Figure):
+        return block
+    return replace(
+        block, charts=tuple(replace(chart, name=f"{prefix} {chart.name}") for chart in block.charts)
+    )

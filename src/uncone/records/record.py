@@ -1,0 +1,123 @@
+"""What every result can do: be saved and loaded, become a table, a picture, or a document of blocks to read."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from uncone import atomic
+from uncone.errors import InputError, UnsupportedModel
+from uncone.records.blocks import Block, Document, Text
+from uncone.records.rebuild import from_json, read_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+
+class Record:
+    """The base of every result. A subclass is a frozen dataclass with a field `schema`; its `blocks` make every view of it."""
+
+    KIND: ClassVar[str] = "result"
+    """The result in words."""
+    SCHEMA: ClassVar[str] = ""
+    HOW: ClassVar[str] = "the command that made it with --json F"
+    """The command that writes the record."""
+    READING: ClassVar[str] = ""
+    """How to read the numbers, in one paragraph below them."""
+
+    def blocks(self) -> tuple[Block, ...]:
+        """What there is to show, from the verdict (a heading of level 1) on."""
+        raise NotImplementedError(f"{type(self).__name__} has no blocks")
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The numbers as rows of a table, for `to_frame`: the plain fields of the record, unless it has a list of numbers."""
+        plain = (str, int, float, bool, type(None))
+        fields = dataclasses.asdict(self)  # type: ignore[call-overload]
+        return [{name: value for name, value in fields.items() if isinstance(value, plain)}]
+
+    @property
+    def title(self) -> str:
+        """What the result is about."""
+        return str(getattr(self, "name", ""))
+
+    def document(self) -> Document:
+        """The blocks, with what made the record below them."""
+        footer = [Text(self.READING, "quiet")] if self.READING else []
+        return Document(
+            self.title, self.KIND, self.blocks(), (*footer, Text(f"Record: {self.SCHEMA}", "quiet"))
+        )
+
+    def to_json(self) -> str:
+        """This record as JSON text (strict: no NaN, no Infinity)."""
+        fields = dataclasses.asdict(self)  # type: ignore[call-overload]
+        return json.dumps(fields, ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_json()` to `path`, atomically."""
+        atomic.write_text(path, self.to_json())
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
+        """
+        return from_json(cls, text, schema=cls.SCHEMA, what=cls.KIND, how=cls.HOW)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read the record in the file that `save` wrote."""
+        return cls.from_json(read_text(path, cls.HOW))
+
+    def to_frame(self) -> "DataFrame":
+        """The numbers as a table of pandas.
+
+        Raises:
+            UnsupportedModel: pandas is not installed.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise UnsupportedModel(
+                "expected the package pandas for a table, got none: pip install pandas"
+            ) from None
+        return DataFrame(self.to_rows())
+
+    def plot(self, name: str = "", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+        """Draw one chart with matplotlib (extra `[plot]`), by default the first.
+
+        Args:
+            name: of the chart, such as "spectrum", "norms", "bins" or "cone"; of a second matrix "head spectrum".
+            ax: where to draw; by default new axes.
+
+        Returns:
+            matplotlib's figure and axes.
+
+        Raises:
+            InputError: no chart has this name; the message lists those there are.
+            UnsupportedModel: matplotlib is not installed.
+        """
+        from uncone.report.plot import charts_of, draw
+
+        charts = charts_of(self.blocks())
+        chosen = name or next(iter(charts), "")
+        if chosen not in charts:
+            have = ", ".join(charts) or "none"
+            raise InputError(
+                f"expected the name of a chart of this {self.KIND} ({have}), got {name!r}: give one of these"
+            )
+        return draw(charts[chosen], ax, centered=chosen.endswith("centred"))
+
+    def _repr_html_(self) -> str:
+        from uncone.report.html import to_notebook
+
+        return to_notebook(self.document())
+
+
+def made_with(versions: Mapping[str, str]) -> str:
+    """The packages and their versions in one line."""
+    return "Made with " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."

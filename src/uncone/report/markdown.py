@@ -1,0 +1,79 @@
+"""A document as Markdown, with tables as GitHub draws them; no text from a record can become markup."""
+
+import re
+from collections.abc import Iterable
+
+from uncone.records.blocks import Block, Bullets, Cell, Code, Document, Figure, Folded, Heading, Table, Text
+from uncone.records.text import visible
+from uncone.report.spark import spark_lines
+
+_MARKUP = re.compile(r"[\\`*_\[\]<>|#~$&!]")
+_START = re.compile(r"^(\s*)([-+=]|\d+[.)])(?=\s|$)")
+
+
+def markdown_of(document: Document) -> str:
+    """The document as Markdown. The picture of the rows and the headline numbers are left to the page."""
+    parts = [part for block in (*document.blocks, *document.footer) if (part := _block(block))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _text(text: str) -> str:
+    """Text that shows as it is written, wherever it stands."""
+    return _START.sub(r"\1\\\2", _MARKUP.sub(r"\\\g<0>", visible(text)))
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Heading():
+            label = f"**{_text(block.label)}** " if block.label else ""
+            about = f"\n\n{_text(block.about)}" if block.about else ""
+            return f"{'#' * block.level} {label}{_text(block.text)}".rstrip() + about
+        case Text():
+            return _text(block.text)
+        case Bullets():
+            return "\n".join(f"- {_text(item)}" for item in block.items)
+        case Table():
+            return _table(block)
+        case Code():
+            return _fenced(block.text.rstrip("\n"))
+        case Figure():
+            return _figure(block)
+        case Folded():
+            inner = "\n\n".join(part for one in block.blocks if (part := _block(one)))
+            return f"<details><summary>{_text(block.title)}</summary>\n\n{inner}\n\n</details>"
+        case _:
+            return ""
+
+
+def _table(table: Table) -> str:
+    head = _row(table.columns)
+    rule = "|" + "|".join("---:" if column in table.numbers else "---" for column in table.columns) + "|"
+    title = f"**{_text(table.title)}**\n\n" if table.title else ""
+    return title + "\n".join((head, rule, *map(_row, table.rows)))
+
+
+def _row(cells: Iterable[str | Cell]) -> str:
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _cell(cell: str | Cell) -> str:
+    if isinstance(cell, str):
+        return _text(cell)
+    text = _text(cell.text)
+    shown = f"**{text}**" if cell.tone == "strong" and text.strip() else text
+    return f"{shown}<br>{_text(cell.note)}" if cell.note else shown
+
+
+def _figure(figure: Figure) -> str:
+    lines = spark_lines(figure)
+    if not lines:
+        return ""
+    return f"**{_text(figure.spark or figure.title)}**\n\n" + _fenced("\n".join(map(visible, lines)))
+
+
+def _fenced(text: str) -> str:
+    """A block of code whose fence is longer than any run of backticks in it."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    lines = "\n".join(map(visible, text.split("\n")))
+    return f"{fence}text\n{lines}\n{fence}"

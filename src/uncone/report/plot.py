@@ -1,0 +1,106 @@
+"""Charts with matplotlib, for papers."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from uncone.errors import UnsupportedModel
+from uncone.records.blocks import Block, Chart, Cloud, Figure, Intervals
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+_DASHES = {"isotropic": "--", "even": ":", "d1": "--", "d2": ":", "d3": "-."}
+_DOT = 4.0
+
+
+def charts_of(blocks: Iterable[Block]) -> dict[str, Chart | Intervals | Cloud]:
+    """The charts by their names, in their order; of a cloud also the centred one."""
+    charts: dict[str, Chart | Intervals | Cloud] = {}
+    for block in blocks:
+        for chart in block.charts if isinstance(block, Figure) else ():
+            charts.setdefault(chart.name, chart)
+            if isinstance(chart, Cloud):
+                charts.setdefault(f"{chart.name} centred", chart)
+    return charts
+
+
+def draw(
+    chart: Chart | Intervals | Cloud, ax: "Axes | None", *, centered: bool = False
+) -> "tuple[Drawing, Axes]":
+    """Draw the chart on `ax`, by default on new axes. Returns matplotlib's figure and axes.
+
+    Raises:
+        UnsupportedModel: matplotlib is not installed.
+    """
+    if ax is None:
+        try:
+            from matplotlib import pyplot
+        except ImportError:
+            raise UnsupportedModel(
+                "expected the package matplotlib for a plot, got none: pip install 'uncone[plot]'"
+            ) from None
+        _, ax = pyplot.subplots(layout="constrained")
+    if isinstance(chart, Cloud):
+        _cloud(chart, ax, centered)
+    elif isinstance(chart, Intervals):
+        _intervals(chart, ax)
+    else:
+        _chart(chart, ax)
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure, ax
+
+
+def _chart(chart: Chart, ax: "Axes") -> None:
+    for start, stop in chart.bands:
+        ax.axvspan(start, stop, alpha=0.12, linewidth=0)
+    if chart.bars:
+        ax.stairs(chart.bars, chart.edges, fill=True)
+    for curve in chart.curves:
+        values = [float("nan") if value is None else value for value in curve.y]
+        ax.plot(
+            curve.x,
+            values,
+            _DASHES.get(curve.style, "-"),
+            marker="." if curve.dots else None,
+            label=curve.name,
+        )
+    for mark in chart.marks:
+        line = ax.axvline if mark.axis == "x" else ax.axhline
+        line(mark.at, color="black", linestyle="--", linewidth=0.8, label=mark.label or None)
+    if chart.log_x:
+        ax.set_xscale("log")
+    if chart.log_y:
+        ax.set_yscale("log")
+    ax.set(xlabel=chart.x_label, ylabel=chart.y_label, title=chart.title)
+    if len(chart.curves) > 1:
+        ax.legend()
+
+
+def _intervals(chart: Intervals, ax: "Axes") -> None:
+    names, values, lows, highs = zip(*chart.rows, strict=True)
+    places = range(len(names))
+    below = [value - low for value, low in zip(values, lows, strict=True)]
+    above = [high - value for value, high in zip(values, highs, strict=True)]
+    ax.errorbar(values, places, xerr=(below, above), fmt="o", capsize=2)
+    ax.axvline(chart.origin, color="black", linestyle="--", linewidth=0.8)
+    ax.set_yticks(places, names)
+    ax.invert_yaxis()
+    ax.set(xlabel=chart.x_label, title=chart.title)
+
+
+def _cloud(chart: Cloud, ax: "Axes", centered: bool) -> None:
+    picture = chart.picture
+    points = picture.coordinates(centered=centered)
+    for group, name in enumerate(picture.group_names):
+        members = [points[i] for i, of in enumerate(picture.groups) if of == group]
+        if members:
+            ax.scatter([x for x, _, _ in members], [y for _, y, _ in members], s=_DOT, label=name)
+    ax.plot(0, 0, "k+", markersize=10)
+    ax.set_aspect("equal", adjustable="datalim")
+    what = "mean row subtracted" if centered else "rows as stored"
+    ax.set(
+        xlabel="first singular direction", ylabel="second singular direction", title=f"{chart.title}, {what}"
+    )
+    ax.legend(markerscale=2)

@@ -1,0 +1,207 @@
+"""Every result has a terminal view, a page, Markdown and a notebook view; a new one brings blocks and nothing more."""
+
+import io
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from rich.console import Console
+
+from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile
+from tests.report.test_comparison_report import make_comparison
+from tests.report.test_evaluation_terminal import _evaluation
+from tests.report.test_html import _assert_harmless
+from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
+from uncone import calibrate, check, report
+from uncone.errors import InputError
+from uncone.records import Record, load_record
+from uncone.records.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Chart,
+    Code,
+    Curve,
+    Figure,
+    Folded,
+    Gauge,
+    Gauges,
+    Heading,
+    Intervals,
+    Mark,
+    Table,
+    Text,
+)
+from uncone.records.text import visible
+
+
+@dataclass(frozen=True)
+class Weather(Record):
+    """A record of another package: blocks, and nothing more."""
+
+    KIND: ClassVar[str] = "forecast"
+    SCHEMA: ClassVar[str] = "example.weather/1"
+    HOW: ClassVar[str] = "weather --json F"
+
+    name: str
+    degrees: float
+    words: str = "fair"
+    schema: str = SCHEMA
+
+    def blocks(self) -> tuple[Block, ...]:
+        days = Chart(
+            "days", "Days", "day", "degrees", (Curve(self.words, (1.0, 2.0, 3.0), (4.0, None, self.degrees), dots=True, tips=(self.words,) * 3),),
+            edges=(0.0, 1.0, 3.0), bars=(2.0, 5.0), marks=(Mark(2.0, label="today"), Mark(1.0, "y")), spark="degrees",
+        )  # fmt: skip
+        towns = Intervals("towns", "Towns", "degrees", ((self.words, 1.0, 0.5, 2.0),))
+        return (
+            Heading(f"It will be {self.words}.", 1, "NOTE", "note"), Gauges((Gauge("Degrees", self.degrees, limits=(-50.0, 50.0)),)),
+            Heading("Here", 2, about=self.words), Heading(self.words, 4, "WARNING", "warning"), Text(self.words), Bullets((self.words,)),
+            Text(self.words, "advice"), Figure("This week", (days, towns), self.words, (("raw", self.words),), spark="This week:"),
+            Heading("Numbers"),
+            Table(("town", "degrees"), ((self.words, Cell("12", self.words, "strong")), (Cell(self.words, tone="token"), Cell("-3", tone="better"))),
+                  ("degrees",), self.words),
+            Folded(self.words, (Text(self.words, "quiet"), Code(f"print(1)\n{self.words}"))),
+        )  # fmt: skip
+
+
+def _terminal(record: Record, width: int = 80, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
+    report.print_record(record, Console(file=stream, width=width, color_system=None))
+    return raw.getvalue().decode(encoding)
+
+
+def test_a_new_record_has_every_view_from_its_blocks(tmp_path: Path) -> None:
+    record = Weather("Bergen", 7.5)
+    shown = _terminal(record)
+    assert shown.startswith("NOTE  It will be fair.\n")
+    assert "degrees             ▅ █  4 to 7.50" in shown
+    assert "print(1)" not in shown, "what a page folds away is left out"
+    page = report.to_html(record)
+    assert "<title>Bergen · uncone forecast</title>" in page
+    assert "print(1)" in page
+    text = report.to_markdown(record)
+    assert text.startswith("# **NOTE** It will be fair.")
+    assert "| fair | **12**<br>fair |" in text
+    assert "```text\nprint(1)\nfair\n```" in text
+    assert record._repr_html_().startswith("<iframe sandbox")
+    report.write_html(record, tmp_path / "a.html")
+    report.write_markdown(record, tmp_path / "a.md")
+    assert (tmp_path / "a.html").read_text() == page
+    assert (tmp_path / "a.md").read_text() == text
+    record.save(tmp_path / "a.json")
+    assert Weather.load(tmp_path / "a.json") == record
+    with pytest.raises(InputError, match="expected a record whose schema is one of"):
+        load_record(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("words", HOSTILE, ids=ascii)
+def test_hostile_text_is_text_in_every_view(words: str) -> None:
+    record = Weather(words, 7.5, words)
+    reader = _assert_harmless(report.to_html(record))
+    assert reader.text.count(visible(words)) >= 10
+    for encoding in ("utf-8", "ascii"):
+        shown = _terminal(record, 400, encoding)
+        assert not {"\x1b", "\u202e", "\x07"} & set(shown)
+    text = report.to_markdown(record)
+    fence = text.index("print(1)")
+    outside = text[: text.rindex("`", 0, fence)]
+    assert not {"\x1b", "\u202e", "\x07"} & set(text)
+    assert "<img" not in outside.replace("\\<", "")
+    assert "<script" not in outside.replace("\\<", "")
+
+
+def test_markdown_escapes_what_would_be_markup() -> None:
+    text = report.to_markdown(Weather("n", 1.0, "a|b *c* [d](e) `f` <g> & $h$"))
+    assert "a\\|b \\*c\\* \\[d\\](e) \\`f\\` \\<g\\> \\& \\$h\\$" in text
+    assert report.to_markdown(Weather("n", 1.0, "- x")).count("\n- \\- x") == 1
+    assert "````text\nprint(1)\n```\n````" in report.to_markdown(Weather("n", 1.0, "```"))
+
+
+def _records() -> list[Record]:
+    diagnosis = make_diagnosis()
+    return [
+        diagnosis, make_comparison(), make_comparison(3), check(diagnosis, maxima={"input.mean_cosine": 0.01}), _evaluation("stsb"),
+        _evaluation("sts12", "sts13"), SELECTION, REPAIRED, HEAD, TOKENS,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", _records(), ids=lambda record: record.KIND)
+def test_every_result_has_every_view_and_a_table(record: Record, tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    verdict = next(block.text for block in record.blocks() if isinstance(block, Heading))
+    first = " ".join(visible(verdict).split())
+    assert first in " ".join(_terminal(record, 1000).split())
+    page = report.to_html(record)
+    ET.fromstring(page)
+    assert f"uncone {record.KIND}" in page
+    assert "![" not in report.to_markdown(record)
+    assert len(record.to_frame()) >= 1
+    record.save(tmp_path / "r.json")
+    again = load_record(tmp_path / "r.json")
+    assert again.to_json() == record.to_json()
+    assert report.to_html(again) == page
+
+
+def test_a_calibration_has_every_view_and_a_table() -> None:
+    import torch
+
+    pytest.importorskip("pandas")
+    calibration = calibrate(torch.randn(200, 8), scores=[0.5])
+    assert "To paste" in _terminal(calibration)
+    assert "def false_match_rate" in report.to_markdown(calibration)
+    _assert_harmless(report.to_html(calibration))
+    assert list(calibration.to_frame()["wanted"]) == [one.wanted for one in calibration.thresholds]
+
+
+def _plots() -> list[tuple[Record, str]]:
+    diagnosis, comparison = make_diagnosis(), make_comparison()
+    return [
+        *((diagnosis, name) for name in ("", "cone", "cone centred", "bins", "bins norm", "spectrum", "norms", "head spectrum")),
+        *((comparison, name) for name in ("", "spectrum", "norms", "bins cosine")), (_evaluation("stsb"), ""), (SELECTION, "differences"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("record", "name"), _plots(), ids=lambda value: value if isinstance(value, str) else value.KIND
+)
+def test_plot_draws_on_given_axes(record: Record, name: str) -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    ax = figure.subplots()
+    drawn, axes = record.plot(name, ax=ax)
+    assert drawn is figure
+    assert axes is ax
+    assert ax.get_xlabel()
+    assert ax.lines or ax.collections or ax.patches
+    figure.savefig(io.BytesIO(), format="svg")
+
+
+def test_plot_draws_the_numbers_of_the_record() -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    from matplotlib import pyplot
+
+    figure, ax = Weather("n", 7.5).plot()
+    line: Any = ax.lines[0]
+    assert list(line.get_xdata()) == [1.0, 2.0, 3.0]
+    assert line.get_ydata()[2] == 7.5
+    pyplot.close(figure)
+    with pytest.raises(InputError, match=r"of this forecast \(days, towns\), got 'moon'"):
+        Weather("n", 7.5).plot("moon")
+    spectrum = make_diagnosis().subjects[0].spectrum
+    assert spectrum is not None
+    figure, ax = make_diagnosis().plot("spectrum")
+    assert tuple(ax.lines[0].get_ydata()) == spectrum.raw
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    pyplot.close(figure)
+
+
+def test_a_hostile_diagnosis_is_harmless_in_markdown() -> None:
+    for words in HOSTILE:
+        text = report.to_markdown(make_hostile(words))
+        assert not {"\x1b", "\u202e", "\x07"} & set(text)
