@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from runs import Group
 
-from uncone.report.svg import Axis, Point, axes, frame, label, line, segments, svg
 from uncone.report.markup import element
+from uncone.report.svg import Axis, Point, axes, frame, label, line, segments, svg
 
 KINDS = {"raw": "raw", "centred": "centred", "within_class": "within each class"}
 SIZE, GAP = (360.0, 250.0), 14.0

@@ -4,8 +4,8 @@ from claims import CLAIMS, Claim, results, verdict
 from runs import Group
 from scoring import Difference, Paired
 
-from uncone.report.svg import Axis, label, svg, widened
 from uncone.report.markup import element
+from uncone.report.svg import Axis, label, svg, widened
 
 Row = tuple[str, Difference | Paired, str]
 """What is compared, the difference, and the verdict."""

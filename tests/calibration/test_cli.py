@@ -105,7 +105,7 @@ def test_the_terminal_says_what_the_record_holds(found: Calibration) -> None:
     assert found.drift is not None
     assert found.drift.summary in " ".join(out.split())
     assert "LARGE DRIFT" in out
-    assert "No threshold for 0.001 %: needs at least 1,000,000 pairs, 19,900 were counted" in " ".join(
+    assert "No threshold for 0.001%: needs at least 1,000,000 pairs, 19,900 were counted" in " ".join(
         out.split()
     )
     assert all(len(line) <= 80 for line in out.splitlines() if not line.startswith("    "))
@@ -136,7 +136,7 @@ def test_the_page_stands_alone_and_is_whole(found: Calibration) -> None:
         function="",
         thresholds=(ScoreThreshold(0.01, None, reason="too few"),),
     )
-    assert "No threshold for 1 %: too few." in to_html(bare)
+    assert "No threshold for 1%: too few." in to_html(bare)
 
 
 def test_no_share_is_rounded_onto_a_limit(found: Calibration) -> None:

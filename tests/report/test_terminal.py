@@ -24,7 +24,7 @@ def _printed(diagnosis: Diagnosis, *, width: int = 80, encoding: str = "utf-8", 
 
 def test_verdict_comes_first_and_lines_fit_80_columns() -> None:
     lines = _printed(make_diagnosis()).splitlines()
-    assert lines[0].startswith("SEVERE  The input token table looks healthy as a whole")
+    assert lines[0].startswith("The input token table looks healthy as a whole")
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in "".join(lines)
 

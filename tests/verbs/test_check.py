@@ -209,11 +209,16 @@ number = st.floats(-1e6, 1e6, allow_nan=False)
 
 @given(number, number)
 def test_printed_numbers_stand_on_their_side_of_the_bar(value: float, bar: float) -> None:
-    from uncone.report.check_terminal import _row
+    from uncone.records import Bar, Check
+    from uncone.records.blocks import Table
 
-    from uncone.records import Bar
-
-    _, _, shown, words = _row(Bar("a.b", value, "max", bar, value <= bar))
+    (table,) = (
+        b
+        for b in Check("d", True, (Bar("a.b", value, "max", bar, value <= bar),)).blocks()
+        if isinstance(b, Table)
+    )
+    _, _, cell, words = table.rows[0]
+    shown = cell.text
     assert float(words.removeprefix("at most ")) == bar
     if shown[0] in "<>":
         assert (value < bar) == (shown[0] == "<") or value != bar

@@ -114,17 +114,18 @@ def test_a_saved_comparison_is_drawn_again(
     assert printed.startswith(capsys.readouterr().out)
 
 
-def test_a_saved_check_is_printed_again_and_has_no_page(
+def test_a_saved_check_is_printed_again_and_has_a_page(
     saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli.main(["check", str(saved[0]), "--max", "input.mean_cosine=0.5", "--json", str(tmp_path / "k.json")])
     printed = capsys.readouterr().out
     cli.main(["report", str(tmp_path / "k.json")])
     assert printed.startswith(capsys.readouterr().out)
-    with pytest.raises(SystemExit):
-        cli.main(["report", str(tmp_path / "k.json"), "--html", str(tmp_path / "k.html")])
-    assert "to draw, got a check, which has no page: print it instead" in capsys.readouterr().err
-    assert not (tmp_path / "k.html").exists()
+    files = ["--html", str(tmp_path / "k.html"), "--markdown", str(tmp_path / "k.md")]
+    cli.main(["report", str(tmp_path / "k.json"), *files])
+    assert "is within its bar." in (tmp_path / "k.html").read_text()
+    assert (tmp_path / "k.md").read_text().startswith("# ")
+    assert capsys.readouterr().out.count("wrote ") == 2
 
 
 @pytest.mark.parametrize("text", ['{"schema": ["x"]}', '{"schema": "uncone.other/1"}', "[]", "{}"])

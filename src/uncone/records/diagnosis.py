@@ -32,7 +32,7 @@ class Diagnosis(Record):
         """The verdict, three headline numbers, then each subject."""
         findings = [finding for subject in self.subjects for finding in subject.findings]
         level = worst_level(findings) if findings else ""
-        blocks: list[Block] = [Heading(self.verdict, 1, level.upper(), level), Text(self.name, "quiet")]  # type: ignore[arg-type]
+        blocks: list[Block] = [Heading(self.verdict, 1, tone=level), Text(self.name, "quiet")]  # type: ignore[arg-type]
         blocks += [self.subjects[0].gauges()] if self.subjects else []
         for place, subject in enumerate(self.subjects):
             blocks += [named(block, subject.name if place else "") for block in subject.blocks()]

@@ -171,7 +171,8 @@ def _heading(heading: Heading) -> str:
     """The verdict: a long sentence is set smaller, so that the numbers under it stay on the first screen."""
     length = len(heading.text)
     size = "short" if length <= 90 else "long" if length <= 240 else "longest"
-    badge = element("p", _badge(heading.label, heading.tone), class_="eyebrow") if heading.label else ""
+    word = heading.label or heading.tone
+    badge = element("p", _badge(word, heading.tone), class_="eyebrow") if word else ""
     return badge + element("h1", escape(heading.text), class_=size)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from uncone.records.blocks import Chart, Curve, Intervals, Mark
-from uncone.records.text import number
+from uncone.records.text import number, typeset
 from uncone.report.markup import SVG, element, escape, typeset_text
 
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
@@ -72,7 +72,9 @@ def draw(chart: Chart, uid: str, *, narrow: bool = False) -> str:
     size = _NARROW if narrow else _WIDE
     x, y = axes(size, *_limits(chart), log_x=chart.log_x, log_y=chart.log_y)
     body = "".join(rectangle(x.at(start), y.stop, x.at(stop), y.start, "band") for start, stop in chart.bands)
-    body += frame(x, y, x_label=chart.x_label, y_label=chart.y_label, x_ticks=4 if narrow else 5)
+    body += frame(
+        x, y, x_label=typeset(chart.x_label), y_label=typeset(chart.y_label), x_ticks=4 if narrow else 5
+    )
     body += _bars(chart, x, y) + "".join(_curve(curve, x, y) for curve in chart.curves)
     body += "".join(_mark(mark, x, y) for mark in chart.marks)
     return svg(uid, chart.title, chart.caption, size, body)
@@ -146,7 +148,7 @@ def _mark(mark: Mark, x: Axis, y: Axis) -> str:
     shift, anchor = (-5.0, "end") if across > x.stop - 80 and mark.top is None else (5.0, "start")
     text_x = min(across + shift, x.stop - 24) if mark.top is not None else across + shift
     down = up + 10 if mark.top is None else up - 4
-    words = label(mark.label, text_x, down, anchor=anchor, css="label mark") if mark.label else ""
+    words = label(typeset(mark.label), text_x, down, anchor=anchor, css="label mark") if mark.label else ""
     return element("path", class_="reference", d=f"M{across:.1f} {up:.1f}V{y.start:.1f}") + words
 
 
@@ -184,7 +186,7 @@ def rectangle(left: float, top: float, right: float, bottom: float, css: str | N
 
 def label(text: str, x: float, y: float, *, anchor: str = "middle", css: str = "label") -> str:
     """Text in drawing units; `text` is plain and gets escaped."""
-    return element("text", typeset_text(text), class_=css, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
+    return element("text", escape(text), class_=css, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
 
 
 def frame(x: Axis, y: Axis, *, x_label: str, y_label: str, x_ticks: int = 5, y_ticks: int = 6) -> str:
