@@ -24,7 +24,7 @@ from tests.edits.language_models import saved
 from tests.edits.test_sentence_transformers import _directory, _fitted
 from tests.report.records_example import make_diagnosis
 from uncone import Moments, atomic, open_rows
-from uncone.edits.model_files import edited_copy
+from uncone.edits.directory import edited_copy
 from uncone.edits.sentence_transformers import insert_into_directory
 from uncone.model.files import open_model_files
 from uncone.prevent import RareTokenGate

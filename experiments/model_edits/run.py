@@ -20,8 +20,8 @@ import torch
 import transformers
 
 from uncone import UnconeError, __version__
+from uncone.edits.directory import open_directory
 from uncone.edits.head import center_head
-from uncone.edits.model_files import open_directory
 from uncone.edits.proof import run
 from uncone.edits.texts import proof_text
 from uncone.model.model_class import load_model

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.edits.language_models import TEXT, V, add_tokenizer, drifted, saved
-from tests.edits.test_model_files import digests
+from tests.edits.test_directory import digests
 from uncone.edits.new_rows import SPREAD, new_rows, trained_rows
 from uncone.edits.tokens import reinitialise_tokens, whole_id
 from uncone.errors import InputError

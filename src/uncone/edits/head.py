@@ -18,10 +18,10 @@ from typing import Any, Literal
 import torch
 
 from uncone.atomic import creatable
-from uncone.edits.model_files import Copy, compare_untouched, edited_copy, open_directory, stored, whole_model
-from uncone.edits.model_shards import NewTensor, as_stored, rows_at_once
+from uncone.edits.directory import Copy, compare_untouched, edited_copy, open_directory, stored, whole_model
 from uncone.edits.proof import Progress, Run, compare, require, run, wide_product
 from uncone.edits.rounding import head_rows, rounding_errors
+from uncone.edits.shards import NewTensor, as_stored, rows_at_once
 from uncone.edits.texts import ProofText, proof_text
 from uncone.edits.tied import find_compensation, lookups, reads_token_types
 from uncone.errors import InputError, UnsupportedModel

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from uncone.edits.model_shards import rows_at_once
+from uncone.edits.shards import rows_at_once
 from uncone.errors import InputError, first_line
 from uncone.moments import Moments
 from uncone.rows import Rows, SelectedRows, nonfinite_rows

@@ -5,9 +5,9 @@ copied as they are, but for one more entry in modules.json and one new folder. N
 """
 
 import dataclasses
+import itertools
 import json
 import os
-import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from uncone import atomic
+from uncone.edits.directory import copied_files
 from uncone.errors import InputError
 from uncone.model.files import read_json
 from uncone.model.sentence_transformers import MODULES, need_sentence_transformers, read_modules
@@ -98,55 +98,40 @@ def insert_into_directory(
     d = _configured_width(source, modules[at - 1]) if at else None
     if d is not None and d != affine.d:
         raise _other_width(affine.d, d)
-    atomic.creatable(target, outside=source)
-    files = _files(source)
-    try:
-        with atomic.new_directory(target) as folder:
-            for file in files:
-                (folder / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source / file, folder / file)
-            place = _free(f"{at}_Dense", [str(file.parts[0]) for file in files])
-            _write_dense(folder / place, affine)
-            (folder / MODULES).write_text(
-                json.dumps(_inserted(modules, at, place), indent=2), encoding="utf-8"
-            )
-            if check is not None:
-                check(folder)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {target}: {error.strerror or error}: nothing was changed; give another folder"
-        ) from error
+    with copied_files(source, target) as (folder, _):
+        place = _free(f"{at}_Dense", os.listdir(folder))
+        _write_dense(folder / place, affine)
+        (folder / MODULES).write_text(json.dumps(_inserted(modules, at, place), indent=2), encoding="utf-8")
+        if check is not None:
+            check(folder)
     return target
 
 
 def _kind(directory: Path, module: dict[str, Any]) -> str:
     """The class of a module, without where it lies. A Normalize of single tokens is none of sentences."""
     kind: str = module["type"].rpartition(".")[2]
-    config = directory / module["path"] / "config.json"
-    if (
-        kind == NORMALIZE
-        and module["path"]
-        and config.is_file()
-        and read_json(config, dict).get("module_input_name", _SENTENCE) != _SENTENCE
-    ):
-        return ""
-    return kind
+    config = _config(directory, module) if module["path"] else {}
+    return "" if kind == NORMALIZE and config.get("module_input_name", _SENTENCE) != _SENTENCE else kind
+
+
+def _config(directory: Path, module: dict[str, Any]) -> dict[str, Any]:
+    """The module's own configuration; empty where it has none."""
+    path = directory / module["path"] / "config.json"
+    return dict(read_json(path, dict)) if path.is_file() else {}
 
 
 def _configured_width(directory: Path, module: dict[str, Any]) -> int | None:
-    """How wide the module's embeddings are, as its configuration says it; None where it says it in no way that is known."""
-    kind, config = module["type"].rpartition(".")[2], directory / module["path"] / "config.json"
-    if kind not in ("Dense", "Pooling") or not config.is_file():
-        return None
-    found = read_json(config, dict)
+    """How wide the module's embeddings are, if its configuration says it in a known way."""
+    kind, config = module["type"].rpartition(".")[2], _config(directory, module)
     if kind == "Dense":
-        return found.get("out_features") if isinstance(found.get("out_features"), int) else None
-    width = found.get("embedding_dimension", found.get("word_embedding_dimension"))
-    modes = found.get(
-        "pooling_mode",
-        [name for name, on in found.items() if name.startswith("pooling_mode_") and on is True],
-    )
-    count = 1 if isinstance(modes, str) else len(modes) if isinstance(modes, list) else 0
+        width, count = config.get("out_features"), 1
+    elif kind == "Pooling":
+        width = config.get("embedding_dimension", config.get("word_embedding_dimension"))
+        flags = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
+        modes = config.get("pooling_mode", flags)
+        count = 1 if isinstance(modes, str) else len(modes) if isinstance(modes, list) else 0
+    else:
+        return None
     return width * count if isinstance(width, int) and count else None
 
 
@@ -164,25 +149,6 @@ def _other_width(given: int, d: int) -> InputError:
     return InputError(
         f"expected a transformation of rows of {d} features, as the model gives them before its Normalize, got one of {given}: fit it on those"
     )
-
-
-def _files(directory: Path) -> list[Path]:
-    """All files below, by their path in it. Links to files are followed, as a cache has them; other links and devices are refused."""
-    found = []
-    for folder, folders, files in os.walk(directory):
-        for name in folders:
-            if (Path(folder) / name).is_symlink():
-                raise InputError(
-                    f"expected plain folders in {directory}, got the link {name}: copy what it leads to in its place"
-                )
-        for name in files:
-            path = Path(folder) / name
-            if not path.is_file():
-                raise InputError(
-                    f"expected plain files in {directory}, got {name}, which is none: remove it first"
-                )
-            found.append(path.relative_to(directory))
-    return sorted(found)
 
 
 def _inserted(modules: list[dict[str, Any]], at: int, place: str) -> list[dict[str, Any]]:
@@ -216,10 +182,8 @@ def _write_dense(folder: Path, affine: Affine) -> None:
 
 def _free(name: str, taken: Sequence[str]) -> str:
     """The name, or with a number after it the first that is not taken."""
-    found, i = name, 2
-    while found in taken:
-        found, i = f"{name}_{i}", i + 1
-    return found
+    names = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2)))
+    return next(free for free in names if free not in taken)
 
 
 def _dense_class(st: Any) -> Any:

@@ -15,11 +15,11 @@ from typing import Any, Literal
 import torch
 
 from uncone.atomic import creatable
+from uncone.edits.directory import Copy, compare_untouched, edited_copy, open_directory, stored
 from uncone.edits.loss import text_loss
-from uncone.edits.model_files import Copy, compare_untouched, edited_copy, open_directory, stored
-from uncone.edits.model_shards import NewTensor, rounded_once, rows_at_once, stored_blocks
 from uncone.edits.new_rows import Trained, new_rows, sub_tokens, trained_rows
 from uncone.edits.proof import Progress
+from uncone.edits.shards import NewTensor, rounded_once, rows_at_once, stored_blocks
 from uncone.edits.texts import load_tokenizer
 from uncone.errors import InputError
 from uncone.model import ModelFiles, find_places, rows_of, token_labels

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from uncone.edits.model_files import whole_model
+from uncone.edits.directory import whole_model
 from uncone.edits.proof import Progress
 from uncone.edits.texts import Path_
 from uncone.edits.tokens import WAYS, reinitialise_tokens

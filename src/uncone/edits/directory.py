@@ -7,14 +7,14 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uncone.atomic import creatable, new_directory
-from uncone.edits.model_shards import NewTensor, convert_shard, shard_name, write_shard
+from uncone.edits.shards import NewTensor, convert_shard, shard_name, write_shard
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, is_model_file, open_model_files
 from uncone.model.files import read_json
@@ -102,18 +102,50 @@ def edited_copy(
     Raises:
         InputError: `out` exists or cannot be written, the disk is full, or the original changes meanwhile.
     """
-    target = creatable(out, outside=files.path)
-    with _said_plainly(target), new_directory(target) as folder:
-        shards = _shards(files)
-        left_out = _copy_others(files.path, folder, {source.path.name for source in shards})
+    shards = _shards(files)
+    weights = {source.path.name for source in shards}
+    with copied_files(files.path, out, skip=_holds_weights) as (folder, skipped):
         placed = _write_weights(files, shards, tensors, beside, folder)
         if len(shards) > 1 or (files.path / _INDEX).is_file():
             _write_index(files.path, folder, placed)
         if config is not None:
-            (folder / "config.json").write_text(
-                json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
-        yield Copy(open_model_files(folder), tuple(sorted(left_out)))
+            text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+            (folder / "config.json").write_text(text, encoding="utf-8")
+        left_out = sorted(
+            name for name in skipped if name not in weights and not name.endswith(_STALE_INDICES)
+        )
+        yield Copy(open_model_files(folder), tuple(left_out))
+
+
+@contextmanager
+def copied_files(
+    original: Path, out: str | os.PathLike[str], *, skip: Callable[[Path, bool], bool] = lambda *_: False
+) -> Iterator[tuple[Path, list[str]]]:
+    """A new folder with the files of `original`, which becomes `out` at the end of the `with` block, and is gone after an error.
+
+    Links to files are followed, as a cache has them.
+
+    Args:
+        original: a directory.
+        out: a new directory, not in the original.
+        skip: by its path in the original, and whether it is a folder: what is not copied.
+
+    Returns:
+        (the folder, the names that were skipped).
+
+    Raises:
+        InputError: `out` exists or cannot be written, the disk is full, or the original holds a link to a folder, or a device.
+    """
+    target = creatable(out, outside=original)
+    try:
+        with new_directory(target) as folder:
+            yield folder, _copy_files(original, folder, skip)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        what = "make room, or give a folder on another disk" if full else "give a folder that can be written"
+        raise InputError(
+            f"cannot write {target}: {error.strerror or error}: {what}; nothing was written"
+        ) from error
 
 
 def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset[str]) -> int:
@@ -162,19 +194,6 @@ def _refuse_other_kinds(path: Path) -> None:
     )
 
 
-@contextmanager
-def _said_plainly(target: Path) -> Iterator[None]:
-    """A full disk or a folder that cannot be written to is the user's to mend, and not a defect."""
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        what = "make room, or give a folder on another disk" if full else "give a folder that can be written"
-        raise InputError(
-            f"cannot write {target}: {error.strerror or error}: {what}; nothing was written"
-        ) from error
-
-
 def _shards(files: ModelFiles) -> list[LocalFile]:
     """The weight files, each once."""
     found = dict[Path, LocalFile]()
@@ -187,37 +206,32 @@ def _shards(files: ModelFiles) -> list[LocalFile]:
     return [found[path] for path in sorted(found)]
 
 
-def _copy_others(original: Path, folder: Path, weights: set[str]) -> list[str]:
-    """Copy all but the weights; the names of what was left out."""
-    left_out: list[str] = []
+def _copy_files(original: Path, folder: Path, skip: Callable[[Path, bool], bool]) -> list[str]:
+    skipped: list[str] = []
     waiting = [Path()]
     while waiting:
         relative = waiting.pop()
         for entry in sorted(os.scandir(original / relative), key=lambda entry: entry.name):
-            name = relative / entry.name
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name in _OTHER_FORMATS:
-                    left_out.append(f"{name}/")
-                else:
-                    (folder / name).mkdir()
-                    waiting.append(name)
-            elif not entry.is_file():
+            name, is_folder = relative / entry.name, entry.is_dir(follow_symlinks=False)
+            if not is_folder and not entry.is_file():
                 raise InputError(
                     f"expected only files and folders in {original}, got {name}: take it out of the model, or copy the model"
                 )
-            elif relative == Path() and _holds_weights(entry.name):
-                left_out += [] if entry.name in weights or _is_index(entry.name) else [entry.name]
+            if skip(name, is_folder):
+                skipped.append(f"{name}/" if is_folder else str(name))
+            elif is_folder:
+                (folder / name).mkdir()
+                waiting.append(name)
             else:
                 shutil.copyfile(original / name, folder / name)
-    return left_out
+    return skipped
 
 
-def _holds_weights(name: str) -> bool:
-    return Path(name).suffix in _STALE or _is_index(name)
-
-
-def _is_index(name: str) -> bool:
-    return name.endswith(_STALE_INDICES)
+def _holds_weights(path: Path, is_folder: bool) -> bool:
+    """Whether it holds weights, in this format or in another that would not be edited."""
+    if is_folder:
+        return path.name in _OTHER_FORMATS
+    return path == Path(path.name) and (path.suffix in _STALE or path.name.endswith(_STALE_INDICES))
 
 
 def _write_weights(

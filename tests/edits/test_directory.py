@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from tests.edits.language_models import V, drifted, saved
-from uncone.edits import model_shards
+from uncone.edits import shards
+from uncone.edits.directory import compare_untouched, edited_copy, open_directory
 from uncone.edits.head import center_head, shifted
-from uncone.edits.model_files import compare_untouched, edited_copy, open_directory
-from uncone.edits.model_shards import NewTensor, rounded_once, shard_name
+from uncone.edits.shards import NewTensor, rounded_once, shard_name
 from uncone.errors import InputError
 from uncone.model import open_model_files
 
@@ -176,7 +176,7 @@ def test_targets_that_cannot_be(tmp_path, monkeypatch):
         def fails(*_: object, number: int = number) -> None:
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr(model_shards, "_copy", fails)
+        monkeypatch.setattr(shards, "_copy", fails)
         with (
             pytest.raises(InputError, match=rf"cannot write .*{advice}.*nothing was written"),
             edited_copy(files, tmp_path / "o", {}),
@@ -304,7 +304,7 @@ PEAK = """
 import sys, threading, time, torch
 from uncone.model import open_model_files
 from uncone.edits.head import shifted
-from uncone.edits.model_files import edited_copy
+from uncone.edits.directory import edited_copy
 def anonymous():
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
