@@ -1,9 +1,7 @@
-"""One of two ranks of a head that is cut by rows: runs every case and saves what it found. `python -m` with rank and folder."""
+"""One of two ranks of a head that is cut by rows: runs every case and saves the results."""
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -109,18 +107,9 @@ def refusals(group: Any, rows: slice) -> dict[str, str]:
 
 def main(rank: int, folder: Path) -> None:
     """Run all cases as one of the ranks."""
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(seconds=60)
-    )
     group = torch.distributed.group.WORLD
     each = {
         name: found(replace(options, group=group), rare, biased, dtype, SLICES[rank])
         for name, options, rare, biased, dtype in cases()
     }
     torch.save({"cases": each, "refusals": refusals(group, SLICES[rank])}, folder / f"{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))

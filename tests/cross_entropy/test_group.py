@@ -1,8 +1,5 @@
 """A head that is cut by rows over two ranks gives what the whole head gives."""
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,27 +8,16 @@ import torch
 from uncone import InputError
 from uncone.cross_entropy import CrossEntropyOptions
 
+from ..processes import of_two_ranks, once
 from . import ranks
 
-ROOT = Path(__file__).parent.parent.parent
 CASES = {name: case for name, *case in ranks.cases()}
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the two ranks found, each in a process of its own."""
-    folder = tmp_path_factory.mktemp("ranks")
-    command = [sys.executable, "-m", "tests.cross_entropy.ranks"]
-    started = [
-        subprocess.Popen([*command, str(rank), str(folder)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        for rank in (0, 1)
-    ]
-    try:
-        said = [process.communicate(timeout=150)[1] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    assert not any(process.returncode for process in started), "\n".join(said)
+    """The results of the two ranks, each in a process of its own."""
+    folder = once(tmp_path_factory, "head_ranks", lambda folder: of_two_ranks(folder, ranks.main))
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
 
 

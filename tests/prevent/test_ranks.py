@@ -4,16 +4,14 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 import uncone
 from uncone import CrossEntropyOptions, RareTokenGate
 
 from .models import V, batch, build
-from .two_ranks import of_two_ranks
 
 Tensor = torch.Tensor
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 STEPS = 3
 MODELS = {"GPT2LMHeadModel": "tied", "Gemma2ForCausalLM": "tied", "LlamaForCausalLM": "of its own"}
 GATE: dict[str, Any] = {"rare_share": 0.5, "gate_max": 0.5}
@@ -58,20 +56,13 @@ def _whole(gradient: Tensor) -> Tensor:
     return gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
 
 
-def rank_main(rank: int, folder: str) -> None:
-    import warnings
-
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+def on_a_rank(rank: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for mode in ("relative", "paper", "official"):
         found[f"gates {mode}"] = gates_of([[part(s, rank)["labels"]] * 2 for s in range(4)], mode=mode)
     for name in MODELS:
         found |= _models_on_ranks(name, rank)
-    found["refused"] = _refusals(rank)
-    torch.save(found, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    return found | {"refused": _refusals(rank)}
 
 
 def _models_on_ranks(name: str, rank: int) -> dict[str, Any]:
@@ -134,12 +125,6 @@ def _refusals(rank: int) -> list[str]:
     return said
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return of_two_ranks(rank_main, tmp_path_factory.mktemp("ranks"))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["relative", "paper", "official"])
 def test_gates_of_two_ranks_are_those_of_one_to_the_bit(ranks: list[dict[str, Any]], mode: str) -> None:
     alone = gates_of([[part(s, 0)["labels"], part(s, 1)["labels"]] * 2 for s in range(4)], mode=mode)
@@ -150,7 +135,6 @@ def test_gates_of_two_ranks_are_those_of_one_to_the_bit(ranks: list[dict[str, An
             assert rank[3].gated_share == 0.75
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_of_two_ranks_are_those_of_one(ranks: list[dict[str, Any]], name: str) -> None:
     model = build(name)
@@ -172,7 +156,6 @@ def _plain(name: str) -> dict[str, Tensor]:
     return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.slow
 def test_single_losses_of_a_head_sharded_by_itself_are_refused(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
         assert len(found["refused"]) == 2

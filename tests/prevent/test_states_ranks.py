@@ -1,17 +1,15 @@
 """Two ranks against one process with the joined batch: the same penalty, and the same gradients, under DDP and FSDP2."""
 
-import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from uncone import PersistentEntropy
 from uncone.prevent import AnisotropyTrack, attach_states
 
 from .classifiers import batch, classifier
-from .two_ranks import of_two_ranks
 
 Tensor = torch.Tensor
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -62,12 +60,9 @@ def ddp(model: Any) -> Any:
     return torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
 
 
-def rank_main(rank: int, folder: str) -> None:
+def on_a_rank(rank: int, folder: Path) -> dict[str, Any]:
     from torch.distributed.fsdp import fully_shard
 
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     model = classifier()
     found = {"ddp": gradients(ddp(model), model, part(rank))}
     model = classifier()
@@ -79,17 +74,11 @@ def rank_main(rank: int, folder: str) -> None:
     model = classifier()
     fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
     found["fsdp"] = gradients(model, model, part(rank))
-    track = AnisotropyTrack(1, f"{folder}/track.jsonl")
+    track = AnisotropyTrack(1, folder / "track.jsonl")
     gradients(classifier(), classifier(), part(rank), track=track)
-    found["own track"] = _records(AnisotropyTrack(1, f"{folder}/own.jsonl"), rank, across_ranks=False)
+    found["own track"] = _records(AnisotropyTrack(1, folder / "own.jsonl"), rank, across_ranks=False)
     found["tracked"] = {"records": len(track.records), "n": track.records[0]["n"] if track.records else None}
-    torch.save(found, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return of_two_ranks(rank_main, tmp_path_factory.mktemp("ranks"))
+    return found
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp", "asked"])

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import torch
 import uncone
 from uncone import InputError, RareTokenGate
 
+from ..processes import TRANSFORMERS, forked
 from .models import V, build
 
 Tensor = torch.Tensor
@@ -126,11 +125,10 @@ def main(name: str, folder: str) -> None:
 def test_a_killed_run_goes_on_to_the_same_loss(name: str, tmp_path: Path) -> None:
     whole = trainer(name, tmp_path / "whole")
     whole.train()
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\nfrom tests.prevent.test_trainer import main\n"
-    killed = subprocess.run(
-        [sys.executable, "-c", f"{code}main({name!r}, {str(tmp_path / 'killed')!r})"], capture_output=True
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
+    killed = forked(*TRANSFORMERS).Process(target=main, args=(name, str(tmp_path / "killed")))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
     resumed = trainer(name, tmp_path / "killed")
     resumed.train(resume_from_checkpoint=True)
     assert losses(resumed)[-4:] == losses(whole)[-4:]

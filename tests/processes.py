@@ -1,0 +1,54 @@
+"""Other processes of a test: forked from one that has imported what they need, and run once for all workers of a test run."""
+
+import fcntl
+import multiprocessing
+import multiprocessing.context
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.multiprocessing.spawn import start_processes
+
+TRANSFORMERS = tuple(
+    f"transformers.{name}"
+    for name in (
+        "trainer",
+        *(f"models.{model}.modeling_{model}" for model in ("bert", "gemma2", "gpt2", "llama", "marian")),
+    )
+)
+
+
+def forked(*imported: str) -> multiprocessing.context.ForkServerContext:
+    """Processes that are forked from one that has imported torch and these modules, if they are the first to ask."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed.fsdp", "uncone.prevent", *imported])
+    return context
+
+
+def once(factory: pytest.TempPathFactory, name: str, run: Callable[[Path], None]) -> Path:
+    """The folder that `run` filled, in the worker that asked first."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            folder.mkdir(exist_ok=True)
+            run(folder)
+            (folder / "done").touch()
+    return folder
+
+
+def of_two_ranks(folder: Path, rank_main: Callable[[int, Path], None], *imported: str) -> None:
+    """Run `rank_main(rank, folder)` as both ranks of a gloo group."""
+    forked(*imported)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    start_processes(_rank, (folder, rank_main), nprocs=2, start_method="forkserver")
+
+
+def _rank(rank: int, folder: Path, rank_main: Callable[[int, Path], None]) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    rank_main(rank, folder)
+    torch.distributed.destroy_process_group()
