@@ -1,4 +1,4 @@
-"""The cross-entropy of a linear head, without its logits in memory, and with the gradients of rare tokens gated."""
+"""The cross-entropy of a linear head without its logits in memory, the gradients of rare tokens gated."""
 
 from uncone.cross_entropy.gates import Gate
 from uncone.cross_entropy.loss import gated_linear_cross_entropy, linear_cross_entropy

@@ -1,12 +1,12 @@
-"""The chunk backend: plain PyTorch, on the CPU and on a GPU. One pass over the targets gives losses and gradients, a chunk at a time.
+"""The chunk backend, in plain PyTorch: one pass over the targets gives losses and gradients.
 
-For a chunk with states h and logits z, d = softmax(z) - target is written over z; the chunk's gradients are d W and d' h.
-With a gate G the head's gradient is of rank two off the targets,
+For a chunk with states h and logits z, d = softmax(z) - target is written over z; the chunk's gradients are d
+W and d' h. With a gate G the head's gradient is of rank two off the targets,
 
     dW = diag(g1) D0' H0 + diag(g2) D1' H1 + sum over rare targets i of (1 - g2[y_i]) d_i,y_i e_y_i h_i',
 
-with D0 the rows of targets that are not rare and D1 the others: so those come first, dW is scaled by g1 once, and only
-the few rare targets are gated number by number. The backward pass only scales the gradients.
+with D0 the rows of targets that are not rare and D1 the others: so those come first, dW is scaled by g1 once,
+and only the few rare targets are gated number by number. The backward pass only scales the gradients.
 """
 
 from typing import Any
@@ -33,10 +33,11 @@ _FEW = 16
 def cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem, sweep: "type[Sweep] | None" = None
 ) -> Tensor:
-    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none"; `sweep` is another way through the targets."""
+    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by `Sweep` or another one."""
     if not torch.is_grad_enabled():  # inside of apply it is off either way
         hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
-    loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, problem, sweep or Sweep)  # type: ignore[no-untyped-call]
+    apply: Any = _CrossEntropy.apply
+    loss: Tensor = apply(hidden, weight, bias, problem, sweep or Sweep)
     return loss
 
 
@@ -160,7 +161,10 @@ class Sweep:
         self._tanh = None if self._options.softcap is None else recycled((size,), self._exact, device)
 
     def _matrix(self, buffer: Tensor, n: int) -> Tensor:
-        """(n, V) in `buffer`. On the CPU a column is contiguous: the product that fills it is a third faster so, if not of 16 bits."""
+        """(n, V) in `buffer`.
+
+        On the CPU a column is contiguous: the product that fills it is a third faster so, if not of 16 bits.
+        """
         v, width = self._weight.shape[0], _width(n)
         by_columns = buffer.device.type == "cpu" and self._low is None
         return buffer[: width * v].view(v, width)[:, :n].T if by_columns else buffer[: n * v].view(n, v)
@@ -169,7 +173,7 @@ class Sweep:
         return torch.split(rows, self._chunk) if len(rows) else ()
 
     def _add(self, rows: Tensor, gate: Tensor | None) -> None:
-        """Add the loss and the gradients of the targets `rows`; `gate` (V,) is what pushes are multiplied with in the head's."""
+        """Add the loss and the gradients of the targets `rows`; `gate` (V,) multiplies the head's."""
         options, h = self._options, self._hidden[rows]
         if options.logit_scale != 1:
             h = h * options.logit_scale
@@ -200,7 +204,7 @@ class Sweep:
         return z
 
     def _linear_part(self, z: Tensor, at: Tensor, own: Tensor) -> Tensor:
-        """What the loss takes from the logits themselves: their mean over the target's distribution (n, 1), negative."""
+        """Minus the mean of the logits over the target's distribution (n, 1)."""
         smoothing = self._options.label_smoothing
         loss = torch.where(own, -(1 - smoothing) * z.gather(1, at), 0.0)
         if smoothing:
@@ -266,13 +270,16 @@ class Sweep:
 
 
 def _width(n: int) -> int:
-    """Of a column of n numbers with its padding. A vector register's worth times an odd number is fastest: whole cache lines, and
-    columns that do not all begin on the same lines of a cache. Small products want none."""
+    """Of a column of n numbers with its padding; small products want none.
+
+    A vector register's worth times an odd number is fastest: whole cache lines, and columns that do not all
+    begin on the same lines of a cache.
+    """
     return n if n < _SMALL else (-(-n // _STEP) | 1) * _STEP
 
 
 def product(d: Tensor, weight: Tensor) -> Tensor:
-    """d weight for d (n, V); where its columns are contiguous, a result that has such too saves up to a tenth."""
+    """d weight for d (n, V), contiguous by columns where d is: that saves up to a tenth."""
     return torch.mm(d, weight) if len(d) < _FEW or d.is_contiguous() else torch.mm(weight.T, d.T).T
 
 

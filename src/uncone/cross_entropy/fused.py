@@ -19,35 +19,37 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: 
         from uncone.cross_entropy import kernels
     except ModuleNotFoundError as error:
         raise InputError(
-            f"expected the package {error.name} for the backend 'triton', found none: pip install 'uncone[triton]'"
+            f"expected the package {error.name} for the backend 'triton', found none: pip install "
+            "'uncone[triton]'"
         ) from error
     refuse_cpu(kernels.differentiate, hidden.device, "triton")
     if problem.dtype == torch.float64:
         raise InputError(
-            "expected float32, bfloat16 or float16 with the backend 'triton', got torch.float64: it computes in float32; "
-            "use backend='chunk'"
+            "expected float32, bfloat16 or float16 with the backend 'triton', got torch.float64: it computes "
+            "in float32; use backend='chunk'"
         )
     loss: Tensor = chunked.cross_entropy(hidden, weight, bias, problem, FusedSweep)
     return loss
 
 
 def refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
-    """Raise where a compiled Triton kernel would be given tensors on the CPU; an interpreted one runs there."""
+    """Raise where a compiled Triton kernel would get tensors on the CPU; an interpreted one runs there."""
     import triton
 
     if device.type == "cpu" and isinstance(kernel, triton.JITFunction):
         raise InputError(
-            f"expected tensors on a GPU with the backend {backend!r}, got cpu: move them there, or use backend='chunk' (for "
-            "tests, TRITON_INTERPRET=1, set before triton is imported, runs its kernels on the CPU, slowly)"
+            f"expected tensors on a GPU with the backend {backend!r}, got cpu: move them there, or use "
+            "backend='chunk' (for tests, TRITON_INTERPRET=1, set before triton is imported, runs its kernels "
+            "on the CPU, slowly)"
         )
 
 
 class FusedSweep(Sweep):
-    """Logits in the dtype of the products; the kernels read them, and write the gradient by them in their place."""
+    """Logits in the dtype of the products; the kernels replace them by the gradient."""
 
     def _allocate(self, most: int) -> None:
         v, d = self._weight.shape
-        # The head's gradient is read and written once a chunk, so that chunks grow with it: half of the head at most.
+        # The head's gradient is read and written once a chunk: chunks grow with it, to half of the head.
         fitting = max(_FEWEST, _BUFFER_BYTES // (v * self._weight.itemsize) // _FEWEST * _FEWEST, d // 2)
         self._chunk = max(1, min(self._options.chunk or fitting, most))
         self._logits = uninitialised((self._chunk, v), self._weight.dtype, self._weight.device)

@@ -12,7 +12,8 @@ from uncone.errors import InputError
 
 REDUCTIONS = ("mean", "sum", "none")
 _KINDS: dict[str, Any] = {
-    "ignore_index": Integral, "chunk": Integral, "label_smoothing": Real, "z_loss": Real, "softcap": Real, "logit_scale": Real,
+    "ignore_index": Integral, "chunk": Integral,
+    "label_smoothing": Real, "z_loss": Real, "softcap": Real, "logit_scale": Real,
 }  # fmt: skip
 _OPTIONAL = ("ignore_index", "chunk", "softcap")
 _LARGEST = 2**63
@@ -28,7 +29,8 @@ class CrossEntropyOptions:
     """
 
     ignore_index: int | None = -100
-    """Targets with this label count for nothing: no loss, no gradient, no share in the mean. None ignores none."""
+    """Targets with this label count for nothing: no loss, no gradient, no share in the mean. None ignores
+    none."""
     label_smoothing: float = 0.0
     """E in [0, 1]: the target distribution is (1 - E) one-hot + E / V."""
     z_loss: float = 0.0
@@ -38,24 +40,30 @@ class CrossEntropyOptions:
     reduction: str = "mean"
     """"mean", "sum" or "none"."""
     num_items: float | Tensor | None = None
-    """The divisor of "mean", if not the targets of this call: the targets of all micro-batches, or of all ranks. A tensor of one
-    number is read here, which on a GPU waits for it, as the loss does for its labels; 0 gives a loss of 0."""
+    """The divisor of "mean", if not the targets of this call: those of all micro-batches, or of all ranks.
+
+    A tensor of one number is read here; on a GPU that waits for it, as the loss does for its labels. 0 gives a
+    loss of 0.
+    """
     chunk: int | None = None
     """Targets whose logits are held at once; by default what fits a bounded buffer."""
     backend: str = "chunk"
     """"chunk", "triton", or another package's kernel, "wrap:liger", "wrap:cce" or "wrap:torch"."""
     group: ProcessGroup | None = None
-    """The ranks that a head is cut over by rows, if it is: see the documentation's "A vocabulary over several ranks"."""
+    """The ranks that a head is cut over by rows, if it is: see the documentation's "A vocabulary over several
+    ranks"."""
 
     def __post_init__(self) -> None:
         for name, known in (("reduction", REDUCTIONS), ("backend", BACKENDS)):
             if getattr(self, name) not in known:
                 raise InputError(
-                    f"expected a {name} among {', '.join(known)}, got {getattr(self, name)!r}: use one of them"
+                    f"expected a {name} among {', '.join(known)}, got {getattr(self, name)!r}: use one of "
+                    "them"
                 )
         if self.group is not None and self.backend != "chunk":
             raise InputError(
-                f"expected the backend 'chunk' with a group, got {self.backend!r}: the others need the whole head"
+                f"expected the backend 'chunk' with a group, got {self.backend!r}: the others need the whole "
+                "head"
             )
         self._check_numbers()
         if self.num_items is None:

@@ -1,4 +1,4 @@
-"""What every backend is given, and what each refuses: NaN in the numbers, and gradients that are asked for twice."""
+"""The problem that every backend solves, and two refusals: NaN, and gradients that are asked for twice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Problem:
     """Takes the sums of the gradient that was held back and of all, as `Gate` says."""
 
     def groups(self) -> tuple[Tensor, Tensor]:
-        """Row numbers of the targets that are not rare, and of those that are; every target is common without a gate."""
+        """Row numbers of the targets that are not rare, and of the rare ones; without a gate none is rare."""
         if self.gates is None:
             return self.valid.nonzero().flatten(), self.valid.new_empty(0, dtype=torch.int64)
         rare = self.gates[0][torch.where(self.valid, self.labels, 0)] & self.valid
@@ -51,13 +51,14 @@ def refuse_again(*, given: bool) -> None:
     """Raise in a backward pass that wants second derivatives, or gradients that were `given` out already."""
     if torch.is_grad_enabled():
         raise RuntimeError(
-            "the gradients of this loss are numbers without a graph of their own: create_graph=True would take them for "
-            "constants; use torch.nn.functional.cross_entropy on the logits where second derivatives are wanted"
+            "the gradients of this loss are numbers without a graph of their own: create_graph=True would "
+            "take them for constants; use torch.nn.functional.cross_entropy on the logits where second "
+            "derivatives are wanted"
         )
     if given:
         raise RuntimeError(
-            "the gradients of this loss were given out already: they are computed with the loss and kept once; "
-            "compute the loss again instead of retain_graph=True"
+            "the gradients of this loss were given out already: they are computed with the loss and kept "
+            "once; compute the loss again instead of retain_graph=True"
         )
 
 
@@ -70,8 +71,8 @@ def refuse_nan(
 ) -> None:
     """Raise where NaN among the losses, one or (N,), came from the states (N, D), the head or the bias.
 
-    They are looked through only then. Finite numbers whose products overflow are left alone: scaled training in float16
-    meets them, and skips the step.
+    They are looked through only then. Finite numbers whose products overflow are left alone: scaled training
+    in float16 meets them, and skips the step.
     """
     wrong = torch.isnan(losses)
     if not bool(wrong.any()):
@@ -82,7 +83,9 @@ def refuse_nan(
     if shard is not None and shard.group is not None:
         elsewhere = shard.highest(torch.tensor(float(message is not None), device=losses.device))
         if message is None and bool(elsewhere):
-            message = "expected a head without NaN, got NaN or infinity on another rank: its message says in which row"
+            message = (
+                "expected a head without NaN, got NaN or infinity on another rank: its message names the row"
+            )
     if message is not None:
         raise InputError(message)
 
@@ -95,17 +98,20 @@ def _not_finite(hidden: Tensor, weight: Tensor | None, bias: Tensor | None, star
     ):
         if len(bad := test(hidden).any(dim=1).nonzero()):
             return (
-                f"expected hidden states without {kind}, got {len(bad)} of {len(hidden)} with {kind}, first at position "
-                f"{int(bad[0])}: look for the layer that made it (torch.autograd.set_detect_anomaly helps)"
+                f"expected hidden states without {kind}, got {len(bad)} of {len(hidden)} with {kind}, first "
+                f"at position {int(bad[0])}: look for the layer that made it "
+                "(torch.autograd.set_detect_anomaly helps)"
             )
         if weight is not None and len(bad := test(weight).any(dim=1).nonzero()):
             return (
-                f"expected a head without {kind}, got {len(bad)} of {len(weight)} rows with {kind}, first row "
-                f"{start + int(bad[0])}: look for the step that made it (a lower learning rate or clipped gradients help)"
+                f"expected a head without {kind}, got {len(bad)} of {len(weight)} rows with {kind}, first "
+                f"row {start + int(bad[0])}: look for the step that made it (a lower learning rate or "
+                "clipped gradients help)"
             )
         if bias is not None and len(bad := in_bias(bias).nonzero()):
             return (
                 f"expected a bias without {kind}, got {len(bad)} of {len(bias)} with {kind}, first for id "
-                f"{start + int(bad[0])}: look for the step that made it; only -inf may stand, for an id that is never drawn"
+                f"{start + int(bad[0])}: look for the step that made it; only -inf may stand, for an id that "
+                "is never drawn"
             )
     return None

@@ -1,4 +1,4 @@
-"""The rows of a head that this rank holds, and what the ranks tell each other where the vocabulary is cut over them."""
+"""The rows of a head that this rank holds, and sums over the ranks where the vocabulary is cut over them."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,10 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows `start` to `stop` of a head of `total` rows. Without a group they are all rows, and sums go to no other rank."""
+    """Rows `start` to `stop` of a head of `total` rows.
+
+    Without a group they are all rows, and sums go to no other rank.
+    """
 
     group: ProcessGroup | None
     start: int
@@ -26,7 +29,7 @@ class Shard:
         return of_vocabulary[self.start : self.stop]
 
     def place(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows of `labels` here, and whether they are here; the number of a row that is not means nothing."""
+        """The rows of `labels` here, and whether they are here; elsewhere the row means nothing."""
         here = labels - self.start
         return here.clamp(0, self.stop - self.start - 1), (here >= 0) & (labels < self.stop)
 
@@ -51,7 +54,7 @@ class Shard:
 
 
 def shard_of(weight: Tensor, group: ProcessGroup | None) -> Shard:
-    """Where the rows of this rank's `weight` stand: the ranks' slices follow each other in the order of their ranks.
+    """Where the rows of this rank's `weight` stand: slices follow each other in the order of their ranks.
 
     Raises:
         InputError: a rank without rows, or outside of the group.
@@ -65,7 +68,8 @@ def _exchange(weight: Tensor, group: ProcessGroup) -> Shard:
     rank = torch.distributed.get_rank(group)
     if rank < 0:
         raise InputError(
-            "expected a process of the group that holds the head, got one outside: call the loss on its ranks only"
+            "expected a process of the group that holds the head, got one outside: call the loss on its "
+            "ranks only"
         )
     counts = torch.zeros(torch.distributed.get_world_size(group), dtype=torch.int64, device=weight.device)
     counts[rank] = weight.shape[0]

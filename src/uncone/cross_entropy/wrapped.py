@@ -1,7 +1,7 @@
 """The kernels of other packages as backends, gated without changing them.
 
-Targets that are not rare go through the kernel with the head's gradient multiplied by g1 on its way out, rare targets
-with g2; and what g2 took from the row of the rare target itself,
+Targets that are not rare go through the kernel with the head's gradient multiplied by g1 on its way out, rare
+targets with g2; and what g2 took from the row of the rare target itself,
 
     (1 - g2[y_i]) d_i,y_i h_i,    d_i,y_i = exp(-nll_i) - 1 where nothing is smoothed or capped,
 
@@ -23,7 +23,7 @@ from uncone.errors import InputError
 
 Tensor = torch.Tensor
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, CrossEntropyOptions], Tensor]
-"""(states, head, labels, bias, options) to the sum of the losses, or to one a target with the reduction "none"."""
+"""(states, head, labels, bias, options) to the sum of the losses, or one a target with "none"."""
 
 _LACKS = {
     "wrap:liger": ("chunk",),
@@ -34,7 +34,7 @@ _LACKS = {
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
-    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by the kernel that the options name."""
+    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by another package's kernel."""
     options = problem.options
     _refuse(options, problem.dtype)
     kernel = {"wrap:liger": _liger, "wrap:cce": _cce, "wrap:torch": _torch}[options.backend](
@@ -68,7 +68,7 @@ def _loss(kernel: Kernel, hidden: Tensor, weight: Tensor, bias: Tensor | None, p
 def _parts(
     kernel: Kernel, h: Tensor, w: Tensor, bias: Tensor | None, problem: Problem
 ) -> list[tuple[Tensor, Tensor]]:
-    """(row numbers, their losses or the sum of those) of the targets that are not rare, and of those that are."""
+    """(row numbers, their losses or the sum) of the targets that are not rare, and of the rare ones."""
     options, labels, (common, rare) = problem.options, problem.labels, problem.groups()
     inner = options if options.reduction == "none" else replace(options, reduction="sum", num_items=None)
     parts = []
@@ -90,7 +90,7 @@ def _of_rare(
     options: CrossEntropyOptions,
     gate: Tensor,
 ) -> Tensor:
-    """The losses (n,) of rare targets; the row of each target gets its whole gradient, other rows what `gate` (V,) leaves."""
+    """The losses (n,) of rare targets; `gate` (V,) scales the gradient of every row but the target's own."""
     each = replace(options, reduction="none")
     losses = kernel(h, _scale_rows(w, gate), y, bias, each)
     if not (w.requires_grad and torch.is_grad_enabled()):
@@ -107,7 +107,7 @@ def _of_rare(
 
 
 def _of_target(nll: Tensor, z: Tensor, vocabulary: int, options: CrossEntropyOptions) -> Tensor:
-    """The gradient (n,) of the loss by the target's logit z before the cap; `nll` is without smoothing and z-loss."""
+    """The gradient (n,) of the loss by the target's logit z before a cap; `nll` is without smoothing, z-loss."""
     slope: Tensor | float = 1.0
     if options.softcap is not None:
         tanh = torch.tanh(z / options.softcap)
@@ -122,7 +122,7 @@ def _of_target(nll: Tensor, z: Tensor, vocabulary: int, options: CrossEntropyOpt
 
 
 class _Once(torch.autograd.Function):
-    """The loss, refusing what kernels answer in different ways: some scale the gradients that they keep in place."""
+    """The loss, for one backward pass: some kernels scale the gradients that they keep in place."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, kept: bool) -> Tensor:
@@ -158,8 +158,8 @@ def _torch(device: torch.device, bias: Tensor | None) -> Kernel:
     function = getattr(torch.nn.functional, "linear_cross_entropy", None)
     if function is None:
         raise InputError(
-            f"expected torch of at least 2.13 for the backend 'wrap:torch', got {torch.__version__}: update it, or use "
-            "backend='chunk'"
+            f"expected torch of at least 2.13 for the backend 'wrap:torch', got {torch.__version__}: update "
+            "it, or use backend='chunk'"
         )
     chunked: Any = torch.nn.LinearCrossEntropyOptions
 
@@ -178,8 +178,8 @@ def _liger(device: torch.device, bias: Tensor | None) -> Kernel:
     stock = _package("liger_kernel.ops.fused_linear_cross_entropy", "liger")
     if "token_grad_output" not in inspect.signature(stock.fused_linear_cross_entropy_forward).parameters:
         raise InputError(
-            "expected liger-kernel of at least 0.8.2 for the backend 'wrap:liger', got an older one, whose gradients of single "
-            "losses are wrong: pip install 'uncone[liger]'"
+            "expected liger-kernel of at least 0.8.2 for the backend 'wrap:liger', got an older one, whose "
+            "gradients of single losses are wrong: pip install 'uncone[liger]'"
         )
     refuse_cpu(stock.liger_cross_entropy_kernel, device, "wrap:liger")
 
@@ -188,8 +188,8 @@ def _liger(device: torch.device, bias: Tensor | None) -> Kernel:
         if head_trains and not h.requires_grad and torch.is_grad_enabled():
             h = h.detach().requires_grad_()  # Liger computes no gradient at all where the states want none
         outputs = stock.LigerFusedLinearCrossEntropyFunction.apply(
-            h, w, y, bias, None, -100, options.z_loss, options.label_smoothing, options.reduction, options.softcap, False,
-            torch.float32,
+            h, w, y, bias, None, -100, options.z_loss, options.label_smoothing, options.reduction,
+            options.softcap, False, torch.float32,
         )  # fmt: skip
         loss: Tensor = outputs[0]
         return loss
@@ -202,8 +202,8 @@ def _cce(device: torch.device, bias: Tensor | None) -> Kernel:
     exact = without_filter(stock, device)
     if bias is not None and "bias" not in inspect.signature(stock).parameters:
         raise InputError(
-            "expected no bias with the backend 'wrap:cce' and this version of cut-cross-entropy, got one: take its newer "
-            "version from its repository, or use backend='chunk'"
+            "expected no bias with the backend 'wrap:cce' and this version of cut-cross-entropy, got one: "
+            "take its newer version from its repository, or use backend='chunk'"
         )
 
     def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
@@ -215,7 +215,7 @@ def _cce(device: torch.device, bias: Tensor | None) -> Kernel:
 
 
 def without_filter(stock: Callable[..., Tensor], device: torch.device) -> dict[str, Any]:
-    """The arguments with which no gradient is left out: the package's defaults skip small ones (`filter_eps`)."""
+    """The arguments with which no gradient is skipped: the defaults skip small ones (`filter_eps`)."""
     known = inspect.signature(stock).parameters
     if device.type == "cpu":
         return {"impl": "torch_compile"}
@@ -224,8 +224,8 @@ def without_filter(stock: Callable[..., Tensor], device: torch.device) -> dict[s
     if "filter_eps" in known:
         return {"impl": "cce", "filter_eps": None}
     raise InputError(
-        "expected a cut-cross-entropy whose gradient filter (filter_eps) can be turned off, got a version without that "
-        "argument: install 25.1.1 or newer, or use backend='chunk'"
+        "expected a cut-cross-entropy whose gradient filter (filter_eps) can be turned off, got a version "
+        "without that argument: install 25.1.1 or newer, or use backend='chunk'"
     )
 
 
@@ -235,7 +235,8 @@ def _package(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         missing = (error.name or module).partition(".")[0]
         raise InputError(
-            f"expected the package {missing} for the backend 'wrap:{extra}', found none: pip install 'uncone[{extra}]'"
+            f"expected the package {missing} for the backend 'wrap:{extra}', found none: pip install "
+            f"'uncone[{extra}]'"
         ) from error
 
 
@@ -244,11 +245,11 @@ def _refuse(options: CrossEntropyOptions, dtype: torch.dtype) -> None:
     for name in _LACKS[options.backend]:
         if getattr(options, name) != defaults[name]:
             raise InputError(
-                f"expected {name}={defaults[name]} with the backend {options.backend!r}, which has no such option, got "
-                f"{getattr(options, name)}: use backend='chunk' or 'triton'"
+                f"expected {name}={defaults[name]} with the backend {options.backend!r}, which has no such "
+                f"option, got {getattr(options, name)}: use backend='chunk' or 'triton'"
             )
     if dtype == torch.float64 and options.backend != "wrap:torch":
         raise InputError(
-            f"expected float32, bfloat16 or float16 with the backend {options.backend!r}, got {dtype}: it computes in float32; "
-            "use backend='chunk'"
+            f"expected float32, bfloat16 or float16 with the backend {options.backend!r}, got {dtype}: it "
+            "computes in float32; use backend='chunk'"
         )

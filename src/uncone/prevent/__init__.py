@@ -1,4 +1,4 @@
-"""Keep it from happening: gate the gradient of rare tokens, or keep a cloud of states from stretching, in any model's training."""
+"""Prevent degeneration in training: gate the gradient of rare tokens, or keep a cloud of states round."""
 
 from uncone.prevent.anisotropy import AnisotropyScores, AnisotropyTrack, anisotropy_scores
 from uncone.prevent.attach import Attached, attach

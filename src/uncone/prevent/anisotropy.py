@@ -20,7 +20,7 @@ Scores = tuple[float, ...]
 
 @dataclass(frozen=True)
 class AnisotropyScores:
-    """A_1 to A_k of one cloud, and what an isotropic cloud of as many points has. All in [0, 1], less is more isotropic.
+    """A_1 to A_k of one cloud and of an isotropic cloud of as many points, in [0, 1]; less is more isotropic.
 
     Scores are None where there is no variance to share out.
     """
@@ -44,10 +44,13 @@ class AnisotropyScores:
 
 
 def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 3) -> AnisotropyScores:
-    """A_i = s_i^2 / sum of s_j^2 for i = 1 to k, with s the singular values of the points (N, D): raw, centred, and centred within each class.
+    """The shares of variance of a cloud's first k directions: raw, centred, and centred within each class.
 
-    The floor depends on n: 64 points of 768 features have A_1 of about 0.026 though isotropic, and not 1/768. Compare scores of one n only.
-    Computed in float64 from the smaller of the two products, N x N or D x D; the caller waits for the device.
+        A_i = s_i^2 / sum of s_j^2,  s the singular values of the points (N, D)
+
+    The floor depends on n: 64 points of 768 features have A_1 of about 0.026 though isotropic, and not 1/768.
+    Compare scores of one n only. Computed in float64 from the smaller of the two products, N x N or D x D;
+    the caller waits for the device.
 
     Args:
         points: (N, D), floating point.
@@ -63,21 +66,16 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
         n, d = x.shape
         if n == 0 or d == 0 or not bool(torch.isfinite(x).all()):
             raise InputError(
-                f"expected finite points of shape (N, D), at least one of them labelled, got {(n, d)} of {x.dtype}: "
-                "look for NaN and infinity, and for labels that are all -100"
+                f"expected finite points of shape (N, D), at least one of them labelled, got {(n, d)} of "
+                f"{x.dtype}: look for NaN and infinity, and for labels that are all -100"
             )
-        x = x.detach().double()
-        x = x / x.abs().max().clamp_min(
-            torch.finfo(x.dtype).tiny
-        )  # the scores have no unit, and its square shall not overflow
+        x = _scaled(x.detach().double())
         within, classes = None, 0
         if groups is not None:
-            labels_found, inverse = torch.unique(groups, return_inverse=True)
-            classes = len(labels_found)
-            means = (
-                x.new_zeros(classes, d).index_add_(0, inverse, x)
-                / torch.bincount(inverse, minlength=classes)[:, None]
-            )
+            inverse = torch.unique(groups, return_inverse=True)[1]
+            sizes = torch.bincount(inverse)
+            classes = len(sizes)
+            means = x.new_zeros(classes, d).index_add_(0, inverse, x) / sizes[:, None]
             within = _scores(x - means[inverse], k)
         return AnisotropyScores(
             _scores(x, k), _scores(x - x.mean(0), k), within,
@@ -92,10 +90,13 @@ def check_k(k: object) -> None:
         raise InputError(f"expected k of at least 1, got {k!r}: pass how many scores, for instance 3")
 
 
+def _scaled(x: Tensor) -> Tensor:
+    """Scores have no unit, and squares shall not overflow."""
+    return x / x.abs().max().clamp_min(torch.finfo(x.dtype).tiny)
+
+
 def _scores(x: Tensor, k: int) -> Scores | None:
-    x = x / x.abs().max().clamp_min(
-        torch.finfo(x.dtype).tiny
-    )  # what is left without a mean may be small beside it
+    x = _scaled(x)  # without a mean it may be small
     product = x @ x.T if len(x) < x.shape[1] else x.T @ x
     total = float(product.trace())
     if not total > 0:
@@ -112,11 +113,11 @@ def _floor(freedom: int, d: int, k: int) -> Scores:
 
 
 class AnisotropyTrack:
-    """`anisotropy_scores` of the states of one training batch every so many optimiser steps; see `attach_states(track=...)`.
+    """`anisotropy_scores` of a training batch every so many optimiser steps: `attach_states(track=...)`.
 
-    Each record is a dictionary of the fields of `AnisotropyScores` and the `step`, the number of optimiser steps done before it. `records`
-    is their list. With a path, each is a line of JSON there as soon as it is taken; an existing file is only gone on with by a Trainer
-    that resumes.
+    Each record is a dictionary of the fields of `AnisotropyScores` and the `step`, the number of optimiser
+    steps done before it. `records` is their list. With a path, each is a line of JSON there as soon as it is
+    taken. Only a Trainer that resumes appends to an existing file.
 
     Args:
         every: optimiser steps from one record to the next.
@@ -138,7 +139,7 @@ class AnisotropyTrack:
         return step % self.every == 0 and not (self.records and self.records[-1]["step"] >= step)
 
     def take(self, step: int, points: Tensor, labels: Tensor | None = None, **more: Any) -> dict[str, Any]:
-        """Take a record now, of any points (N, D); `more` is kept with it, for instance what the points are."""
+        """Take a record now, of any points (N, D), with the entries `more`."""
         record = {"step": step, **asdict(anisotropy_scores(points, labels, k=self.k)), **more}
         self.records.append(record)
         if self.path is not None:
@@ -156,7 +157,8 @@ class AnisotropyTrack:
         assert self.path is not None
         if not self._begun and self.path.exists():
             raise InputError(
-                f"expected no file {self.path.name} yet, got one: give another path, or remove it (a Trainer that resumes goes on with it)"
+                f"expected no file {self.path.name} yet, got one: give another path, or remove it (a Trainer "
+                "that resumes goes on with it)"
             )
         self._begun = True
         with self.path.open("a", encoding="utf-8") as file:
@@ -177,7 +179,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
             step = None
         if not isinstance(step, int):
             raise InputError(
-                f"expected lines of JSON with a step in {path.name}, got something else in line {number}: remove it"
+                f"expected lines of JSON with a step in {path.name}, got something else in line {number}: "
+                "remove it"
             )
         found.append(record)
     return found

@@ -29,15 +29,18 @@ def attach(
     penalties: Iterable[Penalty] = (),
     options: CrossEntropyOptions | None = None,
 ) -> "Attached":
-    """Compute `model`'s training loss inside its head, gated, without its logits; evaluation and generation stay as they are.
+    """Compute `model`'s training loss inside its head, gated, without its logits; evaluation stays as it is.
 
-    A probe batch measures how logits follow from the head (scale, bias, cap) and whether labels are shifted. The model's
-    own loss has to come out. Nothing is looked up by the model's name. Load weights first: nothing is measured again.
+    A probe batch measures how logits follow from the head (scale, bias, cap) and whether labels are shifted.
+    The model's own loss has to come out. Nothing is looked up by the model's name. Load weights first:
+    nothing is measured again.
 
     Args:
-        model: a transformers model with a linear head and a loss that is its cross-entropy, also inside DDP, PEFT or a compiler.
+        model: a transformers model with a linear head and a loss that is its cross-entropy, also inside DDP,
+            PEFT or a compiler.
         gate: for instance a `RareTokenGate`; None is the plain loss.
-        penalties: each is called with the head's weight (V, D) and returns a scalar, which is added to the loss.
+        penalties: each is called with the head's weight (V, D) and returns a scalar, which is added to the
+            loss.
         options: see `CrossEntropyOptions`; scale and cap come from the model and must be left alone.
 
     Returns:
@@ -56,7 +59,8 @@ def attach(
     refuse_sharded(head, options.reduction)
     if "labels" not in inspect.signature(inner.forward).parameters:
         raise UnsupportedModel(
-            f"expected a model whose forward takes labels, got {type(inner).__name__}: it has no training loss"
+            f"expected a model whose forward takes labels, got {type(inner).__name__}: it has no training "
+            "loss"
         )
     _check_gate(gate, head, inner, options.ignore_index)
     head_map = probe(inner, head)
@@ -65,7 +69,10 @@ def attach(
 
 
 class Attached(Attachment):
-    """A model that trains through the gated loss. Call `step()` after each optimiser step, or give `callback` to a Trainer."""
+    """A model that trains through the gated loss.
+
+    Call `step()` after each optimiser step, or give `callback` to a Trainer.
+    """
 
     def __init__(
         self,
@@ -98,8 +105,8 @@ class Attached(Attachment):
         """
         if self._losses == 0:
             raise UnsupportedModel(
-                "expected at least one training loss in this step, got none: pass labels to the model in training mode "
-                "(a loss computed outside of the model is not gated)"
+                "expected at least one training loss in this step, got none: pass labels to the model in "
+                "training mode (a loss computed outside of the model is not gated)"
             )
         self._losses = 0
         tell(self.gate, "step")
@@ -108,7 +115,8 @@ class Attached(Attachment):
         super()._refuse(args)
         if self.options.reduction != "mean":
             raise UnsupportedModel(
-                f"expected reduction 'mean' under a Trainer, got {self.options.reduction!r}: it divides by the targets of a step"
+                f"expected reduction 'mean' under a Trainer, got {self.options.reduction!r}: it divides by "
+                "the targets of a step"
             )
         if getattr(args, "use_liger_kernel", False):
             raise UnsupportedModel(
@@ -143,13 +151,13 @@ class NoLogits:
 
     def __getattr__(self, name: str) -> Any:
         raise LogitsNotComputedError(
-            "expected no use of a training step's logits, got one: the attached loss never holds them; leave out what reads "
-            "them (token accuracy, compute_metrics in training), or detach"
+            "expected no use of a training step's logits, got one: the attached loss never holds them; leave "
+            "out what reads them (token accuracy, compute_metrics in training), or detach"
         )
 
 
 class HeadForward(Forward):
-    """The head's forward: the loss where labels wait, and a single row of zeros for logits; else logits as before."""
+    """The head's forward: the loss and one row of zeros where labels wait, else logits as before."""
 
     _handle: Attached
     labels: Tensor | None = None
@@ -170,8 +178,8 @@ class HeadForward(Forward):
         refuse_sharded(self.module, options.reduction)
         if hidden.shape[:-1].numel() != labels.numel():
             raise InputError(
-                f"expected a hidden state for each of {labels.numel()} labels, got {hidden.shape[:-1].numel()} at the head: "
-                "leave logits_to_keep out in training"
+                f"expected a hidden state for each of {labels.numel()} labels, got "
+                f"{hidden.shape[:-1].numel()} at the head: leave logits_to_keep out in training"
             )
         options = options if self.items is None else replace(options, num_items=self.items)
         flat, targets = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
@@ -188,7 +196,7 @@ class HeadForward(Forward):
         return loss
 
     def _part(self, labels: Tensor) -> Tensor | float:
-        """The part of the step that these targets are, so that a penalty counts once over all micro-batches."""
+        """These targets' part of the step, so that a penalty counts once over all micro-batches."""
         if self.items is None:
             return 1.0
         here = (labels != _ignored(self._handle.options)).sum()
@@ -244,7 +252,8 @@ class ModelForward(Forward):
             )
         if getattr(self.module, "_loss_function", None) is not self._loss_function:
             raise UnsupportedModel(
-                "expected the loss function that was there when the model was attached to, got another: set it first, then attach"
+                "expected the loss function that was there when the model was attached to, got another: set "
+                "it first, then attach"
             )
 
     def _run(self, aligned: Tensor, labels: Tensor, inputs: dict[str, Any]) -> Any:
@@ -259,8 +268,8 @@ class ModelForward(Forward):
             outputs = self._original(**inputs)
             if head.loss is None:
                 raise UnsupportedModel(
-                    "expected the model to use the head that was attached to, got no call of it: was it replaced since (a copy in "
-                    "modules_to_save, resized embeddings)? Attach after that"
+                    "expected the model to use the head that was attached to, got no call of it: was it "
+                    "replaced since (a copy in modules_to_save, resized embeddings)? Attach after that"
                 )
             _refuse_more_losses(outputs)
         except BaseException:
@@ -288,8 +297,8 @@ def _refuse_more_losses(outputs: Any) -> None:
     ]
     if more:
         raise UnsupportedModel(
-            f"expected the cross-entropy as the only loss, got {', '.join(more)} besides, which would be lost: turn it off (for "
-            "instance output_router_logits=False), or add it yourself as a penalty"
+            f"expected the cross-entropy as the only loss, got {', '.join(more)} besides, which would be "
+            "lost: turn it off (for instance output_router_logits=False), or add it yourself as a penalty"
         )
 
 
@@ -301,25 +310,28 @@ def _ignored(options: CrossEntropyOptions) -> int:
 def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...]) -> None:
     if penalties and options.reduction == "none":
         raise InputError(
-            "expected a reduction to one loss with penalties, got 'none': a penalty belongs to no single target"
+            "expected a reduction to one loss with penalties, got 'none': a penalty belongs to no single "
+            "target"
         )
     if options.softcap is not None or options.logit_scale != 1:
         raise InputError(
-            f"expected options without softcap and logit_scale, got {options.softcap} and {options.logit_scale}: both are "
-            "measured on the model"
+            f"expected options without softcap and logit_scale, got {options.softcap} and "
+            f"{options.logit_scale}: both are measured on the model"
         )
     if options.ignore_index is None:
         raise InputError(
-            "expected options with an ignore_index, got None: the last position of a sequence has no target; -100 marks it"
+            "expected options with an ignore_index, got None: the last position of a sequence has no target; "
+            "-100 marks it"
         )
     if options.num_items is not None:
         raise InputError(
-            "expected options without num_items, got one: pass num_items_in_batch to the model, as Trainer does"
+            "expected options without num_items, got one: pass num_items_in_batch to the model, as Trainer "
+            "does"
         )
 
 
 def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int | None) -> None:
-    """Raises InputError or UnsupportedModel where the gate does not fit the head; the model's special ids are protected."""
+    """Refuse a gate that does not fit the head, and protect the model's special ids in it."""
     if gate is None:
         return
     if not hasattr(gate, "gates"):
@@ -338,7 +350,8 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
     counted = getattr(gate, "ignore_index", ignore_index)
     if counted != ignore_index:
         raise InputError(
-            f"expected one ignore_index, got {counted} of the gate and {ignore_index} of the options: make both the same"
+            f"expected one ignore_index, got {counted} of the gate and {ignore_index} of the options: make "
+            "both the same"
         )
     tell(gate, "protect", (i for i in _special_ids(model.config) if 0 <= i < size))
 
@@ -361,9 +374,9 @@ def _resume(gate: Any, args: Any, step: int) -> None:
             break
     if gate.status.step != step:
         raise InputError(
-            f"expected the gate's state of step {step} in {_checkpoint(args, step).name}/{STATE} of the output folder, got "
-            f"{'none' if gate.status.step == 0 else f'that of step {gate.status.step}'}: if the checkpoint lies elsewhere, call "
-            f"gate.load(checkpoint / {STATE!r}) before train()"
+            f"expected the gate's state of step {step} in {_checkpoint(args, step).name}/{STATE} of the "
+            f"output folder, got {'none' if gate.status.step == 0 else f'that of step {gate.status.step}'}: "
+            f"if the checkpoint lies elsewhere, call gate.load(checkpoint / {STATE!r}) before train()"
         )
 
 

@@ -28,32 +28,36 @@ def attach_states(
     group: Any = None,
     track: AnisotropyTrack | None = None,
 ) -> "AttachedStates":
-    """Penalise the states of `model` in training, one state a sequence; evaluation and generation stay as they are.
+    """Penalise the states of `model` in training, one state a sequence; evaluation stays as it is.
 
     Args:
-        model: a transformers model, also inside DDP, PEFT or a compiler. Of a SentenceTransformer, its `[0].auto_model`.
-        penalty: called with points (N, D) and labels (N,) or None, returns a scalar: for instance a `PersistentEntropy`.
-            None only tracks.
-        pooling: "cls" takes the state of each sequence's first token, "last" of its last one, "mean" their mean. Padding on
-            either side is left out: the attention mask marks it, or the config's pad_token_id where there is no mask.
-        layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a final
-            normalisation and before a pooler.
-        labels: the column of the batch with one class a sequence. Under "labels", token labels and real numbers are no
-            classes: the batch then is one cloud, as with None. A column that the model does not take is taken out before
-            the model sees it.
-        add_to_loss: True adds the penalty to the model's loss wherever it computes one in training. False keeps the states
-            until `penalty()` asks: for a loss of your own, or to take several micro-batches as one cloud. None is True where
-            the model takes labels.
-        across_ranks: the points of all ranks of `group` are one cloud, with the gradient of a single process. False takes a
-            cloud a rank.
+        model: a transformers model, also inside DDP, PEFT or a compiler. Of a SentenceTransformer, its
+            `[0].auto_model`.
+        penalty: called with points (N, D) and labels (N,) or None, returns a scalar: for instance a
+            `PersistentEntropy`. None only tracks.
+        pooling: "cls" takes the state of each sequence's first token, "last" of its last one, "mean" their
+            mean. Padding on either side is left out: the attention mask marks it, or the config's
+            pad_token_id where there is no mask.
+        layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a
+            final normalisation and before a pooler.
+        labels: the column of the batch with one class a sequence. Under "labels", token labels and real
+            numbers are no
+            classes: the batch then is one cloud, as with None. A column that the model does not take is taken
+            out before the model sees it.
+        add_to_loss: True adds the penalty to the model's loss wherever it computes one in training. False
+            keeps the states until `penalty()` asks: for a loss of your own, or to take several micro-batches
+            as one cloud. None is True where the model takes labels.
+        across_ranks: the points of all ranks of `group` are one cloud, with the gradient of a single process.
+            False takes a cloud a rank.
         group: of torch.distributed; None is all ranks.
-        track: a record of the cloud's anisotropy, kept by the first rank; without `across_ranks`, of that rank's cloud.
+        track: a record of the cloud's anisotropy, kept by the first rank; without `across_ranks`, of that
+            rank's cloud.
 
     Returns:
         A handle, also as a context manager: `with attach_states(model, PersistentEntropy()) as attached: ...`
 
-    Each micro-batch is a cloud of its own. Under a Trainer, a micro-batch's penalty counts as its loss does: where the model
-    divides its loss by the targets of the whole step, by its share of them.
+    Each micro-batch is a cloud of its own. Under a Trainer, a micro-batch's penalty counts as its loss does:
+    where the model divides its loss by the targets of the whole step, by its share of them.
 
     Raises:
         InputError: options that contradict each other, or a layer that the model does not have.
@@ -65,12 +69,13 @@ def attach_states(
     adds = takes_labels if add_to_loss is None else add_to_loss
     if adds and not takes_labels:
         raise InputError(
-            f"expected add_to_loss False with {type(top).__name__}, got True: it computes no loss from labels; call penalty() in "
-            "your loop"
+            f"expected add_to_loss False with {type(top).__name__}, got True: it computes no loss from "
+            "labels; call penalty() in your loop"
         )
     if penalty is not None and not callable(penalty):
         raise InputError(
-            f"expected a penalty that takes points and labels, got {type(penalty).__name__}: PersistentEntropy() is one"
+            f"expected a penalty that takes points and labels, got {type(penalty).__name__}: "
+            "PersistentEntropy() is one"
         )
     if pooling not in POOLINGS:
         raise InputError(f"expected pooling 'cls', 'mean' or 'last', got {pooling!r}")
@@ -79,28 +84,28 @@ def attach_states(
         raise InputError(
             f"expected a layer from 0 (embeddings) to {depth - 1}, or from -{depth} to -1, got {layer!r}"
         )
-    return AttachedStates(
-        top, base, penalty, pooling=pooling, layer=None if layer % depth == depth - 1 else layer, labels=labels, adds=adds,
-        across_ranks=across_ranks, group=group, track=track,
-    )  # fmt: skip
+    attached = AttachedStates(top, base, penalty, track, adds=adds, across_ranks=across_ranks, group=group)
+    states = StatesForward(base, attached, pooling, None if layer % depth == depth - 1 else layer)
+    attached._put(states, *([LossForward(top, attached, labels)] if adds else []))
+    return attached
 
 
 class AttachedStates(Attachment):
-    """A model whose states are penalised in training. Call `step()` after each optimiser step, or give `callback` to a Trainer."""
+    """A model whose states are penalised in training.
+
+    Call `step()` after each optimiser step, or give `callback` to a Trainer.
+    """
 
     def __init__(
         self,
         model: Any,
         base: Any,
         penalty: StatePenalty | None,
+        track: AnisotropyTrack | None,
         *,
-        pooling: Pooling,
-        layer: int | None,
-        labels: str | None,
         adds: bool,
         across_ranks: bool,
         group: Any,
-        track: AnisotropyTrack | None,
     ) -> None:
         super().__init__()
         self.model, self.base, self.track = model, base, track
@@ -113,22 +118,24 @@ class AttachedStates(Attachment):
         """States that wait for the penalty."""
         self._taken = 0
         """Clouds since the last optimiser step."""
-        states = StatesForward(base, self, pooling, layer)
-        self._put(*((states, LossForward(model, self, labels)) if adds else (states,)))
 
     def penalty(self, labels: Tensor | None = None) -> Tensor:
-        """The penalty, a scalar, of the states of all training forwards since its last call, as one cloud; with labels (N,) in their order.
+        """The penalty, a scalar, of the states of all training forwards since its last call, as one cloud.
+
+        `labels` (N,) are in the order of the states.
 
         Raises:
             InputError: the penalty is in the model's loss already, or there was no forward in training mode.
         """
         if self._adds:
             raise InputError(
-                "expected a handle with add_to_loss=False, got one that adds the penalty to the model's loss already"
+                "expected a handle with add_to_loss=False, got one that adds the penalty to the model's loss "
+                "already"
             )
         if not self._kept:
             raise InputError(
-                "expected a forward in training mode (model.train(), gradients on) since the last call, got none"
+                "expected a forward in training mode (model.train(), gradients on) since the last call, got "
+                "none"
             )
         added = self._take(labels, None)
         return torch.zeros(()) if added is None else added
@@ -164,7 +171,7 @@ class AttachedStates(Attachment):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _take(self, labels: Tensor | None, part: Tensor | None) -> Tensor | None:
-        """The penalty of the states kept, times `part`, and nothing is kept any more; None without a penalty."""
+        """The penalty of the waiting states, times `part`; then none waits. None without a penalty."""
         points = torch.cat(self._kept)
         self._kept.clear()
         part = points.new_ones((), dtype=torch.float32) if part is None else part
@@ -212,8 +219,8 @@ class StatesForward(Forward):
     def _keep(self, hidden: Tensor, inputs: dict[str, Any]) -> None:
         if hidden.ndim != 3:
             raise UnsupportedModel(
-                f"expected hidden states of shape (B, T, D), got {tuple(hidden.shape)} from {type(self.module).__name__}: attach to "
-                "the encoder or decoder itself"
+                f"expected hidden states of shape (B, T, D), got {tuple(hidden.shape)} from "
+                f"{type(self.module).__name__}: attach to the encoder or decoder itself"
             )
         pad = getattr(self.module.config, "pad_token_id", None)
         states = pool(hidden, token_mask(inputs, hidden, pad), self._pooling)
@@ -223,7 +230,7 @@ class StatesForward(Forward):
 
 
 class LossForward(Forward):
-    """The model's forward: in training, the penalty is added to its loss. A column of labels of its own is taken out before."""
+    """The model's forward: in training, the penalty is added to its loss, and its own column is taken out."""
 
     _handle: AttachedStates
 
@@ -255,8 +262,8 @@ class LossForward(Forward):
             )
         if not kept:
             raise UnsupportedModel(
-                f"expected {type(self.module).__name__} to call its base model, got no call of the one attached to: was it replaced "
-                "since? Attach after that"
+                f"expected {type(self.module).__name__} to call its base model, got no call of the one "
+                "attached to: was it replaced since? Attach after that"
             )
         column = column if self._own_column or self._labels is None else inputs.get(self._labels)
         classes = self._classes(column, sum(len(states) for states in kept))
@@ -280,11 +287,12 @@ class LossForward(Forward):
             return None
         got = f"{column.dtype} of shape {tuple(column.shape)}" if isinstance(column, Tensor) else "none"
         raise InputError(
-            f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), got {got}: add it, or labels=None"
+            f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), got {got}: "
+            "add it, or labels=None"
         )
 
     def _part(self, inputs: dict[str, Any]) -> Tensor | None:
-        """The part of the step that this micro-batch is, where the model divides its loss by the targets of a whole step."""
+        """This micro-batch's part of the step, where the model divides its loss by a whole step's targets."""
         items, labels = inputs.get("num_items_in_batch"), inputs["labels"]
         if items is None:
             return None
@@ -328,27 +336,28 @@ def _base(top: Any) -> Any:
     """The part of a transformers model that makes hidden states."""
     if not hasattr(top, "base_model") or not hasattr(top, "config"):
         raise UnsupportedModel(
-            f"expected a transformers model, got {type(top).__name__}: of a SentenceTransformer pass its [0].auto_model; else call "
-            "the penalty in your own loop"
+            f"expected a transformers model, got {type(top).__name__}: of a SentenceTransformer pass its "
+            "[0].auto_model; else call the penalty in your own loop"
         )
     if is_seq2seq(top) and {"encoder", "decoder"} <= {name for name, _ in top.base_model.named_children()}:
         raise UnsupportedModel(
-            f"expected a model of one stack, got {type(top).__name__} with an encoder and a decoder: pass its get_encoder(), and "
-            "call penalty() in your loop"
+            f"expected a model of one stack, got {type(top).__name__} with an encoder and a decoder: pass "
+            "its get_encoder(), and call penalty() in your loop"
         )
     return top.base_model
 
 
 def _layers(top: Any, base: Any, *, count: bool) -> int:
-    """How many hidden states the base model has, its embeddings among them, from a run on four tokens; 1 if not to be counted.
+    """How many hidden states the base model gives on four tokens, embeddings included; 1 without `count`.
 
-    transformers leaves hooks on a model that was asked for its hidden states, and then it cannot be pickled any more: the
-    last one needs no asking.
+    transformers leaves hooks on a model that was asked for its hidden states, and then it cannot be pickled
+    any more: the last one needs no asking.
     """
     table = base.get_input_embeddings()
     if not isinstance(getattr(table, "num_embeddings", None), int):
         raise UnsupportedModel(
-            f"expected a model of token ids, got {type(base).__name__} without a table of tokens: call the penalty in your own loop"
+            f"expected a model of token ids, got {type(base).__name__} without a table of tokens: call the "
+            "penalty in your own loop"
         )
     # Sharded weights are whole inside the root only.
     asked = top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
@@ -363,6 +372,7 @@ def _layers(top: Any, base: Any, *, count: bool) -> int:
         states = getattr(outputs, "hidden_states", None) if "output_hidden_states" in batch else outputs[:1]
     if not states or states[-1].ndim != 3 or states[-1].shape[:2] != ids.shape:
         raise UnsupportedModel(
-            f"expected {type(base).__name__} to give hidden states of shape (B, T, D), got none: it has no layers to read"
+            f"expected {type(base).__name__} to give hidden states of shape (B, T, D), got none: it has no "
+            "layers to read"
         )
     return len(states)

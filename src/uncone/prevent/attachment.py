@@ -1,4 +1,4 @@
-"""Forwards in the place of a model's own, and the handle that steps them, serves a Trainer and takes them off again."""
+"""Forwards in the place of a model's own, and their handle: steps, a Trainer's callback, detaching."""
 
 import inspect
 from types import TracebackType
@@ -10,7 +10,7 @@ from uncone.errors import UnsupportedModel
 
 
 class Forward:
-    """In the place of a module's forward, with its signature: Trainer drops the columns that a forward does not take."""
+    """In the place of a module's forward, with its signature: Trainer drops columns that it does not name."""
 
     of_uncone = True
 
@@ -78,12 +78,15 @@ class Attachment:
         for forward in self._forwards:
             if not forward.in_place():
                 raise UnsupportedModel(
-                    f"expected the attached forward of {type(forward.module).__name__}, got another: something patched "
-                    "it since (use_liger_kernel?); attach last"
+                    f"expected the attached forward of {type(forward.module).__name__}, got another: "
+                    "something patched it since (use_liger_kernel?); attach last"
                 )
 
     def detach(self) -> None:
-        """Give the model its own forward back. A second call does nothing; a wrapper that keeps the attached forward finds it passing through."""
+        """Give the model its own forward back.
+
+        A second call does nothing; a wrapper that keeps the attached forward finds it passing through.
+        """
         self.active = False
         for forward in self._forwards:
             forward.restore()
@@ -131,14 +134,14 @@ class Attachment:
         """Raise where a Trainer's settings go around the attached forwards."""
         if args.label_smoothing_factor:
             raise UnsupportedModel(
-                f"expected label_smoothing_factor 0, got {args.label_smoothing_factor}: Trainer would compute the loss from "
-                "logits, outside of the model; uncone.attach smooths labels with "
+                f"expected label_smoothing_factor 0, got {args.label_smoothing_factor}: Trainer would "
+                "compute the loss from logits, outside of the model; uncone.attach smooths labels with "
                 f"options=CrossEntropyOptions(label_smoothing={args.label_smoothing_factor})"
             )
         if args.n_gpu > 1:
             raise UnsupportedModel(
-                f"expected one device a process, got {args.n_gpu}: DataParallel copies the model; start one process a device "
-                "(torchrun)"
+                f"expected one device a process, got {args.n_gpu}: DataParallel copies the model; start one "
+                "process a device (torchrun)"
             )
 
     def _begin(self, args: Any, step: int, loader: Any) -> None:

@@ -15,9 +15,10 @@ _IGNORED = -100
 
 
 def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
-    """(B, D) of hidden (B, T, D) and mask (B, T), where anything but 0 is a token; padding may lie on either side.
+    """(B, D) of hidden (B, T, D) and mask (B, T), 0 where there is no token; padding may lie on either side.
 
-    A sequence without tokens gives its first position with "cls" and "last", and zeros with "mean". A mean is in float32 at
+    A sequence without tokens gives its first position with "cls" and "last", and zeros with "mean". A mean is
+    in float32 at
     least: bfloat16 cannot count to 257, and a sum of float16 numbers may overflow.
     """
     b, t, _ = hidden.shape
@@ -34,7 +35,7 @@ def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
 
 
 def token_mask(inputs: Mapping[str, Any], hidden: Tensor, pad: int | None) -> Tensor | None:
-    """Which positions are tokens (B, T): as the attention mask says, else the ids that are not padding; None is all of them.
+    """The tokens (B, T): where the attention mask says so, else where ids are not padding; None is all.
 
     Raises:
         InputError: a mask of another shape.
@@ -44,8 +45,8 @@ def token_mask(inputs: Mapping[str, Any], hidden: Tensor, pad: int | None) -> Te
     if mask is not None:
         if mask.ndim != 2 or mask.shape[0] != hidden.shape[0] or mask.shape[1] < hidden.shape[1]:
             raise InputError(
-                f"expected an attention_mask of shape {tuple(hidden.shape[:2])}, got {tuple(mask.shape)}: pass the mask of the "
-                "tokenizer"
+                f"expected an attention_mask of shape {tuple(hidden.shape[:2])}, got {tuple(mask.shape)}: "
+                "pass the mask of the tokenizer"
             )
         return mask[:, -hidden.shape[1] :].to(hidden.device)  # learnt prefixes come before the states
     if ids is not None and pad is not None and ids.shape == hidden.shape[:2]:
@@ -62,7 +63,8 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
     """Points (N, D) and their labels (N,), without those labelled -100.
 
     Raises:
-        InputError: points that are no matrix of floating point numbers, or labels that are not one integer a point.
+        InputError: points that are no matrix of floating point numbers, or labels that are not one integer a
+            point.
     """
     if not isinstance(points, Tensor) or points.ndim != 2:
         raise InputError(
@@ -70,15 +72,16 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
         )
     if not points.is_floating_point():
         raise InputError(
-            f"expected points with floating point numbers, got {points.dtype}: convert them, for instance to float32"
+            f"expected points with floating point numbers, got {points.dtype}: convert them, for instance to "
+            "float32"
         )
     if labels is None:
         return points, None
     one_each = isinstance(labels, Tensor) and labels.shape == points.shape[:1]
     if not isinstance(labels, Tensor) or not one_each or labels.is_floating_point() or labels.is_complex():
         raise InputError(
-            f"expected labels of shape ({len(points)},) with integers, got {_described(labels)}: pass a tensor with one class a "
-            "point, or None for one cloud"
+            f"expected labels of shape ({len(points)},) with integers, got {_described(labels)}: pass a "
+            "tensor with one class a point, or None for one cloud"
         )
     labels = labels.to(points.device)
     kept = are_classes(labels)
@@ -119,9 +122,9 @@ def joined(
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """The points (sum of N, D) and labels of all ranks in their order, and the mean of their parts.
 
-    Every rank sees the same cloud. Gradients reach a rank's own points only, times the number of ranks: DDP and FSDP take the
-    mean of gradients over ranks, and that mean is the gradient of one process with the joined batch. Ranks may have
-    different numbers of points.
+    Every rank sees the same cloud. Gradients reach a rank's own points only, times the number of ranks: DDP
+    and FSDP take the mean of gradients over ranks, and that mean is the gradient of one process with the
+    joined batch. Ranks may have different numbers of points.
 
     Raises:
         InputError: a group that this rank is not in.
@@ -129,7 +132,8 @@ def joined(
     ranks = world(group)
     if ranks < 1:
         raise InputError(
-            "expected a group of torch.distributed that this rank is in, got another: give each rank its own group"
+            "expected a group of torch.distributed that this rank is in, got another: give each rank its own "
+            "group"
         )
     if ranks == 1:
         return points, labels, part

@@ -1,7 +1,8 @@
-"""How often was each id a target lately? Four memories of the last optimiser steps, from exact to none at all.
+"""How often was each id a target lately? Four memories of the last optimiser steps, from exact to none.
 
-Each has `total` (V,), int64, or float64 where steps fade, and the `steps` that it stands for. `push` closes a step with its
-counts, int64 (V,); `state` gives everything as tensors, and `load` goes on from that; `memory_bytes` is held between steps.
+Each has `total` (V,), int64, or float64 where steps fade, and the `steps` that it stands for. `push` closes a
+step with its counts, int64 (V,); `state` gives everything as tensors, and `load` goes on from that;
+`memory_bytes` is held between steps.
 """
 
 from collections import deque
@@ -87,7 +88,7 @@ class ExactWindow:
 
 
 class BucketRing:
-    """The last `window` steps in 16 buckets: the oldest bucket goes as a whole, so 15/16 of them to all are held.
+    """The last `window` steps in 16 buckets. The oldest goes as a whole, so at least 15/16 of them are held.
 
     Memory: 8 V bytes a bucket, however long the window.
     """
@@ -131,7 +132,10 @@ class BucketRing:
 
 
 class ExponentialAverage:
-    """Each step fades by 1 - 1 / `window`. Approximate: no step is forgotten at once. Memory: 8 V bytes (float64)."""
+    """Each step fades by 1 - 1 / `window`.
+
+    Approximate: no step is forgotten at once. Memory: 8 V bytes (float64).
+    """
 
     def __init__(self, vocab_size: int, window: int) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.float64)
@@ -163,8 +167,8 @@ class StaticCounts:
         total = torch.as_tensor(counts).detach().cpu()
         if total.shape != (vocab_size,) or float(total.min()) < 0 or not float(total.sum()) > 0:
             raise InputError(
-                f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, got shape {tuple(total.shape)}: "
-                "give one count an id"
+                f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, got shape "
+                f"{tuple(total.shape)}: give one count an id"
             )
         self.total = total.to(torch.float64 if total.dtype.is_floating_point else torch.int64)
 

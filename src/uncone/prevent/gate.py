@@ -1,4 +1,4 @@
-"""The rare-token gate: which ids are rare now, and how much of the gradient that pushes them is let through."""
+"""The rare-token gate: which ids are rare now, and how much of the gradient that pushes them passes."""
 
 import os
 import warnings
@@ -21,9 +21,9 @@ Tensor = torch.Tensor
 FEWEST_SHARE = 0.05
 """Fewer rare ids than this share of the vocabulary: gating them changes next to nothing."""
 LARGEST_MASS = 0.02
-"""Above this share of all targets the rare ids are no rare ones, and gating them slows what the model has to learn."""
+"""Above this share of all targets the ids are not rare, and gating them slows what the model has to learn."""
 BATCH_FACTOR = 1.5
-"""Steps with so many times more (or fewer) targets on average than before a resume belong to another batch size."""
+"""So many times more (or fewer) targets a step than before a resume mean another batch size."""
 
 
 @dataclass(frozen=True)
@@ -38,32 +38,34 @@ class GateStatus:
     rare_mass: float
     """Share of the counted targets that are rare."""
     gated_share: float | None
-    """Share of the gradient by the logits, sum |(1 - G) delta| / sum |delta|, that the gate held back in the step; None unless
-    a loss reported it."""
+    """Share of the gradient by the logits that the gate held back in the step; None unless a loss reported it.
+
+        sum |(1 - G) delta| / sum |delta|
+    """
 
 
 class RareTokenGate:
-    """Adaptive gradient gating (Yu et al. 2022): rare output rows are not pushed away by targets that are not theirs.
+    """Adaptive gradient gating (Yu et al. 2022): other targets push rare output rows less, or not at all.
 
     Call `observe(labels)` once a micro-batch and `step()` once an optimiser step; hand the gate to
     `gated_linear_cross_entropy` or to `attach`, which calls both. The gates are frozen between steps.
 
-    With a_v the count of id v in the window and R the rare ids, targets that are not rare push a rare row v with g1[v], and
-    rare targets with g2[v] = min(a_v / mean of a over R, 1):
+    With a_v the count of id v in the window and R the rare ids, targets that are not rare push a rare row v
+    with g1[v], and rare targets with g2[v] = min(a_v / mean of a over R, 1):
 
-    - "relative" (default): g1 = gate_max r_v / t, r_v the share of v among the targets and t the one at which ids cease to be
-      rare. Free of the batch size; equal to the published rule at its own.
+    - "relative" (default): g1 = gate_max r_v / t, r_v the share of v among the targets and t the one at which
+      ids cease to be rare. Free of the batch size; equal to the published rule at its own.
     - "paper": g1 = min(a_v per step, 1), and rare are ids with fewer than `alpha` targets a step.
-    - "official": the order of the published code, which counts a micro-batch before it is gated, so that gates move within
-      a step; otherwise as "paper".
+    - "official": the order of the published code, which counts a micro-batch before it is gated, so that
+      gates move within a step; otherwise as "paper".
     - "hard": g1 = g2 = 0, no push at all.
 
     Args:
         vocab_size: rows of the head, V.
-        window: optimiser steps that counts are taken over, or "epoch": all steps until `set_epoch` or `end_epoch` says how
-            many there are in one (a Trainer's callback does).
-        rare_share: the share of ids that are rare, 0.19 by default, the paper's evaluation group: those with the fewest
-            targets, among equals the higher ids (most vocabularies are sorted by frequency).
+        window: optimiser steps that counts are taken over, or "epoch": all steps until `set_epoch` or
+            `end_epoch` says how many there are in one (a Trainer's callback does).
+        rare_share: the share of ids that are rare, 0.19 by default, the paper's evaluation group: those with
+            the fewest targets, among equals the higher ids (most vocabularies are sorted by frequency).
         rare_frequency: instead, ids with a smaller share of the targets are rare.
         alpha: instead, ids with fewer targets a step are rare (0.03 by default with "paper" and "official").
         mode: see above.
@@ -75,8 +77,8 @@ class RareTokenGate:
         start_step: steps to be counted before the gate acts.
         ignore_index: labels that are no targets; None where all are.
         group: the ranks to sum counts over; all ranks by default where torch.distributed is initialised.
-        on_batch_change: after a resume with another number of targets a step, "refuse", or "rescale" with a warning: counts a step
-            are then read at the former batch size.
+        on_batch_change: after a resume with another number of targets a step, "refuse", or "rescale" with a
+            warning: counts a step are then read at the former batch size.
 
     Raises:
         InputError: settings that contradict each other, or would amplify a gradient.
@@ -112,8 +114,8 @@ class RareTokenGate:
             )
         self.vocab_size, self.ignore_index = _positive("vocab_size", vocab_size), ignore_index
         self._settings = {
-            "vocab_size": vocab_size, "window": window, "memory": memory if counts is None else "counts", "start_step": start_step,
-            "ignore_index": ignore_index, "n_tokens": n_tokens, **asdict(self._rule),
+            "vocab_size": vocab_size, "window": window, "memory": memory if counts is None else "counts",
+            "start_step": start_step, "ignore_index": ignore_index, "n_tokens": n_tokens, **asdict(self._rule),
         }  # fmt: skip
         self._new_counts = partial(_memory, memory, vocab_size, window, counts, self._rule)
         self._counts = self._new_counts()
@@ -139,13 +141,14 @@ class RareTokenGate:
         for token in ids:
             if not 0 <= token < self.vocab_size:
                 raise InputError(
-                    f"expected protected_ids from 0 to {self.vocab_size - 1}, got {token}: is it the id of a token?"
+                    f"expected protected_ids from 0 to {self.vocab_size - 1}, got {token}: is it the id of a "
+                    "token?"
                 )
             self._can_be_rare[token] = False
         self._gates = None
 
     def observe(self, labels: Tensor) -> None:
-        """Count the targets of a micro-batch (any shape; `ignore_index` is no target). In evaluation, do not call it.
+        """Count the targets of a training micro-batch (any shape; `ignore_index` is no target).
 
         Raises:
             InputError: a label out of range.
@@ -158,7 +161,8 @@ class RareTokenGate:
             wrong = labels[(labels < 0) | (labels >= self._n_tokens)]
             ignored = "" if self.ignore_index is None else f" or {self.ignore_index} (ignored)"
             raise InputError(
-                f"expected labels from 0 to {self._n_tokens - 1}{ignored}, got {int(wrong[0])}: is the gate made for this vocabulary?"
+                f"expected labels from 0 to {self._n_tokens - 1}{ignored}, got {int(wrong[0])}: make "
+                "the gate for this vocabulary"
             )
         counts = torch.bincount(labels, minlength=self.vocab_size)
         if self._rule.mode == "official":
@@ -168,10 +172,11 @@ class RareTokenGate:
         self._current += counts
 
     def step(self) -> None:
-        """Close an optimiser step: sum its counts over the ranks, move the window on, and freeze the gates of the next step.
+        """Close an optimiser step: sum its counts over the ranks, move the window, and freeze the next gates.
 
         Raises:
-            InputError: the first steps after a resume have another number of targets, and `on_batch_change` is "refuse".
+            InputError: the first steps after a resume have another number of targets, and `on_batch_change`
+                is "refuse".
         """
         counts = (self._current if self._rule.mode == "official" else self._summed(self._current)).cpu()
         if not self._static:
@@ -218,7 +223,7 @@ class RareTokenGate:
 
     @property
     def counts_first(self) -> bool:
-        """Whether a micro-batch is to be counted before its loss: so the published code has it. The others freeze their gates."""
+        """Whether a micro-batch is counted before its loss, as in the published code."""
         return self._rule.mode == "official"
 
     @property
@@ -261,11 +266,12 @@ class RareTokenGate:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`: the next gates are those that an uninterrupted run has, to the bit. Ids that either
-        protects stay protected.
+        """Go on from a `state_dict`: the next gates are an uninterrupted run's, to the bit.
+
+        Ids that either gate protects stay protected. The gate is unchanged where this raises.
 
         Raises:
-            InputError: the state of a gate with other settings, or none of any gate; the gate is as it was then.
+            InputError: the state of a gate with other settings, or no state of a gate.
         """
         with resume.refusing_damaged_state():
             resume.check_settings(self._settings, dict(state["settings"]))
@@ -320,14 +326,14 @@ class RareTokenGate:
         if now.rare_share < FEWEST_SHARE:
             self._say(
                 "few",
-                f"only {now.rare_ids} ids ({now.rare_share:.1%} of the vocabulary) are rare: the gate changes next to "
-                "nothing; raise rare_share, rare_frequency or alpha",
+                f"only {now.rare_ids} ids ({now.rare_share:.1%} of the vocabulary) are rare: the gate "
+                "changes next to nothing; raise rare_share, rare_frequency or alpha",
             )
         if now.rare_mass > LARGEST_MASS:
             self._say(
                 "mass",
-                f"the {now.rare_ids} rare ids are {now.rare_mass:.1%} of the targets: these are not rare; lower "
-                "rare_share, rare_frequency or alpha",
+                f"the {now.rare_ids} rare ids are {now.rare_mass:.1%} of the targets: these are not rare; "
+                "lower rare_share, rare_frequency or alpha",
             )
 
     def _say(self, what: str, message: str) -> None:
@@ -349,8 +355,8 @@ def _memory(memory: str, vocab_size: int, window: int | str, counts: Any, rule: 
     if counts is not None:
         if rule.mode in ("paper", "official") or rule.alpha is not None:
             raise InputError(
-                "expected the modes 'relative' or 'hard' and no alpha with corpus counts, got a rule that reads targets a step: a "
-                "corpus has no steps"
+                "expected the modes 'relative' or 'hard' and no alpha with corpus counts, got a rule that "
+                "reads targets a step: a corpus has no steps"
             )
         return StaticCounts(vocab_size, counts)
     window = window if window == "epoch" else _positive("window", window)
@@ -360,7 +366,8 @@ def _memory(memory: str, vocab_size: int, window: int | str, counts: Any, rule: 
         raise InputError(f"expected memory 'exact', 'ring' or 'average', got {memory!r}: choose one")
     if isinstance(window, str) or official:
         raise InputError(
-            f"expected memory 'exact' with window='epoch' and with mode='official', got {memory!r}: it cannot take back single steps"
+            f"expected memory 'exact' with window='epoch' and with mode='official', got {memory!r}: it "
+            "cannot take back single steps"
         )
     return BucketRing(vocab_size, window) if memory == "ring" else ExponentialAverage(vocab_size, window)
 

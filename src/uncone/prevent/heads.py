@@ -1,4 +1,4 @@
-"""Which module is a model's head, whether it can be trained through the gated loss, and how the model's own loss follows from it."""
+"""Which module is a model's head, can it be trained through the gated loss, and what is the model's own?"""
 
 from dataclasses import replace
 from typing import Any
@@ -31,8 +31,8 @@ def output_head(model: Any) -> torch.nn.Linear:
     """
     if not hasattr(model, "get_output_embeddings") or not hasattr(model, "forward"):
         raise UnsupportedModel(
-            f"expected a transformers model with an output head, got {type(model).__name__}: use gated_linear_cross_entropy "
-            "in its own training loop"
+            f"expected a transformers model with an output head, got {type(model).__name__}: use "
+            "gated_linear_cross_entropy in its own training loop"
         )
     head = model.get_output_embeddings()
     kind = type(head).__name__
@@ -41,12 +41,13 @@ def output_head(model: Any) -> torch.nn.Linear:
         kind = type(head).__name__
     if head is None:
         raise UnsupportedModel(
-            f"expected a model with an output head, got {type(model).__name__} without: it has no loss to gate"
+            f"expected a model with an output head, got {type(model).__name__} without: it has no loss to "
+            "gate"
         )
     if "peft" in type(head).__module__ or hasattr(head, "lora_A"):
         raise UnsupportedModel(
-            f"expected a head that is a matrix, got an adapter on it ({kind}): leave the head out of target_modules, or "
-            "train it whole with modules_to_save"
+            f"expected a head that is a matrix, got an adapter on it ({kind}): leave the head out of "
+            "target_modules, or train it whole with modules_to_save"
         )
     weight = getattr(head, "weight", None)
     quantised = type(weight).__module__.split(".")[0] in ("bitsandbytes", "torchao")
@@ -92,8 +93,9 @@ def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
     """Raises UnsupportedModel where the backward pass would find the head's storage freed."""
     if reduction == "none" and any(kind.__name__ == "FSDPModule" for kind in type(head).__mro__):
         raise UnsupportedModel(
-            "expected reduction 'mean' with a head that is sharded by itself, got 'none': its gradients are computed in the "
-            "backward pass, when the head's rows are given back; leave the head in the root's group (fully_shard the model only)"
+            "expected reduction 'mean' with a head that is sharded by itself, got 'none': its gradients are "
+            "computed in the backward pass, when the head's rows are given back; leave the head in the "
+            "root's group (fully_shard the model only)"
         )
 
 
@@ -101,15 +103,16 @@ def probe(model: Any, head: torch.nn.Linear) -> HeadMap:
     """How the model's logits and loss follow from its head, measured on a batch; the model is left as it was.
 
     Raises:
-        UnsupportedModel: the logits are no map of this form, or the model's own loss is not their cross-entropy.
+        UnsupportedModel: the logits are no map of this form, or the model's own loss is not their
+            cross-entropy.
     """
     with undisturbed(model):
         batch = probe_batch(model)
         given, logits = known_outputs(model, head, batch)
         if logits.requires_grad:
             raise UnsupportedModel(
-                "expected the head to be the last part that trains, got a trainable parameter between it and the logits: its "
-                "gradient would be lost"
+                "expected the head to be the last part that trains, got a trainable parameter between it and "
+                "the logits: its gradient would be lost"
             )
         scale, bias, cap = fit(given, logits)
         return _with_own_shift(model, head, batch, HeadMap(scale, bias, cap, False))
@@ -138,14 +141,14 @@ def _with_own_shift(
     if not abs(losses[nearest] - own) <= RESIDUAL * max(1.0, abs(own)):
         raise UnsupportedModel(
             "expected the model's own loss on a probe batch to be the cross-entropy of its logits "
-            f"({losses[True]:.6g} with labels shifted, {losses[False]:.6g} without), got {own:.6g}: it adds something to it; "
-            "train with its own loss"
+            f"({losses[True]:.6g} with labels shifted, {losses[False]:.6g} without), got {own:.6g}: it adds "
+            "something to it; train with its own loss"
         )
     return replace(head_map, shift=nearest)
 
 
 def _run(model: Any, head: torch.nn.Linear, inputs: dict[str, Tensor]) -> tuple[Tensor | None, Any]:
-    """The head's output, None unless it was called once, and the model's; both in float32, so that the loss is too."""
+    """The head's output, in float32 so that the loss is too, or None if not called once; and the model's."""
     outputs: list[Tensor] = []
     original = head.forward
 
@@ -168,6 +171,6 @@ def _check_decoder_inputs(model: Any, head: torch.nn.Linear, batch: dict[str, Te
     difference = float((again - z).abs().max())
     if not difference <= 1e-3 * (1 + float(z.abs().max())):
         raise UnsupportedModel(
-            f"expected {type(model).__name__} to feed its decoder the labels moved by one, got other logits (by "
-            f"{difference:.2g}): pass decoder_input_ids to the model, and train it with its own loss"
+            f"expected {type(model).__name__} to feed its decoder the labels moved by one, got other logits "
+            f"(by {difference:.2g}): pass decoder_input_ids to the model, and train it with its own loss"
         )

@@ -1,4 +1,4 @@
-"""Keep a cloud from stretching in training: raise the persistent entropy of its bars ("Shrink the longest")."""
+"""Keep a cloud round in training: raise the persistent entropy of its bars ("Shrink the longest")."""
 
 from dataclasses import dataclass
 from numbers import Real
@@ -19,7 +19,7 @@ FEWEST = 5
 
 @dataclass(frozen=True)
 class EntropyStatus:
-    """What a `PersistentEntropy` computed last, detached, on the device of the points: only reading a number waits for it.
+    """The last results of a `PersistentEntropy`, detached, on the points' device: reading waits for it.
 
     C classes were used; without labels all points are one, labelled 0.
     """
@@ -39,30 +39,33 @@ class EntropyStatus:
 
 
 class PersistentEntropy:
-    """A penalty on long bars: minus the persistent entropy of the H0 bars of each class, to be added to the training loss.
+    """A penalty on long bars for the training loss: minus the persistent entropy of each class's H0 bars.
 
-    loss = -sum over classes c of (weight H(kept bars of c) + length_weight mean length of the other bars of c)
+        loss = -sum over classes c of (weight H(kept bars of c) + length_weight mean length of the others)
 
-    The bars of c are the edges of the Euclidean minimum spanning tree of its points, and H is `uncone.topology.persistent_entropy`, in nats:
-    in [0, ln m] for m bars, whatever their scale. A step against the gradient shortens every kept bar that is longer than exp(-H) times the
-    sum of them, and stretches the others.
+    The bars of c are the edges of the Euclidean minimum spanning tree of its points, and H is
+    `uncone.topology.persistent_entropy`, in nats: in [0, ln m] for m bars, whatever their scale. A step
+    against the gradient shortens every kept bar that is longer than exp(-H) times the sum of them, and
+    stretches the others.
 
-    As in the code of "Shrink the longest", the sum over classes is neither a mean nor weighted by size, so more classes in a batch make a
-    larger penalty. Classes with fewer than five points are left out and counted in `last.left_out`; points labelled -100 are left out.
-    Points that are all alike have penalty 0 and gradient 0. Computed in float32 at least, whatever autocast says. On a GPU labels are asked of the
-    device, which waits for it; without labels only whether the points are finite is.
+    As in the code of "Shrink the longest", the sum over classes is neither a mean nor weighted by size, so
+    more classes in a batch make a larger penalty. Classes with fewer than five points are left out and
+    counted in `last.left_out`; points labelled -100 are left out. Points that are all alike have penalty 0
+    and gradient 0. Computed in float32 at least, also under autocast. On a GPU the host waits
+    for the labels; without labels it waits only to see whether the points are finite.
 
     Args:
         weight: of the entropy, from 0 up. The paper has no such factor.
         select: True keeps only the prominent bars (`uncone.topology.prominent_bars`), False keeps all.
-        length_weight: of the mean length of the bars that the selection discards. The official code has this term, by default with 0.5 and
-            in its notebook with 0.05; the paper has not. It is off here because it pushes those bars UP, without bound and in the unit of
-            the points, though the official text speaks of minimising them. With weight=0 it is the only term.
+        length_weight: of the mean length of the bars that the selection discards. The official code has this
+            term, by default with 0.5 and in its notebook with 0.05; the paper has not. It is off here because
+            it pushes those bars UP, without bound and in the unit of the points, though the official text
+            speaks of minimising them. With weight=0 it is the only term.
         convention: of the selection.
 
     Raises:
-        InputError: settings that are no such penalty; when called, points or labels of another shape or dtype, or points that are used and
-            not finite.
+        InputError: settings that are no such penalty; when called, points or labels of another shape or
+            dtype, or points that are used and not finite.
     """
 
     def __init__(
@@ -77,20 +80,22 @@ class PersistentEntropy:
         self.length_weight = _from_zero(length_weight, "length_weight")
         if select is not True and select is not False:
             raise InputError(
-                f"expected select to be True (prominent bars) or False (all bars), got {select!r}: pass one of them"
+                f"expected select to be True (prominent bars) or False (all bars), got {select!r}: pass one "
+                "of them"
             )
         check_convention(convention)
         if length_weight and not select:
             raise InputError(
-                f"expected length_weight 0 with select=False, got {length_weight}: it weighs the bars that a selection discards; pass "
-                "select=True"
+                f"expected length_weight 0 with select=False, got {length_weight}: it weighs the bars that a "
+                "selection discards; pass select=True"
             )
         self.select, self.convention = select, convention
         self.last: EntropyStatus | None = None
         """What was computed last; None before the first time."""
 
     def __repr__(self) -> str:
-        return f"PersistentEntropy({self.weight:g}, {self.select}, length_weight={self.length_weight:g}, convention={self.convention!r})"
+        more = f"length_weight={self.length_weight:g}, convention={self.convention!r}"
+        return f"PersistentEntropy({self.weight:g}, {self.select}, {more})"
 
     def __call__(self, points: Tensor, labels: Tensor | None = None) -> Tensor:
         """The penalty, a scalar, of points (N, D) with labels (N,) of integers; None is one cloud."""
@@ -131,7 +136,7 @@ def _sums(values: Tensor, bars: Barcode) -> Tensor:
 
 
 def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, int]:
-    """The points of classes with at least five, how many classes have fewer, and how many points the largest class has."""
+    """The points of classes with at least five, how many classes have fewer, and the largest class's size."""
     if groups is None:
         few = 0 < len(x) < FEWEST
         return x[:0] if few else x, None, _number(few, x), len(x)
@@ -145,7 +150,7 @@ def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | No
 
 
 def _check_rows(points: Tensor, labels: Tensor | None) -> None:
-    """Refuses points that are used and not finite by their own rows; a barcode counts without those that are left out."""
+    """Refuse used points that are not finite by their own rows; a barcode counts only the used ones."""
     turn = torch.arange(len(points), dtype=torch.float64, device=points.device)
     rows = _large_enough(*labelled(turn[:, None], labels))[0][:, 0].long()
     finite = torch.ones(len(points), dtype=torch.bool, device=points.device)
@@ -166,6 +171,7 @@ def _nothing(x: Tensor, left_out: Tensor) -> EntropyStatus:
 def _from_zero(value: Any, name: str) -> float:
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < float("inf"):
         raise InputError(
-            f"expected {name} to be a number from 0 up, got {value!r}: below 0 it would turn the penalty around"
+            f"expected {name} to be a number from 0 up, got {value!r}: below 0 it would turn the penalty "
+            "around"
         )
     return float(value)

@@ -1,4 +1,4 @@
-"""How a gate goes on after an interruption: its state in a file, its settings, and the size of its batches."""
+"""How a gate resumes: its state in a file, its settings, and the size of its batches."""
 
 import json
 import os
@@ -23,8 +23,10 @@ LOOKED_AT = 4
 class Batch:
     """How large an optimiser step is, and whether a resumed run's is the same.
 
-    A Trainer tells the size. Else the mean number of targets of the first steps after a resume is compared with the mean
-    before: a single step says little, as the last of an epoch is short. The fields are the state, as plain numbers.
+    A Trainer tells the size. Else the mean number of targets of the first steps after a resume is compared
+    with the mean
+    before: a single step says little, as the last of an epoch is short. The fields are the state, as plain
+        numbers.
     """
 
     size: int | None = None

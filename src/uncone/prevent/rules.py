@@ -12,7 +12,7 @@ MODES = ("relative", "paper", "official", "hard")
 RARE_SHARE = 0.19
 """The share of the vocabulary that the paper evaluates as rare."""
 ALPHA = 0.03
-"""Targets a step below which the published language-modelling runs call an id rare, at 32,768 targets a step."""
+"""The published language models call ids with fewer targets a step rare, of 32,768 in all."""
 _ROUNDED = 1e-7
 
 
@@ -45,8 +45,8 @@ class Rule:
                 raise InputError(f"expected {name} in [0, 1], got {value}: {why}")
         if alpha is not None and not 0 < alpha <= 1:
             raise InputError(
-                f"expected alpha in (0, 1], got {alpha}: it is a number of targets a step, and above 1 the gate would "
-                "amplify; rare_frequency does not depend on the batch size"
+                f"expected alpha in (0, 1], got {alpha}: it is a number of targets a step, and above 1 the "
+                "gate would amplify; rare_frequency does not depend on the batch size"
             )
         return cls(mode, share, frequency, alpha, gate_max)
 
