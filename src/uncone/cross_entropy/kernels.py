@@ -19,7 +19,7 @@ def losses(
     options: CrossEntropyOptions,
     write: bool,
 ) -> Tensor:
-    """The losses (n,) in float32 of the products z (n, V); with `write`, their gradient by z takes the place of z.
+    """The losses (n,) in float32 of the products z (n, V); with `write`, z becomes their gradient by z.
 
     `factors` (n,) weight the gradient. The scale is in z already, the bias (V,) and the cap are not.
     """

@@ -42,8 +42,7 @@ class CrossEntropyOptions:
     num_items: float | Tensor | None = None
     """The divisor of "mean", if not the targets of this call: those of all micro-batches, or of all ranks.
 
-    A tensor of one number is read here; on a GPU that waits for it, as the loss does for its labels. 0 gives a
-    loss of 0.
+    A tensor of one number is read here, which on a GPU waits for it. 0 gives a loss of 0.
     """
     chunk: int | None = None
     """Targets whose logits are held at once; by default what fits a bounded buffer."""

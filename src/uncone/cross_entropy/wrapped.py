@@ -34,7 +34,7 @@ _LACKS = {
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
-    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by another package's kernel."""
+    """The loss of hidden (N, D), a scalar or with the reduction "none" (N,), by another package's kernel."""
     options = problem.options
     _refuse(options, problem.dtype)
     kernel = {"wrap:liger": _liger, "wrap:cce": _cce, "wrap:torch": _torch}[options.backend](
@@ -43,8 +43,7 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: 
     with torch.autocast(hidden.device.type, enabled=False):
         loss = _loss(kernel, hidden, weight, bias, problem)
     refuse_nan(loss.detach(), hidden.detach())
-    once: Tensor = _Once.apply(loss, options.reduction != "none")  # type: ignore[no-untyped-call]
-    return once
+    return _for_one_backward(loss, kept=options.reduction != "none")
 
 
 def _loss(kernel: Kernel, hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
@@ -107,7 +106,7 @@ def _of_rare(
 
 
 def _of_target(nll: Tensor, z: Tensor, vocabulary: int, options: CrossEntropyOptions) -> Tensor:
-    """The gradient (n,) of the loss by the target's logit z before a cap; `nll` is without smoothing, z-loss."""
+    """The gradient (n,) of the loss by the target's logit z before a cap; `nll` is the plain loss."""
     slope: Tensor | float = 1.0
     if options.softcap is not None:
         tanh = torch.tanh(z / options.softcap)
@@ -121,36 +120,25 @@ def _of_target(nll: Tensor, z: Tensor, vocabulary: int, options: CrossEntropyOpt
     return d * slope
 
 
-class _Once(torch.autograd.Function):
-    """The loss, for one backward pass: some kernels scale the gradients that they keep in place."""
+def _for_one_backward(loss: Tensor, *, kept: bool) -> Tensor:
+    """The loss, without a second backward pass where gradients are `kept`: some kernels scale them."""
+    once, given = loss.view_as(loss), False
 
-    @staticmethod
-    def forward(ctx: Any, loss: Tensor, kept: bool) -> Tensor:
-        ctx.kept, ctx.given = kept, False
-        return loss.view_as(loss)
+    def refuse(grad: Tensor) -> None:
+        nonlocal given
+        refuse_again(given=given)
+        given = kept
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        refuse_again(given=ctx.kept and ctx.given)
-        ctx.given = True
-        return grad, None
-
-
-class _ScaleRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, w: Tensor, factors: Tensor) -> Tensor:
-        ctx.save_for_backward(factors)
-        return w.view_as(w)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (factors,) = ctx.saved_tensors
-        return grad * factors.to(grad.dtype)[:, None], None
+    if once.requires_grad:
+        once.register_hook(refuse)  # type: ignore[no-untyped-call]
+    return once
 
 
 def _scale_rows(w: Tensor, factors: Tensor) -> Tensor:
-    """w (V, D) itself, each row of whose gradient will be multiplied by its factor."""
-    scaled: Tensor = _ScaleRows.apply(w, factors)  # type: ignore[no-untyped-call]
+    """w (V, D) itself; each row of its gradient will be multiplied by its factor."""
+    scaled = w.view_as(w)
+    if scaled.requires_grad:
+        scaled.register_hook(lambda grad: grad * factors.to(grad.dtype)[:, None])  # type: ignore[no-untyped-call]
     return scaled
 
 

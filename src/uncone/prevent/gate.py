@@ -38,7 +38,7 @@ class GateStatus:
     rare_mass: float
     """Share of the counted targets that are rare."""
     gated_share: float | None
-    """Share of the gradient by the logits that the gate held back in the step; None unless a loss reported it.
+    """Share of the gradient by the logits that the gate held back; None unless a loss reported it.
 
         sum |(1 - G) delta| / sum |delta|
     """
@@ -115,7 +115,8 @@ class RareTokenGate:
         self.vocab_size, self.ignore_index = _positive("vocab_size", vocab_size), ignore_index
         self._settings = {
             "vocab_size": vocab_size, "window": window, "memory": memory if counts is None else "counts",
-            "start_step": start_step, "ignore_index": ignore_index, "n_tokens": n_tokens, **asdict(self._rule),
+            "start_step": start_step, "ignore_index": ignore_index, "n_tokens": n_tokens,
+            **asdict(self._rule),
         }  # fmt: skip
         self._new_counts = partial(_memory, memory, vocab_size, window, counts, self._rule)
         self._counts = self._new_counts()
@@ -323,23 +324,15 @@ class RareTokenGate:
         if self._step < self._start:
             return
         now = self.status
-        if now.rare_share < FEWEST_SHARE:
-            self._say(
-                "few",
-                f"only {now.rare_ids} ids ({now.rare_share:.1%} of the vocabulary) are rare: the gate "
-                "changes next to nothing; raise rare_share, rare_frequency or alpha",
-            )
-        if now.rare_mass > LARGEST_MASS:
-            self._say(
-                "mass",
-                f"the {now.rare_ids} rare ids are {now.rare_mass:.1%} of the targets: these are not rare; "
-                "lower rare_share, rare_frequency or alpha",
-            )
-
-    def _say(self, what: str, message: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
-            warnings.warn(message, stacklevel=4)
+        size = f"only {now.rare_ids} ids ({now.rare_share:.1%} of the vocabulary) are rare"
+        mass = f"the {now.rare_ids} rare ids are {now.rare_mass:.1%} of the targets"
+        for what, wrong, message in (
+            ("few", now.rare_share < FEWEST_SHARE, f"{size}: the gate changes next to nothing; raise"),
+            ("mass", now.rare_mass > LARGEST_MASS, f"{mass}: these are not rare; lower"),
+        ):
+            if wrong and what not in self._said:
+                self._said.add(what)
+                warnings.warn(f"{message} rare_share, rare_frequency or alpha", stacklevel=3)
 
 
 def _loaded_gates(saved: Mapping[str, Tensor], mine: Gates) -> Gates:
