@@ -127,7 +127,11 @@ class ComparedSubject:
         yield Heading(self.title, 2, about=about)
         yield from (Text(f"Note: {note}") for note in self.notes)
         if len(sides) < 2:
-            return  # its own report says more
+            yield Folded("The readings of the one diagnosis that has it", tuple(self._content(names)))
+        else:
+            yield from self._content(names)
+
+    def _content(self, names: tuple[str, ...]) -> Iterator[Block]:
         findings = _by_level(self)
         if findings:
             yield Heading("Findings")

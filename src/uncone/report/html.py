@@ -146,7 +146,7 @@ def _blocks(blocks: Sequence[Block], uid: str) -> str:
 def _block(block: Block, uid: str = "b") -> str:
     match block:
         case Heading():
-            return _heading(block)
+            return _heading(block) if block.level == 1 else element(f"h{block.level}", escape(block.text))
         case Text():
             return element("p", escape(block.text), class_=_TONES.get(block.tone))
         case Bullets():
