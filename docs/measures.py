@@ -8,8 +8,6 @@ from uncone.records import MeasureDescription
 PAGE = Path(__file__).with_suffix(".md")
 FIRST = "<!-- From here to the next such mark this page is made from the code: python docs/measures.py -->"
 LAST = "<!-- From here on it is written by hand. -->"
-_ROWS = {True: "centred", False: "raw", None: "centred or not is the same"}
-_BETTER = {"higher": "higher is better", "lower": "lower is better", "neither": "neither end is better"}
 
 
 def sections() -> str:
@@ -21,12 +19,9 @@ def sections() -> str:
 
 
 def _section(description: MeasureDescription) -> str:
-    variants = "".join(f"\n- `{name}`: {words}." for name, words in description.variants)
+    facts = "\n".join(f"- {fact}" for fact in description.facts)
     return (
-        f"#### `{description.name}`\n\n{description.says}\n\n```text\n{description.formula}\n```\n\n"
-        f"- Range: {description.span}; {_BETTER[description.better]}.\n- Isotropic: {description.isotropic}.\n"
-        f"- Rows: {_ROWS[description.centered]}.{variants}\n"
-        f"- Reads badly when {description.reads_badly}\n- Source: {description.source}"
+        f"#### `{description.name}`\n\n{description.says}\n\n```text\n{description.formula}\n```\n\n{facts}"
     )
 
 

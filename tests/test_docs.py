@@ -149,6 +149,7 @@ def test_the_table_of_clouds_is_what_the_code_prints(tmp_path: Path, monkeypatch
         "uncone report",
         "uncone compare",
         "uncone check",
+        "uncone measures",
         "uncone calibrate",
         "uncone evaluate",
         "uncone repair",

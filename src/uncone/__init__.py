@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from uncone.verbs.compare import compare
     from uncone.verbs.diagnose import diagnose
     from uncone.verbs.evaluate import evaluate
+    from uncone.verbs.measures import measures
     from uncone.verbs.repair import repair
     from uncone.verbs.repair_tokens import repair_tokens
     from uncone.verbs.select_repair import select_repair
@@ -63,6 +64,7 @@ _WHERE = {
     "gated_linear_cross_entropy": "uncone.cross_entropy",
     "linear_cross_entropy": "uncone.cross_entropy",
     "measure": "uncone.measure",
+    "measures": "uncone.verbs.measures",
     "open_rows": "uncone.model.open",
     "transforms": "uncone.transforms",
     "repair": "uncone.verbs.repair",
@@ -103,6 +105,7 @@ __all__ = [
     "gated_linear_cross_entropy",
     "linear_cross_entropy",
     "measure",
+    "measures",
     "open_rows",
     "repair",
     "repair_tokens",

@@ -13,6 +13,7 @@ from uncone.cli.diagnose import diagnose
 from uncone.cli.evaluate import evaluate
 from uncone.cli.failures import SignalError, end, ending_cleanly, open_closed_streams, release
 from uncone.cli.files import check_files
+from uncone.cli.measures import measures
 from uncone.cli.repair import repair
 from uncone.cli.repair_tokens import repair_tokens
 from uncone.cli.report import report
@@ -31,6 +32,7 @@ app.command(check)
 app.command(compare, usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
 app.command(diagnose)
 app.command(evaluate)
+app.command(measures, usage="Usage: uncone measures [NAME]")
 app.command(repair)
 app.command(repair_tokens)
 app.command(report)

@@ -22,7 +22,7 @@ from uncone.records.comparison import MOST_COMPARED, ComparedDiagnosis, Comparis
 from uncone.records.diagnosis import Diagnosis
 from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price
 from uncone.records.head_edit import HeadEdit, HeadProof, HeadRows, RoundingError
-from uncone.records.measures import MeasureDescription
+from uncone.records.measures import MeasureDescription, Measures
 from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Spectrum
 from uncone.records.picture import Picture
 from uncone.records.record import Record
@@ -77,6 +77,7 @@ __all__ = [
     "LabelledPairs",
     "MeasureDescription",
     "Measurement",
+    "Measures",
     "Norms",
     "Part",
     "Picture",

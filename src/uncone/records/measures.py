@@ -2,12 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from uncone.records.blocks import Block, Bullets, Code, Heading, Table, Text
 from uncone.records.parts import Measurement
+from uncone.records.record import Record
+from uncone.records.text import better
 
 End = float | str | None
 """A number, a formula where the end depends on the rows ("min(N, D)"), or None where there is none."""
+_ROWS = {
+    True: "mean row subtracted",
+    False: "rows as stored",
+    None: "as stored or with the mean row subtracted is the same",
+}
 
 
 @dataclass(frozen=True)
@@ -74,3 +82,42 @@ class MeasureDescription:
         """
         low, high = (f"{end:g}" if isinstance(end, float) else end for end in self.range)
         return f"from {low} up" if high is None else f"{low} to {high}"
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """All but the formula, a sentence each."""
+        return (
+            f"Range: {self.span}; {better(self.better)}.",
+            f"Isotropic: {self.isotropic}.",
+            f"Read from: {_ROWS[self.centered]}.",
+            *(f"`{name}`: {words}." for name, words in self.variants),
+            f"Reads badly when {self.reads_badly}",
+            f"Source: {self.source}",
+        )
+
+
+@dataclass(frozen=True)
+class Measures(Record):
+    """The descriptions of measures, by the question that they answer."""
+
+    KIND: ClassVar[str] = "measures"
+    SCHEMA: ClassVar[str] = "uncone.measures/1"
+
+    by_question: tuple[tuple[str, tuple[MeasureDescription, ...]], ...]
+    schema: str = SCHEMA
+
+    def blocks(self) -> tuple[Block, ...]:
+        """A table for each question; of a single measure all there is to know."""
+        measures = [measure for _, group in self.by_question for measure in group]
+        if len(measures) == 1:
+            (one,) = measures
+            return Heading(one.name, 1), Text(one.says), Code(one.formula), Bullets(one.facts)
+        blocks: list[Block] = [Heading(f"{len(measures)} measures", 1)]
+        for question, group in self.by_question:
+            rows = tuple((one.name, one.span, one.better, one.says) for one in group)
+            blocks += [Heading(question), Table(("measure", "range", "better", "what it says"), rows)]
+        return tuple(blocks)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each measure."""
+        return [vars(measure) | {} for _, group in self.by_question for measure in group]

@@ -1,0 +1,31 @@
+"""Which measures there are, and what each says."""
+
+import difflib
+
+from uncone.errors import InputError
+from uncone.measure import DESCRIPTIONS
+from uncone.records import Measures
+
+
+def measures(name: str = "") -> Measures:
+    """The descriptions of all measures, or of the one called `name`.
+
+    Args:
+        name: a measure, or a reading of one such as "effective_rank_raw"; all by default.
+
+    Raises:
+        InputError: no measure has this name.
+    """
+    if not name:
+        return Measures(tuple(DESCRIPTIONS.items()))
+    named = {
+        known: (question, (description,))
+        for question, descriptions in DESCRIPTIONS.items()
+        for description in descriptions
+        for known in (description.name, *(variant for variant, _ in description.variants))
+    }
+    if name not in named:
+        near = difflib.get_close_matches(name, named, 3, 0.5)
+        known = f"the nearest are {', '.join(near)}" if near else "`uncone measures` lists them"
+        raise InputError(f"expected the name of a measure, got {name!r}: {known}")
+    return Measures((named[name],))
