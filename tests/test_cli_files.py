@@ -22,7 +22,7 @@ from uncone.cli.program import app
 
 VERBS = sorted(name for name in app if not name.startswith("-"))
 READING, WRITING = (Role.SPEC, Role.READ), (Role.WRITE, Role.OUT, Role.KEEP)
-NAMES_NO_FILE = {"columns", "names", "device", "method", "max", "min", "repair"}
+NAMES_NO_FILE = {"columns", "name", "names", "device", "method", "max", "min", "repair"}
 """Options of text that name no file."""
 
 
@@ -87,7 +87,7 @@ def test_every_option_that_may_name_a_file_says_what_is_done_with_it(verb: str) 
 
 
 def test_every_command_is_walked() -> None:
-    assert {verb for verb, _, _ in PAIRS} == set(VERBS)
+    assert {verb for verb, _, _ in PAIRS} == set(VERBS) - {"measures"}  # which names no file
     assert len(PAIRS) > 40
 
 

@@ -160,8 +160,8 @@ def build_record(cls: type[T], data: Any, where: str) -> T:
 def _build_optional(arguments: tuple[Any, ...], data: Any, where: str) -> Any:
     if data is None and types.NoneType in arguments:
         return None
-    (kind,) = [argument for argument in arguments if argument is not types.NoneType]
-    return _build(kind, data, where)
+    kinds = [argument for argument in arguments if argument is not types.NoneType]
+    return _build(str if isinstance(data, str) and str in kinds else kinds[0], data, where)
 
 
 def _build_tuple(arguments: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:
