@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.atomic import creatable, new_directory
-from uncone.edits.shards import NewTensor, convert_shard, shard_name, write_shard
+from uncone.edits.shards import NewTensor, shard_name, write_shard
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, is_model_file, open_model_files
 from uncone.model.files import read_json
@@ -251,12 +251,11 @@ def _write_weights(
             for name, (source, entry) in files.tensors.items()
             if source is shard or source.name == shard.name
         }
-        replaced = {name: tensors[name] for name in here if name in tensors}
-        new = added if home.name == shard.name else {}
+        fresh = {name: tensors[name] for name in here if name in tensors}
+        fresh |= added if home.name == shard.name else {}
         name = shard_name(shard.path.name)
-        write = write_shard if shard.path.suffix == ".safetensors" else convert_shard
-        write(shard, here, replaced, new, folder / name)
-        placed |= dict.fromkeys([*here, *new], name)
+        write_shard(shard, here, fresh, folder / name)
+        placed |= dict.fromkeys([*here, *fresh], name)
     return placed
 
 

@@ -1,10 +1,9 @@
 """One file of weights, written with some tensors replaced and some added, in pieces of a few MiB."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,7 +13,7 @@ from uncone.errors import InputError
 from uncone.rows.bytes import LocalFile
 from uncone.rows.checkpoint import StoredTensor, checkpoint_rows
 from uncone.rows.flat import TORCH_DTYPES
-from uncone.rows.safetensors import CODES, FLOATS, LONGEST_HEADER, Entry, framed, header_bytes
+from uncone.rows.safetensors import CODES, FLOATS, Entry, header_bytes, read_metadata
 
 _AT_ONCE = 2**22  # bytes
 _PICKLED = re.compile(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin")
@@ -84,86 +83,37 @@ def shard_name(name: str) -> str:
 
 
 def write_shard(
-    source: LocalFile,
-    entries: Mapping[str, Entry],
-    replaced: Mapping[str, NewTensor],
-    added: Mapping[str, NewTensor],
-    path: Path,
+    source: LocalFile, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path
 ) -> None:
-    """Write a file of safetensors again. Its header stays as it is to the byte, unless tensors are added; these come last.
+    """Write a file of weights as safetensors, with `tensors` in the place of those of their names, or behind all others.
+
+    Numbers that are not replaced stay as they are stored, to the bit, and in their order. Of a checkpoint of torch.save each
+    name gets numbers of its own, also where two shared theirs.
 
     Raises:
-        InputError: a new number does not fit the dtype (an infinity in float16), or a header that grows beyond the format's limit.
+        InputError: a new number does not fit the dtype (an infinity in float16), names that are too long for the format, or a
+            tensor of a dtype, or laid out in a way, that has no place in safetensors.
     """
-    header, start = _header(source)
-    stop = source.size - start
+    metadata, names = {"format": "pt"}, list(entries)
+    if path.suffix == source.path.suffix:
+        metadata = read_metadata(source)
+        names.sort(key=lambda name: (entries[name].start, entries[name].stop))
+    laid = {name: _laid(name, entries[name], source) for name in names}
+    laid |= {name: Entry(x.dtype, x.shape, 0, x.size) for name, x in tensors.items() if name not in entries}
     with open(path, "xb") as handle:
-        handle.write(header if not added else _longer(header, added, stop))
-        at = start
-        for name, entry in sorted(
-            ((name, entries[name]) for name in replaced), key=lambda item: item[1].start
-        ):
-            _copy(handle, source, at, entry.start)
-            _write(handle, name, replaced[name], entry.stop - entry.start)
-            at = entry.stop
-        _copy(handle, source, at, source.size)
-        for name, tensor in added.items():
-            _write(handle, name, tensor, tensor.size)
-
-
-def convert_shard(
-    source: LocalFile,
-    entries: Mapping[str, Entry],
-    replaced: Mapping[str, NewTensor],
-    added: Mapping[str, NewTensor],
-    path: Path,
-) -> None:
-    """Write what a checkpoint of torch.save holds as safetensors: each name with numbers of its own, also where two shared theirs.
-
-    Raises:
-        InputError: as `write_shard`; or a tensor of a dtype, or laid out in a way, that has no place in safetensors.
-    """
-    codes = {name: _code(name, entry, source) for name, entry in entries.items()}
-    sizes = {name: _size(entry) for name, entry in entries.items()} | {
-        name: tensor.size for name, tensor in added.items()
-    }
-    laid = {name: Entry(codes[name], entry.shape, 0, sizes[name]) for name, entry in entries.items()}
-    laid |= {name: Entry(tensor.dtype, tensor.shape, 0, tensor.size) for name, tensor in added.items()}
-    with open(path, "xb") as handle:
-        handle.write(header_bytes(laid.items(), {"format": "pt"}))
-        for name, entry in entries.items():
-            if name in replaced:
-                _write(handle, name, replaced[name], sizes[name])
+        handle.write(header_bytes(laid.items(), metadata))
+        for name, entry in laid.items():
+            if name in tensors:
+                _write(handle, name, tensors[name], entry.stop)
             else:
-                _write_stored(handle, source, name, entry)
-        for name, tensor in added.items():
-            _write(handle, name, tensor, tensor.size)
+                _write_stored(handle, source, name, entries[name])
 
 
-def _header(source: LocalFile) -> tuple[bytes, int]:
-    """(length and header as they stand, where the numbers begin). The header was checked when the file was opened."""
-    prefix = bytearray(8)
-    source.read_into(0, memoryview(prefix))
-    length = int.from_bytes(prefix, "little")
-    if length > min(LONGEST_HEADER, source.size - 8):
-        raise InputError(
-            f"expected {source.name} as it was a moment ago, got another header: it was written to meanwhile; try again"
-        )
-    header = bytearray(8 + length)
-    source.read_into(0, memoryview(header))
-    return bytes(header), 8 + length
-
-
-def _longer(header: bytes, added: Mapping[str, NewTensor], at: int) -> bytes:
-    entries = json.loads(header[8:].decode("utf-8"))
-    for name, tensor in added.items():
-        entries[name] = {
-            "dtype": tensor.dtype,
-            "shape": list(tensor.shape),
-            "data_offsets": [at, at + tensor.size],
-        }
-        at += tensor.size
-    return framed(entries)
+def _laid(name: str, entry: Entry, source: LocalFile) -> Entry:
+    """The entry as it is written: where it lies does not matter, only its size."""
+    if not isinstance(entry, StoredTensor):
+        return replace(entry, start=0, stop=entry.stop - entry.start)
+    return Entry(_code(name, entry, source), entry.shape, 0, _size(entry))
 
 
 def _copy(handle: BinaryIO, source: LocalFile, start: int, stop: int) -> None:
