@@ -6,7 +6,7 @@ of z -> cap tanh((scale z + bias) / cap); what is left over decides whether that
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,58 +45,55 @@ class HeadMap:
 
 
 def logit_map(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """Measure how `model`, which is left as it was, makes logits of its head's output; labels are not looked at, so `shift` says nothing.
+    """Measure how `model`, which is left as it was, makes logits of its head's output; labels are not looked at (`shift`).
 
     Raises:
         UnsupportedModel: what was measured is no map of this form.
     """
-    with undisturbed(model):
-        scale, bias, cap = fit(*known_outputs(model, head, probe_batch(model)))
-    return HeadMap(scale, bias, cap, False)
+    devices = [head.weight.device] if head.weight.device.type == "cuda" else []
+    with undisturbed(model), torch.random.fork_rng(devices=devices), torch.no_grad():
+        return fit(*known_outputs(model, head, probe_batch(model)))
 
 
 def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """(outputs put in the place of the head's, logits that the model made of them), each (18, V); these need gradients where a part
-    between the two trains."""
-    given: list[Tensor] = []
+    """(outputs put in the place of the head's, logits that the model made of them), each (18, V).
+
+    The logits need gradients where a part between the two trains.
+    """
+    outputs: list[Tensor] = []
 
     def known(hidden: Tensor) -> Tensor:
         rows, v = hidden.shape[:-1].numel(), head.weight.shape[0]
-        z = (
-            torch.randn(rows, v, generator=torch.Generator().manual_seed(0))
-            * torch.logspace(-1, 2, rows)[:, None]
-        )
+        z = torch.randn(rows, v, generator=torch.Generator().manual_seed(0))
+        z *= torch.logspace(-1, 2, rows)[:, None]
         for i, value in enumerate((0.0, _SMALL, _HUGE, -_HUGE)):
             z[i] = value
-        given.append(z.to(hidden.device))
-        return given[-1].view(*hidden.shape[:-1], v).requires_grad_(False)
+        outputs.append(z.to(hidden.device))
+        return outputs[-1].view(*hidden.shape[:-1], v).requires_grad_(False)
 
     with torch.enable_grad(), forward_of(head, known):
-        out = run_model(
-            model, {k: v for k, v in batch.items() if k != "labels"} | decoder_inputs(model, batch["labels"])
-        )
-    logits = getattr(out, "logits", None)
+        result = run_model(model, without_labels(model, batch))
+    logits = getattr(result, "logits", None)
     if logits is None:
         raise UnsupportedModel(
-            f"expected a model that answers with logits, got {type(model).__name__} without: load it as its class for language modelling"
+            f"expected a model that answers with logits, got {type(model).__name__} without: "
+            "load it as its class for language modelling"
         )
-    if len(given) != 1 or logits.numel() != given[0].numel():
+    if len(outputs) != 1 or logits.numel() != outputs[0].numel():
         raise UnsupportedModel(
-            f"expected one use of the head and logits of {given[0].numel() if given else 'its'} numbers, got {len(given)} and shape "
-            f"{tuple(logits.shape)}: the loss is not a function of one product with the head"
+            f"expected one use of the head and logits of {outputs[0].numel() if outputs else 'its'} numbers, got "
+            f"{len(outputs)} and shape {tuple(logits.shape)}: the loss is not a function of one product with the head"
         )
-    return given[0], logits.reshape(given[0].shape).float()
+    return outputs[0], logits.reshape(outputs[0].shape).float()
 
 
-def fit(z: Tensor, logits: Tensor) -> tuple[float, Tensor | None, float | None]:
-    """(scale, bias, cap) of the map, checked on every row."""
+def fit(z: Tensor, logits: Tensor) -> HeadMap:
+    """The map (labels not looked at) of outputs and logits of `known_outputs`, checked on every row."""
     logits = logits.detach()
     at_zero, at_small, at_huge = logits[:3].double()
     cap = None
-    slope = (at_huge - at_zero) / _HUGE
-    if float((at_small - at_zero - _SMALL * slope).abs().max()) > 1e-3 * float(
-        (at_small - at_zero).abs().max()
-    ):
+    slope, rise = (at_huge - at_zero) / _HUGE, at_small - at_zero
+    if float((rise - _SMALL * slope).abs().max()) > 1e-3 * float(rise.abs().max()):
         cap = float(at_huge.abs().median())
         if not cap > 0 or not bool((at_zero.abs() < cap).all()):
             raise UnsupportedModel(
@@ -107,15 +104,15 @@ def fit(z: Tensor, logits: Tensor) -> tuple[float, Tensor | None, float | None]:
         )
         slope = (at_small - at_zero) / _SMALL
     scale, bias = float(slope.median()), at_zero.float()
-    found = HeadMap(scale, bias if bool(bias.any()) else None, cap, False)
-    expected = found.logits(z)
+    measured = HeadMap(scale, bias if bool(bias.any()) else None, cap, False)
+    expected = measured.logits(z)
     residual = float(((logits - expected).abs() / (1 + expected.abs())).max())
     if not residual <= RESIDUAL:
         raise UnsupportedModel(
-            f"expected logits of the form cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it (scale {scale:.4g}, "
-            f"cap {cap}): train this model with its own loss"
+            f"expected logits of the form cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it "
+            f"(scale {scale:.4g}, cap {cap}): train this model with its own loss"
         )
-    return _rounded(scale), found.bias, None if cap is None else _rounded(cap)
+    return replace(measured, scale=_rounded(scale), cap=None if cap is None else _rounded(cap))
 
 
 def _rounded(value: float) -> float:
@@ -140,24 +137,30 @@ def probe_batch(model: Any) -> dict[str, Tensor]:
     return {"input_ids": ids.to(device), "attention_mask": mask.to(device), "labels": labels.to(device)}
 
 
+def without_labels(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The inputs of a batch alone, and the decoder's of its labels where the model has a decoder of its own."""
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
+    return inputs | decoder_inputs(model, batch["labels"])
+
+
 def decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
-    """What a model is given beside `input_ids`, where it has a decoder of its own."""
+    """The input that a sequence-to-sequence model needs beside `input_ids`; none for other models."""
     return {"decoder_input_ids": decoder_input_ids(model, labels)} if is_seq2seq(model) else {}
 
 
 def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
-    """What a sequence-to-sequence model feeds its decoder when it is given `labels`."""
+    """The ids that a sequence-to-sequence model feeds its decoder when it is given `labels`."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         with suppress(
             ValueError, AttributeError, TypeError
-        ):  # how the classes say that their config names no start
-            made: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels)
-            return made
+        ):  # so the classes say that their config names no start
+            ids: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels)
+            return ids
     start, pad = _config_id(model, "decoder_start"), _config_id(model, "pad")
     if start is None or pad is None:
         raise UnsupportedModel(
-            f"expected a decoder_start_token_id and a pad_token_id in the config of {type(model).__name__}, got none: pass "
-            "decoder_input_ids to the model"
+            f"expected a decoder_start_token_id and a pad_token_id in the config of {type(model).__name__}, got none: "
+            "pass decoder_input_ids to the model"
         )
     shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
     return shifted.masked_fill(shifted == IGNORED, pad)
@@ -174,7 +177,7 @@ def _config_id(model: Any, name: str) -> int | None:
 
 
 def run_model(model: Any, inputs: dict[str, Tensor]) -> Any:
-    """What the model makes of `inputs`; what keeps it from running is raised as UnsupportedModel."""
+    """The model's outputs. An error of its forward is raised as UnsupportedModel."""
     try:
         return model(**inputs, return_dict=True)
     except (TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:

@@ -10,7 +10,6 @@ from uncone.model.head_map import (
     IGNORED,
     RESIDUAL,
     HeadMap,
-    decoder_inputs,
     fit,
     forward_of,
     is_seq2seq,
@@ -18,6 +17,7 @@ from uncone.model.head_map import (
     probe_batch,
     run_model,
     undisturbed,
+    without_labels,
 )
 
 Tensor = torch.Tensor
@@ -114,8 +114,7 @@ def probe(model: Any, head: torch.nn.Linear) -> HeadMap:
                 "expected the head to be the last part that trains, got a trainable parameter between it and "
                 "the logits: its gradient would be lost"
             )
-        scale, bias, cap = fit(given, logits)
-        return _with_own_shift(model, head, batch, HeadMap(scale, bias, cap, False))
+        return _with_own_shift(model, head, batch, fit(given, logits))
 
 
 def _with_own_shift(
@@ -165,7 +164,7 @@ def _check_decoder_inputs(model: Any, head: torch.nn.Linear, batch: dict[str, Te
     """Raise where the decoder is fed something else with labels than without."""
     if not is_seq2seq(model):
         return
-    inputs = {k: v for k, v in batch.items() if k != "labels"} | decoder_inputs(model, batch["labels"])
+    inputs = without_labels(model, batch)
     again, _ = _run(model, head, inputs)
     assert again is not None
     difference = float((again - z).abs().max())
