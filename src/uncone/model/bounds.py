@@ -11,16 +11,15 @@ from torch.nn.modules import module as torch_module
 
 from uncone.errors import InputError
 
-# What the name of a setting counts, and the most a constructor gets through in a few seconds: 1,024 layers take about two.
+# The most of what a setting's name counts that a constructor makes in a few seconds: 1,024 layers take about two.
 _MOST = (
     (r"(layer|block|depth|stage)s?$", 1024),
     (r"(expert|head|group|codebook)s?$", 4096),
     (r"^num_labels$", 2**17),
     (r"", 2**31),
 )
-_MOST_PARTS = (
-    2**18
-)  # modules and parameters: twenty times what models of 126 layers have, built in about ten seconds
+_MOST_PARTS = 2**18
+"""Modules and parameters: twenty times those of models with 126 layers, built in about ten seconds."""
 
 
 def check_sizes(config: Mapping[str, Any]) -> None:
@@ -31,8 +30,10 @@ def check_sizes(config: Mapping[str, Any]) -> None:
     """
     for part in objects(config):
         for key, value in part.items():
-            if type(value) is int and abs(value) > _limit(key):
-                raise _absurd(f"{key} of at most {_limit(key)}", _short(value))
+            most = next(most for pattern, most in _MOST if re.search(pattern, key))
+            if type(value) is int and abs(value) > most:
+                short = str(value) if abs(value) < 10**20 else f"a number of {value.bit_length()} bits"
+                raise _absurd(f"{key} of at most {most}", short)
 
 
 @contextmanager
@@ -71,15 +72,7 @@ def objects(value: Any) -> Iterator[Mapping[str, Any]]:
             waiting.extend(value)
 
 
-def _limit(key: str) -> int:
-    return next(most for pattern, most in _MOST if re.search(pattern, key))
-
-
 def _absurd(expected: str, came: str) -> InputError:
     return InputError(
         f"expected {expected} in config.json, got {came}: the config is not to be trusted, copy it again"
     )
-
-
-def _short(value: int) -> str:
-    return str(value) if abs(value) < 10**20 else f"a number of {value.bit_length()} bits"

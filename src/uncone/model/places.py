@@ -19,36 +19,24 @@ from uncone.model.ties import file_keys, names_of
 from uncone.rows.names import listing
 from uncone.rows.safetensors import matrices
 
-_TABLE_ENDINGS = (
-    "wte",
-    "tokens_embed",
-    "embed_tokens",
-    "word_embeddings",
-    "embed_in",
-    "shared",
-    "tok_embeddings",
-)
-_HEAD_ENDINGS = ("lm_head", "embed_out", "output", "decoder", "proj_out", "output_projection", "head")
-
-_SEQ2SEQ = (
-    """bart bigbird_pegasus blenderbot blenderbot-small led longt5 m2m_100 mbart mt5 pegasus plbart t5 umt5"""
-)
-_DECODERS = """biogpt bloom cohere cohere2 ctrl falcon gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo mpt openai-gpt opt
-starcoder2 xglm"""
-_ENCODERS = """albert bert big_bird camembert convbert deberta deberta-v2 distilbert electra flaubert mobilebert modernbert
-mpnet roberta xlm xlm-roberta"""
-
-_SEQ2SEQ_TYPES = frozenset(_SEQ2SEQ.split())
+_TABLES = ("wte", "tokens_embed", "embed_tokens", "word_embeddings", "embed_in", "shared", "tok_embeddings")
+_HEADS = ("lm_head", "embed_out", "output", "decoder", "proj_out", "output_projection", "head")
+_SEQ2SEQ_NAMES = """bart bigbird_pegasus blenderbot blenderbot-small led longt5 m2m_100 mbart mt5 pegasus plbart t5
+umt5"""
+_OTHER_NAMES = """albert bert big_bird biogpt bloom camembert cohere cohere2 convbert ctrl deberta deberta-v2 distilbert
+electra falcon flaubert gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo mobilebert modernbert mpnet mpt openai-gpt opt
+roberta starcoder2 xglm xlm xlm-roberta"""
+_SEQ2SEQ = frozenset(_SEQ2SEQ_NAMES.split())
 """Model types whose ForConditionalGeneration is a text model with one vocabulary."""
-TIED_BY_DEFAULT = _SEQ2SEQ_TYPES | frozenset(_DECODERS.split()) | frozenset(_ENCODERS.split())
+TIED_BY_DEFAULT = _SEQ2SEQ | frozenset(_OTHER_NAMES.split())
 """Model types whose config class ties where config.json does not say: older versions wrote the flag only to say no."""
 
-# Checked against 1,001 classes of transformers 5.23 that these rules speak of, built from their default configs; a class of
-# which neither rule speaks is left to `locate`.
+# Checked against 1,001 classes of transformers 5.23 that these rules speak of, built from their default configs; a class
+# of which neither rule speaks is left to `locate`.
+_WITH_HEAD = re.compile(r".*(ForCausalLM|ForMaskedLM|LMHeadModel)")
 _WITHOUT_HEAD = re.compile(
     r".*(Model|For(Sequence|Token)Classification|ForQuestionAnswering|ForMultipleChoice)"
 )
-_WITH_HEAD = re.compile(r".*(ForCausalLM|ForMaskedLM|LMHeadModel)")
 _NEITHER = re.compile(
     r".*(MTModel|DoubleHeadsModel|WithLMHeadModel)|.*EncoderDecoder.*"
     r"|(Bark|Blip|Clvp|Csm|Esm|Musicgen|Perceiver|Pix2Struct|SeamlessM4T|Wav2Vec2).*"
@@ -92,37 +80,30 @@ def find_places(files: ModelFiles) -> Places:
 def _from_header(files: ModelFiles) -> Places | None:
     """What config.json and the tensors' shapes say alone, or None where they leave a doubt."""
     candidates, architecture = vocabulary_matrices(files), _architecture(files.config)
-    if (
-        len(candidates) != 1
-        or architecture is None
-        or _ends_in(candidates[0], _HEAD_ENDINGS)
-        or _has_second_vocabulary(files)
-    ):
+    if len(candidates) != 1 or architecture is None or _has_second_vocabulary(files):
         return None
-    if _is_without_head(architecture):
-        if "auto_map" in files.config:
-            return None  # custom code can call anything a Model
-        return Places(candidates[0], None, False, _no_head(architecture))
-    if _has_head(architecture, files.config.get("model_type")) and _is_tied(files.config):
+    (table,) = candidates
+    has_head = _has_head(architecture, files.config.get("model_type"))
+    if has_head is None or _ends_in(table, _HEADS):
+        return None
+    if has_head and _is_tied(files.config):
         why = f"{architecture} shares one matrix between its token table and its output head"
-        return Places(candidates[0], candidates[0], True, why)
-    return None
+        return Places(table, table, True, why)
+    if has_head or "auto_map" in files.config:  # custom code can call anything a Model
+        return None
+    return Places(table, None, False, _no_head(architecture))
 
 
 def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
     """One table and one head by well-known names, or the error of the better way, with the tensors to choose from."""
     candidates, architecture = vocabulary_matrices(files), _architecture(files.config)
-    tables = [name for name in candidates if _ends_in(name, _TABLE_ENDINGS)]
-    heads = [name for name in candidates if _ends_in(name, _HEAD_ENDINGS)]
+    tables = [name for name in candidates if _ends_in(name, _TABLES)]
+    heads = [name for name in candidates if _ends_in(name, _HEADS)]
     if len(tables) == len(heads) == 1 and len(candidates) == 2:
         return _settled(files, tables[0], heads[0], f"told by the names of the tensors, since {reason}")
-    if len(candidates) == 1 and architecture is not None and _is_without_head(architecture) and not heads:
-        return Places(
-            candidates[0],
-            None,
-            False,
-            f"whether {architecture} has an output head is not known, since {reason}",
-        )
+    if len(candidates) == 1 and architecture is not None and _has_head(architecture) is False and not heads:
+        why = f"whether {architecture} has an output head is not known, since {reason}"
+        return Places(candidates[0], None, False, why)
     raise UnsupportedModel(f"{reason}; {_way_out(files, candidates)}") from reason
 
 
@@ -135,10 +116,9 @@ def _way_out(files: ModelFiles, candidates: list[str]) -> str:
     return f"or name the tensor yourself, for instance {files.path}#{choice[0]}: there are {listing(choice)}"
 
 
-def _settled(files: ModelFiles, table: str, head: str | None, why: str) -> Places:
-    """`tied` from what is stored: transformers 5 ties two stored matrices only where they are equal, whatever the flag says."""
-    tied = head is not None and (head == table or same_rows(files, table, head))
-    return Places(table, head, tied, why)
+def _settled(files: ModelFiles, table: str, head: str, why: str) -> Places:
+    """`tied` by the numbers: transformers 5 ties two stored matrices only where they are equal, whatever the flag says."""
+    return Places(table, head, head == table or same_rows(files, table, head), why)
 
 
 def same_rows(files: ModelFiles, first: str, second: str) -> bool:
@@ -174,33 +154,26 @@ def _is_tied(config: Mapping[str, Any]) -> bool:
 
 def _has_second_vocabulary(files: ModelFiles) -> bool:
     """An encoder and a decoder with vocabularies of their own: Marian's `decoder_vocab_size`, FSMT's `tgt_vocab_size`."""
-    sizes = {
-        key: value
+    return any(
+        key.endswith("vocab_size") and not key.startswith("type_") and value not in (None, files.vocab_size)
         for key, value in files.config.items()
-        if key.endswith("vocab_size") and not key.startswith("type_")
-    }
-    return any(value not in (None, files.vocab_size) for value in sizes.values())
+    )
 
 
-def _is_without_head(architecture: str) -> bool:
-    """A class of this name has no output head over the vocabulary."""
-    return _says(_WITHOUT_HEAD, architecture) and not _has_head(architecture, None)
-
-
-def _has_head(architecture: str, model_type: object) -> bool:
-    """A class of this name has one output head over the vocabulary, a row for each token."""
+def _has_head(architecture: str, model_type: object = None) -> bool | None:
+    """Whether a class of this name has one output head, a row for each token; None where the name does not tell."""
     if architecture.endswith("ForConditionalGeneration"):  # speech and image models are called that too
-        return isinstance(model_type, str) and model_type in _SEQ2SEQ_TYPES
-    return _says(_WITH_HEAD, architecture)
+        return True if isinstance(model_type, str) and model_type in _SEQ2SEQ else None
+    if _NEITHER.fullmatch(architecture):
+        return None
+    if _WITH_HEAD.fullmatch(architecture):
+        return True
+    return False if _WITHOUT_HEAD.fullmatch(architecture) else None
 
 
 def _ends_in(tensor: str, endings: tuple[str, ...]) -> bool:
     """The tensor is the weight of a module called like one of `endings`."""
     return f".{tensor}".endswith(tuple(f".{ending}.weight" for ending in endings))
-
-
-def _says(rule: re.Pattern[str], architecture: str) -> bool:
-    return rule.fullmatch(architecture) is not None and _NEITHER.fullmatch(architecture) is None
 
 
 def _no_head(architecture: str) -> str:
@@ -231,14 +204,14 @@ def locate(files: ModelFiles) -> Places:
                 f"no tensor in {files.path} is loaded unchanged as the token table of {kind} ({listing(_names(model, table))})"
             )
         if head is None:
-            bare = f"config.json names no architecture, and {kind}, the bare model of its type, has no output head"
+            why = f"config.json names no architecture, and {kind}, the bare model of its type, has no output head"
             return Places(
-                table_key, None, False, _no_head(kind) if files.config.get("architectures") else bare
+                table_key, None, False, _no_head(kind) if files.config.get("architectures") else why
             )
         head_key = _key_of(model, head, keys, files)
     if head_key is None:
-        lacks = f"{kind} has an output head of its own, but the checkpoint holds no tensor for it"
-        return Places(table_key, None, False, lacks)
+        why = f"{kind} has an output head of its own, but the checkpoint holds no tensor for it"
+        return Places(table_key, None, False, why)
     return _settled(files, table_key, head_key, f"told by the class {kind} of transformers")
 
 
