@@ -1,3 +1,16 @@
-"""The version of the package."""
+"""The version of the package, and the versions that a record is made with."""
 
 __version__ = "0.1.0"
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """The version of uncone, and of those of `packages` that are installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    installed = {"uncone": __version__}
+    for package in packages:
+        try:
+            installed[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return installed

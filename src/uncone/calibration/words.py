@@ -4,6 +4,7 @@ import math
 
 from uncone.records import Knot, ScoreHistogram, ScoreMeaning, ScoreThreshold
 from uncone.records.calibration import one_in
+from uncone.records.wording import percent
 
 _LEVELS = (
     (0.5, "below the middle"),
@@ -49,7 +50,7 @@ def reached_by(one: ScoreMeaning, histogram: ScoreHistogram) -> str:
     if rate == 1:
         return "every random pair reaches it"
     if rate >= 0.1:
-        return f"{min(max(100 * rate, 0.1), 99.9):.3g} % of random pairs reach it"
+        return f"{percent(rate, precise=True)} of random pairs reach it"
     return f"1 in {one_in(rate)} random pairs reaches it"
 
 

@@ -18,7 +18,7 @@ from uncone.rows import Rows, as_rows
 from uncone.threads import on_one_thread
 from uncone.transforms import Affine, Transformation
 from uncone.transforms.fitted import shared_name
-from uncone.version import __version__
+from uncone.version import versions
 
 Tensor = torch.Tensor
 MOST_ROWS = 65_536
@@ -103,7 +103,7 @@ def record_of(
         verdict=give_verdict(name, fit.method, geometry, cost, d, k), name=name, out=shared_name(str(out)), kind=kind,
         method=fit.method, gains=gains(geometry), n=n, d=d, k=k, dtype=dtype, fitted=fit.fitted, cost=cost,
         measured=geometry.measured, before=geometry.before, after=geometry.after, options=fit.options,
-        notes=(*fit.notes, *notes, _TASK), versions={"uncone": __version__, "torch": str(torch.__version__)},
+        notes=(*fit.notes, *notes, _TASK), versions=versions("torch"),
     )  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -29,16 +28,10 @@ _NAMES = {
     "retrieval": "retrieval",
     "ann": "quantised search",
 }
-_PACKAGES = (
-    "uncone",
-    "torch",
-    "numpy",
-    "transformers",
-    "sentence-transformers",
-    "faiss-cpu",
-    "ir-measures",
-    "scikit-learn",
-)
+PACKAGES = (
+    "torch", "numpy", "transformers", "sentence-transformers", "faiss-cpu", "ir-measures", "scikit-learn"
+)  # fmt: skip
+"""The packages that numbers may depend on."""
 Numbers = Mapping[str, Any]
 Scores = npt.NDArray[np.float64]
 Bootstrap = Callable[[Scores, Scores], Sequence[Interval]]
@@ -154,17 +147,6 @@ def subset_mean(scores: PairScores, subset: Sequence[str]) -> float | None:
 def varies(scores: Scores) -> bool:
     """Whether the scores are finite and not all equal, so that a correlation is defined."""
     return len(scores) >= 2 and bool(np.isfinite(scores).all()) and float(np.ptp(scores)) > 0
-
-
-def versions() -> dict[str, str]:
-    """Of the packages that numbers may depend on, those that are installed."""
-    installed = {}
-    for package in _PACKAGES:
-        try:
-            installed[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return installed
 
 
 def verdict(

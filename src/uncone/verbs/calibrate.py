@@ -21,7 +21,7 @@ from uncone.errors import InputError
 from uncone.records import Calibration
 from uncone.tasks.bootstrap import check_seed
 from uncone.tasks.encoding import encoded_texts
-from uncone.version import __version__
+from uncone.version import versions
 
 ALL_PAIRS = 1_000_000_000
 """Up to so many pairs every one is counted; of more, those of as many rows as make so many."""
@@ -147,7 +147,7 @@ def _record(
         floor.pairs, floor.mean, floor.variance, histogram, knots, counted.free, meanings, thresholds,
         function_of(knots, histogram), equal_pairs=equal, seed=seed,
         notes=remarks(side, other, labels, histogram, floor, counted.drawn, equal),
-        versions={"uncone": __version__, "torch": str(torch.__version__)},
+        versions=versions("torch"),
     )  # fmt: skip
 
 

@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import torch
-
 from uncone import explain
 from uncone.explain.examination import Examination, Progress
 from uncone.memory import usable
 from uncone.model.open import open_subjects
 from uncone.records import Diagnosis
-from uncone.version import __version__
+from uncone.version import versions
 
 
 def diagnose(
@@ -52,5 +50,5 @@ def diagnose(
     )
     return Diagnosis(
         name=found.name, verdict=explain.give_verdict(subjects), subjects=subjects, notes=found.notes,
-        versions={"uncone": __version__, "torch": str(torch.__version__)},
+        versions=versions("torch"),
     )  # fmt: skip

@@ -11,10 +11,11 @@ from uncone.records import Evaluation
 from uncone.tasks.ann import evaluate_ann, evaluate_ann_of_rows
 from uncone.tasks.encoding import open_encoding
 from uncone.tasks.fitting import Progress, repair_names
-from uncone.tasks.results import PRIMARY, Settings, verdict, versions
+from uncone.tasks.results import PACKAGES, PRIMARY, Settings, verdict
 from uncone.tasks.retrieval import evaluate_retrieval
 from uncone.tasks.sts import evaluate_sts
 from uncone.tasks.wordsim import PROTOCOLS, evaluate_wordsim
+from uncone.version import versions
 
 TASKS = ("wordsim", "sts", "retrieval", "ann")
 _OF_PAIRS = ("wordsim", "sts")
@@ -107,7 +108,7 @@ def evaluate(
         notes=tuple(result.notes),
         intervals=f"Intervals: 95 %, percentile bootstrap over {_items(task)}, {resamples:,} resamples, seed {seed}; "
         "the same resamples for a repair and the original. Each is taken by itself.",
-        provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions()},
+        provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
     )
 
 

@@ -18,10 +18,11 @@ from uncone.tasks.correlation import PairScores
 from uncone.tasks.encoding import Encoding, open_encoding, texts_digest
 from uncone.tasks.fitting import Progress, is_affine, repair_names
 from uncone.tasks.pairs import read_sts
-from uncone.tasks.results import PRIMARY, TITLES, Scores, Settings, differences, shown, varies, versions
+from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Scores, Settings, differences, shown, varies
 from uncone.tasks.retrieval import Corpus, open_corpus, ranked
 from uncone.tasks.sts import fitted_on_set, scored
 from uncone.transforms import REPAIRS
+from uncone.version import versions
 
 _LEVEL = 0.95
 _LEAST = 20
@@ -126,7 +127,7 @@ def select_repair(
         splits=splits.described,
         notes=(*splits.notes, *encoding.notes()),
         provenance=encoding.provenance()
-        | {**splits.digests, "seed": seed, "resamples": resamples, "versions": versions()},
+        | {**splits.digests, "seed": seed, "resamples": resamples, "versions": versions(*PACKAGES)},
     )
 
 
