@@ -335,20 +335,24 @@ def test_directions_without_variance_are_not_removed(dtype: torch.dtype) -> None
     assert int((made.components_.norm(dim=2) > 0).sum()) == 2
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of eight blocks of 1024 features."""
+    d, blocks = 1024, 8
+    path = tmp_path_factory.mktemp("large") / "x.npy"
+    file = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(blocks * GRID, d))
+    for i in range(blocks):
+        file[i * GRID : (i + 1) * GRID] = gaussian(GRID, d, seed=i).numpy()
+    file.flush()
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the resident memory of Linux")
 @pytest.mark.parametrize(
     "make", ["Center()", "AllButTheTop()", "Whiten()", "Standardize()", "ScaledCenter()"]
 )
-def test_memory_is_that_of_a_block_and_not_of_the_file(make: str, tmp_path: Path) -> None:
-    d, blocks = 1024, 8
-    file = np.lib.format.open_memmap(
-        tmp_path / "x.npy", mode="w+", dtype=np.float32, shape=(blocks * GRID, d)
-    )
-    for i in range(blocks):
-        file[i * GRID : (i + 1) * GRID] = gaussian(GRID, d, seed=i).numpy()
-    file.flush()
-    del file
+def test_memory_is_that_of_a_block_and_not_of_the_file(make: str, large: Path) -> None:
     code = f"""
 import sys, threading, time
 import torch, uncone
@@ -367,6 +371,6 @@ done.set(); watcher.join()
 print(peak[0] - before)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "x.npy")], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, str(large)], capture_output=True, text=True, check=True
     )
     assert float(done.stdout) < 140, "a block has 32 MiB, a matrix of sums 8 MiB, the file 256 MiB"

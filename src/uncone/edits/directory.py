@@ -1,6 +1,8 @@
-"""An edited copy of a model directory: the named tensors replaced or added, every other byte of the weights as it was.
+"""An edited copy of a model directory: the named tensors replaced or added, every other byte of the weights
+as it was.
 
-Weights are copied in pieces, so that no shard is ever held whole. The copy is written beside its target and appears whole or not at all.
+Weights are copied in pieces, so that no shard is ever held whole. The copy is written beside its target and
+appears whole or not at all.
 """
 
 import errno
@@ -87,10 +89,12 @@ def edited_copy(
     beside: str | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Iterator[Copy]:
-    """Write a copy of the directory of `files` in which `tensors` stand in the place of those of their names, or are added.
+    """Write a copy of the directory of `files` in which `tensors` stand in the place of those of their names,
+    or are added.
 
-    Every other file is copied as it is; a checkpoint of torch.save is written as safetensors. Files that hold the weights a second
-    time, in another format, are left out: they would be those of the original. Whatever raises inside the `with` block, nothing is left.
+    Every other file is copied as it is; a checkpoint of torch.save is written as safetensors. Files that hold
+    the weights a second time, in another format, are left out: they would be those of the original. Whatever
+    raises inside the `with` block, nothing is left.
 
     Args:
         files: the original.
@@ -121,7 +125,8 @@ def edited_copy(
 def copied_files(
     original: Path, out: str | os.PathLike[str], *, skip: Callable[[Path, bool], bool] = lambda *_: False
 ) -> Iterator[tuple[Path, list[str]]]:
-    """A new folder with the files of `original`, which becomes `out` at the end of the `with` block, and is gone after an error.
+    """A new folder with the files of `original`, which becomes `out` at the end of the `with` block, and is
+    gone after an error.
 
     Links to files are followed, as a cache has them.
 
@@ -134,7 +139,8 @@ def copied_files(
         (the folder, the names that were skipped).
 
     Raises:
-        InputError: `out` exists or cannot be written, the disk is full, or the original holds a link to a folder, or a device.
+        InputError: `out` exists or cannot be written, the disk is full, or the original holds a link to a
+            folder, or a device.
     """
     target = creatable(out, outside=original)
     try:
@@ -178,32 +184,32 @@ def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset
 
 def _differs(name: str, path: Path) -> InputError:
     return InputError(
-        f"expected tensor {name[:200]!r} to be copied to the bit, got other numbers in the copy: the original was written to meanwhile, or "
-        "the disk is faulty; nothing was written"
+        f"expected tensor {name[:200]!r} to be copied to the bit, got other numbers in the copy: the "
+        "original was written to meanwhile, or the disk is faulty; nothing was written"
     )
 
 
 def _refuse_other_kinds(path: Path) -> None:
     inner = [path] if path.is_file() else sorted(path.glob("*.gguf"))
-    found = next((file for file in inner if is_model_file(file)), None)
-    if found is None:
+    model = next((file for file in inner if is_model_file(file)), None)
+    if model is None:
         return
     raise InputError(
-        f"expected a directory of transformers to edit, got the GGUF file {found}, whose weights are quantised or laid out for llama.cpp: edit "
-        "the model that it was made of, and make it again"
+        f"expected a directory of transformers to edit, got the GGUF file {model}, whose weights are "
+        "quantised or laid out for llama.cpp: edit the model that it was made of, and make it again"
     )
 
 
 def _shards(files: ModelFiles) -> list[LocalFile]:
     """The weight files, each once."""
-    found = dict[Path, LocalFile]()
+    sources = dict[Path, LocalFile]()
     for source, _ in files.tensors.values():
         if not isinstance(source, LocalFile):
             raise UnsupportedModel(
                 f"expected weights in local files, got {source.name}: download the model first"
             )
-        found.setdefault(source.path, source)
-    return [found[path] for path in sorted(found)]
+        sources.setdefault(source.path, source)
+    return [sources[path] for path in sorted(sources)]
 
 
 def _copy_files(original: Path, folder: Path, skip: Callable[[Path, bool], bool]) -> list[str]:
@@ -215,7 +221,8 @@ def _copy_files(original: Path, folder: Path, skip: Callable[[Path, bool], bool]
             name, is_folder = relative / entry.name, entry.is_dir(follow_symlinks=False)
             if not is_folder and not entry.is_file():
                 raise InputError(
-                    f"expected only files and folders in {original}, got {name}: take it out of the model, or copy the model"
+                    f"expected only files and folders in {original}, got {name}: take it out of the model, "
+                    "or copy the model"
                 )
             if skip(name, is_folder):
                 skipped.append(f"{name}/" if is_folder else str(name))

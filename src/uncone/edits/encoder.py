@@ -1,4 +1,4 @@
-"""`repair_encoder`: a Sentence Transformers model with a repair inside, proven on sentences before it appears."""
+"""`repair_encoder`: a Sentence Transformers model with a repair inside, proven on sentences first."""
 
 import time
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ from uncone.transforms.fitting import affine_of
 
 Tensor = torch.Tensor
 HELD_OUT = 5
-"""Every fifth sentence is measured and not fitted on: what is fitted on is centred by construction, new sentences are not."""
+"""Every fifth sentence is measured and not fitted on: rows that are fitted on are centred by construction."""
 FEW = 100
 """Measured sentences below which the numbers are rather those of the sample."""
 AGREEMENT = 1e-5
 """The written model must give the repaired vectors up to this, as a share of the longest."""
 ROUNDINGS = 4.0
-"""One in 16 bits computes the layer in them too: so many times their epsilon is how far each vector may be off, as a share of the longest."""
+"""How far each vector of a model in 16 bits may be off: times its epsilon, as a share of the longest."""
 _PROBES = (
     "A short sentence.",
     "Two men are playing chess in a park.",
@@ -59,13 +59,15 @@ def repair_encoder(
     most_sentences: int = MOST_SENTENCES,
     progress: Progress | None = None,
 ) -> Repaired:
-    """Write a copy of a Sentence Transformers model with a repair before its Normalize: what `uncone.repair` does with an encoder.
+    """Write a copy of a Sentence Transformers model with a repair before its Normalize: what `uncone.repair`
+    does with an encoder.
 
-    The options and the result are those of `uncone.repair`, which has checked `out` and that the options fit together.
+    The options and the result are those of `uncone.repair`, which has checked `out` and that the options fit
+    together.
 
     Raises:
-        InputError: no such model, one with code of its own, a repair that is not affine, a copy that does not give the repaired vectors.
-            Then nothing is written.
+        InputError: no such model, one with code of its own, a repair that is not affine, a copy that does not
+            give the repaired vectors. Then nothing is written.
     """
     _refuse_early(method)
     directory = split(spec)[0]
@@ -127,12 +129,12 @@ class _Model:
             ((got - expected).abs() <= AGREEMENT * expected.norm(dim=1).max()).all()
         ):
             raise InputError(
-                "expected the written model to give the repaired vectors, got others: nothing was written; its last modules do more than "
-                "to normalise, so apply the repair to its vectors instead"
+                "expected the written model to give the repaired vectors, got others: nothing was written; "
+                "its last modules do more than to normalise, so apply the repair to its vectors instead"
             )
 
     def compare(self, fit: Fit, sentences: Sequence[str]) -> Geometry:
-        """What the model gives for sentences, without and with the repair; the written one was checked against that."""
+        """The model's vectors of sentences without and with the repair; `check` compared the written ones."""
         x = self._embed(sentences)
         return compare(self._given(x), self._given(fit.transformation.transform(x)))
 
@@ -167,23 +169,25 @@ def told_of_rounding(got: Tensor, expected: Tensor, dtype: torch.dtype) -> str:
         apart = float((got - expected).norm(dim=1).max() / expected.norm(dim=1).max())
     if not apart <= ROUNDINGS * torch.finfo(dtype).eps:
         raise InputError(
-            f"expected the written model to give the repaired vectors up to the rounding of {name}, in which it runs, got others by {apart:.2g} of "
-            "the longest: nothing was written; save the model in float32 first, or apply the repair to its vectors instead"
+            f"expected the written model to give the repaired vectors up to the rounding of {name}, in which "
+            f"it runs, got others by {apart:.2g} of the longest: nothing was written; save the model in "
+            "float32 first, or apply the repair to its vectors instead"
         )
     return (
-        f"The model runs in {name}, and its new layer too: its vectors are up to {percent(apart)} of the longest off those that are measured here, "
-        "which the repair gives in float32."
+        f"The model runs in {name}, and its new layer too: its vectors are up to {percent(apart)} of the "
+        "longest off those that are measured here, which the repair gives in float32."
     )
 
 
 def told_of_split(fitted: int, measured: int) -> tuple[str, ...]:
-    """What is to be said of sentences that were fitted on, and of others that were measured."""
+    """Notes on the sentences that were fitted on, and on those that were measured."""
     split = f"Fitted on {fitted} sentences, measured on {measured} others of the same text."
     if measured >= FEW:
         return (split,)
     return (
         split,
-        f"{measured} sentences are few: other ones would give other measures, and perhaps another verdict. Give more text.",
+        f"{measured} sentences are few: other ones would give other measures, and perhaps another verdict. "
+        "Give more text.",
     )
 
 
@@ -193,7 +197,8 @@ def _refuse_early(name: str | None) -> None:
         return
     if name in ZIPF_REPAIRS:
         raise InputError(
-            f"expected a repair of sentences, got {name}, which weighs tokens: choose {name.removeprefix('zipf_')}"
+            f"expected a repair of sentences, got {name}, which weighs tokens: choose "
+            f"{name.removeprefix('zipf_')}"
         )
     transformation = repair_named(name, d=2**31)
     if not transformation.affine:

@@ -22,7 +22,7 @@ _TURNED = "PCA whitening also turns the axes: a coordinate is no longer that of 
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted transformation, the name of its method, what it was fitted on, the time (None where it was loaded), and notes."""
+    """A fitted transformation, its method, its rows, the seconds to fit (None where loaded), and notes."""
 
     transformation: Transformation | Affine
     method: str
@@ -52,7 +52,8 @@ def fit_repair(
     force: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Fit:
-    """The repair called `method`, fitted on `rows`; with `counts` each row weighs as often as its token occurs.
+    """The repair called `method`, fitted on `rows`; with `counts` each row weighs as often as its token
+    occurs.
 
     Raises:
         InputError: no such repair, counts missing or of other rows, or rows that it cannot be fitted on.
@@ -62,13 +63,15 @@ def fit_repair(
         transformation.force = True
     if method.startswith(_ZIPF) and counts is None:
         raise InputError(
-            f"expected counts of tokens for {method}, got none: give --counts F (counts=F), or choose {method.removeprefix(_ZIPF)}"
+            f"expected counts of tokens for {method}, got none: give --counts F (counts=F), or choose "
+            f"{method.removeprefix(_ZIPF)}"
         )
     weights, notes = None, tuple[str, ...]()
     if counts is not None:
         if rows.left_out:
             raise InputError(
-                f"expected finite rows with --counts (counts=), got {len(rows.left_out)} that are left out: mend them first"
+                f"expected finite rows with --counts (counts=), got {len(rows.left_out)} that are left out: "
+                "mend them first"
             )
         read = read_counts(counts, rows.shape[0], rows.labels)
         weights, notes = read.counts.to(torch.float64), (*read.notes, _UNWEIGHTED)

@@ -1,4 +1,4 @@
-"""What a repair did to vectors: the same measures before and after, how far the vectors moved, and one sentence on gain and cost."""
+"""What a repair did to vectors: measures before and after, how far they moved, and a verdict."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ from uncone.version import versions
 Tensor = torch.Tensor
 MOST_ROWS = 65_536
 _MOST_BYTES = 128 * 2**20
-"""Of the rows that are measured, before and after each: numbers of so many rows are those of all to three digits."""
+"""Of the measured rows on each side: so many give the numbers of all rows to three digits."""
 NEAR_ZERO = 0.05
 """A mean cosine below this is no common direction to speak of."""
 CLEARLY_MORE = 0.05
 """IsoScore and the mean cosine are of 0 to 1: a smaller step is none that a reader would act on."""
 _TITLES = {"mean_cosine": "the mean cosine", "isoscore": "IsoScore", "partition_isotropy": "I(W)"}
 _TASK = (
-    "These numbers are about the vectors' geometry, not about a task. Whether search or similarity gets better is for a task "
-    "to say: uncone evaluate, or --method auto --data DIR."
+    "These numbers are about the vectors' geometry, not about a task. Whether search or similarity gets "
+    "better is for a task to say: uncone evaluate, or --method auto --data DIR."
 )
 
 
@@ -46,7 +46,7 @@ class Geometry:
 
 
 def compare(before: Rows | Tensor, after: Rows | Tensor) -> Geometry:
-    """Mean cosine, IsoScore and I(W) of up to `MOST_ROWS` evenly spaced rows, the same on both sides (N, D) and (N, K)."""
+    """Mean cosine, IsoScore and I(W) of the same rows (N, D) and (N, K): up to `MOST_ROWS`, evenly spaced."""
     sides = as_rows(before), as_rows(after)
     n = sides[0].shape[0]
     room = _MOST_BYTES // (8 * max(rows.shape[1] for rows in sides))
@@ -108,7 +108,8 @@ def record_of(
 
 
 def gains(geometry: Geometry) -> bool | None:
-    """Whether the common direction got clearly smaller, or dimensions are clearly more evenly used, and neither clearly worse.
+    """Whether the common direction got clearly smaller, or dimensions are clearly more evenly used, and
+    neither clearly worse.
 
     None where neither was measured.
 
@@ -127,14 +128,14 @@ def gains(geometry: Geometry) -> bool | None:
 
 
 def give_verdict(name: str, method: str, geometry: Geometry, cost: RepairCost, d: int, k: int) -> str:
-    """What was gained and what it cost, in one sentence; where nothing was, to leave the vectors as they are."""
+    """Gain and cost in one sentence; without a gain, the advice to leave the vectors as they are."""
     if not geometry.measured:
         return f"{name} was repaired with {method}; nothing was measured. {_paid(cost, d, k)}"
     told = listing([_change(b, a) for b, a in zip(geometry.before, geometry.after, strict=True)])
     if gains(geometry) is None:
         return (
-            f"{name} was repaired with {method}, but neither its mean cosine nor its IsoScore is defined on both sides: nothing can be said of a "
-            f"gain. {_paid(cost, d, k)}"
+            f"{name} was repaired with {method}, but neither its mean cosine nor its IsoScore is defined on "
+            f"both sides: nothing can be said of a gain. {_paid(cost, d, k)}"
         )
     if gains(geometry):
         return f"{name}: {method} takes {told}. {_paid(cost, d, k)}"

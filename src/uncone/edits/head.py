@@ -1,12 +1,13 @@
-"""Centre an output head: an exact edit that changes no probability, written once that is proven on the model itself.
+"""Centre an output head: an exact edit that changes no probability, written once that is proven on the model
+itself.
 
 Logits are z = W h + b. One vector v subtracted from every row of W changes them by a constant:
 
     (W - 1 v') h + b = z - (h . v) 1,    softmax(z - c 1) = softmax(z)
 
-So log-probabilities, arg max, sampling and the loss stay. With v the mean row, W gets as small as such a change can make
-it. Where W is the token table too, the lookup moves by -v. That is undone by adding v to a table that is always added to
-it, or by storing the head apart.
+So log-probabilities, arg max, sampling and the loss stay. With v the mean row, W gets as small as such a
+change can make it. Where W is the token table too, the lookup moves by -v. That is undone by adding v to a
+table that is always added to it, or by storing the head apart.
 """
 
 import os
@@ -38,8 +39,9 @@ from uncone.rows.safetensors import FLOATS
 
 Tensor = torch.Tensor
 OTHERS = (
-    "Whatever reads raw logits, and not probabilities, sees them moved by a number for each position: distillation by the squares of logits, "
-    "scores of energy or of logsumexp, contrastive decoding without a softmax."
+    "Whatever reads raw logits, and not probabilities, sees them moved by a number for each position: "
+    "distillation by the squares of logits, scores of energy or of logsumexp, contrastive decoding without "
+    "a softmax."
 )
 _READERS = {
     "repetition_penalty": 1.0,
@@ -74,21 +76,25 @@ def center_head(
     dtype: str | None = None,
     progress: Progress | None = None,
 ) -> HeadEdit:
-    """Write a copy of a language model whose head's rows have mean zero: no probability changes, which is proven first.
+    """Write a copy of a language model whose head's rows have mean zero: no probability changes, which is
+    proven first.
 
-    The mean row, in float64, is subtracted from every row, padded ones included, as they all enter the softmax. The result
-    is rounded once to the stored dtype, and the bias stays. Then both models run on the same text and random ids. The proof
-    holds on two conditions. The edited model's log-probabilities lie as near to exact ones as the original's do: within one
-    and a half times its largest error and the rounding of its largest logit. And the same token comes first at every
-    position, but for ties within rounding, which are counted.
+    The mean row, in float64, is subtracted from every row, padded ones included, as they all enter the
+    softmax. The result is rounded once to the stored dtype, and the bias stays. Then both models run on the
+    same text and random ids. The proof holds on two conditions. The edited model's log-probabilities lie as
+    near to exact ones as the original's do: within one and a half times its largest error and the rounding of
+    its largest logit. And the same token comes first at every position, but for ties within rounding, which
+    are counted.
 
     Args:
         model: a directory of transformers with a linear head, or the name of a cached one.
         out: a new directory. It appears whole or not at all.
         untie: where the head shares the table's rows, store it apart: V x D more numbers.
-        text: a text in UTF-8 for the proof; None for a sample that is part of uncone, or random ids without a tokenizer.
-        dtype: in which the proof runs ("float32", "bfloat16", "float16"); None for the model's own, but float32 where that
-            is float64, as nothing wider would measure its rounding. What is stored keeps its dtype.
+        text: a text in UTF-8 for the proof; None for a sample that is part of uncone, or random ids without a
+            tokenizer.
+        dtype: in which the proof runs ("float32", "bfloat16", "float16"); None for the model's own, but
+            float32 where that is float64, as nothing wider would measure its rounding. What is stored keeps
+            its dtype.
         progress: called with (step, done, of how many).
 
     Returns:
@@ -96,8 +102,8 @@ def center_head(
 
     Raises:
         InputError: no such model, `out` exists or cannot be written, rows that are not finite, a GGUF model.
-        UnsupportedModel: a capped, quantised or non-linear head, an adapter; a tied head whose mean no table can take,
-            without `untie`; a proof that fails. After an error nothing is written.
+        UnsupportedModel: a capped, quantised or non-linear head, an adapter; a tied head whose mean no table
+            can take, without `untie`; a proof that fails. After an error nothing is written.
     """
     directory = whole_model(model)
     creatable(out, outside=directory)
@@ -153,7 +159,8 @@ def _record(
     if all(effect.after >= effect.before for effect in effects):
         notes = (
             *notes,
-            "No kind of rounding that was measured errs less on the centred head: for this model the edit helps cosines only.",
+            "No kind of rounding that was measured errs less on the centred head: for this model the edit "
+            "helps cosines only.",
         )
     return HeadEdit(
         name=files.path.resolve().name, head=layout.head, n=first.shape[0], d=first.shape[1], dtype=first.dtype, way=layout.way,
@@ -169,8 +176,8 @@ def _wide_run(model: Any, ids: ProofText, progress: Progress | None) -> Run:
         return run(model, ids, tell=progress)
     except UnsupportedModel as error:
         raise UnsupportedModel(
-            f"expected a model that also runs in a wider dtype, to measure its rounding, got one that does not ({error}): store the head apart with "
-            "--untie (untie=True), whose proof needs no such run"
+            "expected a model that also runs in a wider dtype, to measure its rounding, got one that does "
+            f"not ({error}): store the head apart with --untie (untie=True), whose proof needs no such run"
         ) from error
 
 
@@ -184,27 +191,29 @@ def _untied(files: ModelFiles, head: str, *, asked: bool) -> Layout:
 def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str) -> Layout:
     """The mean out of the shared rows, and into the tables that are added to them."""
     keys = parameter_keys(files)
-    found = find_compensation(wide, ids, keys)
-    if found is None:
+    compensation = find_compensation(wide, ids, keys)
+    if compensation is None:
         raise _no_table(files, wide, table)
     mean = mean_row(rows_of(files, table))
-    folded = tuple(keys[name] for name in found.tables)
+    folded = tuple(keys[name] for name in compensation.tables)
     shared = {name: shifted(files, name, -mean) for name in shared_names(files) | {table}}
-    taken = {name: shifted(files, name, found.factor * mean) for name in folded}
+    taken = {name: shifted(files, name, compensation.factor * mean) for name in folded}
     notes = [
-        "Vectors that are given to the model in the place of the table's rows (inputs_embeds, prompt tuning) need the mean subtracted too."
+        "Vectors that are given to the model in the place of the table's rows (inputs_embeds, prompt "
+        "tuning) need the mean subtracted too."
     ]
-    if reads_token_types(wide, ids, found):
+    if reads_token_types(wide, ids, compensation):
         notes.append(
-            "The model looks token_type_ids up in the token table: inputs that give them are changed by the edit. Leave them out, or use --untie."
+            "The model looks token_type_ids up in the token table: inputs that give them are changed by the "
+            "edit. Leave them out, or use --untie."
         )
     return Layout("folded", shared | taken, table, table, mean, folded, notes=tuple(notes))
 
 
 def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
     expected = (
-        f"expected a learned table of positions or token types that {type(model).__name__} always adds to a token's row, and that could take the "
-        "mean, got none (its head shares the token table's rows)"
+        f"expected a learned table of positions or token types that {type(model).__name__} always adds to a "
+        "token's row, and that could take the mean, got none (its head shares the token table's rows)"
     )
     try:
         parted(files)
@@ -242,8 +251,9 @@ def mean_row(rows: Rows) -> Tensor:
     if not bool(torch.isfinite(total).all()):
         bad = nonfinite_rows(rows).tolist()
         raise InputError(
-            f"expected finite rows in {rows.name}, got NaN or inf in {len(bad)} ({', '.join(map(str, bad[:5]))}{', ...' if len(bad) > 5 else ''}): set them "
-            "anew first, with `uncone repair-tokens`"
+            f"expected finite rows in {rows.name}, got NaN or inf in {len(bad)} "
+            f"({', '.join(map(str, bad[:5]))}{', ...' if len(bad) > 5 else ''}): set them anew first, with "
+            "`uncone repair-tokens`"
         )
     return total / rows.shape[0]
 
@@ -264,7 +274,8 @@ def _dtype(name: str | None) -> torch.dtype | None:
         return None
     if name not in _PROVEN_IN:
         raise InputError(
-            f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {name!r}: leave it out for the model's own"
+            f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {name!r}: leave it "
+            "out for the model's own"
         )
     return _PROVEN_IN[name]
 
@@ -281,12 +292,13 @@ def linear_head(model: Any) -> torch.nn.Linear:
         head = None
     if head is None:
         raise UnsupportedModel(
-            f"expected a model with an output head, got {type(model).__name__} without one: there is nothing to centre"
+            f"expected a model with an output head, got {type(model).__name__} without one: there is nothing "
+            "to centre"
         )
     if not isinstance(head, torch.nn.Linear) or not head.weight.dtype.is_floating_point:
         raise UnsupportedModel(
-            f"expected a linear head in floating point, got {type(head).__name__}: logits are not one product with its rows, so to subtract a "
-            "vector from them could change probabilities"
+            f"expected a linear head in floating point, got {type(head).__name__}: logits are not one "
+            "product with its rows, so to subtract a vector from them could change probabilities"
         )
     return head
 
@@ -295,21 +307,23 @@ def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
     """How logits follow from the head's output, where adding a constant to all of it changes no probability.
 
     Raises:
-        UnsupportedModel: the logits are capped, as Gemma-2's are, or no scaled and shifted copy of the output.
+        UnsupportedModel: the logits are capped, as Gemma-2's are, or no scaled and shifted copy of the
+            output.
     """
     try:
-        found = logit_map(model, head)
+        logits = logit_map(model, head)
     except UnsupportedModel as error:
         raise UnsupportedModel(
-            f"expected a model on which can be measured that its logits are the head's output times a number plus a bias, got {type(model).__name__}: "
-            f"{error}"
+            "expected a model on which can be measured that its logits are the head's output times a number "
+            f"plus a bias, got {type(model).__name__}: {error}"
         ) from error
-    if found.cap is not None:
+    if logits.cap is not None:
         raise UnsupportedModel(
-            f"expected logits that are linear in the head's output, got {type(model).__name__}, which caps them softly at {found.cap:g} (cap tanh(z / "
-            "cap)): there a constant added to all logits changes probabilities, so its head cannot be centred"
+            f"expected logits that are linear in the head's output, got {type(model).__name__}, which caps "
+            f"them softly at {logits.cap:g} (cap tanh(z / cap)): there a constant added to all logits changes "
+            "probabilities, so its head cannot be centred"
         )
-    return found
+    return logits
 
 
 def check_dtype(files: ModelFiles, tensor: str) -> None:
@@ -317,13 +331,14 @@ def check_dtype(files: ModelFiles, tensor: str) -> None:
     dtype = files.entries[tensor].dtype
     if dtype not in FLOATS:
         raise UnsupportedModel(
-            f"expected the head in floating point, got {tensor!r} of {dtype}: dequantise the head, or edit the model that was quantised"
+            f"expected the head in floating point, got {tensor!r} of {dtype}: dequantise the head, or edit "
+            "the model that was quantised"
         )
 
 
 def warnings_of(files: ModelFiles) -> tuple[str, ...]:
     """Settings in the directory that read raw logits: penalties of generation, and a z-loss in training."""
-    found = [
+    warnings = [
         _penalty(name, value)
         for name, value in _generation(files).items()
         if name in _READERS and value not in (None, _READERS[name])
@@ -337,17 +352,18 @@ def warnings_of(files: ModelFiles) -> tuple[str, ...]:
         }
     )
     if z_losses:
-        found.append(
-            f"config.json sets {listing(z_losses)}: a z-loss holds the logits' sum of exponentials near 1, and the edit moves it, so training on "
-            "would begin with another loss."
+        warnings.append(
+            f"config.json sets {listing(z_losses)}: a z-loss holds the logits' sum of exponentials near 1, "
+            "and the edit moves it, so training on would begin with another loss."
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def _penalty(name: str, value: Any) -> str:
     return (
-        f"generation_config.json sets {name} to {str(value)[:40]}: it divides or multiplies raw logits by their sign or size, so with it "
-        "the edited model generates otherwise. Turn it off, or keep the original."
+        f"generation_config.json sets {name} to {str(value)[:40]}: it divides or multiplies raw logits by "
+        "their sign or size, so with it the edited model generates otherwise. Turn it off, or keep the "
+        "original."
     )
 
 

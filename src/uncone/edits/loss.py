@@ -35,8 +35,8 @@ def text_loss(
 ) -> tuple[TextLoss | None, str]:
     """(the loss of both on the same text, "") or (None, why there is none).
 
-    A model whose earlier positions do not see later ones is asked for the next token. One that sees all is asked for every seventh
-    token behind its mask token. At most 16,384 tokens of the text are used.
+    A model whose earlier positions do not see later ones is asked for the next token. One that sees all is
+    asked for every seventh token behind its mask token. At most 16,384 tokens of the text are used.
 
     Args:
         original, edited: the two directories.
@@ -50,21 +50,22 @@ def text_loss(
     if text is None:
         return None, "no text was given"
     given = read_text(text)
-    found, why = token_ids(original, given, n)
-    if found is None:
+    tokens, why = token_ids(original, given, n)
+    if tokens is None:
         return None, why
-    if len(found) < 2:
+    if len(tokens) < 2:
         raise InputError(
-            f"expected a text of at least two tokens, got {len(found)} in {text}: give a longer one"
+            f"expected a text of at least two tokens, got {len(tokens)} in {text}: give a longer one"
         )
     try:
         model = load_model(original)
         if model.get_output_embeddings() is None or is_seq2seq(model):
             return (
                 None,
-                f"{type(model).__name__} is no language model of one text: it has {'an encoder and a decoder' if is_seq2seq(model) else 'no head'}",
+                f"{type(model).__name__} is no language model of one text: it has "
+                f"{'an encoder and a decoder' if is_seq2seq(model) else 'no head'}",
             )
-        windows = cut(found[: max(2, min(_MOST_TOKENS, _MOST_NUMBERS // n))], longest_input(model))
+        windows = cut(tokens[: max(2, min(_MOST_TOKENS, _MOST_NUMBERS // n))], longest_input(model))
         assert windows is not None
         kind: Kind = "next_token" if is_causal(model, windows[:1]) else "masked_token"
         inputs, labels = _asked(original, windows, kind)
@@ -121,8 +122,8 @@ def _mask_id(files: ModelFiles) -> int | None:
         token = token.get("content") if isinstance(token, dict) else token
         names = [token, *names] if isinstance(token, str) else names
     tokenizer, _ = load_tokenizer(files)
-    found = (tokenizer.token_to_id(name) for name in names)
-    return next((int(i) for i in found if i is not None), None)
+    known = (tokenizer.token_to_id(name) for name in names)
+    return next((int(i) for i in known if i is not None), None)
 
 
 def _mean_loss(model: Any, inputs: Tensor, labels: Tensor, tell: Progress | None) -> float:

@@ -1,4 +1,4 @@
-"""What new rows of tokens are made of: the rows of the parts of their strings, or the mean of all trained rows, or a draw around it."""
+"""New rows of tokens: the mean of the parts of their strings, the mean of all trained rows, or a draw."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from uncone.rows import Rows, SelectedRows, nonfinite_rows
 
 Tensor = torch.Tensor
 SPREAD = 0.1
-"""Standard deviation of a drawn row about the mean, as a share of that of trained rows: near enough to the mean to be unlikely everywhere."""
+"""Deviation of a drawn row, as a share of the trained rows': so near the mean it is unlikely everywhere."""
 LEAST_SHRINKAGE = 1e-6
 
 
@@ -34,9 +34,10 @@ class Trained:
 def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
     """Mean, and on request the shrunk covariance, of the rows at `kept` (int64, ascending).
 
-    The covariance is (1 - s) S + s (tr S / D) I, with S the covariance of the n rows and s of Ledoit & Wolf (2004): the share that makes the
-    expected squared error least, estimated from the data. It is at least 1e-6, so that the result is positive definite
-    for fewer rows than features too, where a Cholesky factor of S itself does not exist.
+    The covariance is (1 - s) S + s (tr S / D) I, with S the covariance of the n rows and s of Ledoit & Wolf
+    (2004): the share that makes the expected squared error least, estimated from the data. It is at least
+    1e-6, so that the result is positive definite for fewer rows than features too, where a Cholesky factor of
+    S itself does not exist.
 
     Raises:
         InputError: no row, or a row that is not finite.
@@ -47,8 +48,9 @@ def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
     bad = kept[nonfinite_rows(chosen)].tolist()
     if bad:
         raise InputError(
-            f"expected finite rows to learn from in {rows.name}, got NaN or inf in {len(bad)}: name them too ({', '.join(map(str, bad[:5]))}"
-            f"{', ...' if len(bad) > 5 else ''}), and they are set anew with the others"
+            f"expected finite rows to learn from in {rows.name}, got NaN or inf in {len(bad)}: name them too "
+            f"({', '.join(map(str, bad[:5]))}{', ...' if len(bad) > 5 else ''}), and they are set anew with "
+            "the others"
         )
     moments = Moments.of(chosen, second=with_covariance, unit_first=False)
     covariance, shrinkage = _shrunk(chosen, moments) if with_covariance else (None, None)
@@ -58,7 +60,8 @@ def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
 def new_rows(
     rows: Rows, ids: Sequence[int], parts: Mapping[int, tuple[int, ...]], trained: Trained, *, seed: int
 ) -> Tensor:
-    """The new rows (len(ids), D) in float64: the mean of `parts` where an id has some, else a draw where there is a covariance, else the mean.
+    """The new rows (len(ids), D) in float64: the mean of `parts` where an id has some, else a draw where
+    there is a covariance, else the mean.
 
     A draw is the mean plus 0.1 times a normal vector of the shrunk covariance; `seed` decides it.
     """
@@ -69,16 +72,18 @@ def new_rows(
         made += SPREAD * normal @ torch.linalg.cholesky(trained.covariance).T
     wanted = torch.tensor(sorted({part for i in ids for part in parts.get(i, ())}), dtype=torch.int64)
     if len(wanted):
-        found = rows.take(wanted).double()
+        sources = rows.take(wanted).double()
         at = {part: position for position, part in enumerate(wanted.tolist())}
         for k, i in enumerate(ids):
             if parts.get(i):
-                made[k] = found[[at[part] for part in parts[i]]].mean(0)
+                made[k] = sources[[at[part] for part in parts[i]]].mean(0)
     return made
 
 
 def _shrunk(rows: Rows, moments: Moments) -> tuple[Tensor, float]:
-    """Ledoit & Wolf 2004, equations 5 to 14, with S over n: s = min(b, d) / d, b the error of S as an estimate, d its distance to the target."""
+    """Ledoit & Wolf 2004, equations 5 to 14, with S over n: s = min(b, d) / d, b the error of S as an
+    estimate, d its distance to the target.
+    """
     n, d = rows.shape
     mean = moments.mean()
     if n < 2:
@@ -102,8 +107,9 @@ _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]:
     """The parts of each token in `ids`, by the tokenizer without all of them, so that no part is one of them.
 
-    A token of the vocabulary is split as the model of the tokenizer splits (BPE, WordPiece, Unigram), an added one as text, with what is
-    done to text before. A token that is nothing but itself (a single byte, an unknown character) has no parts.
+    A token of the vocabulary is split as the model of the tokenizer splits (BPE, WordPiece, Unigram), an
+    added one as text, with what is done to text before. A token that is nothing but itself (a single byte, an
+    unknown character) has no parts.
 
     Args:
         tokenizer: a `tokenizers.Tokenizer`.
@@ -121,12 +127,12 @@ def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]
     }  # of an added one, the library gives the normalised string
     reduced = _without(content, without, {piece for piece in pieces.values() if piece is not None})
     unknown = _unknown(content["model"], tokenizer)
-    found = {}
+    split = {}
     for i in sorted(without):
         piece = pieces[i]
         parts = [] if piece is None else _parts(reduced, kind, content["model"], piece, is_text=i in added)
-        found[i] = tuple(part for part in parts if part not in without and part != unknown)
-    return found
+        split[i] = tuple(part for part in parts if part not in without and part != unknown)
+    return split
 
 
 def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> Any:
@@ -166,8 +172,8 @@ def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> 
         raise
     except BaseException as error:  # a panic in Rust is no Exception
         raise InputError(
-            f"expected a tokenizer that works without the tokens to be set anew, got one that does not ({first_line(error)}): use the "
-            "method 'mean' or 'covariance'"
+            "expected a tokenizer that works without the tokens to be set anew, got one that does not "
+            f"({first_line(error)}): use the method 'mean' or 'covariance'"
         ) from error
 
 
@@ -194,13 +200,13 @@ def _parts(
 
 
 def _continuing(reduced: Any, rest: str, prefix: str) -> list[int]:
-    """WordPiece inside a word: the longest piece first, each behind the prefix; nothing where the string cannot be written."""
+    """WordPiece inside a word: the longest piece first, each behind the prefix; or no parts."""
     parts = list[int]()
     while rest:
         for stop in range(len(rest), 0, -1):
-            found = reduced.token_to_id(prefix + rest[:stop])
-            if found is not None:
-                parts.append(found)
+            piece = reduced.token_to_id(prefix + rest[:stop])
+            if piece is not None:
+                parts.append(piece)
                 rest = rest[stop:]
                 break
         else:
@@ -212,5 +218,5 @@ def _unknown(model: Mapping[str, Any], tokenizer: Any) -> int | None:
     if type(model.get("unk_id")) is int:
         return int(model["unk_id"])
     name = model.get("unk_token")
-    found = tokenizer.token_to_id(name) if isinstance(name, str) else None
-    return found if found is None else int(found)
+    unknown = tokenizer.token_to_id(name) if isinstance(name, str) else None
+    return unknown if unknown is None else int(unknown)

@@ -1,7 +1,9 @@
-"""The proof of an edit that may change no probability: both models run, and their log-probabilities compared with what rounding does.
+"""The proof of an edit that may change no probability: both models run, and their log-probabilities compared
+with what rounding does.
 
-Both are compared with the same reference, the original computed in a wider dtype. How far the original itself lies from it is its rounding;
-the edited model has to lie as near. Then the two also differ by no more than the sum of their errors: what the edit changed are digits that were noise before.
+Both are compared with the same reference, the original computed in a wider dtype. How far the original itself
+lies from it is its rounding; the edited model has to lie as near. Then the two also differ by no more than
+the sum of their errors: what the edit changed are digits that were noise before.
 """
 
 import math
@@ -19,13 +21,13 @@ from uncone.records.head_edit import HeadProof
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
 FACTOR = 1.5
-"""The edited model may err so many times as much as the original: of many errors the largest is a matter of chance, and its rows are rounded once more."""
+"""The edited model may err so many times as much: a largest error is chance, its rows are rounded again."""
 _BATCH, _ROWS_AT_ONCE = 4, 64
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a model made of the proof's ids: logits (T, V), the head's input (T, D), at the positions that count."""
+    """A model's logits (T, V) and head's inputs (T, D) for the proof's ids, at the positions that count."""
 
     logits: Tensor
     hidden: Tensor
@@ -34,7 +36,7 @@ class Run:
 
 
 def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
-    """Inputs of at most four windows; the first random window ends in two masked positions, where models count positions otherwise."""
+    """Inputs of at most four windows; the first random one ends in two masked positions."""
     for ids in (proof.text, proof.random):
         if ids is None:
             continue
@@ -86,8 +88,8 @@ def run(
                     or taken[0].shape[:-1].numel() != keep.numel()
                 ):
                     raise UnsupportedModel(
-                        f"expected one product with the head and logits at each position, got {len(taken)} and shape {tuple(out.shape)}: the "
-                        "probabilities are not those of one head"
+                        f"expected one product with the head and logits at each position, got {len(taken)} "
+                        f"and shape {tuple(out.shape)}: the probabilities are not those of one head"
                     )
                 logits.append(out[keep].detach())
                 hidden.append(taken[0].reshape(*keep.shape, -1)[keep])
@@ -140,23 +142,25 @@ def require(proof: HeadProof) -> None:
     """Raise where the proof fails.
 
     Raises:
-        UnsupportedModel: log-probabilities that lie farther from exact ones than the original's, or another token that comes first.
+        UnsupportedModel: log-probabilities that lie farther from exact ones than the original's, or another
+            token that comes first.
     """
     if not proof.rounding_edited <= proof.allowed < math.inf:  # nor where it is no number
         raise UnsupportedModel(
-            f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of exact ones, as the original errs by {proof.rounding:.2g} in "
-            f"{proof.dtype}, got an error of {proof.rounding_edited:.2g} (and {proof.difference:.2g} between the two): the edit would change probabilities of "
-            "this model, so nothing was written"
+            f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of exact ones, "
+            f"as the original errs by {proof.rounding:.2g} in {proof.dtype}, got an error of "
+            f"{proof.rounding_edited:.2g} (and {proof.difference:.2g} between the two): the edit would "
+            "change probabilities of this model, so nothing was written"
         )
     changed = proof.positions - proof.same_first - proof.ties
     if changed:
         raise UnsupportedModel(
-            f"expected the same first token at all {proof.positions} positions, got another at {changed} that are no ties: the edit would change what "
-            "this model says, so nothing was written"
+            f"expected the same first token at all {proof.positions} positions, got another at {changed} "
+            "that are no ties: the edit would change what this model says, so nothing was written"
         )
 
 
 def _largest(x: Tensor, other: Tensor) -> float:
-    """The largest absolute difference; of equal infinities it is 0, and NaN where one side alone is no number: no bar is above that."""
+    """The largest absolute difference: 0 for equal infinities, NaN where one side alone is no number."""
     apart = torch.where(x == other, torch.zeros_like(x), x.double() - other)
     return float(apart.abs().max())

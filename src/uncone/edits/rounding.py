@@ -1,4 +1,4 @@
-"""What centring is good for, measured: how far rounding the head, or its logits, moves the differences of logits, before and after."""
+"""The use of centring: how far rounding the head, or its logits, moves the differences of logits."""
 
 from typing import Literal
 
@@ -20,10 +20,10 @@ def rounding_errors(
 ) -> tuple[RoundingError, ...]:
     """The error of the logits' differences for each kind of rounding of a head, and of the same head centred.
 
-    The error of a position is taken about its mean over the vocabulary, since a constant added to all logits changes nothing; given is
-    the root of its mean square over all positions, as a share of the logits' standard deviation there. int8 is symmetric, 127 for the
-    largest absolute value, of the whole matrix or of each row. A float type that is no narrower than the stored one is left out. The head's
-    bias is.
+    The error of a position is taken about its mean over the vocabulary, since a constant added to all logits
+    changes nothing; given is the root of its mean square over all positions, as a share of the logits'
+    standard deviation there. int8 is symmetric, 127 for the largest absolute value, of the whole matrix or of
+    each row. A float type that is no narrower than the stored one is left out. The head's bias is.
 
     Args:
         before, after: the head's rows (V, D) as stored, original and edited.

@@ -1,7 +1,9 @@
-"""Models of Sentence Transformers, saved or loaded: their embeddings, and an affine repair as a layer before their Normalize.
+"""Models of Sentence Transformers, saved or loaded: their embeddings, and an affine repair as a layer before
+their Normalize.
 
-The repair becomes one Dense layer, which any program loads without uncone. A saved model is a directory: all its files are
-copied as they are, but for one more entry in modules.json and one new folder. No code that the directory names is run.
+The repair becomes one Dense layer, which any program loads without uncone. A saved model is a directory: all
+its files are copied as they are, but for one more entry in modules.json and one new folder. No code that the
+directory names is run.
 """
 
 import dataclasses
@@ -35,17 +37,20 @@ WHERE = "a Sentence Transformers model"
 
 
 def insert(model: Any, transformation: Transformation | Affine) -> Any:
-    """Insert the repair into a loaded `SentenceTransformer`, in place: before the Normalize at its end, or else after its last module.
+    """Insert the repair into a loaded `SentenceTransformer`, in place: before the Normalize at its end, or
+    else after its last module.
 
     Args:
         model: a `SentenceTransformer`. It is changed; `model.save` then writes it with the repair.
-        transformation: fitted and affine, fitted on what the model gives before its Normalize (`without_normalize`).
+        transformation: fitted and affine, fitted on what the model gives before its Normalize
+            (`without_normalize`).
 
     Returns:
         The Dense module that was inserted, in the dtype and on the device of the model.
 
     Raises:
-        InputError: sentence-transformers is missing, the transformation is not affine, or is for another width.
+        InputError: sentence-transformers is missing, the transformation is not affine, or is for another
+            width.
     """
     st = need_sentence_transformers()
     affine = affine_of(transformation, WHERE)
@@ -76,7 +81,8 @@ def insert_into_directory(
     *,
     check: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Write a copy of a saved model with the repair in it, before the Normalize at its end or else after its last module.
+    """Write a copy of a saved model with the repair in it, before the Normalize at its end or else after its
+    last module.
 
     Args:
         directory: what `SentenceTransformer.save` wrote.
@@ -88,8 +94,9 @@ def insert_into_directory(
         The path of `out`.
 
     Raises:
-        InputError: no such model, files that are no plain files, `out` exists or cannot be written, a transformation that is not
-            affine, or is for another width than the last module's configuration says.
+        InputError: no such model, files that are no plain files, `out` exists or cannot be written, a
+            transformation that is not affine, or is for another width than the last module's configuration
+            says.
     """
     source, target = Path(directory), Path(out)
     affine = affine_of(transformation, WHERE)
@@ -139,20 +146,21 @@ def _width(modules: Sequence[Any]) -> int | None:
     """How wide the embeddings of loaded modules are."""
     for module in reversed(modules):
         for name in ("get_embedding_dimension", "get_sentence_embedding_dimension"):
-            found = getattr(module, name, None)
-            if found is not None:
-                return int(found())
+            width_of = getattr(module, name, None)
+            if width_of is not None:
+                return int(width_of())
     return None
 
 
 def _other_width(given: int, d: int) -> InputError:
     return InputError(
-        f"expected a transformation of rows of {d} features, as the model gives them before its Normalize, got one of {given}: fit it on those"
+        f"expected a transformation of rows of {d} features, as the model gives them before its Normalize, "
+        f"got one of {given}: fit it on those"
     )
 
 
 def _inserted(modules: list[dict[str, Any]], at: int, place: str) -> list[dict[str, Any]]:
-    """The entries with ours among them. Names stay, as options of a model refer to them; numbers count anew."""
+    """The entries with ours among them. Names stay, as options refer to them; numbers count anew."""
     ours = {
         "idx": at,
         "name": _free(_NAME, [module["name"] for module in modules]),
@@ -196,7 +204,7 @@ def _dense_class(st: Any) -> Any:
 
 
 def without_normalize(model: Any) -> Any:
-    """A `SentenceTransformer` of the same modules up to its Normalize: what it gives is what a repair is fitted on."""
+    """The model without its last Normalize: a repair is fitted on the vectors that it gives."""
     names = list(model._modules)
     kept = [
         model._modules[name]
@@ -223,8 +231,8 @@ def embed(
     parts = []
     for start in range(0, len(sentences), at_once):
         some = list(sentences[start : start + at_once])
-        found = model.encode(some, batch_size=batch, convert_to_tensor=True, show_progress_bar=False)
-        parts.append(found.detach().float().cpu())
+        vectors = model.encode(some, batch_size=batch, convert_to_tensor=True, show_progress_bar=False)
+        parts.append(vectors.detach().float().cpu())
         if progress is not None:
             progress(start + len(some))
     return torch.cat(parts)

@@ -21,12 +21,12 @@ _PICKLED = re.compile(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin")
 
 @dataclass(frozen=True)
 class NewTensor:
-    """What is to stand under a name: the dtype as safetensors writes it, the shape, and the numbers block after block."""
+    """A tensor to be written: the dtype by its name in safetensors, the shape, and the numbers in blocks."""
 
     dtype: str
     shape: tuple[int, ...]
     blocks: Callable[[], Iterator[torch.Tensor]]
-    """CPU tensors of any float dtype that together hold the numbers in order; each is rounded once to `dtype`."""
+    """CPU tensors of floats that together hold the numbers in order; each is rounded once to `dtype`."""
 
     @property
     def size(self) -> int:
@@ -63,9 +63,11 @@ def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.
 
 
 def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """`x` in `dtype`, to the nearest. torch takes float64 to 16 bits by way of float32, which rounds twice and can miss it.
+    """`x` in `dtype`, to the nearest. torch takes float64 to 16 bits by way of float32, which rounds twice
+    and can miss it.
 
-    In between is rounded to odd: towards 0, and the last bit set where anything was lost, so that no new tie arises.
+    In between is rounded to odd: towards 0, and the last bit set where anything was lost, so that no new tie
+    arises.
     """
     if x.dtype != torch.float64 or dtype not in (torch.float16, torch.bfloat16):
         return x.to(dtype)
@@ -78,21 +80,24 @@ def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def shard_name(name: str) -> str:
     """What a file of weights is called in the copy: a checkpoint of torch.save becomes safetensors."""
-    found = _PICKLED.fullmatch(name)
-    return f"model{found[1] or ''}.safetensors" if found else str(Path(name).with_suffix(".safetensors"))
+    numbered = _PICKLED.fullmatch(name)
+    return (
+        f"model{numbered[1] or ''}.safetensors" if numbered else str(Path(name).with_suffix(".safetensors"))
+    )
 
 
 def write_shard(
     source: LocalFile, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path
 ) -> None:
-    """Write a file of weights as safetensors, with `tensors` in the place of those of their names, or behind all others.
+    """Write a file of weights as safetensors, with `tensors` in the place of those of their names, or behind
+    all others.
 
-    Numbers that are not replaced stay as they are stored, to the bit, and in their order. Of a checkpoint of torch.save each
-    name gets numbers of its own, also where two shared theirs.
+    Numbers that are not replaced stay as they are stored, to the bit, and in their order. Of a checkpoint of
+    torch.save each name gets numbers of its own, also where two shared theirs.
 
     Raises:
-        InputError: a new number does not fit the dtype (an infinity in float16), names that are too long for the format, or a
-            tensor of a dtype, or laid out in a way, that has no place in safetensors.
+        InputError: a new number does not fit the dtype (an infinity in float16), names that are too long for
+            the format, or a tensor of a dtype, or laid out in a way, that has no place in safetensors.
     """
     metadata, names = {"format": "pt"}, list(entries)
     if path.suffix == source.path.suffix:
@@ -131,7 +136,8 @@ def _write(handle: BinaryIO, name: str, tensor: NewTensor, size: int) -> None:
         rounded = rounded_once(block, dtype).contiguous()
         if not bool(torch.isfinite(rounded).all()) and bool(torch.isfinite(block).all()):
             raise InputError(
-                f"expected new numbers of {name[:200]!r} that fit {FLOATS[tensor.dtype]}, got larger ones: save the model in bfloat16 or float32 first"
+                f"expected new numbers of {name[:200]!r} that fit {FLOATS[tensor.dtype]}, got larger ones: "
+                "save the model in bfloat16 or float32 first"
             )
         content = rounded.view(torch.uint8).numpy().reshape(-1)
         handle.write(content.data)
@@ -162,8 +168,9 @@ def _code(name: str, entry: Entry, source: LocalFile) -> str:
     if entry.dtype in CODES and getattr(entry, "contiguous", True):
         return CODES[entry.dtype]
     raise InputError(
-        f"expected tensors that safetensors can hold in {source.name}, got {name[:80]!r} of {entry.dtype} and shape {list(entry.shape)}, or laid out with "
-        "gaps: load the model with transformers, call save_pretrained, and edit what it writes"
+        f"expected tensors that safetensors can hold in {source.name}, got {name[:80]!r} of {entry.dtype} "
+        f"and shape {list(entry.shape)}, or laid out with gaps: load the model with transformers, call "
+        "save_pretrained, and edit what it writes"
     )
 
 

@@ -1,4 +1,4 @@
-"""The texts that edits are proven and fitted on: text and random ids for a language model, sentences for an encoder."""
+"""The texts that edits are proven and fitted on: ids for a language model, sentences for an encoder."""
 
 import io
 import os
@@ -42,7 +42,7 @@ Celsius at sea level; on a mountain it boils sooner, because the air is thinner 
 
 @dataclass(frozen=True)
 class ProofText:
-    """Ids to run on: windows of text (B, T), which may be None, and random ids (B, T). `name` says what the text was."""
+    """Ids to run on: windows of text (B, T) or None, and random ids (B, T). `name` describes the text."""
 
     name: str
     text: Tensor | None
@@ -50,7 +50,8 @@ class ProofText:
 
 
 def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> ProofText:
-    """Ids below `n` for a proof on `model`: at most 1,024 of text and 256 random ones, fewer where their logits would be more than 2**25 numbers each.
+    """Ids below `n` for a proof on `model`: at most 1,024 of text and 256 random ones, fewer where their
+    logits would be more than 2**25 numbers each.
 
     Of text there are two windows at least, where it is long enough, and of random ids one.
 
@@ -58,10 +59,12 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> Pro
         files: the directory, for its tokenizer.
         model: for the longest input that it takes.
         n: the number of rows that ids may name.
-        text: a file in UTF-8, plain or packed as .gz or .xz; None for a sample in several languages that is part of uncone.
+        text: a file in UTF-8, plain or packed as .gz or .xz; None for a sample in several languages that is
+            part of uncone.
 
     Raises:
-        InputError: the text cannot be read, or is given and the directory has no tokenizer; or gives fewer than two tokens.
+        InputError: the text cannot be read, or is given and the directory has no tokenizer; or gives fewer
+            than two tokens.
     """
     length = longest_input(model)
     count = max(2 * length, min(1024, 2**25 // n) // length * length)
@@ -71,7 +74,8 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> Pro
     if ids is None:
         if text is not None:
             raise InputError(
-                f"expected a tokenizer in {files.path} for the text, got none that works ({why}): leave the text out"
+                f"expected a tokenizer in {files.path} for the text, got none that works ({why}): leave the "
+                "text out"
             )
         return ProofText(f"random ids, as {why}", None, random)
     windows = cut(ids[:count], length)
@@ -83,7 +87,7 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> Pro
 
 
 def cut(ids: Tensor, length: int) -> Tensor | None:
-    """Windows (B, length) of ids (N,), what is left over at the end aside; one shorter window where there are fewer; None below two."""
+    """Windows (B, length) of ids (N,) without the rest; one shorter window of few ids; None below two."""
     if len(ids) < 2:
         return None
     full = len(ids) // length
@@ -118,7 +122,7 @@ def read_text(path: Path_) -> str:
 
 
 def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]:
-    """(ids of the text (N,), ""), as tokenizer.json or else transformers reads the tokenizer of the directory; or (None, why not)."""
+    """(ids of the text (N,), "") from the directory's tokenizer, or (None, why not)."""
     tokenizer, why = load_tokenizer(files)
     if tokenizer is None:
         return None, why
@@ -152,37 +156,42 @@ class Sentences:
     n: int = 0
 
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of a text of which not every line is kept."""
+        """Notes on a text of which not every line is kept."""
         if self.n <= len(self.lines):
             return ()
         return (
-            f"The text has {self.n:,} sentences: {len(self.lines):,} of them were taken, drawn at random from all of it.",
+            f"The text has {self.n:,} sentences: {len(self.lines):,} of them were taken, drawn at random "
+            "from all of it.",
         )
 
 
 def read_sentences(path: Path_, *, most: int = MOST_SENTENCES) -> Sentences:
-    """The different lines of a text in UTF-8, in the order in which they first stand; empty ones are passed over.
+    """The different lines of a text in UTF-8, in the order in which they first stand; empty ones are passed
+    over.
 
-    It is read once, line by line. Of a text with more than `most` different lines so many are drawn, each line as likely as the others and the same ones every
-    time (Vitter 1985, algorithm R); of lines that were not kept it is not known whether they stood there before, and a repeated one counts anew.
+    It is read once, line by line. Of a text with more than `most` different lines so many are drawn, each
+    line as likely as the others and the same ones every time (Vitter 1985, algorithm R); of lines that were
+    not kept it is not known whether they stood there before, and a repeated one counts anew.
 
     Args:
         path: a text file; `.gz` and `.xz` are unpacked as they are read.
         most: how many lines are kept, at least 20.
 
     Raises:
-        InputError: no such file, no UTF-8, damaged, a line longer than 1 MiB, or fewer than 20 different sentences; `most` below 20.
+        InputError: no such file, no UTF-8, damaged, a line longer than 1 MiB, or fewer than 20 different
+            sentences; `most` below 20.
     """
     if most < LEAST_SENTENCES:
         raise InputError(
             f"expected to keep at least {LEAST_SENTENCES} sentences, got {most}: fewer say nothing of others"
         )
-    found = _drawn(_lines(Path(path)), most)
-    if len(found.lines) < LEAST_SENTENCES:
+    sentences = _drawn(_lines(Path(path)), most)
+    if len(sentences.lines) < LEAST_SENTENCES:
         raise InputError(
-            f"expected at least {LEAST_SENTENCES} different sentences in {path}, one a line, got {len(found.lines)}: give more text"
+            f"expected at least {LEAST_SENTENCES} different sentences in {path}, one a line, got "
+            f"{len(sentences.lines)}: give more text"
         )
-    return found
+    return sentences
 
 
 def _drawn(lines: Iterable[str], most: int) -> Sentences:
@@ -211,7 +220,8 @@ def _lines(path: Path) -> Iterator[str]:
             number += 1
             if len(line) > LONGEST_LINE:
                 raise InputError(
-                    f"expected lines of at most {LONGEST_LINE} bytes, got a longer line {number} in {path}: one sentence a line"
+                    f"expected lines of at most {LONGEST_LINE} bytes, got a longer line {number} in {path}: "
+                    "one sentence a line"
                 )
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()

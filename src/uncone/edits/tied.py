@@ -1,8 +1,10 @@
-"""Where the mean of a tied table can go: tables that are added to the token's row at every position. Found by running the model.
+"""Where the mean of a tied table can go: tables that are added to the token's row at every position. Found by
+running the model.
 
-A tied head shares its rows with the lookup, so subtracting a vector from all rows moves the model's input. Where a table of positions
-or token types is always added, that vector can be added to its rows, and the sum is what it was. No list of names says where that
-is so: each candidate gets a test vector, and the model is run.
+A tied head shares its rows with the lookup, so subtracting a vector from all rows moves the model's input.
+Where a table of positions or token types is always added, that vector can be added to its rows, and the sum
+is what it was. No list of names says where that is so: each candidate gets a test vector, and the model is
+run.
 """
 
 import inspect
@@ -32,7 +34,8 @@ class Compensation:
 
 
 def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> Compensation | None:
-    """The fewest tables that undo a vector subtracted from all token rows; None where no one or two of them do.
+    """The fewest tables that undo a vector subtracted from all token rows; None where no one or two of them
+    do.
 
     Args:
         model: tied, in float32 or float64; it is changed and put back.
@@ -60,8 +63,8 @@ def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> C
     return None
 
 
-def reads_token_types(model: Any, proof: ProofText, found: Compensation) -> bool:
-    """Whether token types, where they are given, are looked up in the token table too (GPT-2), so that the edit would move them."""
+def reads_token_types(model: Any, proof: ProofText, compensation: Compensation) -> bool:
+    """Whether given token types are looked up in the token table too (GPT-2): the edit would move them."""
     if is_seq2seq(model) or "token_type_ids" not in inspect.signature(model.forward).parameters:
         return False
     table = model.get_output_embeddings().weight
@@ -72,7 +75,9 @@ def reads_token_types(model: Any, proof: ProofText, found: Compensation) -> bool
     try:
         with torch.no_grad():
             exact = run_model(model, batch).logits.log_softmax(-1)
-            with _added({table: -vector} | {named[name]: found.factor * vector for name in found.tables}):
+            with _added(
+                {table: -vector} | {named[name]: compensation.factor * vector for name in compensation.tables}
+            ):
                 moved = run_model(model, batch).logits.log_softmax(-1)
             with _added({table: -vector}):
                 effect = run_model(model, batch).logits.log_softmax(-1)
@@ -84,15 +89,15 @@ def reads_token_types(model: Any, proof: ProofText, found: Compensation) -> bool
 def _candidates(model: Any) -> dict[str, Tensor]:
     """The other lookup tables of as many features, the smallest first, as an edit should touch little."""
     table = model.get_output_embeddings().weight
-    found = {
+    tables = {
         f"{name}.weight": module.weight
         for name, module in model.named_modules()
         if isinstance(module, torch.nn.Embedding)
         and module.weight is not table
         and module.weight.shape[1] == table.shape[1]
     }
-    order = sorted(found, key=lambda name: (found[name].shape[0], name))
-    return {name: found[name] for name in order[:_MOST_CANDIDATES]}
+    order = sorted(tables, key=lambda name: (tables[name].shape[0], name))
+    return {name: tables[name] for name in order[:_MOST_CANDIDATES]}
 
 
 def lookups(model: Any) -> list[torch.nn.Embedding]:
@@ -106,7 +111,7 @@ def lookups(model: Any) -> list[torch.nn.Embedding]:
 
 
 def _scale(model: Any) -> float:
-    """What the lookup multiplies rows by: the square root of D in some (BART with scale_embedding), else 1."""
+    """The lookup's factor for rows: the square root of D in some (BART with scale_embedding), else 1."""
     lookup = lookups(model)[-1]
     row = lookup.weight.detach()[:8]
     with torch.no_grad():

@@ -1,9 +1,9 @@
 """New values for the rows of tokens that were never trained: zero, outlying, or newly added rows.
 
-Such a row holds its initial value, or lies where the loss pushed it away from every text. Its token then acts on the model
-as noise. The row is set to where a token of its kind would start well: the mean of the rows of the tokens that its string
-would be split into without it, or the mean of all trained rows. Every other row stays as it is to the bit, which is checked
-in the written files.
+Such a row holds its initial value, or lies where the loss pushed it away from every text. Its token then acts
+on the model as noise. The row is set to where a token of its kind would start well: the mean of the rows of
+the tokens that its string would be split into without it, or the mean of all trained rows. Every other row
+stays as it is to the bit, which is checked in the written files.
 """
 
 import operator
@@ -60,27 +60,31 @@ def reinitialise_tokens(
 ) -> TokenEdit:
     """Write a copy of a model in which the rows of some tokens, and no others, are set anew.
 
-    The token table and, where it is a matrix of its own, the output head are both edited, each from its own rows; a bias stays.
+    The token table and, where it is a matrix of its own, the output head are both edited, each from its own
+    rows; a bias stays.
 
     Args:
         model: a directory of transformers.
         out: a new directory. It appears whole or not at all.
-        ids: the tokens, such as `measure.under_trained_tokens` finds; or "zero": the tokens, but for the padding, whose row is
-            zero or not finite; or "added": the tokens behind the tokenizer's own vocabulary, some of which may be trained
-            (the roles of a chat).
-        method: "sub_tokens": the mean of the rows of the tokens that the string would be split into without them; without any,
-            the mean of all trained rows. "mean": that mean. "covariance": a draw around it, a tenth as wide as the trained
-            rows are spread, with the covariance shrunk as Ledoit & Wolf (2004) do, so that it is positive definite.
+        ids: the tokens, such as `measure.under_trained_tokens` finds; or "zero": the tokens, but for the
+            padding, whose row is zero or not finite; or "added": the tokens behind the tokenizer's own
+            vocabulary, some of which may be trained (the roles of a chat).
+        method: "sub_tokens": the mean of the rows of the tokens that the string would be split into without
+            them; without any, the mean of all trained rows. "mean": that mean. "covariance": a draw around
+            it, a tenth as wide as the trained rows are spread, with the covariance shrunk as Ledoit & Wolf
+            (2004) do, so that it is positive definite.
         text: a text in UTF-8 on which the loss is measured before and after; None for none.
         seed: of the draw.
         progress: called with (step, done, of how many).
 
     Returns:
-        `TokenEdit`: the tokens with what their rows were made of, the matrices with what was compared, the loss.
+        `TokenEdit`: the tokens with what their rows were made of, the matrices with what was compared, the
+        loss.
 
     Raises:
-        InputError: no such model, ids that are not there, no tokenizer for their strings, trained rows that are not finite,
-            `out` exists or cannot be written, a GGUF model. After an error nothing is written.
+        InputError: no such model, ids that are not there, no tokenizer for their strings, trained rows that
+            are not finite, `out` exists or cannot be written, a GGUF model. After an error nothing is
+            written.
         UnsupportedModel: quantised weights, an adapter, a table that is not found.
     """
     if method not in WAYS:
@@ -127,8 +131,8 @@ def _matrices(
     if places.head is not None and not places.tied:
         if files.entries[places.head].shape[0] != files.entries[places.input].shape[0]:
             raise InputError(
-                f"expected a head with as many rows as the table, got {files.entries[places.head].shape[0]} and {files.entries[places.input].shape[0]}: "
-                "their ids mean different tokens"
+                f"expected a head with as many rows as the table, got {files.entries[places.head].shape[0]} "
+                f"and {files.entries[places.input].shape[0]}: their ids mean different tokens"
             )
         roles.append((places.head, "head"))
     matrices, taken = list[Matrix](), {name for name, _ in roles}
@@ -178,8 +182,8 @@ def _compared(files: ModelFiles, copy: Copy, matrix: Matrix, ids: Sequence[int])
         others = files.entries[name].shape[0] - len(ids) - equal
         if others:
             raise InputError(
-                f"expected all rows of {name!r} but {len(ids)} to be as they were, got {others} others: the original was written to "
-                "meanwhile, or the disk is faulty; nothing was written"
+                f"expected all rows of {name!r} but {len(ids)} to be as they were, got {others} others: the "
+                "original was written to meanwhile, or the disk is faulty; nothing was written"
             )
     entry = files.entries[matrix.name]
     before, after = (
@@ -225,12 +229,14 @@ def _notes(
     without = sum(not parts.get(i) for i in ids) if method == "sub_tokens" else 0
     if without:
         notes.append(
-            f"{without} of {len(ids)} tokens cannot be written with others; their rows are the mean of all trained rows."
+            f"{without} of {len(ids)} tokens cannot be written with others; their rows are the mean of all "
+            "trained rows."
         )
     nameless = sum(labels[i] is None for i in ids) if labels is not None else 0
     if nameless:
         notes.append(
-            f"{nameless} of {len(ids)} rows stand for no token of the tokenizer: no text reaches them, but a head now scores them like others."
+            f"{nameless} of {len(ids)} rows stand for no token of the tokenizer: no text reaches them, but a "
+            "head now scores them like others."
         )
     return tuple(notes)
 
@@ -250,7 +256,8 @@ def chosen_ids(
         if not chosen:
             what = "is zero or not finite" if ids == "zero" else "was added behind the vocabulary"
             raise InputError(
-                f"expected a token whose row {what} in {files.path}, got none: give ids, such as under_trained_tokens finds"
+                f"expected a token whose row {what} in {files.path}, got none: give ids, such as "
+                "under_trained_tokens finds"
             )
         return chosen
     chosen = sorted({whole_id(i) for i in ids})
@@ -265,7 +272,7 @@ def chosen_ids(
 
 
 def _zero_rows(files: ModelFiles, places: Places, labels: Labels) -> list[int]:
-    """The tokens whose row is zero or not finite in the table or the head; the padding's is zero by design."""
+    """The tokens, but for the padding, with a row of zeros or not finite in the table or the head."""
     empty = set[int]()
     for name in filter(None, (places.input, places.head)):
         start, rows = 0, rows_of(files, name)
@@ -315,6 +322,7 @@ def tokenizer_of(files: ModelFiles) -> Any:
     tokenizer, why = load_tokenizer(files)
     if tokenizer is None:
         raise InputError(
-            f"expected a tokenizer in {files.path}, got none that works ({why}): use the method 'mean' or 'covariance' (--method mean), with ids"
+            f"expected a tokenizer in {files.path}, got none that works ({why}): use the method 'mean' or "
+            "'covariance' (--method mean), with ids"
         )
     return tokenizer

@@ -23,8 +23,8 @@ class Affine:
         shift: float64 (D,) on the CPU.
         weight: float64 (D, K) on the CPU, or None for the identity.
         fitted: what it was fitted on, where that is known.
-        offset: float64 (K,), or None for zero, as nearly always. Some maps cannot do without it: the original All-but-the-Top
-            has a weight that is not invertible, and a mean outside of what it reaches.
+        offset: float64 (K,), or None for zero, as nearly always. Some maps cannot do without it: the original
+            All-but-the-Top has a weight that is not invertible, and a mean outside of what it reaches.
 
     Raises:
         InputError: shapes that do not fit, or numbers that are not finite.
@@ -48,13 +48,15 @@ class Affine:
             set_(self, "weight", _numbers(self.weight, "weight", 2))
             if len(self.weight) != self.d:
                 raise InputError(
-                    f"expected a weight of shape ({self.d}, K), got {tuple(self.weight.shape)}: give one row a feature"
+                    f"expected a weight of shape ({self.d}, K), got {tuple(self.weight.shape)}: give one row "
+                    "a feature"
                 )
         if self.offset is not None:
             set_(self, "offset", _numbers(self.offset, "offset", 1))
             if len(self.offset) != self.k:
                 raise InputError(
-                    f"expected an offset of shape ({self.k},), got {tuple(self.offset.shape)}: give one number a column"
+                    f"expected an offset of shape ({self.k},), got {tuple(self.offset.shape)}: give one "
+                    "number a column"
                 )
             if self.weight is None or not bool(self.offset.any()):
                 set_(self, "shift", self.shift - self.offset if self.weight is None else self.shift)
@@ -76,12 +78,14 @@ class Affine:
         return self.d if self.weight is None else self.weight.shape[1]
 
     def transform(self, x: X) -> X:
-        """The transformed rows: of a tensor or array (..., D) the same kind (..., K), of `Rows` rows computed when they are read.
+        """The transformed rows: of a tensor or array (..., D) the same kind (..., K), of `Rows` rows computed
+        when they are read.
 
         dtype and device come back; float16 and bfloat16 are computed in float32.
 
         Raises:
-            InputError: another width, no floats, numbers that are not finite, or a result that its dtype cannot hold.
+            InputError: another width, no floats, numbers that are not finite, or a result that its dtype
+                cannot hold.
         """
         casts: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor | None, Tensor | None]] = {}
 
@@ -107,7 +111,8 @@ class Affine:
         """
         if after.d != self.k:
             raise InputError(
-                f"expected a transformation of rows of {self.k} features, got one of {after.d}: they do not fit together"
+                f"expected a transformation of rows of {self.k} features, got one of {after.d}: they do not "
+                "fit together"
             )
         if self.weight is None:
             return replace(after, shift=self.shift + after.shift, fitted=self.fitted)
@@ -123,19 +128,22 @@ class Affine:
         """The transformation that undoes this one.
 
         Raises:
-            InputError: there is none: the weight is not square, or singular to float64 (directions were removed).
+            InputError: there is none: the weight is not square, or singular to float64 (directions were
+                removed).
         """
         if self.weight is None:
             return Affine(-self.shift)
         if self.d != self.k:
             raise InputError(
-                f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is lost"
+                f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is "
+                "lost"
             )
         values = torch.linalg.svdvals(self.weight)
         if not float(values[-1]) > self.d * torch.finfo(torch.float64).eps * float(values[0]):
             lost = int((values <= self.d * torch.finfo(torch.float64).eps * float(values[0])).sum())
             raise InputError(
-                f"expected an invertible weight, got one without {lost} of {self.d} directions: what was removed is lost"
+                f"expected an invertible weight, got one without {lost} of {self.d} directions: what was "
+                "removed is lost"
             )
         start = torch.zeros(self.k, dtype=torch.float64) if self.offset is None else self.offset
         return Affine(start, torch.linalg.inv(self.weight), offset=self.shift)
@@ -150,13 +158,14 @@ class Affine:
 
     @on_one_thread
     def as_linear(self) -> tuple[Tensor, Tensor]:
-        """(matrix (D, K), bias (K,)) in float64, so that y = x @ matrix + bias, as a linear layer or an index wants it."""
+        """(matrix (D, K), bias (K,)), float64: y = x @ matrix + bias, for a linear layer or an index."""
         matrix = torch.eye(self.d, dtype=torch.float64) if self.weight is None else self.weight
         bias = -self.shift @ matrix
         return matrix, bias if self.offset is None else bias + self.offset
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a safetensors file, atomically: tensors `shift`, `weight`, `offset`, and in the header what it was fitted on.
+        """Write it to a safetensors file, atomically: tensors `shift`, `weight`, `offset`, and in the header
+        what it was fitted on.
 
         Raises:
             InputError: the folder does not exist or cannot be written.
@@ -190,7 +199,8 @@ class Affine:
         state = State.load(path)
         if "shift" not in state.tensors:
             raise InputError(
-                f"expected an affine transformation, got {path} with one that is not: read it with uncone.transforms.load"
+                f"expected an affine transformation, got {path} with one that is not: read it with "
+                "uncone.transforms.load"
             )
         return cls.from_state(state)
 

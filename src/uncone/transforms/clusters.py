@@ -25,15 +25,18 @@ _SUMS_BYTES = 96 * 2**20
 
 
 class ClusterCenter(Transformation):
-    """All-but-the-Top within each cluster of rows: y = z - sum_j (u_cj . z) u_cj with z = x - mean_c, c the cluster of x.
+    """All-but-the-Top within each cluster of rows: y = z - sum_j (u_cj . z) u_cj with z = x - mean_c, c the
+    cluster of x.
 
-    Rajaee & Pilehvar 2021, A Cluster-based Approach for Improving Isotropy in Contextual Embedding Space: k-means, then for
-    each cluster its mean and its first principal directions are removed. A new row is of the cluster whose centre is nearest.
-    The map is affine within a cluster and jumps at its border. Needs scikit-learn: pip install 'uncone[cluster]'.
+    Rajaee & Pilehvar 2021, A Cluster-based Approach for Improving Isotropy in Contextual Embedding Space:
+    k-means, then for each cluster its mean and its first principal directions are removed. A new row is of
+    the cluster whose centre is nearest. The map is affine within a cluster and jumps at its border. Needs
+    scikit-learn: pip install 'uncone[cluster]'.
 
-    Two things differ from the authors' program. k-means is seeded and begins by k-means++; beyond 2^24 numbers it sees a
-    sample of rows. And of a cluster of n rows at most (n - 1) / 2 directions are removed (n - 1 would leave zeros), and none
-    without variance, so that clusters of less than 2 n_components + 1 rows, or of equal ones, lose fewer.
+    Two things differ from the authors' program. k-means is seeded and begins by k-means++; beyond 2^24
+    numbers it sees a sample of rows. And of a cluster of n rows at most (n - 1) / 2 directions are removed (n
+    - 1 would leave zeros), and none without variance, so that clusters of less than 2 n_components + 1 rows,
+    or of equal ones, lose fewer.
 
     Args:
         n_clusters: clusters, 27 in the authors' program.
@@ -43,10 +46,12 @@ class ClusterCenter(Transformation):
     Attributes after `fit`:
         centers_: what rows are assigned by, float64 (C, D).
         means_: the mean of each cluster's rows, float64 (C, D).
-        components_: the directions removed, as rows, float64 (C, n_components, D); zero rows where there are fewer.
+        components_: the directions removed, as rows, float64 (C, n_components, D); zero rows where there are
+            fewer.
 
     Raises:
-        InputError: on `fit`, for `Moments`, fewer rows than clusters, not more features than directions, or without scikit-learn.
+        InputError: on `fit`, for `Moments`, fewer rows than clusters, not more features than directions, or
+            without scikit-learn.
     """
 
     affine: ClassVar[bool] = False
@@ -70,11 +75,13 @@ class ClusterCenter(Transformation):
         n, d = rows.shape
         if n < self.n_clusters:
             raise InputError(
-                f"expected at least {self.n_clusters} rows for as many clusters, got {n}: choose fewer clusters"
+                f"expected at least {self.n_clusters} rows for as many clusters, got {n}: choose fewer "
+                "clusters"
             )
         if self.n_components >= d:
             raise InputError(
-                f"expected rows of more than {self.n_components} features to remove as many directions, got {d}: choose fewer"
+                f"expected rows of more than {self.n_components} features to remove as many directions, got "
+                f"{d}: choose fewer"
             )
         w = (
             None
@@ -154,31 +161,31 @@ def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor
         warnings.simplefilter(
             "ignore", ConvergenceWarning
         )  # fewer distinct rows than clusters: some stay empty
-        found = KMeans(n_clusters, n_init=1, random_state=seed % 2**32, copy_x=False).fit(
+        means = KMeans(n_clusters, n_init=1, random_state=seed % 2**32, copy_x=False).fit(
             sample.numpy(), sample_weight=None if w is None else w[chosen].numpy()
         )
-    return torch.from_numpy(found.cluster_centers_).double() + mean
+    return torch.from_numpy(means.cluster_centers_).double() + mean
 
 
 def _nearest(x: Tensor, centers: Tensor) -> Tensor:
     middle = centers.mean(0)
     own = (centers - middle).to(x)
-    found = torch.empty(len(x), dtype=torch.int64, device=x.device)
+    labels = torch.empty(len(x), dtype=torch.int64, device=x.device)
     half = own.square().sum(1) / 2
-    share_rows(lambda rows, out: out.copy_((half - (rows - middle.to(x)) @ own.T).argmin(1)), x, found)
-    return found
+    share_rows(lambda rows, out: out.copy_((half - (rows - middle.to(x)) @ own.T).argmin(1)), x, labels)
+    return labels
 
 
 def _sums(
     rows: Rows, w: Tensor | None, centers: Tensor, clusters: range, progress: Progress | None
 ) -> list[Moments]:
     """The moments of the rows of each of `clusters`, in one pass."""
-    found = [Moments(rows.shape[1], unit_first=False) for _ in clusters]
-    for m in found[1:]:
-        m.work_with(found[0])
+    moments = [Moments(rows.shape[1], unit_first=False) for _ in clusters]
+    for m in moments[1:]:
+        m.work_with(moments[0])
     for start, block in zip(range(0, rows.shape[0], GRID), rows.blocks(), strict=True):
         label = _nearest(block, centers)
-        for cluster, m in zip(clusters, found, strict=True):
+        for cluster, m in zip(clusters, moments, strict=True):
             at = (label == cluster).nonzero().flatten()
             try:
                 m.update(block[at], None if w is None else w[start + at])
@@ -187,4 +194,4 @@ def _sums(
         if progress is not None:
             progress(start + len(block))
         del block
-    return [m.finish() for m in found]
+    return [m.finish() for m in moments]

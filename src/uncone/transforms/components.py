@@ -20,8 +20,9 @@ class AllButTheTop(Transformation):
     """Subtract the mean and the first principal directions u_1 ... u_k of the centred rows.
 
     Centred (Bis et al. 2021, Too Much in Common, equation 11): y = (x - mean) - sum_j (u_j . (x - mean)) u_j.
-    Original (Mu & Viswanath 2018, All-but-the-Top, algorithm 1): y = (x - mean) - sum_j (u_j . x) u_j, which differs by one
-    constant vector: original - centred = -sum_j (u_j . mean) u_j. It gives the rows a mean again.
+    Original (Mu & Viswanath 2018, All-but-the-Top, algorithm 1): y = (x - mean) - sum_j (u_j . x) u_j, which
+    differs by one constant vector: original - centred = -sum_j (u_j . mean) u_j. It gives the rows a mean
+    again.
 
     Args:
         n_components: k; by default ceil(D / 100), as in both papers.
@@ -33,7 +34,8 @@ class AllButTheTop(Transformation):
         variances_: the variances of the rows along them, float64 (k,).
 
     Raises:
-        InputError: on `fit`, where not more rows or features than directions are there, or the rows vary in fewer directions.
+        InputError: on `fit`, where not more rows or features than directions are there, or the rows vary in
+            fewer directions.
 
     Example:
         >>> import numpy
@@ -57,7 +59,8 @@ class AllButTheTop(Transformation):
         k = math.ceil(m.d / 100) if self.n_components is None else self.n_components
         if k >= m.d:
             raise InputError(
-                f"expected rows of more than {k} features to remove {k} directions, got {m.d}: choose fewer directions"
+                f"expected rows of more than {k} features to remove {k} directions, got {m.d}: choose fewer "
+                "directions"
             )
         require_rows(summary, k + 1, f"{k} principal directions")
         refuse_equal_rows(m)
@@ -65,7 +68,8 @@ class AllButTheTop(Transformation):
         self.components_, self.variances_ = principal_directions(m, k)
         if len(self.components_) < k:
             raise InputError(
-                f"expected rows that vary in at least {k} directions, got {len(self.components_)}: the others would be arbitrary, choose fewer"
+                f"expected rows that vary in at least {k} directions, got {len(self.components_)}: the "
+                "others would be arbitrary, choose fewer"
             )
         removed = self.components_.T @ self.components_
         weight = torch.eye(m.d, dtype=torch.float64) - removed
@@ -81,6 +85,6 @@ def refuse_equal_rows(m: Moments) -> None:
 
 
 def are_equal(m: Moments) -> bool:
-    """Whether the rows have no direction of their own: their spread is no more than the rounding of their mean."""
+    """Whether the rows are equal: their spread is no more than the rounding of their mean."""
     spread = math.sqrt(max(0.0, float(m.variances().sum())))
     return spread <= 4 * m.epsilon * float(m.mean().norm())

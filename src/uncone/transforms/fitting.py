@@ -44,7 +44,8 @@ def summarise(
     """One pass over `x`, an array, tensor or `Rows` (N, D); or `Moments`, which are taken as they are.
 
     Raises:
-        InputError: rows that are not finite, weights of another length, negative or all zero, or with moments.
+        InputError: rows that are not finite, weights of another length, negative or all zero, or with
+            moments.
     """
     if isinstance(x, Moments):
         return _of_moments(x, weights, second=second, unit_first=unit_first)
@@ -63,7 +64,8 @@ def _of_moments(m: Moments, weights: Any, *, second: bool, unit_first: bool) -> 
         raise InputError("expected moments of at least one row, got none: update them with rows first")
     if second and m.second is None:
         raise InputError(
-            "expected moments with second-order sums, got moments made with second=False: sum again without it"
+            "expected moments with second-order sums, got moments made with second=False: sum again without "
+            "it"
         )
     if unit_first:
         m.unit_sums()  # says what is missing
@@ -86,7 +88,9 @@ class Transformation:
     unit_first: ClassVar[bool] = False
     """Which sums `_solve` reads."""
     tensors: ClassVar[Mapping[str, str]] = {}
-    """The fitted tensors by name, each with a letter an axis: equal letters are equal lengths, D is that of the rows."""
+    """The fitted tensors by name, each with a letter an axis: equal letters are equal lengths, D is that of
+    the rows.
+    """
     fitted_: Fitted
     affine_: Affine
     warnings_: tuple[str, ...] = ()
@@ -96,14 +100,16 @@ class Transformation:
 
         Args:
             x: an array, tensor or `Rows` (N, D), or `Moments`.
-            weights: (N,) non-negative weights of rows, for instance token frequencies (Zipfian fitting); all equal by default.
+            weights: (N,) non-negative weights of rows, for instance token frequencies (Zipfian fitting); all
+                equal by default.
             progress: called with the number of rows done.
 
         Returns:
             Itself.
 
         Raises:
-            InputError: rows that are not finite or too few, weights that do not fit, or moments without the sums needed.
+            InputError: rows that are not finite or too few, weights that do not fit, or moments without the
+                sums needed.
         """
         summary = summarise(x, weights, second=self.second, unit_first=self.unit_first, progress=progress)
         self._take(summary)
@@ -137,12 +143,14 @@ class Transformation:
         """The rows that `transform` made `y` of, (N, K) to (N, D), where that can be undone.
 
         Raises:
-            InputError: not fitted, directions were removed, a transformation that is not affine, or as `transform` does.
+            InputError: not fitted, directions were removed, a transformation that is not affine, or as
+                `transform` does.
         """
         self._require_fit()
         if not self.affine:
             raise InputError(
-                f"expected a transformation that can be undone, got {type(self).__name__}, which depends on each row's norm or cluster: keep the rows"
+                f"expected a transformation that can be undone, got {type(self).__name__}, which depends on "
+                "each row's norm or cluster: keep the rows"
             )
         return self.affine_.inverse_transform(y)
 
@@ -223,8 +231,9 @@ def affine_of(transformation: Transformation | Affine, where: str) -> Affine:
     name = type(transformation).__name__
     if not transformation.affine:
         raise InputError(
-            f"expected an affine transformation for {where}, which computes x @ weight + bias and nothing else, got {name}, "
-            "which depends on each row's norm or cluster: apply it to the vectors, or choose another"
+            f"expected an affine transformation for {where}, which computes x @ weight + bias and nothing "
+            f"else, got {name}, which depends on each row's norm or cluster: apply it to the vectors, or "
+            "choose another"
         )
     if not hasattr(transformation, "affine_"):
         raise InputError(f"expected a fitted {name}, got one that is not: call fit(x) first")

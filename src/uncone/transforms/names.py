@@ -27,9 +27,9 @@ _NAMED: Mapping[str, tuple[type[Transformation], Mapping[str, Any]]] = {
     "cluster_center": (ClusterCenter, {}),
 }
 REPAIRS: tuple[str, ...] = tuple(_NAMED)
-"""Repairs that are fitted on rows alone; d100 stands for ceil(D / 100) directions. `original` is no repair."""
+"""Repairs that are fitted on rows alone; d100 is ceil(D / 100) directions. `original` is no repair."""
 ZIPF_REPAIRS: tuple[str, ...] = ("zipf_center", "zipf_whiten", "zipf_all_but_the_top_d100")
-"""The same as their namesakes, fitted with `weights=` the tokens' frequencies (Yokoi et al. 2024; their whitening has power 1, not 0.5)."""
+"""The same, fitted with `weights=` token frequencies (Yokoi et al. 2024, whose whitening has power 1)."""
 _CLASSES = {cls.__name__: cls for cls, _ in _NAMED.values()}
 
 
@@ -79,6 +79,7 @@ def load(path: str | os.PathLike[str]) -> Affine | Transformation:
     if state.kind not in _CLASSES:
         known = ", ".join(["Affine", *_CLASSES])
         raise InputError(
-            f"expected one of {known} in {path}, got {state.kind[:60]!r}: read it with the version that wrote it"
+            f"expected one of {known} in {path}, got {state.kind[:60]!r}: read it with the version that "
+            "wrote it"
         )
     return _CLASSES[state.kind].from_state(state)

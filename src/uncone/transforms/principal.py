@@ -9,7 +9,8 @@ Tensor = torch.Tensor
 
 
 def principal_directions(m: Moments, k: int) -> tuple[Tensor, Tensor]:
-    """The first k unit directions of variance as rows (r, D) and the variances (r,); r < k where the rest is rounding.
+    """The first k unit directions of variance as rows (r, D) and the variances (r,); r < k where the rest is
+    rounding.
 
     Sums of products in the dtype of the rows hold no variance below its epsilon times the largest.
     """
@@ -19,6 +20,6 @@ def principal_directions(m: Moments, k: int) -> tuple[Tensor, Tensor]:
 
 
 def with_signs(directions: Tensor) -> Tensor:
-    """The same directions (k, D), each with its largest entry positive, so that no library chooses the sign."""
+    """The same directions (k, D), each with its largest entry positive, so that no library chooses signs."""
     largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
     return directions * torch.where(largest < 0, -1.0, 1.0)

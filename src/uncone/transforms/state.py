@@ -1,8 +1,9 @@
-"""A saved transformation as plain data: tensors that any program can read, and in the header what they are and whose.
+"""A saved transformation as plain data: tensors that any program can read, and in the header what they are
+and whose.
 
-Of an affine one, `shift`, `weight` and `offset` are all that is needed: y = (x - shift) @ weight + offset, with what is absent
-left out. A `State` knows no class: each class gives its state and is made from one. Nothing in a file is trusted: sizes are
-checked against the file before anything is read, no code is run.
+Of an affine one, `shift`, `weight` and `offset` are all that is needed: y = (x - shift) @ weight + offset,
+with what is absent left out. A `State` knows no class: each class gives its state and is made from one.
+Nothing in a file is trusted: sizes are checked against the file before anything is read, no code is run.
 """
 
 import dataclasses
@@ -59,7 +60,8 @@ class State:
         """Read what `save` wrote.
 
         Raises:
-            InputError: no such file, not one of these, cut, a header that lies, or numbers that are not finite float64.
+            InputError: no such file, not one of these, cut, a header that lies, or numbers that are not
+                finite float64.
         """
         tensors, header = read_tensors(
             path, format=FORMAT, what="a transformation", how=f"write it with {_HOW}"
@@ -89,7 +91,8 @@ class State:
     def lies(self, what: str) -> InputError:
         """The error for a file whose parts contradict each other, or are not those of its class."""
         return InputError(
-            f"expected a transformation in {self.path}, got a file that lies: {what}; write it anew with {_HOW}"
+            f"expected a transformation in {self.path}, got a file that lies: {what}; write it anew with "
+            f"{_HOW}"
         )
 
 

@@ -20,18 +20,21 @@ LEAST_ROWS_PER_FEATURE = 5
 
 
 class Whiten(Transformation):
-    """Divide every principal direction by a power of its deviation: y = (x - mean) U L^(-power / 2) (PCA), or the same times U' (ZCA).
+    """Divide every principal direction by a power of its deviation: y = (x - mean) U L^(-power / 2) (PCA), or
+    the same times U' (ZCA).
 
-    U L U' is the covariance of the rows, divided by N - 1, with eigenvalues below `floor` times the largest raised to that.
-    Power 1 makes the covariance the identity (PCA: Su et al. 2021, Whitening Sentence Representations; ZCA: Bell & Sejnowski
-    1997, which changes the rows least and keeps their coordinates); power 0 only centres and turns. Between, an eigenvalue l
-    becomes l^(1 - power). Full whitening often hurts retrieval: it makes the directions of noise as loud as the rest.
+    U L U' is the covariance of the rows, divided by N - 1, with eigenvalues below `floor` times the largest
+    raised to that. Power 1 makes the covariance the identity (PCA: Su et al. 2021, Whitening Sentence
+    Representations; ZCA: Bell & Sejnowski 1997, which changes the rows least and keeps their coordinates);
+    power 0 only centres and turns. Between, an eigenvalue l becomes l^(1 - power). Full whitening often hurts
+    retrieval: it makes the directions of noise as loud as the rest.
 
     Args:
         kind: "zca" or "pca".
         power: from 0 to 1.
         floor: the least eigenvalue, as a share of the largest: where there is none, numbers would explode.
-        n_components: keep only so many directions: PCA gives rows (N, n_components), ZCA rows (N, D) of that rank.
+        n_components: keep only so many directions: PCA gives rows (N, n_components), ZCA rows (N, D) of that
+            rank.
         force: fit on fewer than 5 D rows all the same.
 
     Attributes after `fit`:
@@ -40,7 +43,8 @@ class Whiten(Transformation):
         variances_: their eigenvalues before the floor, float64 (k,).
 
     Raises:
-        InputError: on `fit`, for fewer than 5 D rows unless forced, fewer than two, or rows that are all equal.
+        InputError: on `fit`, for fewer than 5 D rows unless forced, fewer than two, or rows that are all
+            equal.
 
     Example:
         >>> import torch
@@ -98,8 +102,9 @@ class Whiten(Transformation):
         n, d = summary.counted, summary.moments.d
         if n < LEAST_ROWS_PER_FEATURE * d and not self.force:
             raise InputError(
-                f"expected at least {LEAST_ROWS_PER_FEATURE * d} rows to whiten {d} features, got {n}: its small eigenvalues would be noise; "
-                "pass more rows, use AllButTheTop, or force it (--force, force=True)"
+                f"expected at least {LEAST_ROWS_PER_FEATURE * d} rows to whiten {d} features, got {n}: its "
+                "small eigenvalues would be noise; pass more rows, use AllButTheTop, or force it (--force, "
+                "force=True)"
             )
         if n < d:
             message = f"whitening {d} features by {n} rows: at least {d - n + 1} directions are raised to the floor and mean nothing"

@@ -51,34 +51,43 @@ def repair(
 ) -> Repaired:
     """Write a repaired copy of vectors or of an encoder, and measure on what was written what that did.
 
-    Vectors are read in blocks, three times in all. A directory of Sentence Transformers gets the repair as a layer before its Normalize; any
-    program loads the copy, without uncone. It is loaded and run before it appears under its name.
+    Vectors are read in blocks, three times in all. A directory of Sentence Transformers gets the repair as a
+    layer before its Normalize; any program loads the copy, without uncone. It is loaded and run before it
+    appears under its name.
 
     Args:
-        spec: a file of vectors or a matrix of a model, as for `open_rows`; or a directory of Sentence Transformers, or the name of a cached one.
-        out: a file of one of the formats of `uncone.transforms.repair_rows`, what names it is said there; of an encoder a new directory.
-        method: the name of a repair, one of `uncone.transforms.REPAIRS` or `ZIPF_REPAIRS`; of an encoder an affine one. There is no
-            default: which repair helps, if any, is for a task to say (`uncone.select_repair`).
-        text: of an encoder, sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths of them, unless `fit_on` or `load`
-            is given, and measured on the others, or else on all.
-        fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors as it gives them before its Normalize.
+        spec: a file of vectors or a matrix of a model, as for `open_rows`; or a directory of Sentence
+            Transformers, or the name of a cached one.
+        out: a file of one of the formats of `uncone.transforms.repair_rows`, what names it is said there; of
+            an encoder a new directory.
+        method: the name of a repair, one of `uncone.transforms.REPAIRS` or `ZIPF_REPAIRS`; of an encoder an
+            affine one. There is no default: which repair helps, if any, is for a task to say
+            (`uncone.select_repair`).
+        text: of an encoder, sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths
+            of them, unless `fit_on` or `load` is given, and measured on the others, or else on all.
+        fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors as
+            it gives them before its Normalize.
         load: a fitted transformation that was saved, instead of `method` and `fit_on`.
-        counts: of vectors, how often each token occurs, as for `diagnose`: a row that is fitted on weighs as much.
+        counts: of vectors, how often each token occurs, as for `diagnose`: a row that is fitted on weighs as
+            much.
         save: also write the fitted transformation to this file, for `load`.
         force: whiten on fewer than 5 D rows too.
         overwrite: of vectors, replace `out`, and the file of `save`, if they are there.
-        skip_nonfinite: of vectors, leave rows with NaN or inf out of what is written, instead of refusing them; then no other columns are kept.
-        most_sentences: of a longer text so many different lines are drawn, each as likely as the others; the record then says so.
+        skip_nonfinite: of vectors, leave rows with NaN or inf out of what is written, instead of refusing
+            them; then no other columns are kept.
+        most_sentences: of a longer text so many different lines are drawn, each as likely as the others; the
+            record then says so.
         progress: called with (what is done, rows or sentences done, of how many).
 
     Returns:
-        A `Repaired`: the verdict, both sides of the measures, the cost and notes. Measures of an encoder are of what it gives, so of unit
-        vectors where it has a Normalize.
+        A `Repaired`: the verdict, both sides of the measures, the cost and notes. Measures of an encoder are
+        of what it gives, so of unit vectors where it has a Normalize.
 
     Raises:
-        InputError: neither vectors nor an encoder, options that exclude each other, rows that are not finite or too few, an encoder with
-            code of its own, a repair that is not affine for one, nothing to fit on, an `out` that may not or cannot be written, a copy that
-            does not give the repaired vectors. Then nothing is changed.
+        InputError: neither vectors nor an encoder, options that exclude each other, rows that are not finite
+            or too few, an encoder with code of its own, a repair that is not affine for one, nothing to fit
+            on, an `out` that may not or cannot be written, a copy that does not give the repaired vectors.
+            Then nothing is changed.
     """
     kind = check_repair(
         spec,
@@ -126,24 +135,27 @@ def check_repair(
         "vectors" or "encoder".
 
     Raises:
-        InputError: a language model, options of vectors with an encoder or the other way round, nothing to fit an encoder's repair on, or an
-            `out` that cannot be written.
+        InputError: a language model, options of vectors with an encoder or the other way round, nothing to
+            fit an encoder's repair on, or an `out` that cannot be written.
     """
     kind = kind_of(spec)
     if kind == "model":
         raise InputError(
-            f"expected vectors or a directory of Sentence Transformers, got the language model {os.fspath(spec)}: name a matrix (MODEL#input); "
-            "center_head and repair_tokens (`uncone center-head`, `uncone repair-tokens`) edit a whole model"
+            "expected vectors or a directory of Sentence Transformers, got the language model "
+            f"{os.fspath(spec)}: name a matrix (MODEL#input); center_head and repair_tokens (`uncone "
+            "center-head`, `uncone repair-tokens`) edit a whole model"
         )
     of_vectors = {"counts": counts, "overwrite": overwrite or None, "skip-nonfinite": skip_nonfinite or None}
     for flag, value in (of_vectors if kind == "encoder" else {"text": text}).items():
         if value is not None:
             raise InputError(
-                f"expected no --{flag} with {'a model' if kind == 'encoder' else 'vectors'}, got it: leave it out"
+                f"expected no --{flag} with {'a model' if kind == 'encoder' else 'vectors'}, got it: leave "
+                "it out"
             )
     if kind == "encoder" and text is None and fit_on is None and load is None:
         raise InputError(
-            "expected sentences to fit on, got none: give --text F with one a line, --fit-on VECTORS, or --load T.safetensors"
+            "expected sentences to fit on, got none: give --text F with one a line, --fit-on VECTORS, or "
+            "--load T.safetensors"
         )
     check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, text, counts))
     if kind == "vectors":  # before the pass that looks for rows to skip
@@ -178,8 +190,8 @@ def _check_options(
         raise InputError(f"expected either --load or {given[0]}, got both: what is loaded was fitted before")
     if load is None and method is None:
         raise InputError(
-            "expected a repair by its name (--method center, method=), or --data DIR to have one chosen by a task, got neither: "
-            "no repair helps every task, so by default vectors stay as they are"
+            "expected a repair by its name (--method center, method=), or --data DIR to have one chosen by "
+            "a task, got neither: no repair helps every task, so by default vectors stay as they are"
         )
     if fit_on is not None and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(
@@ -188,11 +200,11 @@ def _check_options(
 
 
 def _check_save(save: Path_ | None, *, overwrite: bool = False) -> None:
-    """Raise InputError where the file of the transformation cannot be written, or is there already (unless `overwrite`)."""
+    """Raise InputError where the transformation's file cannot be written or (unless `overwrite`) exists."""
     if save is not None and writable(save).exists() and not overwrite:
         raise InputError(
-            f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another name, or remove it; of a file of vectors "
-            "--overwrite (overwrite=True) replaces both"
+            f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another "
+            "name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
         )
 
 
@@ -244,8 +256,9 @@ def _left_out(rows: Rows) -> tuple[str, ...]:
         return ()
     n = len(rows.left_out)
     return (
-        f"{counted(n, 'row that is', 'rows that are')} not finite {plural(n, 'is', 'are')} not in what was written, the first row {rows.left_out[0]}: "
-        "rows behind it have other numbers now, and of what stands beside them only labels are kept.",
+        f"{counted(n, 'row that is', 'rows that are')} not finite {plural(n, 'is', 'are')} not in what was "
+        f"written, the first row {rows.left_out[0]}: rows behind it have other numbers now, and of what "
+        "stands beside them only labels are kept.",
     )
 
 

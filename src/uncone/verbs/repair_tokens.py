@@ -30,24 +30,29 @@ def repair_tokens(
     text: Path_ | None = None,
     progress: Progress | None = None,
 ) -> TokenEdit:
-    """Write a copy of a language model in which some tokens have new rows, and measure what that did to its loss.
+    """Write a copy of a language model in which some tokens have new rows, and measure what that did to its
+    loss.
 
     Args:
         model: a directory of transformers, or the name of a cached one.
         out: a new directory.
-        tokens: ids separated by commas, a file with an id a line, "zero", "added", or "auto": those that `under_trained_tokens` finds.
+        tokens: ids separated by commas, a file with an id a line, "zero", "added", or "auto": those that
+            `under_trained_tokens` finds.
         method: what new rows are made of, "sub_tokens", "mean" or "covariance".
-        counts: with "auto", how often each token occurs, as for `diagnose`: where few tokens are reserved by name, those of count 0 are known to be unused.
+        counts: with "auto", how often each token occurs, as for `diagnose`: where few tokens are reserved by
+            name, those of count 0 are known to be unused.
         text: on which the loss is measured before and after.
         progress: called with what is done, how much is, and of how much.
 
     Raises:
-        InputError: no such ids or method, counts of other rows or without "auto", or no token that looks untrained, and what `reinitialise_tokens` raises.
+        InputError: no such ids or method, counts of other rows or without "auto", or no token that looks
+            untrained, and what `reinitialise_tokens` raises.
     """
     directory, way = whole_model(model), _way(method)
     if counts is not None and tokens != "auto":
         raise InputError(
-            "expected --counts (counts=) with tokens that are found (auto), got them with tokens that are named: leave them out"
+            "expected --counts (counts=) with tokens that are found (auto), got them with tokens that are "
+            "named: leave them out"
         )
     notes, ids = tuple[str, ...](), list[int]()
     if tokens == "auto":
@@ -69,7 +74,7 @@ def _way(method: str) -> Way:
 
 
 def _found(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[str, ...]]:
-    """The ids that look as if no text had trained them, and are not reserved by name; and what is to be said of the counts."""
+    """The ids that look untrained and are not reserved by name; and notes on the counts."""
     model = open_language_model(directory)
     places = model.places()
     apart = places.head is None or not places.tied
