@@ -16,8 +16,8 @@ from uncone.errors import InputError
 
 Bytes = npt.NDArray[np.uint8]
 _CACHE_LINE = 64
-_LARGE_PAGE = 2 * 2**20
-_LARGE = 2 * _LARGE_PAGE
+_LARGE = 4 * 2**20
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 _MOST_MAPPINGS = 8
 _SMALL = 8 * 2**20
 RECYCLED_BYTES = 512 * 2**20
@@ -104,9 +104,8 @@ def uninitialised(
 ) -> torch.Tensor:
     """A tensor with nothing written to it yet, as `torch.empty` gives one.
 
-    The first touch of fresh memory costs a page fault for every 4 KiB, which can take as long as a pass over the data;
-    large pages save that. What is large has a mapping of its own, and goes back to the system when it is freed: the C
-    library would keep it, and leave holes that the next matrix does not fit into. Up to 8 MiB, what was freed is used again.
+    From 4 MiB on it has a mapping of its own, and goes back to the system when it is freed: the C library would keep it, and
+    leave holes that the next matrix does not fit into. Up to 8 MiB, freed memory is used again.
     """
     return _tensor(shape, dtype, device, most_recycled=_SMALL)
 
@@ -126,12 +125,17 @@ def _tensor(
     if torch.device(device).type != "cpu":
         return torch.empty(shape, dtype=dtype, device=device)
     size = math.prod(shape) * dtype.itemsize
-    if not _has_mapping(size):
+    if size < _LARGE:
         content = _on_cache_line(size)
     elif size > most_recycled:
-        content = _content(_map(size), size)
+        content = np.frombuffer(mmap.mmap(-1, size, **_PRIVATE), np.uint8)
     else:
-        content = _content(_freed.take(size) or _map(size), size, recycle=True)
+        mapping = _freed.take(size) or mmap.mmap(-1, size, **_PRIVATE)
+        content = np.frombuffer(
+            mapping, np.uint8
+        )  # every view of it, a tensor's too, keeps this one array alive
+        weakref.finalize(content, _freed.put, mapping).atexit = False
+        content = content[:size]
     return torch.from_numpy(content).view(dtype).view(shape)
 
 
@@ -151,7 +155,7 @@ class _Freed:
 
     def take(self, size: int) -> mmap.mmap | None:
         for mapping in sorted(self._kept, key=len):
-            if size + _LARGE_PAGE <= len(mapping) <= 2 * size:
+            if size <= len(mapping) <= 2 * size:
                 try:
                     self._kept.remove(mapping)
                 except ValueError:  # another thread has it
@@ -175,16 +179,10 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
     """The same with zeros. No thread is woken for it: that would take longer than the zeros, and then be in the way."""
     if torch.device(device).type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    found = uninitialised(shape, dtype)
-    if (
-        not _has_mapping(found.nbytes) or found.nbytes <= _SMALL
-    ):  # else just mapped by the system, which gives zeros
-        found.view(torch.uint8).numpy().fill(0)
-    return found
-
-
-def _has_mapping(size: int) -> bool:
-    return size >= _LARGE and hasattr(mmap, "MAP_PRIVATE")
+    tensor = uninitialised(shape, dtype)
+    if tensor.nbytes <= _SMALL:  # else just mapped by the system, which gives zeros
+        tensor.view(torch.uint8).numpy().fill(0)
+    return tensor
 
 
 def _on_cache_line(size: int) -> Bytes:
@@ -192,26 +190,3 @@ def _on_cache_line(size: int) -> Bytes:
     content = np.empty(size + _CACHE_LINE, np.uint8)
     skipped = -content.ctypes.data % _CACHE_LINE
     return content[skipped : skipped + size]
-
-
-def _map(size: int) -> mmap.mmap:
-    """Private memory that begins with a large page and consists of them, but for what does not fill one."""
-    mapping = mmap.mmap(-1, size + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a system without large pages
-            mapping.madvise(
-                mmap.MADV_HUGEPAGE, _begin(np.frombuffer(mapping, np.uint8)), size - size % _LARGE_PAGE
-            )
-    return mapping
-
-
-def _content(mapping: mmap.mmap, size: int, *, recycle: bool = False) -> Bytes:
-    content = np.frombuffer(mapping, np.uint8)
-    if recycle:  # every view of it, a tensor's too, keeps this one array alive
-        weakref.finalize(content, _freed.put, mapping).atexit = False
-    begin = _begin(content)
-    return content[begin : begin + size]
-
-
-def _begin(content: Bytes) -> int:
-    return int(-content.ctypes.data % _LARGE_PAGE)
