@@ -32,26 +32,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         InputError: the folder does not exist or cannot be written, or `path` is a folder.
     """
     target = writable(path)
-    try:
-        temporary, lock = _beside(target, lambda name: open(name, "xb").close())
-    except OSError as error:
-        raise InputError(
-            f"cannot write {target}: {error.strerror}: give a folder that exists and can be written"
-        ) from error
-    try:
+    with _moved_to(
+        target, lambda name: open(name, "xb").close(), "write", "a folder that exists and"
+    ) as temporary:
         with open(temporary, "wb") as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
-        _keep_mode(target, temporary)
-        os.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    finally:
-        _release(lock)
-    _sync(target.parent)
+        with suppress(OSError):  # nothing is there, or the mode is not ours to set
+            os.chmod(temporary, target.stat().st_mode & 0o777)
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes | memoryview) -> None:
@@ -152,20 +141,25 @@ def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] |
 def new_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Fill a temporary folder beside `path`; on a clean exit it becomes `path`, which must not exist yet."""
     target = creatable(path)
-    try:
-        temporary, lock = _beside(target, os.mkdir)
-    except OSError as error:
-        raise InputError(
-            f"cannot create {target}: {error.strerror}: give a parent folder that can be written"
-        ) from error
-    try:
+    with _moved_to(target, os.mkdir, "create", "a parent folder that") as temporary:
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
                 _sync(file)
-        os.rename(temporary, target)
+
+
+@contextmanager
+def _moved_to(target: Path, make: Callable[[Path], object], verb: str, place: str) -> Iterator[Path]:
+    """A temporary file or folder that `make` makes: moved to `target` on a clean exit, removed otherwise."""
+    try:
+        temporary, lock = _beside(target, make)
+    except OSError as error:
+        raise InputError(f"cannot {verb} {target}: {error.strerror}: give {place} can be written") from error
+    try:
+        yield temporary
+        os.replace(temporary, target)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
         raise
     finally:
         _release(lock)
@@ -199,12 +193,16 @@ def _remove_unlocked(left: Path) -> None:
         return
     if lock is None:
         return
-    if left.is_dir():
-        shutil.rmtree(left, ignore_errors=True)
+    _remove(left)
+    _release(lock)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
     else:
         with suppress(OSError):
-            left.unlink()
-    _release(lock)
+            path.unlink()
 
 
 def _locked(path: Path) -> int | None:
@@ -317,11 +315,6 @@ def lies_in(target: Path, folder: str | os.PathLike[str]) -> bool:
 def _in_any_case(path: Path) -> str:
     """One text for all names that some file systems take for the same."""
     return str(resolved(path)).casefold()
-
-
-def _keep_mode(target: Path, temporary: Path) -> None:
-    with suppress(OSError):
-        os.chmod(temporary, target.stat().st_mode & 0o777)
 
 
 def _sync(path: Path) -> None:

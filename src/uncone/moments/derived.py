@@ -13,8 +13,7 @@ from uncone.errors import UndefinedMeasure
 from uncone.moments import file
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
 from uncone.moments.norms import NotFiniteError
-from uncone.moments.sums import Sums
-from uncone.moments.weights import weight_blocks
+from uncone.moments.sums import Sums, weight_blocks
 from uncone.rows import as_rows, nonfinite_error
 from uncone.threads import on_one_thread
 

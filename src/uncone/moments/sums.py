@@ -6,6 +6,7 @@ grid; partial sums are added in float64, in grid order. Two runs over the same c
 order, and give the same bytes.
 """
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
@@ -278,3 +279,24 @@ def _shift(x: Tensor) -> Tensor:
     if not bool(torch.isfinite(mean).all()):
         mean = torch.zeros_like(mean)  # not finite or about to overflow: whoever measures the norms says so
     return mean.double()
+
+
+def weight_blocks(weights: Any, n: int) -> Iterator[Tensor | None]:
+    """`weights` cut on the grid (None for each block when there are none).
+
+    Raises:
+        InputError: another length, negative, not finite, or all zero.
+    """
+    if weights is None:
+        while True:
+            yield None
+    w = torch.as_tensor(weights).to(torch.float64)
+    if w.shape != (n,):
+        raise InputError(f"expected weights of shape ({n},), got {tuple(w.shape)}: give one weight a row")
+    if not bool(torch.isfinite(w).all()) or float(w.min()) < 0 or not 0 < float(w.sum()) < torch.inf:
+        raise InputError(
+            f"expected finite weights from 0 up with a positive sum that is finite, got a smallest of {float(w.min())} and a sum of "
+            f"{float(w.sum())}: pass counts or probabilities"
+        )
+    for start in range(0, n, GRID):
+        yield w[start : start + GRID]

@@ -8,7 +8,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.moments import Moments, NotFiniteError
-from uncone.moments.weights import weight_blocks
+from uncone.moments.sums import weight_blocks
 from uncone.rows import GRID, Rows, as_rows, nonfinite_error
 from uncone.threads import share_rows
 from uncone.transforms.components import are_equal
