@@ -137,7 +137,13 @@ def bin_charts(sides: Sequence[tuple[str, str, Sequence[Group]]]) -> list[Chart]
 
 
 def _bin_chart(place: int, sides: Sequence[tuple[str, str, Sequence[Group]]]) -> Chart | None:
-    name, title, y_label, spark, of, around_zero = READINGS[place]
+    name, title, y_label, spark, reading, around_zero = READINGS[place]
+
+    def of(group: Group) -> float | None:
+        """The reading, as long as a drawing can hold it."""
+        value = reading(group)
+        return None if value is None or abs(value) > _LARGEST else value
+
     there = [
         (letter, style, bins) for letter, style, bins in sides if any(of(group) is not None for group in bins)
     ]
@@ -169,8 +175,8 @@ def _extremes(bins: Sequence[Group], of: Callable[[Group], float | None]) -> str
 def _bins_curve(
     bins: Sequence[Group], of: Callable[[Group], float | None], name: str, style: str, *, dots: bool
 ) -> Curve:
-    """One reading of the bins at their middles; readings too large to draw are gaps."""
-    values = tuple(None if (value := of(group)) is None or abs(value) > _LARGEST else value for group in bins)
+    """One reading of the bins at their middles."""
+    values = tuple(map(of, bins))
     middles = tuple((group.start + group.stop) / 2 for group in bins)
     if not dots:
         return Curve(name, middles, values, style)
