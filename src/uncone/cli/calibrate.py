@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from uncone.cli.files import Role, hand_over
+from uncone.cli.files import Html, Json, Role, SkipNonfinite, hand_over
 from uncone.cli.progress import progress_bar
 from uncone.errors import InputError
 from uncone.records import Calibration
@@ -64,21 +64,13 @@ def calibrate(
     against: Annotated[
         Path | None, Role.READ, Parameter(help="A calibration saved with --json: does it still hold?")
     ] = None,
-    json: Annotated[
-        Path | None, Role.WRITE, Parameter(help="Write the calibration to this file, for machines.")
-    ] = None,
-    html: Annotated[
-        Path | None,
-        Role.WRITE,
-        Parameter(help="Write a report with the distribution to this file, for people."),
-    ] = None,
+    json: Json = None,
+    html: Html = None,
     most_pairs: Annotated[
         int, Parameter(help="Pairs counted at most; of more, those of rows drawn at random.")
     ] = 1_000_000_000,
     seed: Annotated[int, Parameter(help="Of the rows drawn.")] = 0,
-    skip_nonfinite: Annotated[
-        bool, Parameter(negative="", help="Leave out rows with NaN or inf instead of refusing them.")
-    ] = False,
+    skip_nonfinite: SkipNonfinite = False,
 ) -> None:
     """Say what a similarity score means for these vectors: how often random pairs reach it, and which threshold to use.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from uncone.cli.files import Role, hand_over, tell
+from uncone.cli.files import Html, Json, Role, hand_over, tell
 from uncone.cli.progress import progress_bar
 
 
@@ -20,9 +20,8 @@ def center_head(
     text: Annotated[
         Path | None, Role.READ, Parameter(help="Text to prove it on, instead of a sample of its own.")
     ] = None,
-    json: Annotated[
-        Path | None, Role.WRITE, Parameter(help="Write what was done to this file, for machines.")
-    ] = None,
+    json: Json = None,
+    html: Html = None,
 ) -> None:
     """Write a copy of a language model whose head has no mean row, and prove that no probability changed.
 
@@ -37,5 +36,5 @@ def center_head(
 
     with progress_bar() as progress:
         result = run(model, out, untie=untie, text=text, progress=progress)
-    hand_over(result, json=json)
+    hand_over(result, json=json, html=html)
     tell(Path(out))

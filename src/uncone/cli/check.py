@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from uncone.cli.failures import UntoldError
-from uncone.cli.files import Role, hand_over, load_diagnosis
+from uncone.cli.files import Html, Json, Role, hand_over, load_diagnosis
 from uncone.errors import InputError, UnconeError
 
 BEYOND = 2
@@ -28,9 +28,8 @@ def check(
             negative="", help="NAME=VALUE: the number NAME must not be below VALUE. Can be given again."
         ),
     ] = None,
-    json: Annotated[
-        Path | None, Role.WRITE, Parameter(help="Write the result to this file, for machines.")
-    ] = None,
+    json: Json = None,
+    html: Html = None,
 ) -> None:
     """Hold numbers of a saved diagnosis against bars: exit status 0 within all, 1 could not be measured, 2 beyond one.
 
@@ -44,7 +43,7 @@ def check(
 
     result = run(load_diagnosis(diagnosis), maxima=_bars(max, "--max"), minima=_bars(min, "--min"))
     try:
-        hand_over(result, json=json)
+        hand_over(result, json=json, html=html)
     except (OSError, UnconeError, SystemExit) as error:  # rich leaves the program at a closed pipe
         if result.ok:
             raise

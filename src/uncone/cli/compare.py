@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from uncone.cli.files import Role, hand_over, load_diagnosis
+from uncone.cli.files import Html, Json, Role, hand_over, load_diagnosis
 
 
 def compare(
@@ -14,14 +14,8 @@ def compare(
         str | None,
         Parameter(help="What to call them, in their order and separated by commas; else their own names."),
     ] = None,
-    json: Annotated[
-        Path | None, Role.WRITE, Parameter(help="Write the whole comparison to this file, for machines.")
-    ] = None,
-    html: Annotated[
-        Path | None,
-        Role.WRITE,
-        Parameter(help="Write a report with overlaid drawings to this file, for people."),
-    ] = None,
+    json: Json = None,
+    html: Html = None,
 ) -> None:
     """Say what became better or worse between saved diagnoses, and draw them over each other.
 

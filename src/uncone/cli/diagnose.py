@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from uncone.cli.files import Role, hand_over
+from uncone.cli.files import Html, Json, Role, SkipNonfinite, hand_over
 from uncone.cli.progress import progress_bar
 
 
@@ -13,12 +13,8 @@ def diagnose(
     spec: Annotated[str, Role.SPEC],
     /,
     *,
-    json: Annotated[
-        Path | None, Role.WRITE, Parameter(help="Write the whole diagnosis to this file, for machines.")
-    ] = None,
-    html: Annotated[
-        Path | None, Role.WRITE, Parameter(help="Write a report with pictures to this file, for people.")
-    ] = None,
+    json: Json = None,
+    html: Html = None,
     counts: Annotated[
         Path | None,
         Role.READ,
@@ -34,9 +30,7 @@ def diagnose(
     device: Annotated[
         str, Parameter(help="Where products are computed, a torch device such as cuda.")
     ] = "cpu",
-    skip_nonfinite: Annotated[
-        bool, Parameter(negative="", help="Leave out rows with NaN or inf instead of refusing them.")
-    ] = False,
+    skip_nonfinite: SkipNonfinite = False,
 ) -> None:
     """Say how degenerate a token table and an output head are, why, and what to do next.
 

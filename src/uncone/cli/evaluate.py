@@ -1,11 +1,11 @@
 """`uncone evaluate`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from uncone.cli.files import Role, hand_over
+from uncone.cli.files import Html, Json, Role, hand_over
 from uncone.cli.progress import progress_bar
 from uncone.errors import InputError
 
@@ -55,9 +55,8 @@ def evaluate(
         Path | None, Role.KEEP, Parameter(help="A folder where vectors of texts are kept for the next run.")
     ] = None,
     seed: Annotated[int, Parameter(help="Of the resampling and of what is drawn.")] = 0,
-    json: Annotated[
-        Path | None, Role.WRITE, Parameter(help="Write the whole evaluation to this file, for machines.")
-    ] = None,
+    json: Json = None,
+    html: Html = None,
 ) -> None:
     """Say what each repair does to a task: word similarity, sentence similarity, retrieval or quantised search.
 
@@ -77,7 +76,15 @@ def evaluate(
                 "expected --columns without --method auto, got both: a choice needs the sets' development parts; leave one out"
             )
         _choose(
-            spec, task=task, data=data, protocol=protocol, repairs=repair, cache=cache, seed=seed, json=json
+            spec,
+            task=task,
+            data=data,
+            protocol=protocol,
+            repairs=repair,
+            cache=cache,
+            seed=seed,
+            json=json,
+            html=html,
         )
         return
     with progress_bar() as progress:
@@ -92,7 +99,7 @@ def evaluate(
             seed=seed,
             progress=progress,
         )
-    hand_over(evaluation, json=json)
+    hand_over(evaluation, json=json, html=html)
 
 
 def _columns(given: str | None) -> list[str | int] | None:
@@ -104,16 +111,9 @@ def _columns(given: str | None) -> list[str | int] | None:
 
 
 def _choose(
-    spec: str,
-    *,
-    task: Literal["wordsim", "sts", "retrieval", "ann"],
-    data: Path | None,
-    protocol: str,
-    repairs: list[str] | None,
-    cache: Path | None,
-    seed: int,
-    json: Path | None,
-) -> None:
+    spec: str, *, task: Literal["wordsim", "sts", "retrieval", "ann"], data: Path | None, protocol: str,
+    repairs: list[str] | None, cache: Path | None, seed: int, **files: Any,
+) -> None:  # fmt: skip
     """Which repair the task calls for, if any; nothing else is written."""
     from uncone.verbs.evaluate import check_protocol, no_data
     from uncone.verbs.select_repair import select_repair
@@ -129,4 +129,4 @@ def _choose(
         selection = select_repair(
             spec, task=task, data=data, repairs=repairs, cache=cache, seed=seed, progress=progress
         )
-    hand_over(selection, json=json)
+    hand_over(selection, **files)

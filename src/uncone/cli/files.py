@@ -4,7 +4,9 @@ import sys
 from enum import Enum
 from inspect import BoundArguments, Parameter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter as Option
 
 from uncone.atomic import check_apart, writable
 from uncone.errors import InputError, UnconeError
@@ -19,6 +21,13 @@ class Role(Enum):
     WRITE = "writes a file"
     OUT = "writes a file, or a part of one, or a new folder"
     KEEP = "reads and writes files in a folder"
+
+
+Json = Annotated[Path | None, Role.WRITE, Option(help="Write the whole result to this file, for machines.")]
+Html = Annotated[Path | None, Role.WRITE, Option(help="Write a page with pictures to this file, for people.")]
+SkipNonfinite = Annotated[
+    bool, Option(negative="", help="Leave out rows with NaN or inf instead of refusing them.")
+]
 
 
 def check_files(bound: BoundArguments) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from uncone.cli.files import Role, hand_over, tell
+from uncone.cli.files import Html, Json, Role, SkipNonfinite, hand_over, tell
 from uncone.cli.progress import progress_bar
 from uncone.errors import InputError
 from uncone.records import Selection
@@ -61,15 +61,9 @@ def repair(
         bool, Parameter(negative="", help="Replace OUT and the file of --save if they are there; files only.")
     ] = False,
     force: Annotated[bool, Parameter(negative="", help="Whiten on fewer than 5 rows a column too.")] = False,
-    skip_nonfinite: Annotated[
-        bool,
-        Parameter(
-            negative="", help="Leave rows with NaN or inf out of what is written instead of refusing them."
-        ),
-    ] = False,
-    json: Annotated[
-        Path | None, Role.WRITE, Parameter(help="Write what was done to this file, for machines.")
-    ] = None,
+    skip_nonfinite: SkipNonfinite = False,
+    json: Json = None,
+    html: Html = None,
 ) -> None:
     """Write a repaired copy of vectors or of an encoder, and say what that changed and what it cost.
 
@@ -80,7 +74,7 @@ def repair(
     out
         A file, whose ending says its format; for an encoder a new directory.
     """
-    rows = {"counts": counts, "overwrite": overwrite, "skip_nonfinite": skip_nonfinite}
+    rows: dict[str, Any] = {"counts": counts, "overwrite": overwrite, "skip_nonfinite": skip_nonfinite}
     selection = None
     if method == AUTO or (method is None and data is not None):
         _refuse(_given(load=load), "--method auto")
@@ -89,7 +83,7 @@ def repair(
                 "expected --data DIR with --method auto, got none: a repair is chosen by a task, which needs its data"
             )
         _check(spec, out, text=text, fit_on=fit_on, **rows)
-        selection = _choose(spec, task, data, cache, json=json)
+        selection = _choose(spec, task, data, cache, json=json, html=html)
         if selection.leaves_it:
             return
         method = selection.chosen
@@ -98,29 +92,16 @@ def repair(
         raise InputError(
             f"expected {flag} with --method auto, got it with {_method(method)}: other methods ask no task"
         )
-    fit = {"method": method, "fit_on": fit_on, "load": load, "save": save, "force": force}
-    why = () if selection is None else (_why(task, data),)
-    _repair(spec, out, fit, rows, text, json, selection, why)
-
-
-def _repair(
-    spec: str,
-    out: str,
-    fit: dict[str, Any],
-    rows: dict[str, Any],
-    text: Path | None,
-    json: Path | None,
-    selection: Selection | None,
-    notes: tuple[str, ...],
-) -> None:
-    """The selection was printed when it was made, and is kept with the rest; `notes` are added."""
+    fit: dict[str, Any] = {"method": method, "fit_on": fit_on, "load": load, "save": save, "force": force}
     from uncone.verbs.repair import repair as run
 
     with progress_bar() as progress:
         result = run(spec, out, text=text, progress=progress, **fit, **rows)
-    result = replace(result, notes=(*result.notes, *notes))
-    hand_over(replace(result, selection=selection), json=json, shown=result)
-    tell(Path(out), fit["save"])
+    if selection is not None:
+        result = replace(result, notes=(*result.notes, _why(task, data)))
+    # the selection was printed when it was made, and is kept with the rest
+    hand_over(replace(result, selection=selection), json=json, html=html, shown=result)
+    tell(Path(out), save)
 
 
 def _check(spec: str, out: str, **options: Any) -> None:
@@ -131,14 +112,14 @@ def _check(spec: str, out: str, **options: Any) -> None:
 
 
 def _choose(
-    spec: str, task: Literal["retrieval", "sts"], data: Path, cache: Path | None, *, json: Path | None
+    spec: str, task: Literal["retrieval", "sts"], data: Path, cache: Path | None, **files: Any
 ) -> Selection:
-    """What the task says, printed with its evidence; kept by itself where it calls for no repair, since then nothing else is written."""
+    """The task's choice, printed with its evidence; kept by itself where no repair is written."""
     from uncone.verbs.select_repair import select_repair
 
     with progress_bar() as progress:
         selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
-    hand_over(selection, json=json if selection.leaves_it else None)
+    hand_over(selection, **(files if selection.leaves_it else {}))
     return selection
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from uncone.cli.files import Role, hand_over, tell
+from uncone.cli.files import Html, Json, Role, hand_over, tell
 from uncone.cli.progress import progress_bar
 
 
@@ -30,9 +30,8 @@ def repair_tokens(
     text: Annotated[
         Path | None, Role.READ, Parameter(help="Text to measure the loss on, before and after.")
     ] = None,
-    json: Annotated[
-        Path | None, Role.WRITE, Parameter(help="Write what was done to this file, for machines.")
-    ] = None,
+    json: Json = None,
+    html: Html = None,
 ) -> None:
     """Write a copy of a language model in which rows of tokens that no text has trained are set anew.
 
@@ -47,5 +46,5 @@ def repair_tokens(
 
     with progress_bar() as progress:
         result = run(model, out, tokens=tokens, method=method, counts=counts, text=text, progress=progress)
-    hand_over(result, json=json)
+    hand_over(result, json=json, html=html)
     tell(Path(out))
