@@ -1,4 +1,4 @@
-"""Causes, each with its evidence and the repair it suggests. Thresholds are named, and each has its reason."""
+"""Causes, each with its evidence and a repair. Thresholds are named, each with its reason."""
 
 import math
 import statistics
@@ -8,7 +8,7 @@ from uncone.records import Finding, Group, Groups, Measurement, UnderTrained
 from uncone.records.wording import counted, listing, percent, plural
 
 DRIFT = 0.1
-"""Cosines of D = 100 to 1,000 features scatter by 0.03 to 0.1 about their mean: beyond, the common part outweighs it."""
+"""Cosines of 100 to 1,000 features scatter by 0.03 to 0.1: beyond, the common part outweighs that."""
 SEVERE_DRIFT = 0.5
 """Half of every cosine is the same for all pairs: unrelated rows pass for related ones."""
 FEWEST_ROWS = 30
@@ -22,7 +22,7 @@ EVEN_TIMES = 5.0
 ROGUE_COSINE = 0.05
 """Below this mean cosine there is hardly anything that a rogue dimension could carry."""
 TAIL_EXCESS = 0.2
-"""Rare rows this much closer to the reserved rows than rows are to each other share the reserved rows' direction."""
+"""Rows this much closer to the reserved rows than to each other share the reserved rows' direction."""
 TAIL_SHARE = 0.2
 """A fifth of all rows in the degenerate tail is no longer a tail."""
 COLLAPSED = 0.5
@@ -37,8 +37,8 @@ _TOKENS_SHOWN = 8
 MANY = 0.01
 """Land & Bartolo 2024 confirm 0.1 to 1 % of most vocabularies: beyond, it is no longer usual."""
 NORM_COUPLING = 0.5
-"""Where ids are sorted by frequency, a rank correlation this strong means that length, and with it every inner product,
-encodes how often a token occurs."""
+"""Where ids are sorted by frequency, a rank correlation this strong means that length, and with it every
+inner product, encodes how often a token occurs."""
 
 
 def find(
@@ -48,7 +48,7 @@ def find(
     head: bool,
     under_trained: UnderTrained | None = None,
 ) -> tuple[Finding, ...]:
-    """The causes that the numbers of one matrix give, most severe first; a single `healthy` one where there is none.
+    """The causes that the numbers of one matrix give, most severe first; `healthy` where there is none.
 
     Args:
         measurements: readings of the matrix; of the centred one for a head, whose mean no probability depends on.
@@ -152,7 +152,7 @@ def _tail(values: Mapping[str, Measurement], groups: Groups | None) -> list[Find
 
 
 def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
-    """The bins whose rows lie far closer to the reserved rows than rows lie to each other (mean cosine `everywhere`).
+    """The bins that lie far closer to the reserved rows than rows to each other (`everywhere`).
 
     Bins that mostly are reserved rows do not count, unless those are only the last ids.
     """
@@ -169,7 +169,7 @@ def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
 
 
 def _stands_out(last: Group, groups: Groups) -> bool:
-    """Whether the last ids have more in common than the rows of a usual bin: in sorted rows every bin has much."""
+    """Whether the last ids have more in common than a usual bin: in sorted rows every bin has much."""
     usual = statistics.median([g.mean_cosine for g in groups.bins if g.mean_cosine is not None] or [0.0])
     return last.mean_cosine is not None and (len(groups.bins) < 2 or last.mean_cosine >= usual + TAIL_EXCESS)
 
@@ -220,7 +220,7 @@ def _coupling(values: Mapping[str, Measurement]) -> list[Finding]:
 
 
 def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: bool) -> list[Finding]:
-    """A note that names tokens, or a warning where there are many and no finding about the tail has named them yet."""
+    """A note that names tokens, or a warning where they are many and no finding has named them yet."""
     if under_trained is None or not under_trained.found:
         return []
     u, n = under_trained, under_trained.found

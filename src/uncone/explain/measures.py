@@ -44,7 +44,7 @@ OF_A_HEAD = tuple(
         "outlier_dimensions",
     )
 )
-"""A head is read with its mean removed: no shift and no means are left, and what is raw and what is centred is the same."""
+"""A head is read with its mean removed: no means are left, and raw and centred are the same."""
 OF_THE_GAUGE: tuple[tuple[str, Measure], ...] = (
     ("mean_cosine", measure.mean_cosine),
     ("mean_shift", measure.mean_shift),
@@ -53,6 +53,6 @@ OF_THE_GAUGE: tuple[tuple[str, Measure], ...] = (
     ("outlier_dimensions", measure.outlier_dimensions),
     ("gaussian_isotropy", measure.gaussian_isotropy),
 )
-"""Raw readings of a head. Subtracting one vector from all of its rows changes them, and changes no probability."""
+"""Raw readings of a head. Subtracting a vector from all rows changes them, and no probability."""
 OF_NEIGHBOURS = measure.intrinsic_dimension.NEIGHBOURS
 """One search serves both intrinsic dimensions."""

@@ -31,7 +31,7 @@ def draw_picture(
     *,
     counts: Tensor | None = None,
 ) -> Picture:
-    """Coordinates of the rows (a sample of at most 32,768) along three singular directions, raw and centred; and their norms.
+    """At most 32,768 rows along three singular directions, raw and centred; and their norms.
 
     The sample holds all reserved rows, where they are at most half of it, and evenly spaced rows besides.
 
@@ -77,7 +77,7 @@ def draw_picture(
 def _coordinates(
     rows: Rows, indices: Tensor, axes: Tensor, progress: Callable[[int], None] | None
 ) -> tuple[Tensor, Tensor]:
-    """The rows at `indices` (ascending) along `axes` (D, K), float64 (len(indices), K), and their norms (len(indices),)."""
+    """The rows at `indices` (ascending) along `axes` (D, K), float64 (n, K), and their norms (n,)."""
     coordinates = torch.empty((len(indices), axes.shape[1]), dtype=torch.float64)
     norms = torch.empty(len(indices), dtype=torch.float64)
     counts = torch.bincount(indices // GRID)
@@ -114,7 +114,7 @@ def _evenly(n: int, most: int) -> Tensor:
 
 
 def _axes(moments: Moments, *, centered: bool, toward: Tensor) -> Tensor:
-    """The leading directions (D, 3) with a fixed sign: toward the mean row, or else toward the largest coordinate."""
+    """The leading directions (D, 3), signed toward the mean row, or else the largest coordinate."""
     axes: Tensor = moments.leading_directions(_AXES, centered=centered).cpu()
     along = toward @ axes
     largest = axes.gather(0, axes.abs().argmax(dim=0, keepdim=True))[0]

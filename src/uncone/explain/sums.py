@@ -1,4 +1,4 @@
-"""One pass over the rows: the sums that all but the second pass reads, and the bins of ids that are read from them."""
+"""One pass over the rows: the sums that a diagnosis reads, and its bins of ids."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def sum_rows(
     update: Callable[[Tensor, Tensor], None],
     progress: Callable[[int], None],
 ) -> Sums:
-    """One pass: moments, norms, bins of ids, and the reserved rows. `update` is given each block with its norms.
+    """One pass: moments, norms, bins of ids, reserved rows. `update` is given each block with its norms.
 
     Raises:
         InputError: rows that are not finite.

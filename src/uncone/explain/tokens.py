@@ -1,4 +1,4 @@
-"""What the rows of a table say about its tokens: groups by frequency, and the tokens that were hardly trained."""
+"""What rows say about their tokens: groups by frequency, and the tokens that were hardly trained."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from uncone.rows import Rows
 
 Tensor = torch.Tensor
 Role = Literal["head", "table", "table of its own", "tied table", "collection"]
-"""What a matrix is to its model: `table` where no head was read, `table of its own` beside a head of its own."""
+"""What a matrix is to its model: `table` where no head was read, `table of its own` beside a head."""
 TIED = "the table is tied to the head: its untrained rows are those of the head"
 
 
@@ -46,7 +46,7 @@ def role_of(name: str, rows: Rows, subjects: tuple[tuple[str, Rows], ...]) -> Ro
 
 
 def counts_of(counts: Any, rows: Rows) -> tuple[Tensor | None, tuple[str, ...]]:
-    """`counts` (a file, a tensor or an array over all rows of the source) of the rows that are read, and notes on them."""
+    """`counts` (a file, or numbers of all rows of the source) of the rows that are read, and notes."""
     if counts is None:
         return None, ()
     labels, total = rows.labels, rows.shape[0] + len(rows.left_out)
@@ -60,7 +60,7 @@ def counts_of(counts: Any, rows: Rows) -> tuple[Tensor | None, tuple[str, ...]]:
 
 
 class TokenReader:
-    """Reads both of a matrix, as far as its role gives them a meaning: `update` in a first pass over the rows, then `read`.
+    """Reads both, where the matrix's role gives them a meaning: `update` in a first pass, then `read`.
 
     Args:
         rows: the rows, for their labels; of a head they may be read with the mean row subtracted.
@@ -85,7 +85,7 @@ class TokenReader:
     def read(
         self, rows: Rows, moments: Moments, pairs: PairSums, progress: Callable[[int], None] | None = None
     ) -> TokenReadings:
-        """Both readings, from one more pass over the rows that `update` had, whose moments and sums over pairs these are."""
+        """Both readings, from one more pass over the rows; `moments` and `pairs` are theirs."""
         unit = self._unit
         if unit is None or moments.n < 2:
             return TokenReadings()

@@ -1,4 +1,4 @@
-"""How degenerate is it? Pure functions from `Moments` (or rows, for a second pass) to a `Measurement`, one question a file."""
+"""How degenerate is it? Functions from `Moments` (or rows) to a `Measurement`, one question a file."""
 
 from uncone.measure.cosine import (
     COSINE_BETWEEN,

@@ -1,4 +1,4 @@
-"""Is there a common direction? The mean cosine between rows, and how far the mean row lies from the origin."""
+"""Is there a common direction? Cosines between rows, and the length of the mean row."""
 
 import math
 

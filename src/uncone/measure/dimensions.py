@@ -20,7 +20,7 @@ ROGUE_DIMENSIONS = MeasureDescription(
     definition="largest share of the mean cosine carried by one dimension (Timkey & van Schijndel 2021)",
     formula="""\
 max_i CC_i / sum_i CC_i
-CC_i = mean over a != b of u_ai u_bi = (S_i^2 - sum_a u_ai^2) / (N (N - 1));  the sum of all is the mean cosine""",
+CC_i = mean over a != b of u_ai u_bi = (S_i^2 - sum_a u_ai^2) / (N (N - 1)), which sum to the mean cosine""",
     range=("1/D", None),
     better="lower",
     isotropic="1/D",
@@ -114,8 +114,8 @@ def outlier_dimensions(m: Moments, *, sigmas: float = 3.0) -> Measurement:
     """`OUTLIER_DIMENSIONS` of the rows with these first-order moments; `details` names them.
 
     Raises:
-        InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all equal but for
-            rounding.
+        InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all
+            equal but for rounding.
 
     Example:
         >>> import torch, uncone

@@ -1,4 +1,4 @@
-"""Which of many rows stand out? A null distribution from the rows themselves, and a bound on the share of false finds."""
+"""Which of many rows stand out? A null from the rows themselves, and a bound on the share of false finds."""
 
 import math
 from dataclasses import dataclass
@@ -30,13 +30,14 @@ class Null:
 def robust_null(values: Tensor) -> Null:
     """A normal null for one-sided tests of large values, fitted to the bulk of the values themselves.
 
-    The centre is the median. The scale is the largest of three: the distances from the median to both quartiles and to the
-    lowest tenth, each in units of the normal distribution (an empirical null, after Efron 2004, by quantiles). Rows that
-    stand out lie above; they move the median and the upper quartile up, never the lower side inward: while they are less
-    than a quarter of the rows the null grows only wider and higher, and p-values larger.
+    The centre is the median. The scale is the largest of three: the distances from the median to both
+    quartiles and to the lowest tenth, each in units of the normal distribution (an empirical null, after
+    Efron 2004, by quantiles). Rows that stand out lie above; they move the median and the upper quartile up,
+    never the lower side inward: while they are less than a quarter of the rows the null grows only wider and
+    higher, and p-values larger.
 
-    Equal readings are no obstacle while one of these four quantiles differs: of values of which 60 % are equal, a fifth lie
-    below and a fifth above, the lowest tenth gives the scale.
+    Equal readings are no obstacle while one of these four quantiles differs: of values of which 60 % are
+    equal, a fifth lie below and a fifth above, the lowest tenth gives the scale.
 
     What it assumes: ordinary rows have readings whose upper tail is no heavier than that of this normal distribution.
 
@@ -44,8 +45,8 @@ def robust_null(values: Tensor) -> Null:
         values: finite readings (N,), most of them of ordinary rows.
 
     Raises:
-        UndefinedMeasure: fewer than 100 values, or the lowest tenth, the median and both quartiles are the same (to 1e-12),
-            which takes about two thirds of the values.
+        UndefinedMeasure: fewer than 100 values, or the lowest tenth, the median and both quartiles are the
+            same (to 1e-12), which takes about two thirds of the values.
     """
     if len(values) < FEWEST_FOR_A_NULL:
         raise UndefinedMeasure(
@@ -66,10 +67,11 @@ def robust_null(values: Tensor) -> Null:
 
 
 def benjamini_hochberg(p: Tensor) -> Tensor:
-    """The q-value of each p-value: the least false-discovery rate at which it is among the finds (Benjamini & Hochberg 1995).
+    """The q-values: the least false-discovery rate at which each is a find (Benjamini & Hochberg 1995).
 
-    q_(i) = min over j >= i of N p_(j) / j. Taking all rows with q <= a keeps the expected share of false finds at or below a,
-    for independent p-values, and for ones with positive dependence (Benjamini & Yekutieli 2001).
+    q_(i) = min over j >= i of N p_(j) / j. Taking all rows with q <= a keeps the expected share of false
+    finds at or below a, for independent p-values, and for ones with positive dependence (Benjamini &
+    Yekutieli 2001).
 
     Returns:
         float64 (N,), in the order of `p`, each in [0, 1].

@@ -1,4 +1,4 @@
-"""Do rare tokens lie otherwise than frequent ones? Groups by frequency, their readings with intervals, and a permutation test."""
+"""Do rare tokens lie otherwise than frequent ones? Groups by frequency, and their readings with intervals."""
 
 import math
 from dataclasses import dataclass
@@ -39,10 +39,11 @@ class Membership:
 
 
 def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor | None = None) -> Membership:
-    """Frequent rows (the first 30 %), medium (50 %) and rare ones (the last 20 %), ranked by count; reserved rows apart.
+    """Frequent (the first 30 %), medium and rare rows (the last 20 %) by count; reserved rows apart.
 
-    The shares are those of Yu et al. 2022, of the rows that are not reserved. Among equal counts the lower id is taken for
-    the more frequent one. Without counts rows are ranked by id, which is by frequency in many vocabularies, not in all.
+    The shares are those of Yu et al. 2022, of the rows that are not reserved. Among equal counts the lower id
+    is taken for the more frequent one. Without counts rows are ranked by id, which is by frequency in many
+    vocabularies, not in all.
 
     Args:
         n: the number of rows.
@@ -90,17 +91,18 @@ def compare_groups(
 ) -> FrequencyGroups:
     """The readings of frequent, medium, rare and reserved rows with intervals, and their differences.
 
-    For each group: the mean cosine over its pairs, its mean norm, its mean cosine to the reserved rows, and to the common
-    direction (that of the sum of all unit rows). Nothing is sampled; the rows are read twice.
+    For each group: the mean cosine over its pairs, its mean norm, its mean cosine to the reserved rows, and
+    to the common direction (that of the sum of all unit rows). Nothing is sampled; the rows are read twice.
 
-    Intervals are normal, for the rows of a group as a random sample of such rows. The standard error of the mean cosine
-    (|S|^2 - n) / (n (n - 1)) is the delete-one jackknife in closed form (Efron & Stein 1981), with a_i = u_i . S:
+    Intervals are normal, for the rows of a group as a random sample of such rows. The standard error of the
+    mean cosine (|S|^2 - n) / (n (n - 1)) is the delete-one jackknife in closed form (Efron & Stein 1981),
+    with a_i = u_i . S:
 
         SE^2 = (n - 1)/n (2 / ((n - 1)(n - 2)))^2 sum_i (a_i - mean a)^2
 
-    In a group without any common direction it is up to sqrt(2) too wide. The cosine to the reserved rows varies with the rows
-    of both groups, and differences of it share the reserved ones; this is in their intervals. The common direction is taken
-    as given.
+    In a group without any common direction it is up to sqrt(2) too wide. The cosine to the reserved rows
+    varies with the rows of both groups, and differences of it share the reserved ones; this is in their
+    intervals. The common direction is taken as given.
 
     Args:
         rows: Rows, or a tensor or array (N, D).
@@ -124,7 +126,7 @@ def compare_groups(
 
 
 def group_axes(unit: UnitSums) -> Tensor:
-    """The axes that rows are projected on, float64 (D, 5): the sum of unit rows of each group, and the common direction."""
+    """The axes to project on, (D, 5): the sum of unit rows of each group, and the common direction."""
     total = unit.sums.sum(0)
     length = float(total.norm())
     return torch.cat([unit.sums, total[None] / (length or 1.0)]).T
@@ -135,7 +137,7 @@ def compare_projected(
     unit: UnitSums, products: Tensor, membership: Membership, *, counts: Tensor | None = None,
     pairs: "PairSums | None" = None, confidence: float = CONFIDENCE,
 ) -> FrequencyGroups:  # fmt: skip
-    """As `compare_groups`, from passes that were made: `products` (N, 5) are those of the rows with `group_axes(unit)`."""
+    """As `compare_groups`, from the products (N, 5) of the rows with `group_axes(unit)`."""
     if not 0 < confidence < 1:
         raise InputError(f"expected a confidence between 0 and 1, got {confidence}: 0.95 is customary")
     z = math.sqrt(2) * float(torch.erfinv(torch.tensor(confidence, dtype=torch.float64)))
@@ -164,7 +166,8 @@ def compare_projected(
 def _against_chance(
     cosine: float | None, n: int, pairs: "PairSums | None"
 ) -> tuple[float | None, float | None]:
-    """How many standard deviations of random groups of n rows the mean cosine lies above theirs, and Cantelli's bound on that."""
+    """How many standard deviations of random groups of n rows the mean cosine lies above theirs, and
+    Cantelli's bound on that."""
     if pairs is None or cosine is None or not 2 <= n < pairs.n:
         return None, None
     mean, deviation = pairs.null(n)
@@ -176,7 +179,7 @@ def _against_chance(
 
 @dataclass(frozen=True)
 class PairSums:
-    """Sums over ordered pairs of distinct unit rows h_ij = u_i . u_j: of h, of h^2, and over rows of (sum_j h_ij)^2."""
+    """Sums over pairs i != j of unit rows, h_ij = u_i . u_j: of h, of h^2, and over i of (sum_j h_ij)^2."""
 
     n: int
     total: float
@@ -199,10 +202,11 @@ class PairSums:
     def null(self, size: int) -> tuple[float, float]:
         """Mean and standard deviation of the mean cosine of `size` rows drawn at random, without replacement.
 
-        The mean is that of all rows. With p_k = size^(k) / N^(k) (falling powers), of the sum over the drawn pairs
-        E T^2 = 2 p_2 Q + 4 p_3 (R - Q) + p_4 (H^2 - 2 Q - 4 (R - Q)), where H, Q and R are `total`, `squares` and `row_squares`:
-        two ordered pairs share both rows in 2 ways, one row in 4, or none. The deviation is 0 where it is no more than the
-        rounding of these sums, as where nearly all rows have one direction.
+        The mean is that of all rows. With p_k = size^(k) / N^(k) (falling powers), of the sum over the drawn
+        pairs E T^2 = 2 p_2 Q + 4 p_3 (R - Q) + p_4 (H^2 - 2 Q - 4 (R - Q)), where H, Q and R are `total`,
+        `squares` and `row_squares`: two ordered pairs share both rows in 2 ways, one row in 4, or none. The
+        deviation is 0 where it is no more than the rounding of these sums, as where nearly all rows have one
+        direction.
 
         Raises:
             UndefinedMeasure: fewer than two rows, or more than there are.
@@ -226,8 +230,8 @@ class PairSums:
 
 
 class _Readings:
-    """The readings of K groups and their variances, from a = (u . S_1, ..., u . S_K, u . c) of every unit row u, with S the
-    groups' sums of unit rows and c the common direction."""
+    """The readings of K groups and their variances, from a = (u . S_1, ..., u . S_K, u . c) of every unit row
+    u, with S the groups' sums of unit rows and c the common direction."""
 
     def __init__(self, unit: UnitSums, products: Tensor, z: float) -> None:
         a, members = products * inverse(unit.norms)[:, None], [unit.groups == g for g in range(len(NAMES))]

@@ -16,7 +16,7 @@ from uncone.rows import GRID, Rows, SelectedRows, as_rows, nonfinite_error
 
 Tensor = torch.Tensor
 LAST_IDS = 1000
-"""Where no row is reserved by name, the last ids stand in for rare tokens: most vocabularies are sorted by frequency."""
+"""Where no row is reserved by name, the last ids stand in: most vocabularies are sorted by frequency."""
 FEWEST_RESERVED = 10
 """A mean direction of fewer rows than this is mostly their own."""
 _RESERVED = re.compile(
@@ -29,7 +29,7 @@ _FIRST = ("[", "<", "madeup", "MADEUP", "Madeup")
 
 @dataclass(frozen=True)
 class Reserved:
-    """The rows that no text ever used, or what stands in for them: row numbers (int64, ascending), and which they are."""
+    """The rows that no text ever used, or others in their place: row numbers (ascending), and which they are."""
 
     indices: Tensor
     description: str
@@ -37,7 +37,7 @@ class Reserved:
 
 
 def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
-    """The rows whose token is reserved (`[unused12]`, `<|reserved_special_token_3|>`, ...); else the last 1,000 ids.
+    """The rows whose token is reserved (`[unused12]`, `<|reserved_3|>`, ...); else the last 1,000 ids.
 
     Args:
         labels: the token of each row, or None where they are unknown.
@@ -111,13 +111,13 @@ def by_group(
         rows: Rows, or a tensor or array (N, D).
         measures: functions of `Moments`, for instance `measure.mean_cosine`, or a lambda that sets their options.
         groups: the group of each row from 0 up, -1 for none, (N,); by default bins of `bin_size` consecutive ids.
-        row_measures: functions of a group's Rows and Moments, for instance `measure.partition_isotropy`: they read the
-            group again.
+        row_measures: functions of a group's Rows and Moments, for instance `measure.partition_isotropy`: they
+            read the group again.
         second, unit_second: as for `Moments`. With bins one group's sums are held at a time, with given groups all.
 
     Returns:
-        One tuple of measurements for each group, in their order, those of `row_measures` last. A measure that is undefined on a group gives a
-        `Measurement` with its reason.
+        One tuple of measurements for each group, in their order, those of `row_measures` last. A measure that
+        is undefined on a group gives a `Measurement` with its reason.
 
     Raises:
         InputError: groups of another length, or rows that are not finite.

@@ -1,4 +1,4 @@
-"""Are a few rows everybody's neighbour? How unevenly rows occur in the others' lists of nearest neighbours."""
+"""Are a few rows everybody's neighbour? How unevenly rows occur in lists of nearest neighbours."""
 
 import math
 from collections.abc import Callable
@@ -57,10 +57,11 @@ def hubness(
 ) -> Measurement:
     """`HUBNESS` of the rows.
 
-    In `details`: `robin_hood`, the share of all occurrences that would have to change hands to make them even,
-    sum |N_k - k| / (2 k N); `antihub_share`, the share of rows that occur nowhere; `top_share`, the share of all occurrences
-    that the 1 % of rows with the most have; and the rows that occur most: `hubs` (ids), `hub_counts`, `hub_labels`.
-    Of a sample of Q rows only their lists are known: the shares are then None, and hub counts are scaled by N / Q.
+    In `details`: `robin_hood`, the share of all occurrences that would have to change hands to make them
+    even, sum |N_k - k| / (2 k N); `antihub_share`, the share of rows that occur nowhere; `top_share`, the
+    share of all occurrences that the 1 % of rows with the most have; and the rows that occur most: `hubs`
+    (ids), `hub_counts`, `hub_labels`. Of a sample of Q rows only their lists are known: the shares are then
+    None, and hub counts are scaled by N / Q.
 
     Args:
         rows, moments, sample, seed, progress: as for `nearest_neighbours`.
@@ -69,8 +70,8 @@ def hubness(
         neighbours: a search of the same rows with copies (`distinct=False`), this metric and at least k neighbours.
 
     Raises:
-        InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search. UndefinedMeasure:
-            not more than k rows.
+        InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search.
+            UndefinedMeasure: not more than k rows.
 
     Example:
         >>> import torch, uncone
@@ -161,7 +162,8 @@ def _sampled_skewness(lists: Tensor, n: int, seed: int) -> tuple[float, tuple[fl
 
 
 def _thinned_skewness(lists: Tensor, n: int) -> float | None:
-    """From factorial moments: of a count that is hypergeometric (n rows, N_k of them, q drawn), E (c)_r = (N_k)_r (q)_r / (n)_r."""
+    """From factorial moments: of a count that is hypergeometric (n rows, N_k of them, q drawn), E (c)_r =
+    (N_k)_r (q)_r / (n)_r."""
     q, k = lists.shape
     if q < 3:
         return None
@@ -180,7 +182,7 @@ def _thinned_skewness(lists: Tensor, n: int) -> float | None:
 
 
 def _shares(counts: Tensor, k: int, neighbours: Neighbours) -> dict[str, float | None]:
-    """What the counts of all rows say beside their skewness; None each where only a sample of lists is known."""
+    """The shares of hubs and antihubs; None each where only a sample of lists is known."""
     if neighbours.sampled:
         return dict.fromkeys(("robin_hood", "antihub_share", "top_share"))
     n = len(counts)

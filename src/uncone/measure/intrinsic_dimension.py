@@ -1,4 +1,4 @@
-"""How many dimensions do the rows fill locally? TwoNN, and the maximum-likelihood estimate of Levina and Bickel."""
+"""How many dimensions do the rows fill locally? TwoNN, and Levina and Bickel's estimate."""
 
 import math
 from collections.abc import Callable
@@ -19,11 +19,11 @@ Tensor = torch.Tensor
 FEW_RATIOS = 100
 """Below 100 rows an estimate from two neighbours has a relative standard error above a tenth."""
 UNDERESTIMATED = 20.0
-"""Above about 20 dimensions, estimates from neighbours fall short: with any feasible N no row has neighbours near enough."""
+"""Above about 20 dimensions estimates from neighbours fall short: no row has neighbours near enough."""
 NEIGHBOURS = 100
 """What Cai et al. 2021 take for embeddings, and scikit-dimension where it makes local estimates."""
 _ROUNDINGS = 4.0
-"""Of the rows: where the distances to neighbours differ by less on average, they are equal as far as one can see."""
+"""Of the rows: distances to neighbours that differ by less on average are taken for equal."""
 _DROPPED = 0.1
 _LEVEL = 0.95
 _Z = 1.959963984540054
@@ -76,21 +76,21 @@ def two_nn(
 ) -> Measurement:
     """`TWO_NN` of the rows. `interval` is the exact 95 % interval, sum ln(r_2 / r_1) being Gamma(N, 1 / d).
 
-    In `details`: `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the top 10 %;
-    `censored`, the maximum likelihood with those 10 % known to be above the rest only; and `duplicates`, how many equal
-    rows were left out, whose r_1 is 0.
+    In `details`: `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the
+    top 10 %; `censored`, the maximum likelihood with those 10 % known to be above the rest only; and
+    `duplicates`, how many equal rows were left out, whose r_1 is 0.
 
     Args:
         rows: Rows, or a tensor or array (N, D).
         moments: of the same rows, first-order sums suffice; computed when not given.
-        neighbours: a search of the same rows with `distinct=True`, k of 2 or more and the Euclidean metric, to be shared by
-            measures; made when not given.
-        sample, seed, progress: as for `nearest_neighbours`. A sample of rows has its neighbours among all rows, so that
-            the scale at which the dimension is read stays the same.
+        neighbours: a search of the same rows with `distinct=True`, k of 2 or more and the Euclidean metric,
+            to be shared by measures; made when not given.
+        sample, seed, progress: as for `nearest_neighbours`. A sample of rows has its neighbours among all
+            rows, so that the scale at which the dimension is read stays the same.
 
     Raises:
-        InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than three different
-            rows, or no row whose two nearest differ in distance by more than rounding.
+        InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than
+            three different rows, or no row whose two nearest differ in distance by more than rounding.
 
     Example:
         >>> import torch, uncone
@@ -134,8 +134,9 @@ def levina_bickel(
 ) -> Measurement:
     """`LEVINA_BICKEL` of the rows. `details` has `k` as used, and the quantiles of the local estimates.
 
-    With a sample, `interval` is the 95 % interval for what all rows would give (standard error of the mean inverse);
-    without, there is none: local estimates share their neighbours. `local_dimensions` gives the estimate of every row.
+    With a sample, `interval` is the 95 % interval for what all rows would give (standard error of the mean
+    inverse); without, there is none: local estimates share their neighbours. `local_dimensions` gives the
+    estimate of every row.
 
     Args:
         rows, moments, sample, seed, progress: as for `two_nn`.
@@ -143,8 +144,8 @@ def levina_bickel(
         neighbours: as for `two_nn`, with at least k neighbours.
 
     Raises:
-        InputError: k below 2, rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than three
-            different rows, or all neighbours of every row equally far, to rounding.
+        InputError: k below 2, rows that are not finite, or neighbours of another search. UndefinedMeasure:
+            fewer than three different rows, or all neighbours of every row equally far, to rounding.
 
     Example:
         >>> import torch, uncone
@@ -185,7 +186,8 @@ def _levina_bickel(m: Moments, k: int, neighbours: Neighbours) -> Measurement:
 
 
 def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Tensor:
-    """Levina and Bickel's estimate at every row that was asked: float64 (Q,), in dimensions, infinite where all neighbours are equally far.
+    """Levina and Bickel's estimate at every row that was asked: float64 (Q,), in dimensions, infinite where
+    all neighbours are equally far.
 
     Args:
         neighbours: a search with `distinct=True` and the Euclidean metric.
@@ -217,7 +219,7 @@ def _linear_fit(ratios: Tensor, n: int) -> float | None:
 
 
 def _censored(ratios: Tensor, kept: int) -> float | None:
-    """The unbiased maximum likelihood from the `kept` smallest ln mu, of the others only that they are larger."""
+    """The unbiased maximum likelihood from the `kept` smallest ln mu, the others known to be larger."""
     if kept < 2:
         return None
     total = float(ratios[:kept].sum() + (len(ratios) - kept) * ratios[kept - 1])
@@ -225,7 +227,7 @@ def _censored(ratios: Tensor, kept: int) -> float | None:
 
 
 def gamma_quantile(probability: float, shape: float) -> float:
-    """The quantile of a Gamma distribution with this shape and scale 1, by bisection of the incomplete gamma function."""
+    """The quantile of a Gamma distribution of scale 1, by bisection of the incomplete gamma function."""
     low, high = 0.0, shape + 40 * math.sqrt(shape) + 40
     a = torch.tensor(shape, dtype=torch.float64)
     for _ in range(200):

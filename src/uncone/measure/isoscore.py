@@ -11,7 +11,7 @@ from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 
 _ROUNDINGS = 4.0
-"""Of the products: how far |C|_F^2 / tr(C)^2 may be off. Frames of 3 to 1,000 rows, whose value is known, came within 1.1."""
+"""Of the products: how far |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1."""
 _SIGMAS = 5.0
 
 PARTICIPATION_RATIO = MeasureDescription(
@@ -66,8 +66,8 @@ def participation_ratio(m: Moments, *, debiased: bool = False) -> Measurement:
     """`PARTICIPATION_RATIO` of the rows with these moments.
 
     Raises:
-        UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal. Debiased also where |C|_F^2
-            is no more than its bias, within rounding.
+        UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal. Debiased also
+            where |C|_F^2 is no more than its bias, within rounding.
 
     Example:
         >>> import torch, uncone

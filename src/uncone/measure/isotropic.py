@@ -11,9 +11,9 @@ _ANGLES = 8192
 def marchenko_pastur(n: float, d: int) -> torch.Tensor:
     """The eigenvalues of the covariance of n isotropic rows of d features with unit variance, largest first.
 
-    Marchenko & Pastur (1967): with g = d/n, the eigenvalues fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with density
-    sqrt((l+ - l)(l - l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the d quantiles at
-    (k - 1/2) / d, float64 (d,); their mean is 1.
+    Marchenko & Pastur (1967): with g = d/n, the eigenvalues fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with
+    density sqrt((l+ - l)(l - l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the
+    d quantiles at (k - 1/2) / d, float64 (d,); their mean is 1.
     """
     return _quantiles(float(n), d).clone()
 
@@ -37,6 +37,6 @@ def _quantiles(n: float, d: int) -> torch.Tensor:
 
 
 def participation_ratio(n: float, d: int) -> float:
-    """E tr(C)^2 / E |C|_F^2 of the covariance of a Gaussian isotropic cloud with n degrees of freedom, at least one."""
+    """E tr(C)^2 / E |C|_F^2 of an isotropic Gaussian cloud with n degrees of freedom, at least one."""
     n = max(n, 1.0)  # under weights one row may have nearly all of it
     return (d + 2 / n) / (1 + (d + 1) / n)

@@ -30,7 +30,7 @@ NORM_ID_CORRELATION = MeasureDescription(
 
 
 class NormProfile:
-    """The norms of rows that come block by block, in constant memory: a fine histogram on a logarithmic scale.
+    """The norms of rows that come block by block: a fine histogram on a logarithmic scale.
 
     A bin is 2^(1/256) wide, 0.27 %: quantiles and rank correlations are exact to that resolution.
     """
@@ -74,7 +74,7 @@ class NormProfile:
         return alike
 
     def record(self) -> Norms:
-        """The distribution in at most 60 bars of equal width between the 0.1 % and 99.9 % quantiles, with the rest outside."""
+        """The distribution in at most 60 bars between the 0.1 % and 99.9 % quantiles, the rest outside."""
         low, high, mean = self.quantile(0.001), self.quantile(0.999), self._sum / self.n
         if not high > low or self._all_alike():
             return Norms(self._low, mean, self._high, (self._low, max(self._high, self._low)), (self.n,))

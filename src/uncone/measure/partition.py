@@ -1,4 +1,4 @@
-"""Does the partition function care which way one looks? The isotropy I(W) of Arora, Mu & Viswanath, and Bis et al."""
+"""Does the partition function care which way one looks? The isotropy I(W)."""
 
 import math
 from collections import deque
@@ -25,7 +25,8 @@ PIECE = 256
 CHOICES = 8
 """Where eigenvalues coincide: how many other bases of their eigenvectors are tried."""
 _TIED = 32.0
-"""Gaps between eigenvalues that coincide, in roundings of the largest: those of planted ties came up to 18, Gaussian rows have 200 and more."""
+"""Gaps between eigenvalues that coincide, in roundings of the largest: those of planted ties came up to 18,
+Gaussian rows have 200 and more."""
 _SPREAD = 1e-4  # of ln I(W): what float32 sums and the digits shown leave
 _SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
 
@@ -152,8 +153,9 @@ def log_partition(
 ) -> tuple[Tensor, Tensor]:
     """ln Z(c) and ln Z(-c) for every column c of `directions` (D, K), float64 (K,) on the CPU.
 
-    `longest` bounds |c.w|: where exp cannot leave float32 the sums are plain, else float64 and log-sum-exp. Rows are worked on
-    in pieces, each on one thread from product to sums, while a core's cache still holds it.
+    `longest` bounds |c.w|: where exp cannot leave float32 the sums are plain, else float64 and log-sum-exp.
+    Rows are worked on in pieces, each on one thread from product to sums, while a core's cache still holds
+    it.
     """
     plain = longest <= _SAFE_EXPONENT
     dtype = rows.widened if plain else torch.float64
@@ -188,8 +190,9 @@ def log_partition(
 def _rounding(m: Moments, values: Tensor, along: Tensor) -> float:
     """How far apart rounding leaves eigenvalues that coincide; `along` is the mean in their eigenvectors.
 
-    Products are summed about the mean, so that the largest eigenvalue counts without the mean's share in it. What parts two eigenvalues
-    is the error of one entry; that of the whole product, `rounding`, is sqrt(D) times as large.
+    Products are summed about the mean, so that the largest eigenvalue counts without the mean's share in it.
+    What parts two eigenvalues is the error of one entry; that of the whole product, `rounding`, is sqrt(D)
+    times as large.
     """
     centered = max(float(values[0] - along[0].square()), float(values[1]) if m.d > 1 else 0.0)
     of_products = min(m.epsilon * centered, m.rounding / m.weight / math.sqrt(m.d))
@@ -209,7 +212,8 @@ def tied_runs(values: Tensor, rounding: float) -> list[tuple[int, int]]:
 def _ambiguity(
     rows: Rows, m: Moments, runs: list[tuple[int, int]], plus: Tensor, minus: Tensor, device: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The details and the warning of I(W) over other eigenvectors of the eigenvalues that coincide; none where it is the same."""
+    """The details and the warning of I(W) over other eigenvectors of the eigenvalues that coincide; none
+    where it is the same."""
     size = sum(stop - first for first, stop in runs)
     if size == 0:
         return {}, ()
@@ -237,7 +241,7 @@ def _ambiguity(
 
 
 def _other_basis(m: Moments, runs: list[tuple[int, int]], turn: int) -> Tensor:
-    """Other orthonormal eigenvectors for each run, (D, K), at random; in turn 0 one of each run lies along the mean."""
+    """Other eigenvectors for each run, (D, K), at random; in turn 0 one of each run lies along the mean."""
     generator, bases = torch.Generator().manual_seed(turn), []
     for first, stop in runs:
         basis = m.directions()[:, first:stop]
@@ -249,7 +253,7 @@ def _other_basis(m: Moments, runs: list[tuple[int, int]], turn: int) -> Tensor:
 
 
 def _plain_sums(z: Tensor) -> Tensor:
-    """Sums of exp(z) and exp(-z) by column of z (n, K), where none can overflow, float64 (2, K); z is overwritten."""
+    """Sums of exp(z) and exp(-z), none too large, by column of z (n, K): float64 (2, K); z is overwritten."""
     plus = z.exp_().sum(0)
     return torch.stack([plus, z.reciprocal_().sum(0)]).double()
 
@@ -260,13 +264,13 @@ def _log_sums(z: Tensor) -> Tensor:
 
 
 def sign_interval(plus: Tensor, minus: Tensor) -> tuple[float, float]:
-    """The least and greatest min / max that one choice of `plus[k]` or `minus[k]` for every k can give (logarithms in)."""
+    """The least and greatest min / max over all choices of `plus[k]` or `minus[k]`, which are logarithms."""
     small, large = torch.minimum(plus, minus), torch.maximum(plus, minus)
     return math.exp(-_widest(small, large)), math.exp(-_narrowest(small, large))
 
 
 def _widest(small: Tensor, large: Tensor) -> float:
-    """The greatest spread: the least of the small against the greatest of the large, which must be two different pairs."""
+    """The greatest spread: the least against the greatest, which must come from two different pairs."""
     if len(small) == 1:
         return 0.0
     i, j = int(small.argmin()), int(large.argmax())
@@ -277,7 +281,7 @@ def _widest(small: Tensor, large: Tensor) -> float:
 
 
 def _narrowest(small: Tensor, large: Tensor) -> float:
-    """The least spread: the smallest window over the sorted values that holds one of each pair, in O(D log D)."""
+    """The least spread: the smallest window over the sorted values that holds one of each pair."""
     d = len(small)
     ordered, order = torch.cat([small, large]).sort()
     values, pairs = ordered.tolist(), (order % d).tolist()

@@ -1,4 +1,4 @@
-"""Has a group of rows more in common than a random group of its size? A permutation test with an exact p-value."""
+"""Has a group of rows more in common than a random group of its size? A permutation test."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ PERMUTATIONS = 999
 _MEMBERS_BYTES, _SUMS_BYTES = 64 * 2**20, 32 * 2**20
 _PIECE = 1024
 _SLACK = 64 * torch.finfo(torch.float64).eps
-"""A draw that equals the group must count, whatever order its sum was rounded in: a few ulp of |S|^2 / n^2."""
+"""A draw that equals the group must count, in whatever order its sum was rounded."""
 
 
 PERMUTATION_TEST = MeasureDescription(
@@ -40,11 +40,13 @@ b of m = 999 random groups, drawn without replacement from all rows with a direc
 def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = PERMUTATIONS) -> Measurement:
     """`PERMUTATION_TEST` of a group against all rows. One-sided; the least p is 1 / (m + 1).
 
-    All is computed in float64, so that an effect counts down to about 1e-14 of the mean cosine: where rows share a strong common
-    direction, groups differ by no more than that leaves. What is nearer is a tie, and a tie counts against the group.
+    All is computed in float64, so that an effect counts down to about 1e-14 of the mean cosine: where rows
+    share a strong common direction, groups differ by no more than that leaves. What is nearer is a tie, and a
+    tie counts against the group.
 
-    Costs 2 m N D operations in one pass for as many draws as fit 64 MiB of masks and 32 MiB of sums, and another pass for
-    the next. `PairSums.null` gives mean and standard deviation of the same draws in closed form, from moments alone.
+    Costs 2 m N D operations in one pass for as many draws as fit 64 MiB of masks and 32 MiB of sums, and
+    another pass for the next. `PairSums.null` gives mean and standard deviation of the same draws in closed
+    form, from moments alone.
 
     Args:
         rows: Rows, or a tensor or array (N, D).
@@ -53,11 +55,12 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
         permutations: m, at least 1.
 
     Returns:
-        The mean cosine of the group; `details` has `p`, `z` (by the draws' standard deviation `null_std`, None where they do
-        not vary), `permutations` and `seed`.
+        The mean cosine of the group; `details` has `p`, `z` (by the draws' standard deviation `null_std`,
+        None where they do not vary), `permutations` and `seed`.
 
     Raises:
-        InputError: row numbers that repeat or do not exist, no permutation. UndefinedMeasure: fewer than two rows with a direction.
+        InputError: row numbers that repeat or do not exist, no permutation. UndefinedMeasure: fewer than two
+            rows with a direction.
 
     Example:
         >>> import torch, uncone
@@ -149,8 +152,8 @@ def _draws(
 def _mean_cosines(rows: Rows, scales: Tensor, near: Tensor, members: Tensor, size: int) -> Tensor:
     """(|S|^2 - n) / (n (n - 1)) of each group, S its sum of unit rows, float64 (draws,).
 
-    Sums are of u - `near`, any vector near to the rows: where rows share a direction the rounding of long sums of u would
-    hide what groups differ by, and would depend on how many groups are multiplied at once.
+    Sums are of u - `near`, any vector near to the rows: where rows share a direction the rounding of long
+    sums of u would hide what groups differ by, and would depend on how many groups are multiplied at once.
     """
     sums, done = torch.zeros(len(members), rows.shape[1], dtype=torch.float64), 0
     for block in rows.blocks():

@@ -1,4 +1,4 @@
-"""Norms and products of all rows with a few axes, and sums of unit rows by group: what readings of tokens are made from."""
+"""Products of all rows with a few axes, their norms, and sums of unit rows by group."""
 
 from collections.abc import Callable
 from functools import partial
@@ -81,12 +81,12 @@ def project(rows: Rows, axes: Tensor, progress: Callable[[int], None] | None = N
 def project_about(
     rows: Rows, axes: Tensor, point: Tensor, progress: Callable[[int], None] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The products of all rows less `point` (D,) with the columns of `axes` (D, K), float64 (N, K), and the squared lengths
-    of these differences, float64 (N,). Read once.
+    """The products of all rows less `point` (D,) with the columns of `axes` (D, K), float64 (N, K), and the
+    squared lengths of these differences, float64 (N,). Read once.
 
-    The difference is taken before the products: of rows that share an offset the products of the rows themselves would hold
-    nothing else. It is taken in the dtype of the blocks, where it loses no digit of a row near to `point`, and what rounding
-    left of `point` is put right in float64.
+    The difference is taken before the products: of rows that share an offset the products of the rows
+    themselves would hold nothing else. It is taken in the dtype of the blocks, where it loses no digit of a
+    row near to `point`, and what rounding left of `point` is put right in float64.
     """
     near = point.to(rows.widened)
     left = point.double() - near.double()

@@ -11,20 +11,20 @@ from uncone.records import MeasureDescription, Measurement
 from uncone.records.wording import counted, percent
 
 FEW_ROWS = 5
-"""Below 5 rows a feature, sampling noise spreads the spectrum of an isotropic cloud by more than 2 : 1 on each side."""
+"""Below 5 rows a feature, noise spreads an isotropic spectrum by more than 2 : 1 on each side."""
 DOMINANT_SHARE = 0.2
-"""One feature with a fifth of all variance: cosines and spectra then describe that feature more than the cloud."""
+"""With a fifth of all variance in one feature, cosines and spectra describe it more than the cloud."""
 TINY_NORM = 1e-4
-"""Rows this much shorter than the mean have a direction, but it says little: it counts in a cosine as much as any."""
+"""Rows this much shorter than the mean have a direction that says little, but counts as much as any."""
 ROUNDINGS = 64.0
-"""Of the products, relative to the end of a range: a value that passes the end by no more is the end, but for rounding."""
+"""Of the products, relative to the end of a range: a value that passes the end by no more is the end."""
 ROUNDED = 1e-5
 """A relative error from which on a reading says how many of its digits are left."""
 _FLOAT64 = 2.0**-52
 
 
 def reading(description: MeasureDescription, value: float, m: Moments, **rest: Any) -> Measurement:
-    """The `Measurement` of a finite `value` read from `m`, with what else `MeasureDescription.measured` takes.
+    """The `Measurement` of a finite `value` read from `m`; `rest` is as for `MeasureDescription.measured`.
 
     A value that rounding brought past an end of the range becomes the end. One that lies further out stays where it is.
 
@@ -46,7 +46,8 @@ def reading(description: MeasureDescription, value: float, m: Moments, **rest: A
 
 
 def read(name: str, function: Callable[..., Measurement], *of: Any) -> Measurement:
-    """The measurement of `of`, whose last is the moments; or a record of why there is none: absence is a result and is shown."""
+    """The measurement of `of`, whose last is the moments; or a record of why there is none: absence is a
+    result and is shown."""
     try:
         return function(*of)
     except UndefinedMeasure as error:
@@ -98,7 +99,7 @@ def cosine_warnings(m: Moments) -> tuple[str, ...]:
 
 
 def rounding_warnings(value: float, m: Moments, error: float) -> tuple[str, ...]:
-    """How many digits of `value` are right where rounding may have moved it by `error`; nothing from five digits on."""
+    """How many digits are left where rounding may have moved `value` by `error`; nothing from five on."""
     if error <= ROUNDED * abs(value):
         return ()
     digits = max(0, math.floor(-math.log10(error / abs(value)))) if value else 0
@@ -109,7 +110,7 @@ def rounding_warnings(value: float, m: Moments, error: float) -> tuple[str, ...]
 
 
 def largest_share(m: Moments, *, centered: bool) -> tuple[float, int]:
-    """The largest share of one feature in the total variance (or raw second moment), and which feature it is."""
+    """The largest share of one feature in the variance (or raw second moment), and which feature."""
     diagonal = m.variances(centered=centered)
     total = float(diagonal.sum())
     if total <= 0:

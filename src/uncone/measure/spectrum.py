@@ -224,7 +224,7 @@ def _spectral(
     highest: float | None = None,
     k: int | None = None,
 ) -> Measurement:
-    """The reading of `function` on the spectrum of `m`, with the same function of an isotropic spectrum as reference."""
+    """The reading of `function` on the spectrum, with the same of an isotropic spectrum as reference."""
     values = m.spectrum(centered=centered)
     if float(values.sum()) <= 0:
         rows = "rows that are all equal" if centered else "rows that are all zero"

@@ -1,4 +1,4 @@
-"""Which tokens were hardly trained? Rows that look like rows no text ever used, at a controlled rate of false finds."""
+"""Which tokens were hardly trained? Rows that look unused, at a controlled rate of false finds."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,7 +23,8 @@ Indicator = Literal["cosine", "norm"]
 RATE = 0.01
 """The expected share of false finds among the finds."""
 CONTROL = 0.5
-"""This share of the known-unused rows must be found themselves: else the indicator says nothing, not even that there are none."""
+"""This share of the known-unused rows must be found themselves: else the indicator says nothing, not even
+that there are none."""
 MOST_LISTED = 200
 MOST_KNOWN_LISTED = 20
 NO_CONTROL = "No row is known to be unused: short rows are taken for untrained, and no control says whether that holds here."
@@ -33,7 +34,7 @@ DEFINITIONS = {
 }
 _PIECE = 4096  # known-unused rows read at once
 _ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-"""By dtype, what storing a number rounds off at most, as a share of it; a quantised row is taken for its float32 values."""
+"""By dtype, the most that storing a number rounds off, as a share of it; quantised rows count as float32."""
 
 
 def under_trained_tokens(
@@ -48,21 +49,22 @@ def under_trained_tokens(
 ) -> UnderTrained:
     """The rows that look as if no text had trained them: candidates for glitch tokens (Land & Bartolo 2024).
 
-    The indicator `cosine` is 1 - cos(y_i, u), u the mean of the rows known to be unused, of rows y less the mean row, and less
-    the first principal component where the known-unused rows then stand out more: an untrained row of a head is only ever
-    pushed away, along with all others like it. The indicator `norm` is the length of the row: an untrained row of an input
-    table of its own gets no gradient. Readings are tested one-sided against a normal null fitted to the bulk of the rows
-    (`robust_null`) by `benjamini_hochberg`; a row must also lie nearer to the known-unused rows than to the ordinary ones.
-    At least half of the known-unused rows must be found too, each compared with the mean of the others.
+    The indicator `cosine` is 1 - cos(y_i, u), u the mean of the rows known to be unused, of rows y less the
+    mean row, and less the first principal component where the known-unused rows then stand out more: an
+    untrained row of a head is only ever pushed away, along with all others like it. The indicator `norm` is
+    the length of the row: an untrained row of an input table of its own gets no gradient. Readings are tested
+    one-sided against a normal null fitted to the bulk of the rows (`robust_null`) by `benjamini_hochberg`; a
+    row must also lie nearer to the known-unused rows than to the ordinary ones. At least half of the
+    known-unused rows must be found too, each compared with the mean of the others.
 
     Args:
         rows: Rows, or a tensor or array (N, D), of a token table or output head. Read twice (three times without `moments`).
         moments: unweighted moments of the same rows, with second-order sums.
         prefer: the indicator tried first: "cosine" for a head or a tied table, "norm" for an input table of its own.
-        counts: (N,) how often each token occurs: for evidence, and where fewer than 10 rows are reserved by name or have no
-            token, those of count 0 are the known-unused ones.
-        rate: the false-discovery rate, between 0 and 1. It holds if the tail of ordinary rows toward the unused ones is no
-            heavier than normal, and fewer than a quarter of all rows are untrained.
+        counts: (N,) how often each token occurs: for evidence, and where fewer than 10 rows are reserved by
+            name or have no token, those of count 0 are the known-unused ones.
+        rate: the false-discovery rate, between 0 and 1. It holds if the tail of ordinary rows toward the
+            unused ones is no heavier than normal, and fewer than a quarter of all rows are untrained.
         most: how many found tokens are listed; 200 by default.
         progress: called with the number of rows done.
 
@@ -71,11 +73,12 @@ def under_trained_tokens(
 
     Raises:
         InputError: rate or counts that do not fit, moments of other rows, rows that are not finite.
-        UndefinedMeasure: too few rows are known to be unused, they do not stand out for either indicator, or the rows are so
-            far from 0 that their dtype does not hold what they differ by.
+        UndefinedMeasure: too few rows are known to be unused, they do not stand out for either indicator, or
+            the rows are so far from 0 that their dtype does not hold what they differ by.
 
-    Reads badly when the vocabulary holds a second kind of rows (added languages, images): those of one kind that lie together
-    on the side of the unused rows are named. A named row is a candidate; whether the model can use it takes a prompt.
+    Reads badly when the vocabulary holds a second kind of rows (added languages, images): those of one kind
+    that lie together on the side of the unused rows are named. A named row is a candidate; whether the model
+    can use it takes a prompt.
     """
     rows = as_rows(rows)
     m = Moments.of(rows, unit_first=False) if moments is None else moments
@@ -87,8 +90,9 @@ def under_trained_tokens(
 
 @dataclass(frozen=True)
 class UntrainedAxes:
-    """What rows are compared with: `axes` (D, 3) are the mean row, the sum of the centred known-unused rows, and the first
-    principal component; zero where there is none. `expected` rows are known to be unused, `reference` rows make the sum."""
+    """What rows are compared with: `axes` (D, 3) are the mean row, the sum of the centred known-unused rows,
+    and the first principal component; zero where there is none. `expected` rows are known to be unused,
+    `reference` rows make the sum."""
 
     rows: Rows
     axes: Tensor
@@ -106,7 +110,8 @@ class UntrainedAxes:
 def untrained_axes(
     rows: Rows, m: Moments, *, counts: Tensor | None = None, known: tuple[Tensor, str] | None = None
 ) -> UntrainedAxes:
-    """The rows known to be unused (`known_unused`, if not given), and what to project all rows on. Reads the known-unused rows."""
+    """The rows known to be unused (`known_unused`, if not given), and what to project all rows on. Reads the
+    known-unused rows."""
     n, d = rows.shape
     if counts is not None and counts.shape != (n,):
         raise InputError(f"expected counts of shape ({n},), got {tuple(counts.shape)}: give one a row")
@@ -126,7 +131,7 @@ def untrained_axes(
 
 
 def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Tensor, str]:
-    """The rows that no text can have used, a mask (N,) and in words: their token is reserved by name, or they have none."""
+    """The rows whose token is reserved by name, or that have none: a mask (N,), and in words."""
     unused, parts = torch.zeros(n, dtype=torch.bool), []
     if labels is not None:
         named, without = named_reserved(labels), [i for i, label in enumerate(labels) if label is None]
@@ -137,7 +142,7 @@ def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Tensor, s
 
 
 def _reference(unused: Tensor, why: str, counts: Tensor | None) -> tuple[Tensor, str]:
-    """The rows that others are compared with: those known to be unused, else those of count 0; none where both are few."""
+    """The rows to compare with: the known-unused ones, else those of count 0; none where both are few."""
     if int(unused.sum()) >= FEWEST_RESERVED:
         return unused, why
     unseen = torch.zeros_like(unused) if counts is None else counts == 0
@@ -152,8 +157,8 @@ def find_projected(
     axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor, *, prefer: Indicator,
     counts: Tensor | None = None, rate: float = RATE, most: int | None = None,
 ) -> UnderTrained:  # fmt: skip
-    """As `under_trained_tokens`, from a pass that was made: the norms of all rows (N,), and of the rows less `axes.mean` the
-    products with `axes.axes` (N, 3) and the squared lengths (N,)."""
+    """As `under_trained_tokens`, from a pass that was made: the norms of all rows (N,), and of the rows less
+    `axes.mean` the products with `axes.axes` (N, 3) and the squared lengths (N,)."""
     if not 0 < rate < 1:
         raise InputError(
             f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is one false find in a hundred"
@@ -181,8 +186,8 @@ def find_projected(
 
 @dataclass(frozen=True)
 class _Evidence:
-    """By row, float64 (N,): the norm, and the cosines to the known-unused rows and to the mean row, None without such.
-    `removed` says whether the first principal component was removed from the former."""
+    """By row, float64 (N,): the norm, and the cosines to the known-unused rows and to the mean row, None
+    without such. `removed` says whether the first principal component was removed from the former."""
 
     norms: Tensor
     to_unused: Tensor | None
@@ -191,7 +196,7 @@ class _Evidence:
 
 
 def _evidence(axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor) -> _Evidence:
-    """From the norms of the rows x, and of y = x - mean the products with the axes (N, 3) and the squared lengths (N,).
+    """From the norms of the rows x, and of y = x - mean the products with the axes and the squared lengths.
 
     Raises:
         UndefinedMeasure: most rows equal their mean within the rounding of their dtype.
@@ -226,7 +231,7 @@ def _evidence(axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Ten
 
 
 def _stand_out(readings: Tensor, axes: UntrainedAxes) -> float:
-    """By how many standard deviations of the ordinary rows the median of the known-unused ones lies above them."""
+    """How far the median of the known-unused rows lies above the ordinary ones, in their deviations."""
     try:
         null = robust_null(readings[~axes.expected])
     except UndefinedMeasure:
@@ -235,7 +240,7 @@ def _stand_out(readings: Tensor, axes: UntrainedAxes) -> float:
 
 
 def _cosines(along: Tensor, squares: Tensor, square: float, members: Tensor) -> Tensor:
-    """cos(y, u) for every row from y . u, |y|^2 and |u|^2; a member of the sum u is compared with the sum of the others."""
+    """cos(y, u) of every row from y . u, |y|^2 and |u|^2; a member of the sum u has the sum of the others."""
     dot = torch.where(members, along - squares, along)
     rest = torch.where(members, (square - 2 * along + squares).clamp_min(0.0), square)
     length = squares.sqrt() * rest.sqrt()

@@ -1,4 +1,4 @@
-"""How evenly do directions cover the sphere? Wang & Isola's uniformity, from second moments of unit rows or over all pairs."""
+"""How evenly do directions cover the sphere? Uniformity, from moments or over all pairs."""
 
 import math
 from collections.abc import Callable
@@ -58,11 +58,11 @@ UNIFORMITY_EXACT = MeasureDescription(
 
 @on_one_thread
 def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
-    """`UNIFORMITY` of the rows with these moments, with the unit second ones: `Moments.of(rows, unit_second=True)`.
+    """`UNIFORMITY` of the rows with these moments, from `Moments.of(rows, unit_second=True)`.
 
     Raises:
-        InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two directions, or
-            one row with all the weight but for rounding.
+        InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two
+            directions, or one row with all the weight but for rounding.
 
     Example:
         >>> import torch, uncone
@@ -131,7 +131,7 @@ def uniformity_exact(
     kernel, tick = partial(_kernel, t=t, near=near), ticks(rows.shape[0], progress)
 
     def mean_and_error() -> tuple[float, float]:
-        """The mean of the kernel over all pairs, or those of the queries, and what half its interval is (0 for all)."""
+        """The mean of the kernel over all pairs, or the queries' pairs, and half its interval (0 for all)."""
         points = Points(rows, m, metric="cosine")
         if len(queries) == n:
             return sum_over_pairs(points, kernel, tick) * 2 / (n * (n - 1)), 0.0
@@ -158,7 +158,8 @@ def _within(value: float, t: float) -> float:
 
 
 def _uniform(t: float, d: int) -> float:
-    """ln E exp(-t |u - v|^2) of uniform directions: E exp(2 t c) is the series of 0F1(; D / 2; t^2), all of its terms positive."""
+    """ln E exp(-t |u - v|^2) of uniform directions: E exp(2 t c) is the series of 0F1(; D / 2; t^2), all of
+    its terms positive."""
     term, total, k = 1.0, 1.0, 0
     while term > total * 1e-17:
         k += 1
@@ -168,7 +169,8 @@ def _uniform(t: float, d: int) -> float:
 
 
 def _kernel(scores: Tensor, *, t: float, near: bool) -> Tensor:
-    """exp(-t |u - v|^2), less 1 if `near`, from -|u - v|^2 / 2, which rounding may have left above 0; in place where float32 holds it."""
+    """exp(-t |u - v|^2), less 1 if `near`, from -|u - v|^2 / 2, which rounding may have left above 0; in
+    place where float32 holds it."""
     scores = scores.clamp_max_(0.0)
     exponents = (scores if t <= _FLOAT32_T else scores.double()).mul_(2 * t)
     return exponents.expm1_() if near else exponents.exp_()

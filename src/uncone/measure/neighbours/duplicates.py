@@ -71,8 +71,8 @@ class Places:
     def expand(self, queries: Tensor, k: int, near: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
         """The k nearest points of each query from the nearest places: (Q, k) points and squared distances.
 
-        `near` and `squares` (places, m) are the nearest other places of every query's place, in the order of the places
-        that queries lie at. The query itself is left out; ties go to the lower point.
+        `near` and `squares` (places, m) are the nearest other places of every query's place, in the order of
+        the places that queries lie at. The query itself is left out; ties go to the lower point.
         """
         asked, row = torch.unique(self.place[queries], return_inverse=True)
         assert len(asked) == len(near)
@@ -96,7 +96,7 @@ class Places:
 
 
 def in_order(squares: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Both (Q, m), each row from the nearest to the farthest and, of equally far points, from the lower to the higher."""
+    """Both (Q, m), each row from the nearest to the farthest; equally far points by number."""
     points, order = points.sort(1)
     squares, nearest = squares.gather(1, order).sort(dim=1, stable=True)
     return squares, points.gather(1, nearest)

@@ -17,7 +17,8 @@ from uncone.threads import alone
 
 Tensor = torch.Tensor
 EXACT_ROWS = 65536
-"""Up to this many rows all are asked for their neighbours: every pair once, N^2 D multiply-adds over two. Beyond, a sample is."""
+"""Up to this many rows all are asked for their neighbours: every pair once, N^2 D multiply-adds over two.
+Beyond, a sample is."""
 SAMPLED_ROWS = 8192
 
 
@@ -25,8 +26,9 @@ SAMPLED_ROWS = 8192
 class Neighbours:
     """The nearest rows of some rows (the queries) among all N.
 
-    `indices` and `distances` are (Q, k): row numbers, int64, and distances, float64, from the nearest to the farthest;
-    under the cosine metric distances are those of unit rows, sqrt(2 - 2 cos). `queries` (Q,) are row numbers, ascending.
+    `indices` and `distances` are (Q, k): row numbers, int64, and distances, float64, from the nearest to the
+    farthest; under the cosine metric distances are those of unit rows, sqrt(2 - 2 cos). `queries` (Q,) are
+    row numbers, ascending.
     """
 
     indices: Tensor
@@ -42,7 +44,8 @@ class Neighbours:
     duplicates: int
     """How many rows equal a row before them."""
     tied: int
-    """For how many queries the k-th and the next neighbour are equally far: which of the two is listed is its number's doing."""
+    """For how many queries the k-th and the next neighbour are equally far: which of the two is listed is its
+    number's doing."""
 
     @property
     def k(self) -> int:
@@ -71,11 +74,13 @@ def nearest_neighbours(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Neighbours:
-    """The k nearest other rows of every row, exact: the same on any number of threads, equally far rows in the order of their numbers.
+    """The k nearest other rows of every row, exact: the same on any number of threads, equally far rows in
+    the order of their numbers.
 
-    Products in float32 find candidates; their distances are then taken by difference in float64, and a bound on what products
-    err proves for each row that no other row is nearer. Rows for which it does not (ties, copies, clusters far apart) are
-    searched again in float64. Takes about N^2 D multiply-adds over two, and memory for N (k + 7) candidates beside the rows.
+    Products in float32 find candidates; their distances are then taken by difference in float64, and a bound
+    on what products err proves for each row that no other row is nearer. Rows for which it does not (ties,
+    copies, clusters far apart) are searched again in float64. Takes about N^2 D multiply-adds over two, and
+    memory for N (k + 7) candidates beside the rows.
 
     Args:
         rows: Rows, or a tensor or array (N, D).
@@ -142,7 +147,7 @@ def _nearest(
 
 
 def sampled_rows(total: int, sample: int | None, seed: int) -> Tensor:
-    """Which of `total` rows are asked, int64, ascending: all, or `sample` of them (by default 8,192 of more than 65,536)."""
+    """Which of `total` rows are asked, ascending: all, or `sample` (by default 8,192 of over 65,536)."""
     if sample is None:
         sample = total if total <= EXACT_ROWS else SAMPLED_ROWS
     if sample >= total:

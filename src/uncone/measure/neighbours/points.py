@@ -1,4 +1,4 @@
-"""The rows between which distances are taken: as they are or as unit rows, centred for products, in float64 for differences."""
+"""The points of a search: rows or unit rows, centred for products, in float64 for differences."""
 
 import math
 from functools import partial
@@ -14,7 +14,7 @@ from uncone.threads import share
 Tensor = torch.Tensor
 Metric = Literal["euclidean", "cosine"]
 KEPT_BYTES = 192 * 2**20
-"""Rows of up to this size are kept in memory for a search; larger matrices are read again, stripe by stripe."""
+"""Rows of up to this size are kept for a search; larger matrices are read again, stripe by stripe."""
 STRIPE_BYTES = 64 * 2**20
 _ORDINARY = (
     1e-6,
@@ -26,15 +26,16 @@ _ROUNDING = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 
 
 class Points:
-    """N points of a metric: the rows themselves, or (cosine) the rows divided by their norms; zero rows have no direction
-    and are left out.
+    """N points of a metric: the rows themselves, or (cosine) the rows divided by their norms; zero rows have
+    no direction and are left out.
 
-    Products are taken of `centered` points: a fixed shift changes no difference, and where the mean is long it would
-    cost all digits. Every length is in units of `unit`, a power of two that keeps squares inside float32.
+    Products are taken of `centered` points: a fixed shift changes no difference, and where the mean is long
+    it would cost all digits. Every length is in units of `unit`, a power of two that keeps squares inside
+    float32.
     """
 
     def __init__(self, rows: Rows, moments: Moments, *, metric: Metric, ids: Tensor | None = None) -> None:
-        """`ids` (int64, ascending) picks rows; all by default. `moments` are of all rows and need first-order sums only."""
+        """`ids` (ascending) picks rows; all by default. `moments` are of all rows, first-order."""
         self.metric: Metric = metric
         self._moments = moments
         norms = None
@@ -61,7 +62,7 @@ class Points:
         """Points to hold at once."""
 
     def _scaling(self, norms: Tensor | None) -> tuple[float, Tensor | None, Tensor]:
-        """The unit of lengths, what rows are divided by (None for 1), and the mean of the points in that unit."""
+        """The unit of lengths, the divisor of rows (None for 1), and the mean of the points in that unit."""
         m = self._moments
         if norms is not None:
             return 1.0, norms[:, None], m.unit_sums()[0].cpu() / max(m.unit_weight, 1.0)
@@ -110,14 +111,15 @@ class Points:
         return raw.double() if self._divisor is None else raw.double() / self._divisors(at)
 
     def rounding(self, dtype: torch.dtype) -> float:
-        """How far a centred point may lie from its place for what was rounded before the centre was subtracted."""
+        """How far rounding before the centre was subtracted may have moved a centred point."""
         return 4 * _ROUNDING[torch.float64 if self._wide else dtype] if self.metric == "cosine" else 0.0
 
     def product_error(self, length: Tensor, other: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Bounds |computed - true| for -|z - z'|^2 / 2 from products of centred points of at most these lengths.
+        """Bounds |computed - true| of -|z - z'|^2 / 2 from products of points of at most these lengths.
 
-        An inner product of D terms errs by at most D u |z| |z'| (1 + ...) in any order of adding (Higham 2002, eq. 3.4); the
-        rest is for the rounding of the points, of their half squares, of two subtractions, and of squares by difference.
+        An inner product of D terms errs by at most D u |z| |z'| (1 + ...) in any order of adding (Higham
+        2002, eq. 3.4); the rest is for the rounding of the points, of their half squares, of two
+        subtractions, and of squares by difference.
         """
         u = _ROUNDING[dtype]
         points = self.rounding(dtype)
@@ -126,7 +128,8 @@ class Points:
         return 1.01 * (products + 2 * points * (length + other)) + self.d * 2.0**-120
 
     def squares(self, a: Tensor, b: Tensor) -> Tensor:
-        """Squared distances, in `unit` squared, of the pairs (a[i], b[i]) by difference in float64: (P,) from int64 (P,), (P,)."""
+        """Squared distances, in `unit` squared, of the pairs (a[i], b[i]) by difference in float64: (P,) from
+        int64 (P,), (P,)."""
         found = torch.empty(len(a), dtype=torch.float64)
         if self._kept is not None:
             self._difference(self._kept, self._kept, a, b, 0, 0, torch.arange(len(a)), found)

@@ -1,4 +1,4 @@
-"""The exact nearest points: candidates from float32 products, differences in float64, and a proof that nothing was missed.
+"""The exact nearest points: candidates from products, differences in float64, and a proof of each row.
 
 A score is -|z - z'|^2 / 2 as a product of centred points gives it. Nothing of the size of a tile is ever sorted: a row's
 worst candidate is a threshold, only what passes it is picked out of a tile, and that is little once a first tile was seen.
@@ -27,7 +27,7 @@ from uncone.threads import share
 
 Tensor = torch.Tensor
 SPARE = 6
-"""Candidates beyond those wanted: the farthest is then usually farther than the last wanted by more than products err."""
+"""Candidates beyond those wanted: the farthest is then usually farther by more than products err."""
 _NONE = -1
 _AT_ONCE = 8192  # queries whose float64 copies are held
 
@@ -35,9 +35,10 @@ _AT_ONCE = 8192  # queries whose float64 copies are held
 def nearest_points(
     points: Points, k: int, queries: Tensor | None, progress: Callable[[float], None]
 ) -> tuple[Tensor, Tensor]:
-    """The k nearest other points of every query (all points by default), and their squared distances in `unit` squared.
+    """The k nearest other points of every query (by default all), and squared distances in `unit` squared.
 
-    Both (Q, k), from the nearest to the farthest; of equally far points the lower comes first. Exact to the rounding of float64.
+    Both (Q, k), from the nearest to the farthest; of equally far points the lower comes first. Exact to the
+    rounding of float64.
     """
     assert 1 <= k < points.n
     tiles, count = Tiles(points), min(k + SPARE, points.n - 1)
@@ -53,7 +54,7 @@ def nearest_points(
 
 
 class Candidates:
-    """For each of n rows the K points with the highest scores offered so far: `scores` and `points`, (n, K), unordered."""
+    """The K points with the highest scores offered to each of n rows: `scores`, `points` (n, K), unordered."""
 
     def __init__(self, n: int, count: int, block: int) -> None:
         self.scores = torch.full((n, count), -torch.inf)
@@ -63,7 +64,7 @@ class Candidates:
         self._block, self._locks = block, [threading.Lock() for _ in range(n // block + 1)]
 
     def offer(self, start: int, rows: Tensor, points: Tensor, scores: Tensor) -> None:
-        """Entries for rows from `start` on: int64 `rows` (ascending, counted from `start`), their points and scores, (M,)."""
+        """Entries (M,) for `rows` (ascending, counted from `start`): their points and scores."""
         hit, counts = torch.unique_consecutive(rows, return_counts=True)
         if len(hit) == 0:
             return
@@ -79,7 +80,7 @@ class Candidates:
             self._keep(at, all_scores, all_points)
 
     def offer_tile(self, start: int, tile: Tensor, first: int) -> None:
-        """A whole tile, for rows that have no candidates yet: row i of it is row start + i, column j is point first + j."""
+        """A tile for rows without candidates: its row i is row start + i, its column j is point first + j."""
         count, (rows, columns) = self.scores.shape[1], tile.shape
         points = torch.arange(first, first + columns, dtype=torch.int32).expand(rows, columns)
         if columns < count:
@@ -147,10 +148,10 @@ def _of_queries(tiles: Tiles, queries: Tensor, count: int, progress: Callable[[f
 def _settle(
     points: Points, k: int, asked: Tensor, candidates: Candidates, half_squares: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The k nearest candidates of each query in order, their squared distances, and whether no other point can be nearer.
+    """The k nearest candidates of each query, their squared distances, and whether none can be nearer.
 
-    Another point has a score of at most the worst candidate's. A point as near as the k-th has a length of at most the
-    query's and that distance, which bounds the error of its score, however far out other points lie.
+    Another point has a score of at most the worst candidate's. A point as near as the k-th has a length of at
+    most the query's and that distance, which bounds the error of its score, however far out other points lie.
     """
     who = candidates.points.long()
     there = who >= 0
@@ -173,7 +174,7 @@ def _settle(
 
 
 def _search_all(points: Points, k: int, queries: Tensor, enough: Tensor) -> tuple[Tensor, Tensor]:
-    """The k nearest points of the queries by float64 products with all points, for what float32 cannot tell apart.
+    """The k nearest points by float64 products with all points, where float32 cannot tell them apart.
 
     `enough` are squared distances within which k points lie. All points that may be as near are compared by difference.
     """
@@ -215,7 +216,8 @@ def _search_part(points: Points, k: int, queries: Tensor, enough: Tensor) -> tup
 
 
 def _entries(tile: Tensor, passes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The rows (ascending), columns and values of `tile` where `passes`: NumPy looks through bytes ten times as fast as torch."""
+    """The rows (ascending), columns and values of `tile` where `passes`: NumPy looks through bytes ten times
+    as fast as torch."""
     flat = torch.from_numpy(np.flatnonzero(passes.numpy()))
     row = flat // tile.shape[1]
     return row, flat - row * tile.shape[1], tile.view(-1)[flat]

@@ -1,4 +1,4 @@
-"""Tiles of products: blocks of points against blocks of points, every pair of blocks once, shared out to threads; and sums of them."""
+"""Tiles of products: every pair of blocks of points once, shared out to threads; and sums of them."""
 
 import math
 from collections import deque
@@ -48,7 +48,8 @@ class Tiles:
         return self.points.centered(block.raw, block.at)
 
     def multiply(self, a: Tensor, b: Tensor, at_a: Tensor | slice, at_b: Tensor | slice) -> Tensor:
-        """The scores of centred points a (n, D) and b (m, D), which are the points `at_a` and `at_b`: (n, m), to be given back."""
+        """The scores of centred points a (n, D) and b (m, D), which are the points `at_a` and `at_b`: (n, m),
+        to be given back."""
         try:
             flat = self._free.popleft()
         except IndexError:  # as many as there are workers
@@ -80,7 +81,7 @@ def each_pair_of_blocks(
     pair: Callable[[Block, Block], T],
     progress: Callable[[float], None],
 ) -> list[T]:
-    """`diagonal` of every block, then `pair` of every two blocks, each on one thread; what they return, in a fixed order.
+    """The results of `diagonal` of every block, then of `pair` of every two, each on one thread, in order.
 
     `progress` gets the share of the work that is done. A few blocks are held at a time where the points do not fit into memory.
     """
@@ -110,7 +111,7 @@ def queries_with_each_block(
     ask: Callable[[int, Tensor, list[Block]], None],
     progress: Callable[[float], None],
 ) -> None:
-    """`ask(i, raw, blocks)` for pieces of the points `queries` (ascending) with all blocks, in the blocks' order.
+    """`ask(i, raw, blocks)` for pieces of the points `queries` (ascending) with all blocks, in order.
 
     The piece is queries[i : i + len(raw)], and its rows are `raw`; one thread has a piece at a time.
     """
@@ -142,7 +143,8 @@ def load(points: Points, group: list[tuple[int, int]]) -> list[Block]:
 
 
 def _pairs(blocks: list[Block], others: list[Block]) -> Iterator[tuple[Block, Block]]:
-    """Every pair of a block and another once, in rounds in which a block plays at most twice: threads seldom wait for each other."""
+    """Every pair of a block and another once, in rounds in which a block plays at most twice: threads seldom
+    wait for each other."""
     longer = max(len(blocks), len(others))
     for turn in range(longer):
         for i, block in enumerate(blocks):
@@ -175,7 +177,7 @@ def sum_over_pairs(points: Points, kernel: Kernel, progress: Callable[[float], N
 def sum_by_query(
     points: Points, queries: Tensor, kernel: Kernel, progress: Callable[[float], None]
 ) -> Tensor:
-    """For each of the points `queries` (int64, ascending) the sum of the kernel over all other points, float64 (Q,)."""
+    """The sum of the kernel over all other points, for each of `queries` (ascending): float64 (Q,)."""
     tiles, found = Tiles(points), torch.zeros(len(queries), dtype=torch.float64)
 
     def ask(start: int, raw: Tensor, blocks: list[Block]) -> None:
