@@ -138,7 +138,8 @@ def _scale_rows(w: Tensor, factors: Tensor) -> Tensor:
     """w (V, D) itself; each row of its gradient will be multiplied by its factor."""
     scaled = w.view_as(w)
     if scaled.requires_grad:
-        scaled.register_hook(lambda grad: grad * factors.to(grad.dtype)[:, None])  # type: ignore[no-untyped-call]
+        by_row = factors[:, None]
+        scaled.register_hook(lambda grad: grad * by_row.to(grad.dtype))  # type: ignore[no-untyped-call]
     return scaled
 
 
