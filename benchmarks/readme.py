@@ -1,9 +1,9 @@
-"""Writes the README's table of speed from the tables that the benchmarks kept: `python benchmarks/readme.py`."""
+"""Writes the tables of speed in README.md (five rows) and benchmarks/README.md (all) from what the benchmarks kept."""
 
 from pathlib import Path
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
+PAGES = {HERE / "README.md": False, HERE.parent / "README.md": True}
 HEAD = "| work | uncone | rival | ratio | command |\n|---|---|---|---|---|\n"
 
 
@@ -193,12 +193,21 @@ LINES = (
 )
 
 
-def table() -> str:
-    """The table, in Markdown."""
-    return HEAD + "\n".join(line() for line in LINES) + "\n"
+FEW = ("128256 x 2048", "TwoNN", "H0 barcode", "loss and gradients", "262144 x 2048")
+"""Words of the five rows that the first page shows."""
+
+
+def table(*, few: bool = False) -> str:
+    """The table in Markdown: all rows, or the few of the first page."""
+    rows = "\n".join(line() for line in LINES).split("\n")
+    if few:
+        rows = [next(row for row in rows if words in row and "PCA" not in row) for words in FEW]
+    return HEAD + "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":
-    text = README.read_text(encoding="utf-8")
-    start = text.index(HEAD)
-    README.write_text(text[:start] + table() + text[text.index("\n\n", start) + 1 :], encoding="utf-8")
+    for page, few in PAGES.items():
+        text = page.read_text(encoding="utf-8")
+        start = text.index(HEAD)
+        rest = text[text.index("\n\n", start) + 1 :]
+        page.write_text(text[:start] + table(few=few) + rest, encoding="utf-8")
