@@ -13,7 +13,6 @@ import numpy as np
 _SUM = {"reassoc", "contract", "nsz"}
 _FINITE = {"nnan", "ninf", "nsz", "contract", "reassoc"}
 _CHUNK = 128  # pairs that are ruled out together, in registers
-_NEVER = np.float32(3e38)
 _BLOCK = 256
 _TILE = 32
 
@@ -349,7 +348,7 @@ def _least_excess(row, products, squares, moved, bounds, product_error, out):
     """Of pairs of one row, to `out`: the least squared distance there can be, less the square of the longest edge there can be; returns the least."""
     square, shift, far, own, inside = row
     reach, part, within = bounds
-    least = _NEVER
+    least = np.float32(3e38)
     for k in range(len(products)):
         apart = far if far > reach[k] else reach[k]
         together = inside if inside > within[k] else within[k]
