@@ -1,9 +1,10 @@
-"""The paper's pictures of a token table: its rows along their first two directions, its singular values, its unused tokens.
+"""The paper's pictures of token tables.
 
-The authors' vis.py draws these three kinds and no other. Figure 1 is the first two for RoBERTa-large and GPT-2, Figure 3 the
-third for BERT. What Figures 5 and 6 show could not be read; if they are pictures of other models, they are these.
+Figure 1: the rows along their first two directions, and their singular values. Figure 3: cosines to the unused tokens. Figure 5:
+kernel densities of the rows' norms, one curve a model. Figure 6: the same before and after centring.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,10 @@ from uncone.rows import Rows
 from uncone.transforms import repair_named
 
 BIN = 1000
-ORIGINAL, CENTRED, BETWEEN = (
-    "#0072b2",
-    "#d55e00",
-    "viridis",
-)  # told apart by those who see no red or green, too
+POINTS = 200
+ORIGINAL, CENTRED, BETWEEN = "#0072b2", "#d55e00", "viridis"  # told apart without seeing red or green
+COLORS = (ORIGINAL, CENTRED, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+STYLES = ("-", "--", ":")
 
 
 def draw(name: str, rows: Rows, moments: Moments, out: Path) -> list[str]:
@@ -105,6 +105,49 @@ def _figure_3(name: str, bins: dict[str, Any], out: Path) -> str:
     axis.set(xlabel="row id, bins of 1,000", ylabel=f"mean cosine to {bins['unused']} unused tokens")
     axis.legend(frameon=False)
     return _saved(figure, out / f"{name}_figure_3.png")
+
+
+def norm_densities(rows: Rows, centred: Rows) -> dict[str, list[float]]:
+    """Gaussian kernel densities of the rows' norms before and after centring, at points from 0 to the largest norm.
+
+    The bandwidth is SciPy's rule of Scott. The paper does not state its own.
+    """
+    from scipy.stats import gaussian_kde
+
+    norms = {
+        name: torch.cat([block.double().norm(dim=1) for block in matrix.blocks()]).numpy()
+        for name, matrix in (("original", rows), ("centred", centred))
+    }
+    at = np.linspace(0, max(one.max() for one in norms.values()), POINTS)
+    densities = {name: gaussian_kde(one)(at) for name, one in norms.items()}
+    return {name: [float(f"{x:.5g}") for x in column] for name, column in {"at": at, **densities}.items()}
+
+
+def draw_norms(models: Sequence[dict[str, Any]], out: Path) -> list[str]:
+    """Write figure_5.png and figure_6.png of the kept numbers of some models; return their names."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    for number, one in enumerate(models):
+        norms, style = one["norms"], STYLES[number // len(COLORS) % len(STYLES)]
+        color = COLORS[number % len(COLORS)]
+        axis.plot(norms["at"], norms["original"], style, color=color, label=one["name"])
+    axis.set(title="norms of the rows", xlabel="norm", ylabel="density", ylim=(0, None))
+    axis.legend(frameon=False)
+    files = [_saved(figure, out / "figure_5.png")]
+    figure, row = plt.subplots(
+        1, len(models), figsize=(4 * len(models), 3.4), layout="constrained", squeeze=False
+    )
+    for axis, one in zip(row[0], models, strict=True):
+        norms = one["norms"]
+        axis.plot(norms["at"], norms["original"], "--", color=ORIGINAL, label="as they are")
+        axis.plot(norms["at"], norms["centred"], color=CENTRED, label="centred")
+        axis.set(title=one["name"], xlabel="norm", ylabel="density", ylim=(0, None))
+    row[0][0].legend(frameon=False)
+    return [*files, _saved(figure, out / "figure_6.png")]
 
 
 def _saved(figure: Any, path: Path) -> str:

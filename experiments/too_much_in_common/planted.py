@@ -13,8 +13,6 @@ from paper import TABLE_1, PaperRow
 
 from uncone.measure import partition_isotropy
 
-RATIO = 0.55
-"""|mean| / mean norm where the paper's mean norm is not known: that of the one row where it is."""
 DECAY = 0.35
 SEEDS = (0, 1, 2)
 WIDE = 2.8
@@ -32,7 +30,7 @@ def rows_like(row: PaperRow, *, seed: int, n: int, d: int, along_mean: float | N
     noise -= noise.mean(axis=0)
     direction = generator.standard_normal(d)
     direction /= np.linalg.norm(direction)
-    square = (row.mean_norm or row.norm_of_mean / RATIO) ** 2 - row.norm_of_mean**2
+    square = row.mean_norm**2 - row.norm_of_mean**2
     if along_mean is not None:
         noise -= np.outer(noise @ direction, direction)
         square -= along_mean
@@ -85,18 +83,13 @@ def _away(x: Any) -> float:
     return float(z.min() / z.max())
 
 
-def shape_of(row: PaperRow) -> tuple[int, int]:
-    """(n, d): GPT-2's for the row that is GPT-2's, and BERT-base's for those whose model is not known."""
-    return (50257, 1024) if row.label == "gpt2-medium" else (30522, 768)
-
-
 def all_rows(done: dict[str, Any], save: Any) -> dict[str, Any]:
     """Every row of the paper and the one that the law misses, each saved as soon as it is there."""
     cases = [(row.label, row, None) for row in TABLE_1]
     cases.append((f"gpt2-medium, variance {WIDE} along the mean", TABLE_1[-1], WIDE))
     for name, row, wide in cases:
         if name not in done:
-            n, d = shape_of(row)
+            n, d = row.shape
             done[name] = measured(row, n=n, d=d, along_mean=wide)
             save(done)
     return done

@@ -20,9 +20,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-FORMAT = 4
+FORMAT = 5
 """Of a model's numbers. Raise it when what is measured changes: kept results of another format are computed anew."""
-FORMAT_OF_PLANTED = 1
+FORMAT_OF_PLANTED = 2
 BEGIN, END = "<!-- tables: written by run.py --readme -->", "<!-- end of tables -->"
 
 
@@ -47,6 +47,11 @@ def main(arguments: list[str] | None = None) -> None:
         else None,
     )
     print(text)
+    if chosen.pictures and shown:
+        from pictures import draw_norms
+
+        chosen.pictures.mkdir(parents=True, exist_ok=True)
+        print(f"wrote {', '.join(draw_norms(shown, chosen.pictures))}", file=sys.stderr)
     if chosen.readme:
         _write_readme(text)
 
@@ -74,7 +79,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         nargs="?",
         const=HERE / "pictures",
         metavar="DIR",
-        help="draw Figures 1 and 3 (needs matplotlib)",
+        help="draw Figures 1, 3, 5 and 6 (needs matplotlib)",
     )
     parser.add_argument("--again", action="store_true", help="compute anew what is kept")
     parser.add_argument(
@@ -94,9 +99,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def _model(spec: str, chosen: argparse.Namespace, out: Path) -> dict[str, Any]:
     """The numbers of one model, kept or computed."""
     from geometry import table_1
-    from pictures import draw
+    from pictures import draw, norm_densities
 
     from uncone.moments import Moments
+    from uncone.transforms import repair_named
     from uncone.transforms.fitting import summarise
 
     name, source = _named(spec)
@@ -111,6 +117,7 @@ def _model(spec: str, chosen: argparse.Namespace, out: Path) -> dict[str, Any]:
         found = {
             "format": FORMAT, "name": name, "n": rows.shape[0], "d": rows.shape[1], "sha256": summary.fitted.sha256,
             "options": options, "table_1": table_1(rows, moments, oracle=not chosen.no_oracle),
+            "norms": norm_densities(rows, repair_named("center", d=rows.shape[1]).fit(moments).transform(rows)),
             "words": _words(source, rows, moments, chosen) if chosen.data else None,
             "made_by": _made_by(), "seconds": time.perf_counter() - began,
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The tables in Markdown, from the kept results: what was measured, beside what is known of the paper."""
+"""The tables in Markdown, from the kept results, beside the paper's own figures."""
 
 import math
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def table_1(models: Sequence[dict[str, Any]]) -> str:
     return (
         "### Table 1\n\nI(W): the first three columns with one sign of each eigenvector, by the authors' program / by uncone over the same "
         "eigenvectors; the next three with both signs. `removed` is without the mean and ceil(d / 100) directions. Rows of the paper: "
-        f"{paper.SOURCE}.\n\n" + _markdown(head, lines)
+        f"{paper.SOURCE.format(1)}.\n\n" + _markdown(head, lines)
     )
 
 
@@ -56,10 +56,9 @@ _VARIANTS = ("raw", "centred", "removed")
 
 
 def _paper_line(row: paper.PaperRow) -> list[str]:
-    norms = [
-        DASH if value is None else f"{value:.2f}" for value in (row.mean_norm, row.norm_of_mean, row.ratio)
-    ]
-    return [f"paper: {row.label}", f"{row.isotropy:.2f}", *[DASH] * 5, *norms]
+    isotropy = f"{row.isotropy:.2f}", f"{row.isotropy_centred:.2f}", f"{row.isotropy_removed:.3f}"
+    norms = [f"{value:.2f}" for value in (row.mean_norm, row.norm_of_mean, row.ratio)]
+    return [f"paper: {row.label}", *isotropy, *[DASH] * 3, *norms]
 
 
 def beside_table_1(models: Sequence[dict[str, Any]]) -> str:
@@ -90,23 +89,25 @@ _FEW = 8
 
 
 def _across(models: Sequence[dict[str, Any]]) -> str:
-    """The paper's -0.61: what it correlates is not known here; over the known rows of its Table 1 two readings can be computed."""
-    rows = [(row.norm_of_mean, row.isotropy) for row in paper.TABLE_1]
-    without = [pair for pair, row in zip(rows, paper.TABLE_1, strict=True) if row.label != "gpt2-medium"]
+    """The paper's -0.61: the correlation of the mean norms with I(W), from its Table 1 and over the models here."""
+    of_paper = _correlations([(row.mean_norm, row.norm_of_mean, row.isotropy) for row in paper.TABLE_1])
     sentences = [
-        f"Correlation of the norm of the mean with I(W) over the paper's eight models, from the figures known here: {_pearson(rows):.2f} "
-        f"({_pearson(without):.2f} without gpt2-medium). "
-        f"The paper states {paper.STATED['correlation of norms and isotropy']:.2f} for norms and isotropy; its mean norms are not known here."
+        f"Correlation with I(W) over the paper's eight models, from its Table 1: {of_paper[0]:.2f} for the mean norm "
+        f"(the paper states {paper.STATED['correlation of mean norms and isotropy']:.2f}), {of_paper[1]:.2f} for the norm of the mean."
     ]
     if len(models) >= _FEWEST:
-        ours = [(one["table_1"]["norm_of_mean"], one["table_1"]["raw"]["both_signs"]) for one in models]
-        norms = [(one["table_1"]["mean_norm"], one["table_1"]["raw"]["both_signs"]) for one in models]
+        tables = [one["table_1"] for one in models]
+        ours = _correlations([(t["mean_norm"], t["norm_of_mean"], t["raw"]["both_signs"]) for t in tables])
         sentences.append(
-            f"Over the {len(models)} models here, I(W) with both signs: {_pearson(ours):.2f} for the norm of the mean, "
-            f"{_pearson(norms):.2f} for the mean norm."
-            + (" So few models say little." if len(models) < _FEW else "")
+            f"Over the {len(models)} models here, I(W) with both signs: {ours[1]:.2f} for the norm of the mean, "
+            f"{ours[0]:.2f} for the mean norm." + (" So few models say little." if len(models) < _FEW else "")
         )
     return " ".join(sentences)
+
+
+def _correlations(rows: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """Of I(W), the third of each row, with the first and with the second."""
+    return tuple(_pearson([(row[at], row[2]) for row in rows]) for at in (0, 1))  # type: ignore[return-value]
 
 
 def _pearson(pairs: Sequence[tuple[float, float]]) -> float:
@@ -118,46 +119,65 @@ def _pearson(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def table_2(models: Sequence[dict[str, Any]]) -> str:
+    """Our means beside the paper's of a model of the same name; the paper's other models after ours."""
     head = ("model", "method", "<.,.>", "cos", "paper <.,.>", "paper cos", "cos less original (95 %)")
     lines = []
     for one in models:
-        found = one["words"]["paper"]
+        measured = one["words"]["paper"]
         for method in paper.METHODS:
-            means = [_mean(found["results"], method, key) for key in ("pearson_inner", "pearson_cosine")]
-            change = mean_differences(found["differences"]).get(method)
-            lines.append(
-                [one["name"], method, *means, DASH, DASH, DASH if change is None else _change(change)]
-            )
+            means = [_mean(measured["results"], method, key) for key in _PEARSON]
+            change = mean_differences(measured["differences"]).get(method)
+            theirs = _pair(paper.TABLE_2.get(one["name"], {}).get(method))
+            lines.append([one["name"], method, *means, *theirs, DASH if change is None else _change(change)])
+    for name in _others(models, paper.TABLE_2):
+        for method, pair in paper.TABLE_2[name].items():
+            lines.append([f"paper: {name}", method, DASH, DASH, *_pair(pair), DASH])
     return (
         "### Table 2\n\nPearson's correlation x 100 with the gold scores, unweighted mean over the five sets; pairs of single tokens. "
         "Intervals of the mean take MEN, RW, SimLex-999 and WordSim-353 as independent; the two halves of WordSim share 103 pairs, so "
-        "their widths are added, which makes the interval too wide rather than too narrow. No figure of the paper's Table 2 is known here.\n\n"
-        + _markdown(head, lines)
+        "their widths are added, which makes the interval too wide rather than too narrow. Columns and rows of the paper: "
+        f"{paper.SOURCE.format(2)}.\n\n" + _markdown(head, lines)
     )
 
 
+_PEARSON = ("pearson_inner", "pearson_cosine")
+
+
+def _pair(pair: tuple[float, float] | None) -> list[str]:
+    return [DASH, DASH] if pair is None else [f"{value:.2f}" for value in pair]
+
+
+def _others(models: Sequence[dict[str, Any]], of_paper: Sequence[str] | dict[str, Any]) -> list[str]:
+    """The paper's models that are not among ours."""
+    return [name for name in of_paper if name not in {one["name"] for one in models}]
+
+
 def table_3(models: Sequence[dict[str, Any]]) -> str:
+    """Set by set, as Table 2; under each of our models the paper's rows for its name."""
     head = ("model", "method", *(f"{name} <.,.> / cos" for name in SETS))
     lines = []
     for one in models:
         results = one["words"]["paper"]["results"]
-        sizes = [
-            f"n = {results[name]['original']['n']} of {results[name]['original']['pairs']}"
-            if name in results
-            else DASH
-            for name in SETS
-        ]
+        originals = [results.get(name, {}).get("original") for name in SETS]
+        sizes = [DASH if of is None else f"n = {of['n']} of {of['pairs']}" for of in originals]
         lines.append([one["name"], "pairs", *sizes])
         for method in paper.METHODS:
-            cells = [
-                f"{_two(results, name, method, 'pearson_inner')} / {_two(results, name, method, 'pearson_cosine')}"
-                for name in SETS
-            ]
+            cells = [" / ".join(_two(results, name, method, key) for key in _PEARSON) for name in SETS]
             lines.append([one["name"], method, *cells])
+        lines += _paper_lines_3(one["name"])
+    for name in _others(models, paper.TABLE_3):
+        lines += _paper_lines_3(name)
     return (
-        "### Table 3\n\nThe same set by set. No figure of the paper's Table 3 is known here.\n\n"
+        f"### Table 3\n\nThe same set by set. Rows of the paper: {paper.SOURCE.format(3)}, which has no centred rows.\n\n"
         + _markdown(head, lines)
     )
+
+
+def _paper_lines_3(name: str) -> list[list[str]]:
+    rows = paper.TABLE_3.get(name, {}).items()
+    return [
+        [f"paper: {name}", method, *(" / ".join(_pair(pair)) for pair in pairs)] for method, pairs in rows
+    ]
 
 
 def field(models: Sequence[dict[str, Any]]) -> str:
