@@ -1,10 +1,9 @@
 """Scores of pairs counted in fine bins, block by block, and apart for each of a few random groups of rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -100,8 +99,7 @@ def _count(
     counted = torch.bincount(chosen, minlength=grid.bins)
     if left_out is not None:
         counted -= torch.bincount(numbers[left_out], minlength=grid.bins)
-    result: npt.NDArray[Any] = counted.numpy()
-    return result
+    return np.asarray(counted.numpy())
 
 
 def _cuts(n: int, groups: int) -> list[slice]:
@@ -116,18 +114,12 @@ def _by_block(
     """The pairs that lie in each block, as places in it; each pair once."""
     if pairs is None or len(pairs[0]) == 0:
         return {}
-    first, second = pairs
-    if within:
-        first, second = torch.minimum(first, second), torch.maximum(first, second)
-    first, second = (side.contiguous() for side in torch.unique(torch.stack((first, second)), dim=1))
-    return dict(_blocks(first, second, strips, columns))
-
-
-def _blocks(
-    first: Tensor, second: Tensor, strips: list[slice], columns: list[slice]
-) -> Iterator[tuple[tuple[int, int], tuple[Tensor, Tensor]]]:
+    both = torch.stack(pairs)
+    first, second = torch.unique(both.sort(dim=0).values if within else both, dim=1).contiguous()
     g = torch.bucketize(first, torch.tensor([cut.stop for cut in strips]), right=True)
     h = torch.bucketize(second, torch.tensor([cut.stop for cut in columns]), right=True)
-    for key in {(int(a), int(b)) for a, b in zip(g, h, strict=True)}:
-        mine = (g == key[0]) & (h == key[1])
-        yield key, (first[mine] - strips[key[0]].start, second[mine] - columns[key[1]].start)
+    blocks = {}
+    for a, b in set(zip(g.tolist(), h.tolist(), strict=True)):
+        mine = (g == a) & (h == b)
+        blocks[a, b] = (first[mine] - strips[a].start, second[mine] - columns[b].start)
+    return blocks

@@ -100,10 +100,8 @@ def wilson(share: Floats, effective: Floats, freedom: Floats | float) -> tuple[F
 def student(freedom: Floats | float) -> Floats:
     """Student's t of a two-sided 95 % interval, interpolated in 1 / degrees of freedom; within 1 % from 3 of them on."""
     inverse = np.array([1 / number for number, _ in _T_TABLE])
-    found: Floats = np.asarray(
-        np.interp(1 / np.asarray(freedom, dtype=np.float64), inverse, [t for _, t in _T_TABLE])
-    )
-    return found
+    at = 1 / np.asarray(freedom, dtype=np.float64)
+    return np.asarray(np.interp(at, inverse, [t for _, t in _T_TABLE]))
 
 
 def hoeffding(independent: int) -> float:
@@ -118,12 +116,11 @@ def _spread(by_group: npt.NDArray[np.int64], share: Floats) -> tuple[Floats, flo
     """The variance of the mean of the groups' shares at each edge, and its degrees of freedom."""
     groups = len(by_group)
     sizes = by_group.sum(axis=1).astype(np.float64)
-    weights = sizes / sizes.sum()
-    found = np.zeros_like(share)
-    for counts, size, weight in zip(by_group, sizes, weights, strict=True):
+    squares = np.zeros_like(share)
+    for counts, size in zip(by_group, sizes, strict=True):
         if size:
-            found += (weight * (_reaching(counts) / size - share)) ** 2
-    return found * groups / (groups - 1), float(groups - 1)
+            squares += (size / sizes.sum() * (_reaching(counts) / size - share)) ** 2
+    return squares * groups / (groups - 1), float(groups - 1)
 
 
 def _reaching(counts: npt.NDArray[np.int64]) -> Floats:
@@ -132,16 +129,10 @@ def _reaching(counts: npt.NDArray[np.int64]) -> Floats:
 
 
 def _effective(share: Floats, variance: Floats, pairs: float) -> Floats:
-    """Independent pairs with this variance. Where no pair or every pair reaches an edge, as many as at the nearest edge with both."""
-    product = share * (1 - share)
+    """Independent pairs with this variance. Where no pair or every pair reaches an edge, as many as at the next edge with both."""
     known = np.flatnonzero(variance > 0)
     if len(known) == 0:
         return np.full_like(share, 1.0)
-    effective = np.minimum(product[known] / variance[known], pairs)
-    nearest = known[np.clip(np.searchsorted(known, np.arange(len(share))), 0, len(known) - 1)]
-    before = known[
-        np.clip(np.searchsorted(known, np.arange(len(share)), side="right") - 1, 0, len(known) - 1)
-    ]
-    chosen = np.where(np.arange(len(share)) > known[-1], before, nearest)
-    result: Floats = effective[np.searchsorted(known, chosen)]
-    return result
+    effective = np.minimum((share * (1 - share))[known] / variance[known], pairs)
+    following = np.searchsorted(known, np.arange(len(share))).clip(max=len(known) - 1)
+    return np.asarray(effective[following])

@@ -15,7 +15,7 @@ from uncone.regular import open_regular
 from uncone.rows import Rows
 
 _FORM = "columns separated by tabs: id of the query or first row, id of the row, and a label (all match without one)"
-_NAMES = (
+_NAMES = [
     "query-id",
     "query_id",
     "corpus-id",
@@ -26,7 +26,8 @@ _NAMES = (
     "id2",
     "sentence1",
     "sentence2",
-)
+]
+"""Names of columns of ids, as a first line may have them."""
 _LARGEST = 512 * 2**20
 
 
@@ -103,8 +104,8 @@ def read_labels(
         raise InputError(
             f"expected pairs that match in {path}, got {len(places)} pairs and none with a label {bar}"
         )
-    found = torch.tensor(places, dtype=torch.int64).T
-    return Labels(Path(path).name, found[0], found[1], np.array(matches))
+    places_a, places_b = torch.tensor(places, dtype=torch.int64).T
+    return Labels(Path(path).name, places_a, places_b, np.array(matches))
 
 
 def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
@@ -127,23 +128,22 @@ def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
         names = [lines[number].strip() for number in numbers]
     else:
         names = rows.labels if rows.labels is not None else [str(number) for number in numbers]
-    found = dict[str, int]()
+    places = dict[str, int]()
     for place, name in enumerate(names):
         if name is not None:
-            found.setdefault(name, place)
-    if ids is not None and len(found) < len(names):
+            places.setdefault(name, place)
+    if ids is not None and len(places) < len(names):
         raise InputError(
-            f"expected each id once in {ids}, got {len(names) - len(found)} lines that repeat one: make them unique"
+            f"expected each id once in {ids}, got {len(names) - len(places)} lines that repeat one: make them unique"
         )
-    return found
+    return places
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
     """The number and the fields of each line that is not empty, without a line of names."""
     width = 0
-    for number, line in enumerate(
-        _text(path).split("\n"), start=1
-    ):  # splitlines would also cut inside texts, as at U+2028
+    lines = _text(path).split("\n")  # splitlines would also cut inside texts, as at U+2028
+    for number, line in enumerate(lines, start=1):
         fields = [field.strip() for field in line.split("\t")]
         if not any(fields) or (number == 1 and _is_header(fields)):
             continue

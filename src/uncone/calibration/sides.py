@@ -1,4 +1,4 @@
-"""The rows on either side of a pair: opened, summed in one pass, and those held in memory whose pairs are counted."""
+"""The rows on either side of a pair: opened, summed in one pass, and drawn; and what their sums say of all pairs together."""
 
 import math
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
@@ -16,6 +17,7 @@ from uncone.rows import GRID, Rows
 from uncone.transforms.fitted import DigestedRows, Fitted, fitted_on
 
 Tensor = torch.Tensor
+Prints = npt.NDArray[np.uint64]
 Metric = Literal["cosine", "inner_product"]
 METRICS = ("cosine", "inner_product")
 MOST_BYTES = 2**30
@@ -50,7 +52,7 @@ class Side:
 
     def take(self, numbers: Tensor) -> Tensor:
         """The rows at `numbers` (int64, in any order), as they are compared: float32, of length 1 for the cosine."""
-        found = uninitialised((len(numbers), self.rows.shape[1]), torch.float32)
+        out = uninitialised((len(numbers), self.rows.shape[1]), torch.float32)
         ascending, places = numbers.sort()
         for start in range(0, len(numbers), GRID):
             wanted, repeats = torch.unique_consecutive(ascending[start : start + GRID], return_inverse=True)
@@ -58,8 +60,8 @@ class Side:
             if self.metric == "cosine":
                 norms = row_norms(x)
                 x = x / torch.where(norms == 0, 1.0, norms).to(x.dtype).unsqueeze(1)
-            found[places[start : start + GRID]] = x.to(torch.float32)[repeats]
-        return found
+            out[places[start : start + GRID]] = x.to(torch.float32)[repeats]
+        return out
 
 
 @dataclass(frozen=True)
@@ -124,19 +126,93 @@ def how_many(n: int, queries: int | None, most_pairs: int, d: int) -> tuple[int,
     return max(2, few_rows), max(2, few_queries)
 
 
-def fingerprints(rows: Rows) -> np.ndarray[Any, np.dtype[np.uint64]]:
+@dataclass(frozen=True)
+class Floor:
+    """Mean and variance of the score over `pairs` pairs."""
+
+    pairs: int
+    mean: float
+    variance: float
+
+
+def floor_of(side: Side, queries: Side | None, *, left_out: Tensor | None = None) -> Floor:
+    """Mean and variance of the score over all pairs, in closed form.
+
+    Within one set, over pairs i != j of its n rows v_i: E[s] = (|S|^2 - sum |v|^2) / (n (n - 1)) and
+    E[s^2] = (|G|_F^2 - sum |v|^4) / (n (n - 1)), with S = sum v and G = sum v v'. Between m queries and n rows:
+    E[s] = S_q . S / (m n) and E[s^2] = <G_q, G>_F / (m n).
+
+    Args:
+        side: the rows.
+        queries: the queries, or None for pairs within `side`.
+        left_out: scores, float64 (K,), of pairs that do not count: those known to match.
+
+    Raises:
+        InputError: no pair is left.
+    """
+    first, second = side.sums()
+    if queries is None:
+        n = side.n
+        squares, fourths = _powers(side)
+        pairs = n * (n - 1) // 2
+        total = (float(first @ first) - squares) / 2
+        total_square = (float(torch.linalg.vector_norm(second)) ** 2 - fourths) / 2
+    else:
+        other_first, other_second = queries.sums()
+        pairs = side.n * queries.n
+        total, total_square = float(first @ other_first), float((second * other_second).sum())
+    if left_out is not None:
+        pairs -= len(left_out)
+        total -= float(left_out.sum())
+        total_square -= float(left_out.square().sum())
+    if pairs < 1:
+        raise InputError(
+            "expected random pairs beside the labelled matches, got none: give the whole collection as vectors"
+        )
+    mean = total / pairs
+    return Floor(pairs, mean, max(0.0, total_square / pairs - mean**2))
+
+
+def alignment(side: Side, queries: Side) -> float:
+    """How far rows and queries prefer the same directions: the cosine of G_q / tr G_q - I/D and G / tr G - I/D.
+
+    1 for equal second moments, about 0 for those of two models that have nothing to do with each other. In [-1, 1].
+    """
+    shapes = []
+    for one in (side, queries):
+        second = one.sums()[1]
+        trace = float(second.diagonal().sum())
+        excess = second / trace if trace else second.clone()
+        excess.diagonal().sub_(1 / len(second))
+        shapes.append(excess)
+    norms = math.prod(float(torch.linalg.vector_norm(shape)) for shape in shapes)
+    return float((shapes[0] * shapes[1]).sum()) / norms if norms else 0.0
+
+
+def _powers(side: Side) -> tuple[float, float]:
+    """sum |v|^2 and sum |v|^4."""
+    if side.metric == "cosine":
+        return float(side.n), float(side.n)
+    squares = fourths = 0.0
+    for block in side.rows.blocks():
+        lengths = block.double().square().sum(dim=1)
+        squares += float(lengths.sum())
+        fourths += float(lengths.square().sum())
+        del block
+    return squares, fourths
+
+
+def _fingerprints(rows: Rows) -> Prints:
     """A number for each row that equal rows share and different rows do not, but by a chance of 2^-64 or so."""
     multipliers = np.random.default_rng(0).integers(0, 2**64, rows.shape[1], dtype=np.uint64) | np.uint64(1)
-    found = []
+    parts = []
     for block in rows.blocks():
-        bits = (block.numpy() + 0.0).view(
-            np.uint64 if block.dtype == torch.float64 else np.uint32
-        )  # -0.0 becomes 0.0
-        mixed = bits.astype(np.uint64)
+        bits = np.uint64 if block.dtype == torch.float64 else np.uint32
+        mixed = (block.numpy() + 0.0).view(bits).astype(np.uint64)  # -0.0 becomes 0.0
         mixed ^= mixed >> np.uint64(15)
-        found.append((mixed * multipliers).sum(axis=1, dtype=np.uint64))
+        parts.append((mixed * multipliers).sum(axis=1, dtype=np.uint64))
         del block
-    return np.concatenate(found)
+    return np.concatenate(parts)
 
 
 def equal_pairs(side: Side, queries: Side | None, left_out: tuple[Tensor, Tensor] | None = None) -> int:
@@ -147,8 +223,8 @@ def equal_pairs(side: Side, queries: Side | None, left_out: tuple[Tensor, Tensor
         queries: the queries, or None for pairs within `side`.
         left_out: pairs that do not count, as their places among the queries (or rows) and the rows, int64 (K,) each.
     """
-    mine = fingerprints(side.rows)
-    others = mine if queries is None else fingerprints(queries.rows)
+    mine = _fingerprints(side.rows)
+    others = mine if queries is None else _fingerprints(queries.rows)
     known = 0 if left_out is None else int((others[left_out[0].numpy()] == mine[left_out[1].numpy()]).sum())
     kinds, counts = _kinds(mine, side.metric)
     if queries is None:
@@ -158,9 +234,7 @@ def equal_pairs(side: Side, queries: Side | None, left_out: tuple[Tensor, Tensor
     return int((counts[here] * times[there]).sum()) - known
 
 
-def _kinds(
-    found: np.ndarray[Any, np.dtype[np.uint64]], metric: Metric
-) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], np.ndarray[Any, np.dtype[np.int64]]]:
+def _kinds(prints: Prints, metric: Metric) -> tuple[Prints, npt.NDArray[np.int64]]:
     """The different fingerprints and how often each occurs; for the cosine without that of rows of zeros, which is 0."""
-    kinds, counts = np.unique(found, return_counts=True)
+    kinds, counts = np.unique(prints, return_counts=True)
     return (kinds[kinds != 0], counts[kinds != 0]) if metric == "cosine" else (kinds, counts)

@@ -9,14 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uncone.calibration.counted import Counted, count_scores
 from uncone.calibration.drift import drift
-from uncone.calibration.floor import Floor, floor_of
 from uncone.calibration.labels import Labels, places_of, read_labels
-from uncone.calibration.matches import labelled, pair_scores, with_labels
-from uncone.calibration.remarks import remarks
-from uncone.calibration.sides import METRICS, Metric, Side, equal_pairs, open_side
-from uncone.calibration.words import function_of, verdict
+from uncone.calibration.sides import METRICS, Floor, Metric, Side, equal_pairs, floor_of, open_side
+from uncone.calibration.thresholds import Counted, count_scores, labelled, pair_scores, with_labels
+from uncone.calibration.words import function_of, remarks, verdict
 from uncone.errors import InputError
 from uncone.records import Calibration
 from uncone.tasks.bootstrap import check_seed
@@ -112,18 +109,16 @@ def calibrate(
     side, other = _sides(vectors, queries, metric, skip_nonfinite, progress)
     table = PairTable(pairs) if isinstance(pairs, str | os.PathLike) else pairs
     labels, values = (None, None) if table is None else _labels(side, other, table)
-    floor = floor_of(
-        side, other, left_out=None if labels is None or values is None else _matches(labels, values)
-    )
+    matching = None if labels is None or values is None else torch.from_numpy(values[labels.matches])
+    floor = floor_of(side, other, left_out=matching)
     counted = count_scores(side, other, labels, floor, most_pairs, seed, progress)
     wanted = (0.8,) if scores is None and metric == "cosine" else tuple(scores or ())
-    found = _record(side, other, labels, floor, counted, wanted, rates, seed)
+    record = _record(side, other, labels, floor, counted, wanted, rates, seed)
     if labels is not None and values is not None and table is not None:
-        told = tuple(with_labels(one, labels, values, table.prior) for one in found.thresholds)
-        found = replace(
-            found, labelled=labelled(labels, values, counted.histogram, table.prior), thresholds=told
-        )
-    return found if against is None else replace(found, drift=drift(against, found))
+        told = tuple(with_labels(one, labels, values, table.prior) for one in record.thresholds)
+        known = labelled(labels, values, counted.histogram, table.prior)
+        record = replace(record, labelled=known, thresholds=told)
+    return record if against is None else replace(record, drift=drift(against, record))
 
 
 def _record(
@@ -159,7 +154,11 @@ def _sides(
     if queries is None:
         return side, None
     other = open_side(queries, metric, skip_nonfinite=skip_nonfinite, what="queries", progress=progress)
-    _check_width(side, other)
+    if side.rows.shape[1] != other.rows.shape[1]:
+        raise InputError(
+            f"expected queries of {side.rows.shape[1]} features like {side.rows.name}, got {other.rows.shape[1]} in "
+            f"{other.rows.name}: encode both with the same model"
+        )
     return side, other
 
 
@@ -188,14 +187,6 @@ def _check(
         )
 
 
-def _check_width(side: Side, other: Side) -> None:
-    if side.rows.shape[1] != other.rows.shape[1]:
-        raise InputError(
-            f"expected queries of {side.rows.shape[1]} features like {side.rows.name}, got {other.rows.shape[1]} in "
-            f"{other.rows.name}: encode both with the same model"
-        )
-
-
 def _labels(side: Side, other: Side | None, table: PairTable) -> tuple[Labels, npt.NDArray[np.float64]]:
     """The labelled pairs of rows with a direction, and their scores."""
     if other is None and table.query_ids is not None:
@@ -203,16 +194,7 @@ def _labels(side: Side, other: Side | None, table: PairTable) -> tuple[Labels, n
             "expected queries with ids of queries, got none: give the queries too, or only the ids of the rows"
         )
     places = places_of(side.rows, table.ids)
-    if other is None:
-        labels = read_labels(table.path, places, None, match_at=table.match_at)
-    else:
-        labels = read_labels(
-            table.path, places_of(other.rows, table.query_ids), places, match_at=table.match_at
-        )
+    first = places if other is None else places_of(other.rows, table.query_ids)
+    labels = read_labels(table.path, first, None if other is None else places, match_at=table.match_at)
     values = pair_scores(side, other, labels)
     return labels.only(~np.isnan(values)), values[~np.isnan(values)]
-
-
-def _matches(labels: Labels, values: npt.NDArray[np.float64]) -> torch.Tensor:
-    """The scores of the matches, each pair once whatever its order."""
-    return torch.from_numpy(values[labels.matches])

@@ -1,18 +1,18 @@
-"""The scores of random pairs, counted in bins, and what is read off the counts."""
+"""Scores of random pairs, counted in bins: what a score means, which threshold a rate needs, and what labelled pairs add."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from uncone.calibration.counting import Grid, count_pairs
-from uncone.calibration.floor import Floor
-from uncone.calibration.intervals import Curve, curve_of, hoeffding
+from uncone.calibration.intervals import Curve, clustered, curve_of, hoeffding
 from uncone.calibration.labels import Labels
-from uncone.calibration.sides import Drawn, Side, draw, how_many
+from uncone.calibration.sides import Drawn, Floor, Side, draw, how_many
 from uncone.errors import InputError
-from uncone.records import Knot, ScoreHistogram, ScoreMeaning, ScoreThreshold, Share
+from uncone.records import Knot, LabelledPairs, ScoreHistogram, ScoreMeaning, ScoreThreshold, Share
 from uncone.records.scores import edge_of
 
 FEWEST = 10
@@ -20,6 +20,8 @@ FEWEST = 10
 _BINS = 20_000
 _DEVIATIONS = 40.0
 _KNOTS = (0.999, 0.99, 0.95, 0.85, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002)
+_BLOCK = 8192
+Floats = npt.NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 
 
@@ -130,5 +132,56 @@ def _places(labels: Labels, x: Drawn, q: Drawn | None) -> tuple[torch.Tensor, to
     of_first = at if q is None else {number: place for place, number in enumerate(q.numbers.tolist())}
     wanted = zip(*(places.tolist() for places in labels.matching()), strict=True)
     places = [(of_first[a], at[b]) for a, b in wanted if a in of_first and b in at]
-    found = torch.tensor(places, dtype=torch.int64).reshape(-1, 2).T
-    return found[0], found[1]
+    first, second = torch.tensor(places, dtype=torch.int64).reshape(-1, 2).T
+    return first, second
+
+
+def pair_scores(side: Side, queries: Side | None, labels: Labels) -> Floats:
+    """The score of each pair, (K,), in float64; NaN where a row is all zero and has no cosine."""
+    parts = []
+    for start in range(0, len(labels.first), _BLOCK):
+        cut = slice(start, start + _BLOCK)
+        a, b = (side if queries is None else queries).take(labels.first[cut]), side.take(labels.second[cut])
+        scores = (a.double() * b.double()).sum(dim=1)
+        if side.metric == "cosine":
+            scores[~(a.any(dim=1) & b.any(dim=1))] = torch.nan
+        parts.append(scores)
+    return np.asarray(torch.cat(parts).numpy())
+
+
+def labelled(labels: Labels, scores: Floats, histogram: ScoreHistogram, prior: float) -> LabelledPairs:
+    """How well scores tell matches from random pairs and from pairs that are labelled as no match."""
+    groups, is_match = labels.first.numpy(), labels.matches
+    matching, others = scores[is_match], scores[~is_match]
+    below = np.array(
+        [1 - (histogram.reached(s) + histogram.reached(s + histogram.width)) / 2 for s in matching.tolist()]
+    )
+    area_others = None
+    if len(others):
+        ordered = np.sort(others)
+        below_or_at = np.searchsorted(ordered, matching) + np.searchsorted(ordered, matching, side="right")
+        area_others = clustered(below_or_at / 2 / len(others), groups[is_match])
+    return LabelledPairs(
+        labels.source, len(matching), len(others), len(np.unique(groups)), float(matching.mean()),
+        clustered(below.clip(0, 1), groups[is_match]), area_others, prior,
+    )  # fmt: skip
+
+
+def with_labels(threshold: ScoreThreshold, labels: Labels, scores: Floats, prior: float) -> ScoreThreshold:
+    """The threshold with the shares of matches and of labelled non-matches that reach it, and its precision at the prior."""
+    if threshold.score is None or threshold.false_match_rate is None:
+        return threshold
+    groups, is_match = labels.first.numpy(), labels.matches
+    reaches = (scores >= threshold.score).astype(np.float64)
+    true = clustered(reaches[is_match], groups[is_match])
+    others = clustered(reaches[~is_match], groups[~is_match]) if not is_match.all() else None
+    return replace(
+        threshold, true_match_rate=true, non_match_rate=others,
+        precision=precision_at(prior, true, threshold.false_match_rate),
+    )  # fmt: skip
+
+
+def precision_at(prior: float, true: Share, false: Share) -> float | None:
+    """The share of true matches among the pairs that reach a threshold, where the share `prior` of all pairs compared matches."""
+    reaching = prior * true.value + (1 - prior) * false.value
+    return prior * true.value / reaching if reaching > 0 else None
