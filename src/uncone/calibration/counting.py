@@ -14,7 +14,7 @@ from uncone.threads import share
 Tensor = torch.Tensor
 Ints = npt.NDArray[np.int64]
 GROUPS = 32
-"""Random groups of rows whose pairs are counted apart: enough for the spread between groups to be known within about an eighth."""
+"""Random groups of rows counted apart: enough to know the spread between groups within an eighth."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Grid:
 class Counts:
     """Pairs by bin, for each group of rows and each group of queries (None within one set): (G, bins) int64.
 
-    A pair within one set is counted in the groups of both its rows, so that `of_rows` sums to twice the pairs.
+    A pair within one set is counted in the groups of both its rows, so that `of_rows` sums to twice the
+    pairs.
     """
 
     grid: Grid
@@ -93,7 +94,7 @@ def count_pairs(
 def _count(
     a: Tensor, b: Tensor, grid: Grid, is_diagonal: bool, left_out: tuple[Tensor, Tensor] | None
 ) -> Ints:
-    """Pairs of a row of `a` with one of `b` by bin, (bins,); on the diagonal those of a row with a later one."""
+    """Pairs of rows of `a` and `b` by bin, (bins,); on the diagonal those of a row with a later one."""
     numbers = grid.numbers(a @ b.T)
     chosen = numbers[tuple(torch.triu_indices(len(a), len(b), offset=1))] if is_diagonal else numbers.view(-1)
     counted = torch.bincount(chosen, minlength=grid.bins)

@@ -8,22 +8,24 @@ from uncone.records import Calibration, Drift, DriftedThreshold, Share
 from uncone.records.wording import percent
 
 LARGE, WIDE, JUDGED_RATE = 1.5, 2.0, 0.01
-"""A rate that changed by a factor of LARGE is a large drift; an interval beyond WIDE tells nothing; judged near JUDGED_RATE."""
+"""Factors: a rate changed by LARGE drifted far, an interval beyond WIDE tells nothing. Judged near JUDGED_RATE."""
 _SCORES = 2000
 _Z = 1.959964
 
 
 def drift(saved: Calibration, now: Calibration) -> Drift:
-    """How the scores of random pairs differ from those of a saved calibration, and what its thresholds let pass now.
+    """How the scores of random pairs differ from those of a saved calibration, and what its thresholds let
+    pass now.
 
     Args:
         saved: the calibration whose thresholds are in use.
         now: one of the vectors of today, of the same metric.
 
     Returns:
-        `Drift`: `level` is judged by the saved threshold nearest to a rate of 1 %. "large": its rate changed by a factor of more
-        than 1.5, all of the 95 % interval says so; "small": it changed, by less or perhaps by less; "none": no change is seen, and
-        the interval lies within a factor of 2; "unclear": the interval is wider.
+        `Drift`: `level` is judged by the saved threshold nearest to a rate of 1 %. "large": its rate changed
+        by a factor of more than 1.5, all of the 95 % interval says so; "small": it changed, by less or
+        perhaps by less; "none": no change is seen, and the interval lies within a factor of 2; "unclear": the
+        interval is wider.
 
     Raises:
         InputError: the two are of different metrics, or the saved one has no threshold.
@@ -85,8 +87,9 @@ def _level(one: DriftedThreshold) -> Literal["none", "small", "large", "unclear"
 def _summary(one: DriftedThreshold) -> str:
     now = one.now
     return (
-        f"The saved threshold {one.score:.4g} was reached by {percent(one.before.value, precise=True)} of random pairs and is reached by "
-        f"{percent(now.value, precise=True)} now (95 % interval {now.interval_words()})."
+        f"The saved threshold {one.score:.4g} was reached by {percent(one.before.value, precise=True)} of "
+        f"random pairs and is reached by {percent(now.value, precise=True)} now (95 % interval "
+        f"{now.interval_words()})."
     )
 
 
@@ -104,7 +107,8 @@ def _notes(saved: Calibration, now: Calibration) -> tuple[str, ...]:
     notes = []
     if saved.rows.d != now.rows.d:
         notes.append(
-            f"The saved calibration is of {saved.rows.d} features, these vectors have {now.rows.d}: another model."
+            f"The saved calibration is of {saved.rows.d} features, these vectors have {now.rows.d}: another "
+            "model."
         )
     if (saved.queries is None) != (now.queries is None):
         notes.append(

@@ -1,4 +1,4 @@
-"""Intervals of shares of pairs. Pairs that share a row are not independent, so what varies is taken from groups of rows."""
+"""Intervals of shares of pairs. Pairs that share a row depend on each other: groups of rows give the variance."""
 
 import math
 from dataclasses import dataclass
@@ -37,20 +37,22 @@ class Curve:
         return Share(float(self.share[number]), float(self.low[number]), float(self.high[number]))
 
     def span(self, rate: float) -> tuple[float, float]:
-        """The scores whose interval holds `rate`: the 95 % interval of the score that the share `rate` reaches (Woodruff 1952)."""
+        """The 95 % interval of the score that the share `rate` reaches (Woodruff 1952)."""
         first = int(np.argmax(self.low <= rate))
         last = len(self.high) - 1 - int(np.argmax(self.high[::-1] >= rate))
-        return tuple(edge_of(self.low_edge, self.width, number) for number in (first, max(first, last)))  # type: ignore[return-value]
+        low, high = (edge_of(self.low_edge, self.width, number) for number in (first, max(first, last)))
+        return low, high
 
 
 def curve_of(counts: Counts) -> Curve:
     """The share of pairs at or above each edge, with an interval for other rows drawn alike.
 
-    With h = 1 for a pair that reaches the edge, the share is a two-sample U-statistic: Var = z_q / m + z_x / n + a term of
-    single pairs (Hoeffding 1948; Lee 1990, section 2.2), within one set 4 z / n. Each z / n is estimated by the spread of the
-    shares of random groups of rows. The spread of groups holds the term of single pairs once too often, so it is taken out
-    once, and the variance is at least that of independent pairs. The interval is Wilson's for as many independent pairs as
-    would have this variance (Korn & Graubard 1998), with Student's t for the number of groups.
+    With h = 1 for a pair that reaches the edge, the share is a two-sample U-statistic: Var = z_q / m + z_x /
+    n + a term of single pairs (Hoeffding 1948; Lee 1990, section 2.2), within one set 4 z / n. Each z / n is
+    estimated by the spread of the shares of random groups of rows. The spread of groups holds the term of
+    single pairs once too often, so it is taken out once, and the variance is at least that of independent
+    pairs. The interval is Wilson's for as many independent pairs as would have this variance (Korn & Graubard
+    1998), with Student's t for the number of groups.
     """
     total = counts.total()
     pairs = float(total.sum())
@@ -73,10 +75,11 @@ def curve_of(counts: Counts) -> Curve:
 
 
 def clustered(values: Floats, groups: npt.NDArray[np.int64]) -> Share:
-    """The mean of `values` (K,) in [0, 1], with its interval; values of one group (one query, say) may depend on each other.
+    """The mean of `values` (K,) in [0, 1], with its interval; values of one group (one query, say) may depend
+    on each other.
 
-    The variance is that of a ratio of group sums (Cochran 1977, section 11.7). Where all values are 0 or all are 1, each group counts
-    as one observation.
+    The variance is that of a ratio of group sums (Cochran 1977, section 11.7). Where all values are 0 or all
+    are 1, each group counts as one observation.
     """
     mean = float(values.mean())
     _, place = np.unique(groups, return_inverse=True)
@@ -90,7 +93,7 @@ def clustered(values: Floats, groups: npt.NDArray[np.int64]) -> Share:
 
 
 def wilson(share: Floats, effective: Floats, freedom: Floats | float) -> tuple[Floats, Floats]:
-    """Wilson's 95 % interval of shares of `effective` independent observations, with Student's t; inside [0, 1]."""
+    """Wilson's 95 % interval of shares of `effective` independent observations, with Student's t."""
     square = student(freedom) ** 2 / effective
     middle = (share + square / 2) / (1 + square)
     half = np.sqrt(np.maximum(square * (share * (1 - share) + square / 4), 0)) / (1 + square)
@@ -98,14 +101,15 @@ def wilson(share: Floats, effective: Floats, freedom: Floats | float) -> tuple[F
 
 
 def student(freedom: Floats | float) -> Floats:
-    """Student's t of a two-sided 95 % interval, interpolated in 1 / degrees of freedom; within 1 % from 3 of them on."""
+    """Student's t of a two-sided 95 % interval, interpolated: within 1 % from 3 degrees of freedom on."""
     inverse = np.array([1 / number for number, _ in _T_TABLE])
     at = 1 / np.asarray(freedom, dtype=np.float64)
     return np.asarray(np.interp(at, inverse, [t for _, t in _T_TABLE]))
 
 
 def hoeffding(independent: int) -> float:
-    """Half the width of a 95 % interval of a share of pairs, whatever the distribution: `independent` pairs share no row.
+    """Half the width of a 95 % interval of a share of pairs, whatever the distribution: `independent` pairs
+    share no row.
 
     sqrt(ln(2 / 0.05) / (2 k)) for U-statistics with k = min(m, n) or n // 2 (Hoeffding 1963, section 5).
     """
@@ -129,7 +133,7 @@ def _reaching(counts: npt.NDArray[np.int64]) -> Floats:
 
 
 def _effective(share: Floats, variance: Floats, pairs: float) -> Floats:
-    """Independent pairs with this variance. Where no pair or every pair reaches an edge, as many as at the next edge with both."""
+    """Independent pairs with this variance; where none or all reach an edge, as many as at the next edge."""
     known = np.flatnonzero(variance > 0)
     if len(known) == 0:
         return np.full_like(share, 1.0)

@@ -14,7 +14,9 @@ from uncone.errors import InputError
 from uncone.regular import open_regular
 from uncone.rows import Rows
 
-_FORM = "columns separated by tabs: id of the query or first row, id of the row, and a label (all match without one)"
+_FORM = (
+    "columns between tabs: id of the query or first row, id of the row, and a label (without it all match)"
+)
 _NAMES = [
     "query-id",
     "query_id",
@@ -33,7 +35,7 @@ _LARGEST = 512 * 2**20
 
 @dataclass(frozen=True)
 class Labels:
-    """Pairs (query or first row, row) by their places among the rows, int64 (K,) each, and which of them match."""
+    """Pairs (query or first row, row) by their places, int64 (K,) each, and which of them match."""
 
     source: str
     first: torch.Tensor
@@ -54,7 +56,8 @@ class Labels:
         """
         if not (self.matches & kept).any():
             raise InputError(
-                f"expected a match of two rows with a direction in {self.source}, got none: its rows are all zero"
+                f"expected a match of two rows with a direction in {self.source}, got none: its rows are "
+                "all zero"
             )
         where = torch.from_numpy(kept)
         return Labels(
@@ -72,13 +75,14 @@ def read_labels(
     """Read a table of pairs.
 
     Args:
-        path: UTF-8, columns separated by tabs: two ids, and a label if not every pair matches. A line of names may come first.
+        path: UTF-8, columns separated by tabs: two ids, and a label if not every pair matches. A line of
+            names may come first.
         first, second: the place of each id; `second` is None for pairs within one set, in either order.
         match_at: pairs with a label of at least this match; by default those above 0.
 
     Raises:
-        InputError: the file cannot be read, a line is not of this form or names an id that is not there, a pair comes twice
-            with different labels, or no pair matches.
+        InputError: the file cannot be read, a line is not of this form or names an id that is not there, a
+            pair comes twice with different labels, or no pair matches.
     """
     places, matches, seen = list[tuple[int, int]](), list[bool](), dict[tuple[int, int], bool]()
     for number, fields in _lines(path):
@@ -88,7 +92,8 @@ def read_labels(
             a, b = min(a, b), max(a, b)
             if a == b:
                 raise InputError(
-                    f"expected a pair of two different rows in {where}, got a row with itself: take that line out"
+                    f"expected a pair of two different rows in {where}, got a row with itself: take that "
+                    "line out"
                 )
         value = _label(fields[2], where) if len(fields) == 3 else 1.0
         match = value > 0 if match_at is None else value >= match_at
@@ -109,12 +114,14 @@ def read_labels(
 
 
 def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
-    """The place among the rows of each id: a line of the file `ids`, else a label of the rows, else the row's number in its source.
+    """The place among the rows of each id: a line of the file `ids`, else a label of the rows, else the row's
+    number in its source.
 
     Of a label that stands twice the first row counts, as where words are looked up.
 
     Raises:
-        InputError: `ids` cannot be read, has another number of lines than there are rows, or holds an id twice.
+        InputError: `ids` cannot be read, has another number of lines than there are rows, or holds an id
+            twice.
     """
     numbers = range(rows.shape[0]) if rows.ids is None else rows.ids.tolist()
     names: Sequence[str | None] | None
@@ -134,7 +141,8 @@ def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
             places.setdefault(name, place)
     if ids is not None and len(places) < len(names):
         raise InputError(
-            f"expected each id once in {ids}, got {len(names) - len(places)} lines that repeat one: make them unique"
+            f"expected each id once in {ids}, got {len(names) - len(places)} lines that repeat one: make "
+            "them unique"
         )
     return places
 
@@ -172,7 +180,8 @@ def _text(path: str | os.PathLike[str]) -> str:
             content = file.read(_LARGEST + 1)
         if len(content) > _LARGEST:
             raise InputError(
-                f"expected a table of at most {_LARGEST >> 20} MiB, got {path} which is larger: take fewer pairs"
+                f"expected a table of at most {_LARGEST >> 20} MiB, got {path} which is larger: take fewer "
+                "pairs"
             )
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
@@ -184,7 +193,8 @@ def _text(path: str | os.PathLike[str]) -> str:
 def _place(name: str, places: Mapping[str, int], where: str) -> int:
     if name not in places:
         raise InputError(
-            f"expected the id of a row in {where}, got {name[:60]!r}: ids are the rows' own labels or numbers from 0, "
+            f"expected the id of a row in {where}, got {name[:60]!r}: ids are the rows' own labels or "
+            "numbers from 0, "
             "or the lines of a file given with --ids and --query-ids"
         )
     return places[name]

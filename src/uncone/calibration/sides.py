@@ -1,4 +1,4 @@
-"""The rows on either side of a pair: opened, summed in one pass, and drawn; and what their sums say of all pairs together."""
+"""The rows on either side of a pair: opened, summed in one pass, drawn; and the scores' mean and variance."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ MOST_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Side:
-    """All rows of one side: `sums` of unit rows for the cosine, of the rows themselves for the inner product."""
+    """All rows of one side, summed: unit rows for the cosine, the rows themselves for the inner product."""
 
     rows: DigestedRows
     moments: Moments
@@ -51,7 +51,7 @@ class Side:
         return first, second
 
     def take(self, numbers: Tensor) -> Tensor:
-        """The rows at `numbers` (int64, in any order), as they are compared: float32, of length 1 for the cosine."""
+        """The rows at `numbers` (int64, in any order) as compared: float32, of length 1 for the cosine."""
         out = uninitialised((len(numbers), self.rows.shape[1]), torch.float32)
         ascending, places = numbers.sort()
         for start in range(0, len(numbers), GRID):
@@ -66,7 +66,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Rows of one side in random order: `x` (n, D) as they are compared, `numbers` (n,) where they stand among the rows."""
+    """Rows in random order: `x` (n, D) as they are compared, `numbers` (n,) where they stand."""
 
     x: Tensor
     numbers: Tensor
@@ -83,7 +83,8 @@ def open_side(
     """Open the rows and sum them in one pass.
 
     Raises:
-        InputError: what `open_rows` refuses, rows that are not finite, or fewer than two rows that have a score.
+        InputError: what `open_rows` refuses, rows that are not finite, or fewer than two rows that have a
+            score.
     """
     rows = DigestedRows(open_rows(spec, skip_nonfinite=skip_nonfinite))
     n, d = rows.shape
@@ -95,14 +96,15 @@ def open_side(
     side = Side(rows, moments, metric)
     if side.n < 2:
         raise InputError(
-            f"expected at least two {what} with a score, got {side.n} of {n} in {rows.name} (rows that are all zero have no cosine): "
+            f"expected at least two {what} with a score, got {side.n} of {n} in {rows.name} (rows that are "
+            "all zero have no cosine): "
             "a distribution needs more, best thousands"
         )
     return side
 
 
 def draw(side: Side, most: int, seed: int) -> Drawn:
-    """At most `most` rows without replacement, in random order, so that consecutive rows make a random group."""
+    """At most `most` rows in random order, so that consecutive rows make a random group."""
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.randperm(side.rows.shape[0], generator=generator)[:most]
     x = side.take(numbers)
@@ -113,7 +115,7 @@ def draw(side: Side, most: int, seed: int) -> Drawn:
 
 
 def how_many(n: int, queries: int | None, most_pairs: int, d: int) -> tuple[int, int | None]:
-    """How many rows and queries to draw, so that they make at most `most_pairs` pairs, and either side at most `MOST_BYTES`."""
+    """How many rows and queries make at most `most_pairs` pairs, and `MOST_BYTES` on either side."""
     most_rows = max(2, MOST_BYTES // (4 * d))
     n, queries = min(n, most_rows), None if queries is None else min(queries, most_rows)
     if queries is None:
@@ -139,8 +141,8 @@ def floor_of(side: Side, queries: Side | None, *, left_out: Tensor | None = None
     """Mean and variance of the score over all pairs, in closed form.
 
     Within one set, over pairs i != j of its n rows v_i: E[s] = (|S|^2 - sum |v|^2) / (n (n - 1)) and
-    E[s^2] = (|G|_F^2 - sum |v|^4) / (n (n - 1)), with S = sum v and G = sum v v'. Between m queries and n rows:
-    E[s] = S_q . S / (m n) and E[s^2] = <G_q, G>_F / (m n).
+    E[s^2] = (|G|_F^2 - sum |v|^4) / (n (n - 1)), with S = sum v and G = sum v v'. Between m queries and n
+    rows: E[s] = S_q . S / (m n) and E[s^2] = <G_q, G>_F / (m n).
 
     Args:
         side: the rows.
@@ -167,16 +169,19 @@ def floor_of(side: Side, queries: Side | None, *, left_out: Tensor | None = None
         total_square -= float(left_out.square().sum())
     if pairs < 1:
         raise InputError(
-            "expected random pairs beside the labelled matches, got none: give the whole collection as vectors"
+            "expected random pairs beside the labelled matches, got none: give the whole collection as "
+            "vectors"
         )
     mean = total / pairs
     return Floor(pairs, mean, max(0.0, total_square / pairs - mean**2))
 
 
 def alignment(side: Side, queries: Side) -> float:
-    """How far rows and queries prefer the same directions: the cosine of G_q / tr G_q - I/D and G / tr G - I/D.
+    """How far rows and queries prefer the same directions: the cosine of G_q / tr G_q - I/D and G / tr G -
+    I/D.
 
-    1 for equal second moments, about 0 for those of two models that have nothing to do with each other. In [-1, 1].
+    1 for equal second moments, about 0 for those of two models that have nothing to do with each other. In
+    [-1, 1].
     """
     shapes = []
     for one in (side, queries):
@@ -203,7 +208,7 @@ def _powers(side: Side) -> tuple[float, float]:
 
 
 def _fingerprints(rows: Rows) -> Prints:
-    """A number for each row that equal rows share and different rows do not, but by a chance of 2^-64 or so."""
+    """A number for each row that equal rows share; different rows do by a chance of about 2^-64."""
     multipliers = np.random.default_rng(0).integers(0, 2**64, rows.shape[1], dtype=np.uint64) | np.uint64(1)
     parts = []
     for block in rows.blocks():
@@ -221,7 +226,8 @@ def equal_pairs(side: Side, queries: Side | None, left_out: tuple[Tensor, Tensor
     Args:
         side: the rows.
         queries: the queries, or None for pairs within `side`.
-        left_out: pairs that do not count, as their places among the queries (or rows) and the rows, int64 (K,) each.
+        left_out: pairs that do not count, as their places among the queries (or rows) and the rows, int64
+            (K,) each.
     """
     mine = _fingerprints(side.rows)
     others = mine if queries is None else _fingerprints(queries.rows)
@@ -235,6 +241,6 @@ def equal_pairs(side: Side, queries: Side | None, left_out: tuple[Tensor, Tensor
 
 
 def _kinds(prints: Prints, metric: Metric) -> tuple[Prints, npt.NDArray[np.int64]]:
-    """The different fingerprints and how often each occurs; for the cosine without that of rows of zeros, which is 0."""
+    """The different fingerprints and their counts; for the cosine without rows of zeros, whose is 0."""
     kinds, counts = np.unique(prints, return_counts=True)
     return (kinds[kinds != 0], counts[kinds != 0]) if metric == "cosine" else (kinds, counts)

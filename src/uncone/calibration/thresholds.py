@@ -1,4 +1,4 @@
-"""Scores of random pairs, counted in bins: what a score means, which threshold a rate needs, and what labelled pairs add."""
+"""Scores of random pairs in bins: the meaning of a score, the threshold of a rate, and labelled pairs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Counted:
-    """Shares with their intervals at every edge, the counts, a half-width that holds for any distribution, and how many rows and queries were drawn."""
+    """Shares with intervals at every edge, the counts, a half-width for any distribution, and the rows drawn."""
 
     curve: Curve
     histogram: ScoreHistogram
@@ -54,7 +54,7 @@ class Counted:
         return ScoreThreshold(rate, score, min(low, score), max(high, score), self.curve.at(score))
 
     def knots(self) -> tuple[Knot, ...]:
-        """Scores with their shares, from the lowest bin to where `FEWEST` pairs are left; the last one where none is."""
+        """Scores with their shares, from the lowest bin to where `FEWEST` pairs are left, then none."""
         histogram, rates, rate = self.histogram, list(_KNOTS), 0.001
         while rate * histogram.pairs >= FEWEST:
             rates += [rate, rate / 2, rate / 5]
@@ -73,7 +73,8 @@ def count_scores(
     seed: int,
     progress: Progress | None,
 ) -> Counted:
-    """Count the scores of random pairs of rows, or of queries with rows, in bins; labelled matches are no random pairs.
+    """Count the scores of random pairs of rows, or of queries with rows, in bins; labelled matches are no
+    random pairs.
 
     Args:
         side: the rows.
@@ -94,7 +95,8 @@ def count_scores(
     q = None if other is None or queries is None else draw(other, queries, seed + 1)
     if len(x.x) < 2 or (q is not None and len(q.x) < 2):
         raise InputError(
-            "expected two rows with a direction among those drawn, got fewer: most rows are zero, leave them out"
+            "expected two rows with a direction among those drawn, got fewer: most rows are zero, leave "
+            "them out"
         )
     grid = _grid(side, other, floor)
     left_out = None if labels is None else _places(labels, x, q)
@@ -102,7 +104,8 @@ def count_scores(
     total = counts.total()
     if not total.any():
         raise InputError(
-            "expected random pairs beside the labelled matches, got none: give the whole collection as vectors"
+            "expected random pairs beside the labelled matches, got none: give the whole collection as "
+            "vectors"
         )
     occupied = np.flatnonzero(total)
     kept = total[occupied[0] : occupied[-1] + 1]
@@ -114,7 +117,7 @@ def count_scores(
 
 
 def _grid(side: Side, other: Side | None, floor: Floor) -> Grid:
-    """For the cosine -1 to 1; for the inner product what norms allow, but no further than 40 standard deviations from the mean."""
+    """Cosines from -1 to 1; inner products as norms allow, within 40 standard deviations of the mean."""
     if side.metric == "cosine":
         return Grid(-1.0, 2 / _BINS, _BINS)
     largest = side.moments.norm_max * (side if other is None else other).moments.norm_max
@@ -168,7 +171,7 @@ def labelled(labels: Labels, scores: Floats, histogram: ScoreHistogram, prior: f
 
 
 def with_labels(threshold: ScoreThreshold, labels: Labels, scores: Floats, prior: float) -> ScoreThreshold:
-    """The threshold with the shares of matches and of labelled non-matches that reach it, and its precision at the prior."""
+    """The threshold with the shares of labelled pairs that reach it, and its precision at the prior."""
     if threshold.score is None or threshold.false_match_rate is None:
         return threshold
     groups, is_match = labels.first.numpy(), labels.matches
@@ -182,6 +185,6 @@ def with_labels(threshold: ScoreThreshold, labels: Labels, scores: Floats, prior
 
 
 def precision_at(prior: float, true: Share, false: Share) -> float | None:
-    """The share of true matches among the pairs that reach a threshold, where the share `prior` of all pairs compared matches."""
+    """The share of matches among the pairs that reach a threshold, if the share `prior` of all matches."""
     reaching = prior * true.value + (1 - prior) * false.value
     return prior * true.value / reaching if reaching > 0 else None

@@ -1,4 +1,4 @@
-"""The answer in words, as a function to paste, and what a reader of a calibration should know beside its numbers."""
+"""The answer in words, as a function to paste, and remarks beside its numbers."""
 
 import math
 
@@ -29,7 +29,7 @@ def verdict(
     thresholds: tuple[ScoreThreshold, ...],
     histogram: ScoreHistogram,
 ) -> str:
-    """The answer in one or two sentences: what the first score asked for means, and a threshold that can be used."""
+    """The answer in one or two sentences: the meaning of the first score asked for, and a threshold."""
     said = []
     if meanings:
         one = meanings[0]
@@ -50,7 +50,8 @@ def reached_by(one: ScoreMeaning, histogram: ScoreHistogram) -> str:
     rate = one.false_match_rate.value
     if rate == 0:
         bound = one.false_match_rate.high
-        return f"none of {histogram.pairs:,} random pairs reaches it (the 95 % interval ends at 1 in {one_in(bound)})"
+        end = f"the 95 % interval ends at 1 in {one_in(bound)}"
+        return f"none of {histogram.pairs:,} random pairs reaches it ({end})"
     if rate == 1:
         return "every random pair reaches it"
     if rate >= 0.1:
@@ -59,7 +60,7 @@ def reached_by(one: ScoreMeaning, histogram: ScoreHistogram) -> str:
 
 
 def function_of(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> str:
-    """Python text of a function that gives the false-match rate of a score: the knots, linear in the logarithm of the rate."""
+    """Python text of a function from a score to its false-match rate, linear between knots in its logarithm."""
     used = [knot for knot in knots if knot.false_match_rate.value * histogram.pairs >= _FEWEST]
     if len(used) < 2:
         return ""
@@ -74,7 +75,8 @@ def function_of(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> str:
         f"    s = {_tuple(scores)}\n"
         f"    r = {_tuple(logs)}\n"
         "    i = min(max(bisect(s, score), 1), len(s) - 1)\n"
-        "    return 10 ** (r[i - 1] + (r[i] - r[i - 1]) * min(max((score - s[i - 1]) / (s[i] - s[i - 1]), 0), 1))\n"
+        "    return 10 ** (r[i - 1] + (r[i] - r[i - 1]) * min(max((score - s[i - 1]) / (s[i] - s[i - 1]), "
+        "0), 1))\n"
     )
 
 
@@ -83,7 +85,7 @@ def _tuple(values: list[float]) -> str:
 
 
 def _largest_error(scores: list[float], logs: list[float], histogram: ScoreHistogram) -> float:
-    """The largest error of the interpolated rate relative to the counted one, over the edges between the knots; rounded up."""
+    """The largest relative error of the interpolated rate over the edges between the knots; rounded up."""
     worst = 0.0
     for left, right, start, stop in zip(scores, scores[1:], logs, logs[1:], strict=False):
         steps = max(1, min(200, round((right - left) / histogram.width)))
@@ -115,12 +117,14 @@ def remarks(
     if histogram.pairs < floor.pairs:
         of = f"{drawn[0]:,} rows" + ("" if drawn[1] is None else f" and {drawn[1]:,} queries")
         notes.append(
-            f"Shares are of the {histogram.pairs:,} pairs of {of} drawn at random; mean and variance are of all pairs."
+            f"Shares are of the {histogram.pairs:,} pairs of {of} drawn at random; mean and variance are of "
+            "all pairs."
         )
     if equal:
         high = "can reach any threshold" if side.metric == "cosine" else "score what a row does with itself"
         notes.append(
-            f"{counted(equal, 'pair is', 'pairs are')} of two equal rows ({equal / floor.pairs:.2g} of all) and {high}: "
+            f"{counted(equal, 'pair is', 'pairs are')} of two equal rows ({equal / floor.pairs:.2g} of all) "
+            f"and {high}: "
             "take repeated texts out if such pairs are no mistakes."
         )
     if other is not None:
@@ -139,7 +143,8 @@ def _notes_on_queries(side: Side, other: Side) -> list[str]:
     aligned = alignment(side, other)
     if min(side.n, other.n) > d and aligned < _UNRELATED:
         notes.append(
-            f"Queries and rows prefer no common directions (alignment {aligned:.2f} of 1): are they from the same model?"
+            f"Queries and rows prefer no common directions (alignment {aligned:.2f} of 1): are they from "
+            "the same model?"
         )
     ratio = other.moments.mean_norm() / side.moments.mean_norm() if side.moments.mean_norm() else 1.0
     if side.metric == "inner_product" and not 1 / 3 < ratio < 3:

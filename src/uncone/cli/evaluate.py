@@ -58,22 +58,24 @@ def evaluate(
     json: Json = None,
     html: Html = None,
 ) -> None:
-    """Say what each repair does to a task: word similarity, sentence similarity, retrieval or quantised search.
+    """Say what each repair does to a task: word similarity, sentence similarity, retrieval or quantised
+    search.
 
     Every difference to the vectors as they are has a paired bootstrap interval.
 
     Parameters
     ----------
     spec
-        A directory of Sentence Transformers or transformers, the name of a cached one, or a file of word vectors. For
-        wordsim the token table of a model is taken, or MODEL#tensor.
+        A directory of Sentence Transformers or transformers, the name of a cached one, or a file of word
+        vectors. For wordsim the token table of a model is taken, or MODEL#tensor.
     """
     from uncone.verbs.evaluate import evaluate as run
 
     if method is not None:
         if columns is not None:
             raise InputError(
-                "expected --columns without --method auto, got both: a choice needs the sets' development parts; leave one out"
+                "expected --columns without --method auto, got both: a choice needs the sets' development "
+                "parts; leave one out"
             )
         _choose(
             spec,

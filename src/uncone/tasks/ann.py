@@ -1,4 +1,4 @@
-"""Quantised search: how many exact nearest neighbours are still found among vectors of few bits, with and without each repair."""
+"""Quantised search: the exact neighbours still found among vectors of few bits, with and without each repair."""
 
 import os
 from collections.abc import Sequence
@@ -32,8 +32,10 @@ _LEAST_OF_PQ = 256
 _HELD_OUT = 1000
 _K = 10
 _WAYS = (
-    "recall10: cosine; the exact ten of the original vectors that are found. recall10_own: the same of the exact ten under the "
-    "repair, so what quantisation alone loses. recall10_inner: inner products of repaired queries with repaired documents; "
+    "recall10: cosine; the exact ten of the original vectors that are found. recall10_own: the same of the "
+    "exact ten under the "
+    "repair, so what quantisation alone loses. recall10_inner: inner products of repaired queries with "
+    "repaired documents; "
     "recall10_inner_documents: of repaired documents with queries as they are."
 )
 
@@ -53,10 +55,11 @@ def quantised_neighbours(
     k: int = 10,
     seed: int = 0,
 ) -> npt.NDArray[np.int64]:
-    """As `exact_neighbours`, of documents that went through a quantiser and back; it is trained on the documents.
+    """As `exact_neighbours`, of documents that went through a quantiser and back; it is trained on the
+    documents.
 
-    The queries stay as they are (asymmetric distances, as Faiss computes them) but for `binary_hamming`. Every document is
-    compared, so what is lost is lost by the quantiser and not by an index.
+    The queries stay as they are (asymmetric distances, as Faiss computes them) but for `binary_hamming`.
+    Every document is compared, so what is lost is lost by the quantiser and not by an index.
 
     Args:
         queries: (Q, D) vectors; for cosine of length 1.
@@ -66,7 +69,8 @@ def quantised_neighbours(
         seed: of the product quantiser's k-means.
 
     Raises:
-        InputError: the extra is not installed (`pip install 'uncone[faiss]'`), or fewer than 256 documents for "pq".
+        InputError: the extra is not installed (`pip install 'uncone[faiss]'`), or fewer than 256 documents
+            for "pq".
     """
     x, y = (np.ascontiguousarray(given, np.float32) for given in (queries, documents))
     if quantiser == "binary_hamming":
@@ -76,7 +80,7 @@ def quantised_neighbours(
 
 
 def overlap(neighbours: npt.NDArray[np.int64], truth: npt.NDArray[np.int64]) -> Scores:
-    """The share of each row of `truth` (Q, k) that is in the same row of `neighbours` (Q, K), (Q,) in [0, 1]: recall@k."""
+    """recall@k: the share of each row of `truth` (Q, k) in the same row of `neighbours` (Q, K); (Q,)."""
     return np.asarray((truth[:, :, None] == neighbours[:, None, :]).any(axis=2).mean(axis=1))
 
 
@@ -100,7 +104,8 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
     else:
         if n < _LEAST_OF_PQ:
             raise InputError(
-                f"expected at least {_LEAST_OF_PQ} documents for product quantisation with 8 bits, got {n}: use more"
+                f"expected at least {_LEAST_OF_PQ} documents for product quantisation with 8 bits, got {n}: "
+                "use more"
             )
         codes = next(count for count in range(max(1, d // _FEATURES_A_CODE), 0, -1) if d % count == 0)
         index = faiss.IndexPQ(d, codes, 8)
@@ -131,7 +136,7 @@ def evaluate_ann(
 
 
 def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings: Settings) -> TaskResult:
-    """Stored vectors `spec`, searched with those of `queries`; without these, with up to 1,000 of its own rows, taken out first."""
+    """Stored vectors, searched with `queries`; without them with up to 1,000 of their own, taken out first."""
     documents = _whole(spec)
     if queries is None:
         count = min(_HELD_OUT, len(documents) // 10)

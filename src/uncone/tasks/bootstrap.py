@@ -1,4 +1,4 @@
-"""Paired bootstrap intervals: how far a difference between two systems on the same items would move with other items."""
+"""Paired bootstrap intervals of the difference between two systems on the same items."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -28,25 +28,30 @@ def paired_bootstrap(
     resamples: int = 10_000,
     level: float = 0.95,
 ) -> Interval:
-    """How much higher the mean of `b` is than the mean of `a` on the same items, with its percentile bootstrap interval.
+    """How much higher the mean of `b` is than the mean of `a` on the same items, with its percentile
+    bootstrap interval.
 
-    Items are drawn with replacement, both scores of an item together (Efron & Tibshirani 1993, section 13.3; for systems on
-    shared test items Koehn 2004, section 4). `a` is the baseline: a positive difference says that `b` scores higher.
+    Items are drawn with replacement, both scores of an item together (Efron & Tibshirani 1993, section 13.3;
+    for systems on shared test items Koehn 2004, section 4). `a` is the baseline: a positive difference says
+    that `b` scores higher.
 
     Args:
         per_item_a: scores of the baseline, (N,), one an item (say nDCG@10 of each query).
         per_item_b: scores of the other system on the same items in the same order, (N,).
         seed: of the resampling; the same seed gives the same interval whatever the machine's memory.
-        resamples: how many; with 10,000 the ends of a 95 % interval move by about 1.5 % of its half-width from seed to seed.
+        resamples: how many; with 10,000 the ends of a 95 % interval move by about 1.5 % of its half-width
+            from seed to seed.
         level: share of the resampled differences inside the interval.
 
     Returns:
         Interval: `difference` = mean(b) - mean(a), and `low` and `high` in the same unit.
 
     Raises:
-        InputError: fewer than two items, another number of items, scores that are not finite, or too few resamples for the level.
+        InputError: fewer than two items, another number of items, scores that are not finite, or too few
+            resamples for the level.
 
-    Reads badly when items are few (below about 20) or when they are not exchangeable (several of one document).
+    Reads badly when items are few (below about 20) or when they are not exchangeable (several of one
+    document).
 
     Example:
         >>> interval = paired_bootstrap([0.2, 0.4, 0.6], [0.3, 0.5, 0.7])
@@ -65,7 +70,7 @@ def paired_bootstraps(
     resamples: int = 10_000,
     level: float = 0.95,
 ) -> tuple[Interval, ...]:
-    """`paired_bootstrap` of several systems, `others` (S, N), against one `baseline` (N,): all on the same resampled items."""
+    """`paired_bootstrap` of `others` (S, N) against one `baseline` (N,), all on the same resampled items."""
     scores = _systems(baseline, others, seed, resamples, level)
     n = scores.shape[1]
     differences = scores[1:] - scores[0]
@@ -84,7 +89,7 @@ def correlation_bootstrap(
     resamples: int = 10_000,
     level: float = 0.95,
 ) -> Interval:
-    """How much better `score_b` correlates with `gold` than `score_a`: `correlation_bootstraps` of one other system."""
+    """How much better `score_b` correlates with `gold` than `score_a` does; see `correlation_bootstraps`."""
     a, b = _scores(score_a, "score_a"), np.atleast_2d(score_b)
     return correlation_bootstraps(a, b, gold, kind=kind, seed=seed, resamples=resamples, level=level)[0]
 
@@ -100,12 +105,14 @@ def correlation_bootstraps(
     resamples: int = 10_000,
     level: float = 0.95,
 ) -> tuple[Interval, ...]:
-    """How much better other systems correlate with `gold` than the baseline, with percentile bootstrap intervals.
+    """How much better other systems correlate with `gold` than the baseline, with percentile bootstrap
+    intervals.
 
-    Items are drawn with replacement, the scores of all systems and the gold score of an item together. Ranks are computed
-    anew, ties averaged, in every resample. With `subsets` the number is the mean over the subsets of the correlation within
-    each, every subset with the same weight. Items are then drawn within their subset, so that each keeps its size
-    (stratified: Efron & Tibshirani 1993, section 8.3), and apart from those of other subsets.
+    Items are drawn with replacement, the scores of all systems and the gold score of an item together. Ranks
+    are computed anew, ties averaged, in every resample. With `subsets` the number is the mean over the
+    subsets of the correlation within each, every subset with the same weight. Items are then drawn within
+    their subset, so that each keeps its size (stratified: Efron & Tibshirani 1993, section 8.3), and apart
+    from those of other subsets.
 
     Args:
         baseline: scores of the baseline, (N,).
@@ -118,18 +125,21 @@ def correlation_bootstraps(
         level: share of the resampled differences inside the interval.
 
     Returns:
-        S intervals: `difference` = correlation of a system - that of the baseline, in [-2, 2], and its limits.
+        S intervals: `difference` = correlation of a system - that of the baseline, in [-2, 2], and its
+        limits.
 
     Raises:
-        InputError: fewer than two items (in a subset), another number of items, or scores that are not finite.
-        UndefinedMeasure: scores that are all equal, here or in more than one resample in twenty. Fewer are left out.
+        InputError: fewer than two items (in a subset), another number of items, or scores that are not
+        finite. UndefinedMeasure: scores that are all equal, here or in more than one resample in twenty.
+        Fewer are left out.
 
     Reads badly when a subset has few items, whose ties and lost items then move the mean.
     """
     scores, truth = _systems(baseline, others, seed, resamples, level), _scores(gold, "gold")
     if len(truth) != scores.shape[1]:
         raise InputError(
-            f"expected a gold score for each of the {scores.shape[1]} items, got {len(truth)}: pass them in one order"
+            f"expected a gold score for each of the {scores.shape[1]} items, got {len(truth)}: pass them in "
+            "one order"
         )
     if kind not in RESAMPLED:
         raise InputError(f"expected kind 'spearman' or 'pearson', got {kind!r}")
@@ -161,7 +171,7 @@ def _places(subsets: Sequence[Any], n: int) -> list[list[int]]:
 
 
 def _resamples(n: int, *, seed: int | np.random.SeedSequence, resamples: int) -> Iterator[Array]:
-    """How often each item is drawn, float64 (N, block), block after block; the draws do not depend on the blocks."""
+    """How often each item is drawn, float64 (N, block); the draws do not depend on the blocks."""
     generator = np.random.Generator(np.random.PCG64(seed))
     size = max(1, _BLOCK // n)
     for start in range(0, resamples, size):
@@ -204,7 +214,8 @@ def _systems(
         raise InputError(f"expected a level between 0 and 1, got {level}: 0.95 is usual")
     if resamples * (1 - level) / 2 < 1:
         raise InputError(
-            f"expected at least {math.ceil(2 / (1 - level)):,} resamples for an interval at level {level:.6g}, "
+            f"expected at least {math.ceil(2 / (1 - level)):,} resamples for an interval at level "
+            f"{level:.6g}, "
             f"got {resamples:,}: its ends would be the extremes of what was drawn"
         )
     return np.stack([first, *(_scores(row, "scores") for row in rows)])

@@ -1,4 +1,4 @@
-"""Scores of pairs, and correlations with ties averaged: of one set of items, and of many resamples of it at once."""
+"""Scores of pairs, and correlations with ties averaged, also of many resamples at once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ Array = npt.NDArray[np.float64]
 Kind = Literal["spearman", "pearson"]
 KINDS: tuple[Kind, ...] = ("pearson", "spearman")
 _LEAST_VARIANCE = 1e-12
-"""Of scores whose largest distance to their mean is 1: below, a resample's variance is no more than rounding."""
+"""Of scores at most 1 from their mean: a smaller variance of a resample is rounding."""
 _EQUAL = 1e-14
 """Of the largest score: scores that differ by less are equal but for rounding."""
 
 
 @dataclass(frozen=True)
 class PairScores:
-    """The scores of one set of pairs under one repair, one a scored pair. All repairs of a set have the same pairs."""
+    """The scores of one set under one repair, one a scored pair. All repairs of a set have the same pairs."""
 
     gold: Array
     """(n,) what people said."""
@@ -33,7 +33,7 @@ class PairScores:
     """Pairs in the set, scored or not."""
 
     def numbers(self) -> dict[str, float | int | None]:
-        """Correlations x 100 (None where undefined: fewer than 2 pairs, or scores that are all equal or not finite), n, and pairs."""
+        """Correlations x 100, n and pairs. None where undefined: one pair, or scores all equal or not finite."""
         numbers: dict[str, float | int | None] = {
             f"{kind}_{name}": correlation_x100(scores, self.gold, kind=kind)
             for kind in KINDS
@@ -56,7 +56,8 @@ def pair_scores(
         pairs: the pairs that are scored.
         place: the row of each text.
         cosine_of: (N, D) vectors whose cosines count.
-        inner_of: (N, D) vectors whose inner products count; another matrix where a model normalises at its end.
+        inner_of: (N, D) vectors whose inner products count; another matrix where a model normalises at its
+            end.
         total: pairs in the set, scored or not.
     """
     sides = np.array([(place[a], place[b]) for a, b in pairs.pairs], np.intp).reshape(-1, 2).T
@@ -92,7 +93,8 @@ def correlation(x: Array, y: Array, *, kind: Kind) -> float:
 
 
 class Pearson:
-    """Pearson's correlations of S rows of scores with one gold score, when each item occurs a number of times.
+    """Pearson's correlations of S rows of scores with one gold score, when each item occurs a number of
+    times.
 
     They come from weighted sums: a few products for all resamples and scores.
     """
@@ -114,8 +116,9 @@ class Pearson:
 class Spearman:
     """Spearman's correlations, with the ranks of every resample, from one sort of each score.
 
-    A resample has the items in the order of the whole, each as often as it was drawn. So the rank of an item is the number of
-    draws before its group of equal scores plus half of (one more than) the draws in it: a cumulative sum takes the sort's place.
+    A resample has the items in the order of the whole, each as often as it was drawn. So the rank of an item
+    is the number of draws before its group of equal scores plus half of (one more than) the draws in it: a
+    cumulative sum takes the sort's place.
     """
 
     def __init__(self, scores: Array, gold: Array) -> None:
@@ -153,7 +156,7 @@ class _Ranks:
         self._group_of_item[self._order] = np.cumsum(is_first) - 1
 
     def of(self, counts: Array) -> Array:
-        """The ranks from 1, ties averaged, of each item in each resample, (N, B); of no meaning where it was not drawn."""
+        """Ranks from 1, ties averaged, of each item in each resample, (N, B); of no meaning if not drawn."""
         in_group = counts[self._order]  # items lie in rows, so that what is gathered is whole rows
         if len(self._starts) < len(in_group):
             in_group = np.add.reduceat(in_group, self._starts, axis=0)

@@ -27,7 +27,7 @@ _HASHED = 1 << 20
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Turns texts into vectors. A repair is applied to these: before a last normalisation, where there is one."""
+    """Turns texts into vectors, as a repair meets them: before a last normalisation."""
 
     kind: str
     """In words, such as "Sentence Transformers"."""
@@ -37,26 +37,28 @@ class Encoder(Protocol):
     """The model divides its vectors by their norm at the end; `encode` gives them from before that."""
 
     def encode(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
-        """One vector a text, (N, D) float32. `role` chooses the prompt of models that have one for queries and for documents."""
+        """One vector a text, (N, D) float32. `role` chooses the prompt, of models that have several."""
         ...
 
 
 def open_encoder(directory: Path) -> Encoder:
-    """The encoder in a directory: Sentence Transformers where there is a modules.json, else a transformers model.
+    """The encoder in a directory: Sentence Transformers where there is a modules.json, else a transformers
+    model.
 
     Nothing is downloaded, and no code of the model is run.
 
     Raises:
         InputError: the directory holds no model.
-        UnsupportedModel: its modules are not those of Sentence Transformers itself, it does not load, or an extra is not
-            installed (`pip install 'uncone[sentence]'` or `[hf]`).
+        UnsupportedModel: its modules are not those of Sentence Transformers itself, it does not load, or an
+            extra is not installed (`pip install 'uncone[sentence]'` or `[hf]`).
     """
     if is_sentence_transformers(directory):
         return _SentenceTransformer(directory)
     if (directory / "config.json").is_file():
         return _MeanPooled(directory)
     raise InputError(
-        f"expected an encoder of sentences, got {directory} without modules.json and config.json: give a directory of "
+        f"expected an encoder of sentences, got {directory} without modules.json and config.json: give a "
+        "directory of "
         "Sentence Transformers or transformers, or a file of word vectors"
     )
 
@@ -79,7 +81,7 @@ class _SentenceTransformer:
 
 
 class _MeanPooled:
-    """The mean of the last hidden states of a transformers model over the tokens of a text; of an encoder-decoder its encoder."""
+    """The mean of the last hidden states of a transformers model over the tokens of a text."""
 
     normalizes = False
 
@@ -112,7 +114,8 @@ class _MeanPooled:
 class WordMeans:
     """The mean of the vectors of a text's words, those without a vector left out; zeros where none has one.
 
-    Words stand between spaces. Each is looked up as it stands, then without punctuation around it, then in lower case.
+    Words stand between spaces. Each is looked up as it stands, then without punctuation around it, then in
+    lower case.
     """
 
     normalizes = False
@@ -121,7 +124,8 @@ class WordMeans:
         labels = rows.labels
         if labels is None:
             raise InputError(
-                f"expected word vectors with their words, got {rows.name} without: give a text or binary file of word vectors"
+                f"expected word vectors with their words, got {rows.name} without: give a text or binary "
+                "file of word vectors"
             )
         self.kind, self.digest = "mean of word vectors", digest
         self.rows = rows
@@ -133,7 +137,8 @@ class WordMeans:
         needed = sorted({row for rows in rows_of for row in rows})
         if not needed:
             raise InputError(
-                f"expected words of {self.rows.name} in the texts, got none in {len(texts)} texts: another language?"
+                f"expected words of {self.rows.name} in the texts, got none in {len(texts)} texts: another "
+                "language?"
             )
         vectors = self.rows.take(torch.tensor(needed, dtype=torch.int64)).numpy()
         place = {row: at for at, row in enumerate(needed)}
@@ -152,7 +157,7 @@ class WordMeans:
 
 
 def files_digest(path: Path) -> str:
-    """sha256 over the names and contents of a model's files, or of one file. Papers about it (*.md) and hidden files do not count."""
+    """sha256 of the names and contents of a model's files, or of one file; without *.md and hidden ones."""
     digest = hashlib.sha256()
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _counts(file, path))
     for file in files:
@@ -169,7 +174,7 @@ def _counts(file: Path, directory: Path) -> bool:
 
 
 def _by_length(texts: Sequence[str], tick: Tick | None, encode: Callable[[Sequence[str]], Any]) -> Array:
-    """`encode` over the texts from the longest to the shortest, so that a batch pads little and memory is short at once."""
+    """`encode` from the longest text to the shortest: a batch pads little, and short memory shows at once."""
     order = sorted(range(len(texts)), key=lambda at: -len(texts[at]))
     parts = []
     for start in range(0, len(order), _AT_ONCE):

@@ -1,4 +1,4 @@
-"""From a spec to vectors of texts, in the two forms in which a repair can meet them; kept between runs where that is asked."""
+"""From a spec to vectors of texts, in the two forms that a repair can meet, kept between runs if asked."""
 
 import hashlib
 import math
@@ -24,9 +24,10 @@ from uncone.tasks.search import unit
 from uncone.tasks.text_files import lines_of
 
 Array = npt.NDArray[Any]
-_WORDS = "Word vectors: repairs are fitted on all words and applied to them, and a text is the mean of its repaired words."
+_WORDS = "Word vectors: repairs are fitted on all words, and a text is the mean of its repaired words."
 _NORMALIZES = (
-    "The model divides its vectors by their norm at the end. Cosine: repaired before that, as a repaired model has it. "
+    "The model divides its vectors by their norm at the end. Cosine: repaired before that, as a repaired "
+    "model has it. "
     "Inner product: its own vectors repaired as they would be stored, and not divided again."
 )
 _FORM = "uncone.vectors/1"
@@ -35,7 +36,7 @@ _FORM = "uncone.vectors/1"
 
 @dataclass(frozen=True)
 class Texts:
-    """Vectors of texts: as the model has them before it normalises (for cosine), and as it gives them (for inner products)."""
+    """Vectors of texts before the model normalises (for cosine), and as it gives them (for inner products)."""
 
     cosine: Array
     inner: Array
@@ -61,7 +62,7 @@ def fit_both(fit: Callable[[Array], FittedRepairs], texts: Texts) -> Repairs:
 
 @dataclass(frozen=True)
 class Encoding:
-    """An encoder with its cache. Without `inner` no inner products are asked for, so nothing is fitted for them."""
+    """An encoder with its cache. Without `inner` nothing is fitted for inner products."""
 
     name: str
     encoder: Encoder
@@ -76,7 +77,7 @@ class Encoding:
     def fit(
         self, names: Sequence[str], texts: Texts, *, fitted_on: str, tick: Progress | None = None
     ) -> Repairs:
-        """The repairs fitted on vectors of texts, `fitted_on` in words; of word vectors on the table, as a repaired file has it."""
+        """The repairs fitted on `texts`, which are `fitted_on` in words; those of word vectors on their table."""
         if isinstance(self.encoder, WordMeans):
             rows, on = self.encoder.rows, "all rows of the table"
             both = fit_repairs(names, rows, fitted_on=on, of_words=True, tick=tick)
@@ -99,10 +100,12 @@ class Encoding:
 
 
 def open_encoding(spec: str | os.PathLike[str], *, cache: Path | None = None, inner: bool = True) -> Encoding:
-    """The encoder that `spec` names: a directory of Sentence Transformers or transformers, the name of a cached one, or word vectors.
+    """The encoder that `spec` names: a directory of Sentence Transformers or transformers, the name of a
+    cached one, or word vectors.
 
     Raises:
-        InputError: no such thing, word vectors that are not finite, or a part of a model ("#input"), which encodes nothing.
+        InputError: no such thing, word vectors that are not finite, or a part of a model ("#input"), which
+            encodes nothing.
     """
     path, part = split(spec)
     if path.is_dir():
@@ -198,13 +201,15 @@ def encoded_texts(
     *,
     progress: Progress | None = None,
 ) -> tuple[Rows, Rows | None]:
-    """The vectors of texts, and of queries, with the texts as labels; what `calibrate` takes as vectors and queries.
+    """The vectors of texts, and of queries, with the texts as labels; what `calibrate` takes as vectors and
+    queries.
 
     Args:
-        model: a directory of Sentence Transformers, or of an encoder of transformers (the mean of its last layer), or a file of
-            word vectors (the mean of a text's words).
+        model: a directory of Sentence Transformers, or of an encoder of transformers (the mean of its last
+            layer), or a file of word vectors (the mean of a text's words).
         texts: a file in UTF-8 (.xz and .gz too), one text a line; empty lines are passed over.
-        query_texts: the same for queries. Models that have a prompt for queries and one for documents get them.
+        query_texts: the same for queries. Models that have a prompt for queries and one for documents get
+            them.
         progress: called with (what is done, texts done, texts in all).
 
     Raises:

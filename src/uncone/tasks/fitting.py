@@ -1,4 +1,4 @@
-"""Repairs fitted one by one, with the time each took; one that cannot be fitted is left out with its reason."""
+"""Repairs fitted one by one and timed; one that cannot be fitted is left out with its reason."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,8 @@ _WIDE = 1 << 20
 class FittedRepair:
     """A fitted transformation, and the time it took.
 
-    With `of_words` it was fitted on word vectors and is applied to means of them: where it is affine, the mean of repaired
-    words is the repaired mean. A text without a known word is zero, and stays so.
+    With `of_words` it was fitted on word vectors and is applied to means of them: where it is affine, the
+    mean of repaired words is the repaired mean. A text without a known word is zero, and stays so.
     """
 
     transformation: Any
@@ -45,7 +45,7 @@ class FittedRepair:
         return out
 
     def keeps_axes(self) -> bool:
-        """Whether repaired vectors still mean the same as unrepaired ones: not so where they were turned onto principal axes."""
+        """Whether features keep their meaning: not where the rows were turned onto principal axes."""
         affine = getattr(self.transformation, "affine_", None)
         weight: torch.Tensor | None = None if affine is None else affine.weight
         if weight is None:
@@ -88,10 +88,12 @@ def fit_repairs(
 ) -> FittedRepairs:
     """Fit each of `names` on the rows of `x`, an array or `Rows` (N, D), which are `fitted_on` in words.
 
-    With `of_words` they are word vectors and the repairs are for means of them; those that are not affine are left out.
+    With `of_words` they are word vectors and the repairs are for means of them; those that are not affine are
+    left out.
 
     Raises:
-        InputError: a name that is no repair. Whatever else a repair refuses (too few rows, a missing extra) becomes a note.
+        InputError: a name that is no repair. Whatever else a repair refuses (too few rows, a missing extra)
+            becomes a note.
     """
     n, d = x.shape
     repairs, notes, left_out = dict[str, FittedRepair](), list[str](), list[str]()
@@ -136,7 +138,8 @@ def is_affine(name: str) -> bool:
 
 
 def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """The repairs that were asked for, in the order of all; all where none was named. The original is always there.
+    """The repairs that were asked for, in the order of all; all where none was named. The original is always
+    there.
 
     Raises:
         InputError: a name that is no repair.

@@ -1,4 +1,4 @@
-"""Pairs of words or sentences with a similarity that people gave: any table of them, and the sets that papers report."""
+"""Pairs of words or sentences with a score that people gave: any table of them, and the well-known sets."""
 
 import math
 import os
@@ -11,14 +11,14 @@ from uncone.errors import InputError
 from uncone.tasks.text_files import PACKED, SPACE, Rows, find_file, lines_of, table
 
 WORD_SETS = ("men", "rw", "simlex999", "wordsim_sim", "wordsim_rel")
-"""MEN (3000 pairs), Rare Words (2034), SimLex-999, and the similarity (203) and relatedness (252) halves of WordSim-353."""
+"""MEN (3000 pairs), Rare Words (2034), SimLex-999, and the two halves of WordSim-353 (203, 252)."""
 STS_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb")
 """SemEval's tasks of 2012 to 2016 and the STS Benchmark (Cer et al. 2017)."""
 
 
 @dataclass(frozen=True)
 class PairSet:
-    """Pairs and their gold scores, as they stand in the file: repeated pairs and pairs of one text with itself are kept."""
+    """Pairs and their gold scores as they stand in the file; repeated pairs are kept."""
 
     name: str
     pairs: tuple[tuple[str, str], ...]
@@ -51,17 +51,20 @@ def read_pairs(path: str | os.PathLike[str], *, columns: Sequence[str | int] | N
 
     Args:
         path: TSV, CSV, JSON lines or a JSON array of objects, in UTF-8, plain or packed as .gz or .xz.
-        columns: the columns of the two texts and of the score, by name or by number from 1. By default `word1`, `word2`
-            and `score`, or `sentence1`, `sentence2` and `score`, where the header has them; else the first three.
+        columns: the columns of the two texts and of the score, by name or by number from 1. By default
+            `word1`, `word2` and `score`, or `sentence1`, `sentence2` and `score`, where the header has them;
+            else the first three.
 
     Raises:
-        InputError: what cannot be read, a row without two texts and a finite number (with its line), or fewer than two pairs.
+        InputError: what cannot be read, a row without two texts and a finite number (with its line), or fewer
+            than two pairs.
     """
     if columns is not None and (
         len(columns) != 3 or any(isinstance(one, int) and one < 1 for one in columns)
     ):
         raise InputError(
-            f"expected three columns, of two texts and of a score, got {columns!r}: give names, or numbers from 1"
+            f"expected three columns, of two texts and of a score, got {columns!r}: give names, or numbers "
+            "from 1"
         )
     file = Path(path)
     name = Path(file.stem if file.suffix in PACKED else file.name).stem
@@ -72,21 +75,25 @@ def read_pairs(path: str | os.PathLike[str], *, columns: Sequence[str | int] | N
 def read_word_sets(
     directory: str | os.PathLike[str], *, sets: Sequence[str] | None = None
 ) -> tuple[PairSet, ...]:
-    """The word-similarity sets that lie in `directory` (or in its folders wordsim, too_much_in_common, datasets).
+    """The word-similarity sets that lie in `directory` (or in its folders wordsim, too_much_in_common,
+    datasets).
 
-    Two layouts of each set are known: the original release, as the authors of Bis et al. 2021 pass it on, and a tidy
-    TSV with the header `word1 word2 score`. Where both are there the original is read. Lines are split at white space.
-    Any file may be packed (.xz, .gz).
+    Two layouts of each set are known: the original release, as the authors of Bis et al. 2021 pass it on, and
+    a tidy TSV with the header `word1 word2 score`. Where both are there the original is read. Lines are split
+    at white space. Any file may be packed (.xz, .gz).
 
     Args:
         directory: where to look.
-        sets: names out of `WORD_SETS`; each must be there. None takes those that are there, in the order of `WORD_SETS`.
+        sets: names out of `WORD_SETS`; each must be there. None takes those that are there, in the order of
+            `WORD_SETS`.
 
     Returns:
-        The sets. Words are as they stand in the file, without the part of speech that MEN's lemma form adds ("sun-n").
+        The sets. Words are as they stand in the file, without the part of speech that MEN's lemma form adds
+        ("sun-n").
 
     Raises:
-        InputError: no set there, one of `sets` not there or unknown, or a line that is no pair with a finite score.
+        InputError: no set there, one of `sets` not there or unknown, or a line that is no pair with a finite
+            score.
     """
     return _sets(directory, WORD_SETS, sets, _word_set, "word-similarity sets", _word_files)
 
@@ -94,12 +101,14 @@ def read_word_sets(
 def read_sts(directory: str | os.PathLike[str], *, sets: Sequence[str] | None = None) -> tuple[PairSet, ...]:
     """The sets of sentence pairs that lie in `directory` or in a folder of it.
 
-    Known layouts: tidy TSV with a header (`sentence1`, `sentence2`, `score`, and `subset` for STS12 to 16); the STS
-    Benchmark's own `sts-test.csv` (tabs, no header); SentEval's `STS12-en-test/STS.input.NAME.txt` beside
-    `STS.gs.NAME.txt`. Any may be packed (.xz, .gz). Pairs without a gold score are left out, as SentEval does.
+    Known layouts: tidy TSV with a header (`sentence1`, `sentence2`, `score`, and `subset` for STS12 to 16);
+    the STS Benchmark's own `sts-test.csv` (tabs, no header); SentEval's `STS12-en-test/STS.input.NAME.txt`
+    beside `STS.gs.NAME.txt`. Any may be packed (.xz, .gz). Pairs without a gold score are left out, as
+    SentEval does.
 
     Raises:
-        InputError: no set there, one of `sets` not there or unknown, or a line that is no pair with a finite score.
+        InputError: no set there, one of `sets` not there or unknown, or a line that is no pair with a finite
+            score.
     """
     return _sets(directory, STS_SETS, sets, _sts_set, "STS sets", lambda _: _STS_FILES)
 
@@ -112,7 +121,7 @@ def _sets(
     what: str,
     files: Callable[[Sequence[str]], str],
 ) -> tuple[PairSet, ...]:
-    """The sets that lie there; with `asked` those, each of which must. `files` says in words which files hold them."""
+    """The sets that lie there; those that are `asked` must. `files` says which files hold them."""
     root = Path(directory)
     if not root.is_dir():
         raise InputError(
@@ -139,7 +148,7 @@ def _pair_set(
     least: int = 2,
     scored_alone: bool = False,
 ) -> PairSet:
-    """`rows` hold two texts, a score and perhaps a subset; with `scored_alone` those without a score are left out."""
+    """Rows of two texts, a score and perhaps a subset; `scored_alone` leaves out those without a score."""
     kept = list[tuple[str, str, float, str]]()
     for where, (first, second, score, *subset) in rows:
         if scored_alone and not score.strip():
@@ -173,7 +182,7 @@ def _score(text: str, where: str) -> float:
 
 @dataclass(frozen=True)
 class _Layout:
-    """One way in which a word set is passed on: the file's name, the column of the score, and whether words carry "-n"."""
+    """A form of a word set: the file's name, the column of the score, and whether words end in "-n"."""
 
     file: str
     score: int = 3
@@ -204,12 +213,13 @@ def _word_set(root: Path, name: str) -> PairSet | None:
 
 
 def _without_tags(rows: Rows) -> Rows:
-    """The lemma of `lemma-n`. Only the tag after the last hyphen goes, so that a hyphenated word stays whole."""
+    """The lemma of `lemma-n`. Only the tag after the last hyphen goes: a hyphenated word stays whole."""
     for where, cells in rows:
         parts = [word.rpartition("-") for word in cells[:2]]
         if any(not lemma or len(tag) != 1 for lemma, _, tag in parts):
             raise InputError(
-                f"expected words like sun-n in {where}, got {' '.join(cells[:2])[:80]!r}: take MEN's lemma form, "
+                f"expected words like sun-n in {where}, got {' '.join(cells[:2])[:80]!r}: take MEN's lemma "
+                "form, "
                 "or its tidy form men3000.tsv"
             )
         yield where, [*(lemma for lemma, _, _ in parts), cells[2]]
@@ -244,7 +254,7 @@ def _sts_set(root: Path, name: str) -> PairSet | None:
 
 
 def _split(file: Path) -> PairSet:
-    """One split of the STS Benchmark in either layout; beyond the seventh column stand the licences of some lines."""
+    """One split of the STS Benchmark. Some lines of its own layout have licences after the seventh column."""
     columns = (6, 7, 5) if ".csv" in file.suffixes else _TIDY
     return _pair_set("stsb", file, table(file, columns, delimiter="\t"), scored_alone=True)
 
@@ -263,7 +273,8 @@ def _senteval_rows(file: Path) -> Rows:
     inputs, scores = list(lines_of(file)), [line for _, line in lines_of(gold)]
     if len(inputs) != len(scores):
         raise InputError(
-            f"expected a score for each of the {len(inputs)} lines of {file}, got {len(scores)} in {gold.name}: "
+            f"expected a score for each of the {len(inputs)} lines of {file}, got {len(scores)} in "
+            f"{gold.name}: "
             "copy both again"
         )
     for (number, line), score in zip(inputs, scores, strict=True):

@@ -1,4 +1,4 @@
-"""The outcome of a task: its numbers, their differences from the original, and what they come to in one sentence."""
+"""The outcome of a task: numbers, differences from the original, and a verdict in one sentence."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ class Settings:
 
 @dataclass
 class TaskResult:
-    """`results[set][repair]`, `differences[set][repair][measure]`, `prices[set][repair]`, filled set by set."""
+    """`results[set][repair]`, `differences[set][repair][measure]` and `prices[set][repair]`, set by set."""
 
     results: dict[str, dict[str, Numbers]] = field(default_factory=dict)
     differences: dict[str, dict[str, dict[str, Interval]]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class TaskResult:
     def add_means(
         self, name: str, per_item: Mapping[str, Mapping[str, Scores]], n: int, settings: Settings
     ) -> None:
-        """The set `name`: means of `per_item[repair][measure]` (n,), and those less the original's, paired."""
+        """Add the means of `per_item[repair][measure]` (n,), and those less the original's."""
         self.results[name] = {
             repair: {measure: float(scores.mean()) for measure, scores in measures.items()} | {"n": n}
             for repair, measures in per_item.items()
@@ -94,7 +94,7 @@ class TaskResult:
 
 
 def differences(columns: Mapping[str, Scores], bootstrap: Bootstrap) -> dict[str, Interval]:
-    """Every repair less the original, paired; `columns` holds the scores (items,) of each. Nothing where either is missing."""
+    """Every repair less the original, by their scores (items,); nothing where either is missing."""
     repairs = [name for name in columns if name != ORIGINAL]
     if ORIGINAL not in columns or not repairs:
         return {}
@@ -105,7 +105,7 @@ def differences(columns: Mapping[str, Scores], bootstrap: Bootstrap) -> dict[str
 def correlation_differences(
     scores: Mapping[str, PairScores], settings: Settings, *, subset: Sequence[str] = ()
 ) -> dict[str, dict[str, Interval]]:
-    """For every repair and measure the correlation x 100 less the original's, paired; none where one is undefined."""
+    """For every repair and measure the correlation x 100 less the original's, where both are defined."""
     changes: dict[str, dict[str, Interval]] = {name: {} for name in scores if name != ORIGINAL}
     gold = scores[ORIGINAL].gold
 
@@ -134,7 +134,7 @@ def correlation_differences(
 
 
 def subset_mean(scores: PairScores, subset: Sequence[str]) -> float | None:
-    """The mean over the subsets of Spearman's correlation x 100 of the cosine within each; None where one is undefined."""
+    """Spearman x 100 of the cosine within each subset, and their mean; None where one is undefined."""
     of = np.asarray(subset)
     each = [
         correlation_x100(scores.cosine[of == name], scores.gold[of == name], kind="spearman")
@@ -152,10 +152,11 @@ def varies(scores: Scores) -> bool:
 def verdict(
     name: str, task: str, measure: str, differences: Mapping[str, Mapping[str, Mapping[str, Interval]]]
 ) -> str:
-    """Which repair does best over the sets, on which its interval lies above 0 or below, and whether any does anything.
+    """Which repair does best over the sets, on which its interval lies above 0 or below, and whether any does
+    anything.
 
-    The repair named is that with the highest mean difference; if any helps, among those that rise on a set beyond chance. It was
-    chosen by looking, so that its intervals are no proof: `select_repair` is for that.
+    The repair named is that with the highest mean difference; if any helps, among those that rise on a set
+    beyond chance. It was chosen by looking, so that its intervals are no proof: `select_repair` is for that.
     """
     per_repair = dict[str, dict[str, Interval]]()
     for set_name, repairs in differences.items():
@@ -199,7 +200,7 @@ def _change(intervals: Mapping[str, Interval], measure: str) -> str:
     fell = [name for name, one in intervals.items() if one.high < 0]
     moved = [f"{way} on {', '.join(names)}" for way, names in (("up", rose), ("down", fell)) if names]
     beyond = f"; beyond chance {' and '.join(moved)}" if moved else ", on none beyond chance"
-    # the deviation of a mean is at most the mean of the deviations, so this is wide enough whatever pairs the sets share
+    # A mean deviates at most by the mean of the deviations: wide enough whatever pairs the sets share.
     return f"{start} on average over {len(intervals)} sets (95 %, at the widest: {low} to {high}){beyond}"
 
 

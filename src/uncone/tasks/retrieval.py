@@ -20,7 +20,8 @@ from uncone.tasks.text_files import find_file, objects_of, table
 
 _DEPTH = 100
 _DOCUMENTS_ONLY = (
-    "inner_documents: inner products of repaired documents with queries as they are. Left out where a repair turns the axes "
+    "inner_documents: inner products of repaired documents with queries as they are. Left out where a "
+    "repair turns the axes "
     "(whiten_pca), since the two sides would no longer mean the same."
 )
 
@@ -29,7 +30,8 @@ _DOCUMENTS_ONLY = (
 class RetrievalData:
     """The documents, the queries that are judged, and the judgements.
 
-    `judged[split][query]` holds the relevance of documents by their ids; queries are those that some split judges.
+    `judged[split][query]` holds the relevance of documents by their ids; queries are those that some split
+    judges.
     """
 
     name: str
@@ -47,7 +49,8 @@ class RetrievalData:
         """
         if split not in self.judged:
             raise InputError(
-                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}: name the split so"
+                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}: "
+                "name the split so"
             )
         judged = self.judged[split].items()
         return tuple(query for query, relevant in judged if any(rank > 0 for rank in relevant.values()))
@@ -58,16 +61,18 @@ class RetrievalData:
 
 
 def read_retrieval(directory: str | os.PathLike[str]) -> RetrievalData:
-    """Read `corpus.jsonl` and `queries.jsonl` (each may be .xz or .gz) and every `qrels/SPLIT.tsv` of a directory.
+    """Read `corpus.jsonl` and `queries.jsonl` (each may be .xz or .gz) and every `qrels/SPLIT.tsv` of a
+    directory.
 
     Raises:
-        InputError: a file is missing, a line is no object with the fields it must have, an id comes twice, or a judgement names a
-            query or document that is not there.
+        InputError: a file is missing, a line is no object with the fields it must have, an id comes twice, or
+            a judgement names a query or document that is not there.
     """
     root = Path(directory)
     if not root.is_dir():
         raise InputError(
-            f"expected a directory in the layout of BEIR, got {root}: it holds corpus.jsonl, queries.jsonl and qrels/"
+            f"expected a directory in the layout of BEIR, got {root}: it holds corpus.jsonl, queries.jsonl "
+            "and qrels/"
         )
     corpus, queries = find_file(root, "corpus.jsonl"), find_file(root, "queries.jsonl")
     qrels = sorted((root / "qrels").glob("*.tsv*"))
@@ -75,7 +80,8 @@ def read_retrieval(directory: str | os.PathLike[str]) -> RetrievalData:
     missing = [name for name, there in files.items() if not there]
     if corpus is None or queries is None or missing:
         raise InputError(
-            f"expected {', '.join(missing)} in {root}, got no such file: give a directory in the layout of BEIR"
+            f"expected {', '.join(missing)} in {root}, got no such file: give a directory in the layout of "
+            "BEIR"
         )
     documents, asked = dict(_texts(corpus)), dict(_texts(queries))
     judged = {file.name.split(".")[0]: _judgements(file, documents, asked) for file in qrels}
@@ -122,7 +128,8 @@ def _judgements(
         for what, key, known in (("query", query, queries), ("document", document, documents)):
             if key not in known:
                 raise InputError(
-                    f"expected ids that are there, got {where}, which judges the {what} {key[:60]!r}: copy the data again"
+                    f"expected ids that are there, got {where}, which judges the {what} {key[:60]!r}: copy "
+                    "the data again"
                 )
         judged.setdefault(query, {})[document] = relevance
     return judged
@@ -136,11 +143,13 @@ def retrieve(
     *,
     split: str,
 ) -> dict[str, Scores]:
-    """`ndcg10` and `recall100` of each query, (Q,) in [0, 1], of an exact search by inner product; higher is better.
+    """`ndcg10` and `recall100` of each query, (Q,) in [0, 1], of an exact search by inner product; higher is
+    better.
 
-    nDCG@10 = DCG of the first ten over the DCG of the best order, gain = relevance, discount log2(rank + 1) (Jarvelin &
-    Kekalainen 2002, as trec_eval has it; computed by ir-measures). Of equal scores the document that stands first in the corpus
-    ranks first. A document with the id and the text of the query itself is passed over (it is its own answer in some sets).
+    nDCG@10 = DCG of the first ten over the DCG of the best order, gain = relevance, discount log2(rank + 1)
+    (Jarvelin & Kekalainen 2002, as trec_eval has it; computed by ir-measures). Of equal scores the document
+    that stands first in the corpus ranks first. A document with the id and the text of the query itself is
+    passed over (it is its own answer in some sets).
 
     Args:
         queries: (Q, D) vectors of `query_ids`; for cosine of length 1.
@@ -214,10 +223,11 @@ def open_corpus(
 def ranked(
     encoding: Encoding, corpus: Corpus, split: str, queries: Sequence[str], settings: Settings
 ) -> dict[str, dict[str, Scores]]:
-    """Per-query scores of every repair and measure, over `queries` of `split`; those for cosine alone if the encoding is."""
+    """Scores of every repair and measure, one a query; without `encoding.inner` those of the cosine alone."""
     if len(queries) < 2:
         raise InputError(
-            f"expected at least two queries in qrels/{split}.tsv of {corpus.data.name}, got {len(queries)}: judge more"
+            f"expected at least two queries in qrels/{split}.tsv of {corpus.data.name}, got {len(queries)}: "
+            "judge more"
         )
     texts = corpus.data.texts_of(queries)
     asked = encoding.texts(texts, role="query", tick=settings.tick("encoding queries"))

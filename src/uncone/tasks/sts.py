@@ -1,4 +1,4 @@
-"""Semantic textual similarity: do similarities of sentence vectors rank pairs as people do, with and without each repair?"""
+"""Semantic textual similarity: do sentence vectors rank pairs as people do, with and without each repair?"""
 
 import os
 from collections.abc import Sequence
@@ -22,10 +22,12 @@ _TRANSDUCTIVE = "the sentences of the set itself, without their scores"
 
 
 def sts_numbers(pairs: PairSet, scores: PairScores) -> Numbers:
-    """Correlations x 100 over all pairs, and where there are subsets the mean over them of Spearman's with the cosine.
+    """Correlations x 100 over all pairs, and where there are subsets the mean over them of Spearman's with
+    the cosine.
 
-    Two ways are in use for STS12 to 16: one correlation over the pairs of all subsets (`spearman_cosine`; SimCSE's "all"),
-    and the mean of the subsets' correlations (`spearman_cosine_subset_mean`; SentEval's "mean" under "all").
+    Two ways are in use for STS12 to 16: one correlation over the pairs of all subsets (`spearman_cosine`;
+    SimCSE's "all"), and the mean of the subsets' correlations (`spearman_cosine_subset_mean`; SentEval's
+    "mean" under "all").
     """
     numbers = {name: value for name, value in scores.numbers().items() if name != "pairs"}
     if len(set(pairs.subset)) > 1:
@@ -43,7 +45,8 @@ def evaluate_sts(
 ) -> TaskResult:
     """The sets in a directory, or the pairs in a file.
 
-    Repairs are fitted on the training sentences of a set where it has some, else on the set's own sentences (said in the notes).
+    Repairs are fitted on the training sentences of a set where it has some, else on the set's own sentences
+    (said in the notes).
     """
     result = TaskResult(provenance=encoding.provenance())
     transductive = []
@@ -64,7 +67,8 @@ def evaluate_sts(
             transductive.append(one.name)
     if transductive and not isinstance(encoding.encoder, WordMeans):
         result.note(
-            f"Repairs of {', '.join(transductive)} are fitted on {_TRANSDUCTIVE}: these sets have no training part."
+            f"Repairs of {', '.join(transductive)} are fitted on {_TRANSDUCTIVE}: these sets have no "
+            "training part."
         )
     result.note(*encoding.notes())
     return result
@@ -82,7 +86,8 @@ def scored(
 ) -> tuple[PairSet, dict[str, PairScores]]:
     """The pairs with a direction, and their scores under every repair.
 
-    A sentence whose vector is zero (of no word that the word vectors hold) has no cosine: its pairs are left out.
+    A sentence whose vector is zero (of no word that the word vectors hold) has no cosine: its pairs are left
+    out.
 
     Raises:
         InputError: fewer than two pairs are left.

@@ -1,4 +1,4 @@
-"""Text files of data sets, plain or packed as .gz or .xz: their lines, and the columns of a table or of JSON objects."""
+"""Text files of data sets, plain or packed: their lines, and the columns of a table or of JSON objects."""
 
 import csv
 import json
@@ -42,7 +42,8 @@ def lines_of(file: Path) -> Iterator[tuple[int, str]]:
                 number += 1
                 if len(line) == _LONGEST_LINE:
                     raise InputError(
-                        f"expected lines of text in {file}, got more than 64 MiB in line {number}: is it text?"
+                        f"expected lines of text in {file}, got more than 64 MiB in line {number}: is it "
+                        "text?"
                     )
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 yield number, text.removesuffix("\n").removesuffix("\r")
@@ -84,24 +85,27 @@ def _parsed(text: str, where: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"expected one JSON object a line, or an array of them, got {where}, which does not parse: {error}"
+            f"expected one JSON object a line, or an array of them, got {where}, which does not parse: "
+            f"{error}"
         ) from error
 
 
 def table(file: Path, columns: Sequence[str | int] | None = None, *, delimiter: str | None = None) -> Rows:
     """The wanted cells of each row of a table whose third wanted column holds numbers.
 
-    The first row is a header if columns are asked for by name, or if its third wanted cell is no number. The fields of JSON
-    objects are columns, the first object's keys their header. Quotes mean something between commas and semicolons alone.
+    The first row is a header if columns are asked for by name, or if its third wanted cell is no number. The
+    fields of JSON objects are columns, the first object's keys their header. Quotes mean something between
+    commas and semicolons alone.
 
     Args:
         file: separated by tabs, commas, semicolons or white space, or JSON lines, or a JSON array of objects.
-        columns: their names, or their numbers from 1. None takes those of `KNOWN_COLUMNS` (and `subset`) where the header
-            has them, else the first three.
+        columns: their names, or their numbers from 1. None takes those of `KNOWN_COLUMNS` (and `subset`)
+            where the header has them, else the first three.
         delimiter: what separates columns. None looks at the file's name, then at its first line.
 
     Raises:
-        InputError: what `lines_of` refuses, quotes that do not end, no such column, or a row with too few or too many.
+        InputError: what `lines_of` refuses, quotes that do not end, no such column, or a row with too few or
+            too many.
     """
     rows = _rows(file, delimiter or _delimiter(file))
     where, first = next(rows, (f"line 1 of {file}", []))
@@ -114,7 +118,7 @@ def table(file: Path, columns: Sequence[str | int] | None = None, *, delimiter: 
 
 
 def _delimiter(file: Path) -> str:
-    """A tab, comma, semicolon or white space, or `_JSON`: by the file's name, else by what parts its first line into three."""
+    """A tab, comma, semicolon or white space, or `_JSON`: by the file's name, else by its first line."""
     line = next((line for _, line in lines_of(file) if line.strip()), "")
     suffix = Path(file.stem if file.suffix in PACKED else file.name).suffix
     if suffix in (".json", ".jsonl", ".ndjson") or line.lstrip().startswith(("{", "[{")):
@@ -170,7 +174,8 @@ def _places(first: Sequence[str], columns: Sequence[str | int] | None, where: st
     if missing:
         names = ", ".join(map(str, columns))
         raise InputError(
-            f"expected a header with {names} in {where}, got {' '.join(first)[:120]!r}: name columns that are there"
+            f"expected a header with {names} in {where}, got {' '.join(first)[:120]!r}: name columns that "
+            "are there"
         )
     places = [name - 1 if isinstance(name, int) else first.index(name) for name in columns]
     by_name = any(isinstance(name, str) for name in columns)

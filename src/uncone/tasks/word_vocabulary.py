@@ -32,8 +32,8 @@ _IN_TEXT = "the"
 class Vocabulary:
     """How a word becomes ids of rows.
 
-    `ids(word)` is () where the word has no representation: an unknown token among its pieces, or a word that a file of
-    word vectors does not hold.
+    `ids(word)` is () where the word has no representation: an unknown token among its pieces, or a word that
+    a file of word vectors does not hold.
     """
 
     ids: Callable[[str], tuple[int, ...]]
@@ -46,10 +46,11 @@ class Vocabulary:
 def vocabulary_of(source: Any) -> Vocabulary:
     """The vocabulary of a model's directory, of a tokenizer, or of the labels of word vectors.
 
-    Words are never changed here: what lower-cases or strips accents is the tokenizer's own normaliser. A space goes
-    before the word where the tokenizer needs it to give the piece that starts a word inside a text. Byte-level BPE
-    (GPT-2, RoBERTa) needs it; WordPiece and SentencePiece with its own prefix do not. This is decided by encoding known
-    words alone, after a space and inside a text, and not by the model's name, which a copied directory need not keep.
+    Words are never changed here: what lower-cases or strips accents is the tokenizer's own normaliser. A
+    space goes before the word where the tokenizer needs it to give the piece that starts a word inside a
+    text. Byte-level BPE (GPT-2, RoBERTa) needs it; WordPiece and SentencePiece with its own prefix do not.
+    This is decided by encoding known words alone, after a space and inside a text, and not by the model's
+    name, which a copied directory need not keep.
 
     Args:
         source: a directory with tokenizer.json (or the files of a slow tokenizer, which need transformers), a
@@ -68,7 +69,7 @@ def vocabulary_of(source: Any) -> Vocabulary:
 
 
 def _of_labels(labels: Sequence[str | None] | None) -> Vocabulary:
-    """Exact matches only. Of a word that stands twice, the first row counts, as in the readers of word vectors."""
+    """Exact matches only. Of a word that stands twice the first row counts."""
     rows: dict[str, int] = {}
     for row, label in enumerate(labels or ()):
         if label is not None:
@@ -99,7 +100,7 @@ def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:
     own = type(tokenizer).from_str(
         tokenizer.to_str()
     )  # a copy: the caller's keeps its padding and truncation
-    own.no_padding()  # sentence encoders save theirs with padding to a fixed length, which makes every word long
+    own.no_padding()  # sentence encoders save theirs with padding to a fixed length
     own.no_truncation()
     refused = _unknown_ids(own, unknown)
     prefix, described = _prefix(own)
@@ -112,7 +113,7 @@ def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:
 
 
 def _encoded(tokenizer: Any, text: str) -> list[int]:
-    """The ids of a text; none where the tokenizer fails on it, as those without an unknown token do on letters they lack."""
+    """The ids of a text; none where the tokenizer fails, as one without an unknown token may."""
     try:
         return list(tokenizer.encode(text, add_special_tokens=False).ids)
     except (KeyboardInterrupt, SystemExit):
@@ -122,7 +123,7 @@ def _encoded(tokenizer: Any, text: str) -> list[int]:
 
 
 def _prefix(tokenizer: Any) -> tuple[str, str]:
-    """ "" or " ", whichever spells more of the probe words as they are spelled inside a text, and the reason."""
+    """The prefix, "" or " ", that spells more of the probe words as inside a text; and the reason."""
     start = _encoded(tokenizer, _IN_TEXT)
     alike = {"": 0, " ": 0}
     for word in PROBES:
@@ -134,7 +135,8 @@ def _prefix(tokenizer: Any) -> tuple[str, str]:
     form = "after a space" if prefix else "without a space before them"
     return (
         prefix,
-        f"words are encoded {form}, which spells {alike[prefix]} of {len(PROBES)} probe words as inside a text",
+        f"words are encoded {form}, which spells {alike[prefix]} of {len(PROBES)} probe words as inside a "
+        "text",
     )
 
 

@@ -38,7 +38,7 @@ class WordSimilarity:
     """`scores[set][repair]`."""
 
     def results(self) -> dict[str, dict[str, Numbers]]:
-        """`results[set][repair]` = {pearson_cosine, pearson_inner, spearman_cosine, spearman_inner, n, pairs}, correlations x 100."""
+        """`results[set][repair]`: `PairScores.numbers`, with correlations x 100."""
         return {
             name: {repair: scores.numbers() for repair, scores in repairs.items()}
             for name, repairs in self.scores.items()
@@ -57,42 +57,50 @@ def word_similarity(
 
     Two protocols differ in the pairs and in the number that counts:
 
-    - "paper" (Bis et al. 2021, section 5.2, and the code released with it): a pair is evaluated if each word is exactly one
-      token and not the unknown one; Pearson's correlation. The pairs then differ between tokenizers: compare repairs of one
-      model, and models only with the same tokenizer.
-    - "field" (Faruqui & Dyer 2014): a word of several tokens is the mean of their vectors, and every pair is evaluated
-      whose words have a representation; Spearman's correlation.
+    - "paper" (Bis et al. 2021, section 5.2, and the code released with it): a pair is evaluated if each word
+      is exactly one token and not the unknown one; Pearson's correlation. The pairs then differ between
+      tokenizers: compare repairs of one model, and models only with the same tokenizer.
+    - "field" (Faruqui & Dyer 2014): a word of several tokens is the mean of their vectors, and every pair is
+      evaluated whose words have a representation; Spearman's correlation.
 
-    Both correlations are given under either. Words of a file of word vectors are one row each, so both protocols evaluate
-    the same pairs there. A row of zeros has no direction: pairs with such a word are left out, and n says so.
+    Both correlations are given under either. Words of a file of word vectors are one row each, so both
+    protocols evaluate the same pairs there. A row of zeros has no direction: pairs with such a word are left
+    out, and n says so.
 
     Args:
-        rows: the table, anything `as_rows` takes, (N, D). The rows of the words are read once for all repairs.
+        rows: the table, anything `as_rows` takes, (N, D). The rows of the words are read once for all
+            repairs.
         vocabulary: from `vocabulary_of`.
         sets: from `read_word_sets` or `read_pairs`.
-        transformations: fitted repairs by name, with `transform` for a tensor (M, D). "original" is added to them.
+        transformations: fitted repairs by name, with `transform` for a tensor (M, D). "original" is added to
+            them.
         protocol: which pairs are evaluated.
 
     Returns:
-        Scores for every set and repair; `results()` gives the correlations x 100, in [-100, 100], higher is better.
+        Scores for every set and repair; `results()` gives the correlations x 100, in [-100, 100], higher is
+        better.
 
     Raises:
-        InputError: an unknown protocol, a repair called "original", or no pair of any set that is represented.
+        InputError: an unknown protocol, a repair called "original", or no pair of any set that is
+            represented.
 
-    Reads badly when few pairs are left: the standard error of a correlation over n pairs is about 100 / sqrt(n).
+    Reads badly when few pairs are left: the standard error of a correlation over n pairs is about 100 /
+    sqrt(n).
     """
     rows = as_rows(rows)
     if protocol not in PROTOCOLS:
         raise InputError(f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}")
     if transformations and ORIGINAL in transformations:
         raise InputError(
-            f"expected names of repairs, got {ORIGINAL!r}: the vectors as they are have this name, call it otherwise"
+            f"expected names of repairs, got {ORIGINAL!r}: the vectors as they are have this name, call it "
+            "otherwise"
         )
     table = _WordVectors(rows, vocabulary, sets, single=protocol == "paper")
     kept = [table.evaluated(one) for one in sets]
     if not any(kept):
         raise InputError(
-            f"expected words of {rows.name} in the word sets, got none in {sum(len(s.pairs) for s in sets)} pairs "
+            f"expected words of {rows.name} in the word sets, got none in {sum(len(s.pairs) for s in sets)} "
+            "pairs "
             f"({vocabulary.described}): is this the table's own vocabulary?"
         )
     scores: dict[str, dict[str, PairScores]] = {one.name: {} for one in sets}
@@ -135,7 +143,7 @@ class _WordVectors:
         return [at for at, (first, second) in enumerate(one.pairs) if first in held and second in held]
 
     def words(self, repair: Any) -> Array:
-        """(words, D) float64: the pieces' rows under the repair, then their means, since it is the table that is repaired."""
+        """(words, D) float64: means of the pieces' repaired rows, since it is the table that is repaired."""
         x = (self.raw if repair is None else repair.transform(self.raw)).double()
         sums = torch.zeros((len(self._lengths), x.shape[1]), dtype=torch.float64)
         sums.index_add_(0, self._word, x[self._piece])

@@ -31,9 +31,10 @@ Path_ = str | os.PathLike[str]
 class PairTable:
     """Pairs with a label: the table at `path`, and how it is read.
 
-    The table has columns separated by tabs: the id of a query (or first row), the id of a row, and a label. Ids are the rows'
-    own labels or their numbers from 0, or the lines of the files `ids` and `query_ids`. A pair with a label of at least
-    `match_at` (by default above 0) matches. `prior` is the share of matches among the pairs that will be compared.
+    The table has columns separated by tabs: the id of a query (or first row), the id of a row, and a label.
+    Ids are the rows' own labels or their numbers from 0, or the lines of the files `ids` and `query_ids`. A
+    pair with a label of at least `match_at` (by default above 0) matches. `prior` is the share of matches
+    among the pairs that will be compared.
     """
 
     path: str | os.PathLike[str]
@@ -61,18 +62,20 @@ def calibrate(
 ) -> Calibration:
     """Say what a similarity score of these vectors means: how often random pairs reach it.
 
-    A random pair is a query with a row, or two different rows where there are no queries. Mean and variance are exact over all
-    pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all pairs up to `most_pairs`, beyond over all
-    pairs of rows drawn without replacement. Intervals (95 %) say where a share would lie for other rows drawn alike; they
-    respect that pairs which share a row are not independent. Vectors are never changed.
+    A random pair is a query with a row, or two different rows where there are no queries. Mean and variance
+    are exact over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all
+    pairs up to `most_pairs`, beyond over all pairs of rows drawn without replacement. Intervals (95 %) say
+    where a share would lie for other rows drawn alike; they respect that pairs which share a row are not
+    independent. Vectors are never changed.
 
     Args:
         vectors: what `open_rows` opens: the documents, (N, D).
         queries: the same for queries, (M, D); None pairs `vectors` with themselves.
-        texts: a file of texts, one a line, whose vectors are then compared; `vectors` is the encoder, as for `encoded_texts`.
+        texts: a file of texts, one a line, whose vectors are then compared; `vectors` is the encoder, as for
+            `encoded_texts`.
         query_texts: the same for queries.
-        pairs: a table of labelled pairs (`PairTable`, or its path). Matches do not count as random pairs, and each threshold
-            gets the share of matches that reach it.
+        pairs: a table of labelled pairs (`PairTable`, or its path). Matches do not count as random pairs, and
+            each threshold gets the share of matches that reach it.
         metric: "cosine" or "inner_product".
         scores: what is asked about; 0.8 for the cosine by default.
         rates: false-match rates, each in (0, 1), to find thresholds for.
@@ -83,14 +86,15 @@ def calibrate(
         progress: called with (what is done, how much, of how much).
 
     Returns:
-        `Calibration`, whose `false_match_rate(score)`, `percentile(score)` and `threshold(rate)` need nothing but the record.
+        `Calibration`, whose `false_match_rate(score)`, `percentile(score)` and `threshold(rate)` need nothing
+        but the record.
 
     Raises:
-        InputError: what cannot be opened; queries of another width; fewer than two rows with a direction; a rate or score that
-            makes no sense; labelled pairs that name no row.
+        InputError: what cannot be opened; queries of another width; fewer than two rows with a direction; a
+            rate or score that makes no sense; labelled pairs that name no row.
 
-    Reads badly when rows are few (the intervals say so), when many rows are equal, or when the rows are of other texts
-    than those that will be compared.
+    Reads badly when rows are few (the intervals say so), when many rows are equal, or when the rows are of
+    other texts than those that will be compared.
 
     Example:
         >>> import numpy, uncone
@@ -102,7 +106,8 @@ def calibrate(
     check_seed(seed)
     if (query_texts is not None and texts is None) or (texts is not None and queries is not None):
         raise InputError(
-            "expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both or neither"
+            "expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both "
+            "or neither"
         )
     if texts is not None:
         vectors, queries = encoded_texts(vectors, texts, query_texts, progress=progress)
@@ -156,7 +161,8 @@ def _sides(
     other = open_side(queries, metric, skip_nonfinite=skip_nonfinite, what="queries", progress=progress)
     if side.rows.shape[1] != other.rows.shape[1]:
         raise InputError(
-            f"expected queries of {side.rows.shape[1]} features like {side.rows.name}, got {other.rows.shape[1]} in "
+            f"expected queries of {side.rows.shape[1]} features like {side.rows.name}, got "
+            f"{other.rows.shape[1]} in "
             f"{other.rows.name}: encode both with the same model"
         )
     return side, other
@@ -179,7 +185,8 @@ def _check(
             raise InputError(f"expected a false-match rate above 0 and below 1, got {rate}: 1 % is 0.01")
     if most_pairs < 1000:
         raise InputError(
-            f"expected at least 1000 pairs to count, got {most_pairs}: a distribution needs more, best millions"
+            f"expected at least 1000 pairs to count, got {most_pairs}: a distribution needs more, best "
+            "millions"
         )
     if isinstance(pairs, PairTable) and not 0 < pairs.prior < 1:
         raise InputError(
@@ -191,7 +198,8 @@ def _labels(side: Side, other: Side | None, table: PairTable) -> tuple[Labels, n
     """The labelled pairs of rows with a direction, and their scores."""
     if other is None and table.query_ids is not None:
         raise InputError(
-            "expected queries with ids of queries, got none: give the queries too, or only the ids of the rows"
+            "expected queries with ids of queries, got none: give the queries too, or only the ids of the "
+            "rows"
         )
     places = places_of(side.rows, table.ids)
     first = places if other is None else places_of(other.rows, table.query_ids)

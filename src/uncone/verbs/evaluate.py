@@ -37,30 +37,35 @@ def evaluate(
     """What a task says of a model as it is and under each repair, with a paired interval of every difference.
 
     Args:
-        spec: for "wordsim" a model (its token table) or word vectors; for "sts" and "retrieval" an encoder: a directory of Sentence
-            Transformers, of transformers (mean of the last layer), or word vectors (mean of the words). For "ann" an encoder, or
-            a file of vectors.
-        task: "wordsim" (pairs of words), "sts" (pairs of sentences), "retrieval" (nDCG@10 and recall@100), or "ann" (recall@10
-            of quantised search).
-        data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the STS Benchmark);
-            for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or a JSON array of objects, with or
-            without header. For "ann" of stored vectors a file of queries, or None to take some rows out.
-        columns: of such a table, the columns of the two texts and of the score, by name or by number from 1. By default `word1`,
-            `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has them, else the first three.
-        protocol: for "wordsim", the paper's (single tokens, Pearson) or the field's (mean of sub-tokens, Spearman).
+        spec: for "wordsim" a model (its token table) or word vectors; for "sts" and "retrieval" an encoder: a
+            directory of Sentence Transformers, of transformers (mean of the last layer), or word vectors
+            (mean of the words). For "ann" an encoder, or a file of vectors.
+        task: "wordsim" (pairs of words), "sts" (pairs of sentences), "retrieval" (nDCG@10 and recall@100), or
+            "ann" (recall@10 of quantised search).
+        data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the
+            STS Benchmark); for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or
+            a JSON array of objects, with or without header. For "ann" of stored vectors a file of queries, or
+            None to take some rows out.
+        columns: of such a table, the columns of the two texts and of the score, by name or by number from 1.
+            By default `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has
+            them, else the first three.
+        protocol: for "wordsim", the paper's (single tokens, Pearson) or the field's (mean of sub-tokens,
+            Spearman).
         repairs: names out of `uncone.transforms.REPAIRS`; all by default. The original is always there.
-        cache: a folder in which vectors of texts are kept, so that the next run need not encode them; for tasks that encode texts.
+        cache: a folder in which vectors of texts are kept, so that the next run need not encode them; for
+            tasks that encode texts.
         seed: of the resampling, of what is drawn, and of product quantisation.
-        resamples: how many for each interval; with 2,000 its ends move by about 3 % of its half-width from seed to seed.
+        resamples: how many for each interval; with 2,000 its ends move by about 3 % of its half-width from
+            seed to seed.
         progress: called with (what is done, done, in all).
 
     Returns:
-        `results[task][set][repair]`, differences and prices; a table gives one set, named after its file. Correlations are times
-        100, the others in [0, 1]; higher is better.
+        `results[task][set][repair]`, differences and prices; a table gives one set, named after its file.
+        Correlations are times 100, the others in [0, 1]; higher is better.
 
     Raises:
-        InputError: data that is missing or wrong, a spec that is no encoder, an unknown repair, or an extra that is not installed.
-        UnsupportedModel: the model cannot be loaded.
+        InputError: data that is missing or wrong, a spec that is no encoder, an unknown repair, or an extra
+        that is not installed. UnsupportedModel: the model cannot be loaded.
     """
     if task not in TASKS:
         raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: choose among these")
@@ -71,7 +76,8 @@ def evaluate(
     check_protocol(task, protocol)
     if columns is not None and (task not in _OF_PAIRS or data is None or os.path.isdir(data)):
         raise InputError(
-            f"expected columns (--columns) with a table as data of wordsim or sts, got them with {task} of {data}: leave them out"
+            f"expected columns (--columns) with a table as data of wordsim or sts, got them with {task} of "
+            f"{data}: leave them out"
         )
     names = repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
@@ -80,7 +86,8 @@ def evaluate(
     if cache is not None and (stored or task == "wordsim"):
         which = f"{task} of stored vectors" if stored else task
         raise InputError(
-            f"expected no cache with the task {which}, got one (--cache, cache=): no text is encoded; leave it out"
+            f"expected no cache with the task {which}, got one (--cache, cache=): no text is encoded; leave "
+            "it out"
         )
     if stored:
         result = evaluate_ann_of_rows(spec, data, names, settings)
@@ -106,7 +113,8 @@ def evaluate(
         differences={task: result.differences},
         prices=result.prices,
         notes=tuple(result.notes),
-        intervals=f"Intervals: 95 %, percentile bootstrap over {_items(task)}, {resamples:,} resamples, seed {seed}; "
+        intervals=f"Intervals: 95 %, percentile bootstrap over {_items(task)}, {resamples:,} resamples, "
+        f"seed {seed}; "
         "the same resamples for a repair and the original. Each is taken by itself.",
         provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
     )

@@ -1,4 +1,4 @@
-"""`select_repair`: choose a repair on one part of the evidence and report on another, or leave the vectors as they are."""
+"""`select_repair`: choose a repair on one split and confirm it on another, or leave the vectors as they are."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ _TASKS = ("retrieval", "sts")
 
 @dataclass(frozen=True)
 class _Evidence:
-    """One split: the value of the original, how many items, and the differences of given repairs at a given level."""
+    """One split: its items, the original's value, and the differences of given repairs at a given level."""
 
     n: int
     original: float
@@ -62,22 +62,25 @@ def select_repair(
     resamples: int = 10_000,
     progress: Progress | None = None,
 ) -> Selection:
-    """The repair that a task calls for, if any does: chosen on a development split, confirmed on a test split.
+    """The repair that a task calls for, if any does: chosen on a development split, confirmed on a test
+    split.
 
-    A repair becomes the candidate if the lower limit of its difference on the development split is above 0, at 95 % for all
-    repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such repair is higher. It is chosen if
-    the lower 95 % limit on the test split is above 0 as well; otherwise the answer is to leave the vectors as they are.
+    A repair becomes the candidate if the lower limit of its difference on the development split is above 0,
+    at 95 % for all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such
+    repair is higher. It is chosen if the lower 95 % limit on the test split is above 0 as well; otherwise the
+    answer is to leave the vectors as they are.
 
-    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it, qrels/train.tsv, test on
-    those of qrels/test.tsv (a query of both counts for the test); with test.tsv alone, on two seeded halves of its
-    queries. Repairs are fitted on the documents.
-    STS (Spearman): the development and test pairs of the STS Benchmark; repairs are fitted on its training sentences.
+    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it,
+    qrels/train.tsv, test on those of qrels/test.tsv (a query of both counts for the test); with test.tsv
+    alone, on two seeded halves of its queries. Repairs are fitted on the documents. STS (Spearman): the
+    development and test pairs of the STS Benchmark; repairs are fitted on its training sentences.
 
     Args:
         spec: an encoder, as for `evaluate`.
         task: by what to choose.
         data: the directory of the task's data.
-        repairs: which to choose from; by default the affine ones, which can be written into a model. Fewer have narrower intervals.
+        repairs: which to choose from; by default the affine ones, which can be written into a model. Fewer
+            have narrower intervals.
         cache: a folder in which vectors of texts are kept.
         seed: of the resampling and of the halves.
         resamples: how many.
@@ -87,11 +90,13 @@ def select_repair(
         Selection: `chosen` is the name of a repair or "original"; nDCG@10 in [0, 1], Spearman times 100.
 
     Raises:
-        InputError: data without a development part, fewer than 20 items in a split, no repair that could be fitted.
+        InputError: data without a development part, fewer than 20 items in a split, no repair that could be
+            fitted.
     """
     if task not in _TASKS:
         raise InputError(
-            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: choose among these"
+            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: choose among "
+            "these"
         )
     path, _ = split(spec)
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
@@ -101,7 +106,8 @@ def select_repair(
     development, measure, name = splits.development, PRIMARY[task], name_of(spec, path)
     if not development.repairs:
         raise InputError(
-            f"expected at least one repair that can be fitted, got none of {', '.join(names)}: {' '.join(splits.notes)}"
+            f"expected at least one repair that can be fitted, got none of {', '.join(names)}: "
+            f"{' '.join(splits.notes)}"
         )
     at_once = 1 - (1 - _LEVEL) / len(development.repairs)
     changes = dict(development.differences(development.repairs, at_once))
@@ -146,13 +152,15 @@ def _verdict(
     if candidate is None or confirmed is None:
         best = max(changes, key=lambda repair: changes[repair].difference)
         return (
-            f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; the best, {best}, "
+            f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; the "
+            f"best, {best}, "
             f"changes it by {told(changes[best])}, with an interval for {len(changes)} repairs at once."
         )
     if confirmed.low > 0:
         return f"Repair {name} with {candidate}: on the test split it changes {title} by {told(confirmed)}."
     return (
-        f"Leave {name} as it is: the development split chose {candidate}, but on the test split it changes {title} by "
+        f"Leave {name} as it is: the development split chose {candidate}, but on the test split it changes "
+        f"{title} by "
         f"{told(confirmed)}."
     )
 
@@ -166,7 +174,10 @@ def _retrieval(
     if part != "test":
         known = set(queries)
         asked = tuple(query for query in corpus.data.query_ids(part) if query not in known)
-        described = f"Development: the {len(asked)} queries of qrels/{part}.tsv; test: the {len(queries)} of qrels/test.tsv."
+        described = (
+            f"Development: the {len(asked)} queries of qrels/{part}.tsv; "
+            f"test: the {len(queries)} of qrels/test.tsv."
+        )
     else:
         asked, queries = _halves(queries, settings.seed)
         described = (
@@ -242,7 +253,7 @@ def _evidence(
     settings: Settings,
     unit: float = 1,
 ) -> _Evidence:
-    """`scores[repair]` is (items,), the original's first; `unit` is a hundred where the value is times 100."""
+    """`scores[repair]` (items,), the original's first; `unit` is 100 where the value is times 100."""
 
     def changes(names: Sequence[str], level: float) -> Mapping[str, Interval]:
         drawn = partial(bootstrap, seed=settings.seed, resamples=settings.resamples, level=level)
