@@ -108,7 +108,7 @@ def _figure_3(name: str, bins: dict[str, Any], out: Path) -> str:
 
 
 def norm_densities(rows: Rows, centred: Rows) -> dict[str, list[float]]:
-    """Gaussian kernel densities of the rows' norms before and after centring, at points from 0 to the largest norm.
+    """Gaussian kernel densities of the rows' norms before and after centring, at points from 0 to beyond the largest norm.
 
     The bandwidth is SciPy's rule of Scott. The paper does not state its own.
     """
@@ -118,7 +118,7 @@ def norm_densities(rows: Rows, centred: Rows) -> dict[str, list[float]]:
         name: torch.cat([block.double().norm(dim=1) for block in matrix.blocks()]).numpy()
         for name, matrix in (("original", rows), ("centred", centred))
     }
-    at = np.linspace(0, max(one.max() for one in norms.values()), POINTS)
+    at = np.linspace(0, 1.1 * max(one.max() for one in norms.values()), POINTS)
     densities = {name: gaussian_kde(one)(at) for name, one in norms.items()}
     return {name: [float(f"{x:.5g}") for x in column] for name, column in {"at": at, **densities}.items()}
 

@@ -110,9 +110,13 @@ def test_a_run_prints_the_tables_keeps_its_numbers_and_takes_them_up(
         assert heading in printed
     lines = printed.splitlines()
     ours = next(k for k, line in enumerate(lines) if line.startswith("| gpt2-medium | "))
-    assert lines[ours + 1].startswith(
-        "| paper: gpt2-medium | 0.52 |"
-    )  # the paper's row stands under the model of its name
+    # the paper's row stands under the model of its name
+    assert lines[ours + 1].startswith("| paper: gpt2-medium | 0.52 | 0.95 | 0.981 |")
+    table_2 = [line for line in lines if line.startswith("| gpt2-medium | scaled_center | ")]
+    assert sum(" | 68.22 | 67.95 | " in line for line in table_2) == 1
+    assert any(line.startswith("| paper: roberta-large | center | – | – | 63.78 | 64.09 |") for line in lines)
+    assert any(line.startswith("| paper: gpt2-medium | original | 65.01 / 71.55 | ") for line in lines)
+    assert any(line.startswith("| paper: gpt2 | all_but_the_top_d100 | 76.00 / 75.34 | ") for line in lines)
     kept = tmp_path / "out/gpt2-medium.json"
     numbers = json.loads(kept.read_text())
     assert numbers["words"]["paper"]["results"]["men"]["original"]["n"] == 60
@@ -216,6 +220,36 @@ def test_minilm_as_the_authors_program_has_it(
             assert numbers["n"] == len(kept)
             assert numbers["pearson_inner"] == pytest.approx(100 * pearsonr(inner, gold)[0], abs=0.005)
             assert numbers["pearson_cosine"] == pytest.approx(100 * pearsonr(cosine, gold)[0], abs=0.005)
+
+
+def test_the_paper_s_tables_agree_with_each_other(experiment: Any) -> None:
+    paper, tables = experiment("paper"), experiment("tables")
+    assert set(paper.TABLE_2) == set(paper.TABLE_3) < {row.label for row in paper.TABLE_1}
+    for name, methods in paper.TABLE_3.items():
+        for method, pairs in methods.items():
+            means = np.mean(pairs, axis=0)
+            assert means == pytest.approx(paper.TABLE_2[name][method], abs=0.0101)
+    for row in paper.TABLE_1:
+        assert row.norm_of_mean / row.mean_norm == pytest.approx(row.ratio, abs=0.0101)
+    told = tables._across([])
+    assert "-0.62 for the mean norm (the paper states -0.61), -0.77 for the norm of the mean" in told
+
+
+def test_norms_are_drawn_before_and_after_centring(experiment: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("scipy")
+    pictures = experiment("pictures")
+    x = torch.randn(300, 8, generator=torch.Generator().manual_seed(0)) + 3
+    rows, centred = (uncone.open_rows(one) for one in (x, x - x.mean(0)))
+    norms = pictures.norm_densities(rows, centred)
+    at = np.array(norms["at"])
+    for name, one in (("original", x), ("centred", x - x.mean(0))):
+        density = np.array(norms[name])
+        assert np.trapezoid(density, at) == pytest.approx(1, abs=0.05)
+        assert np.trapezoid(density * at, at) == pytest.approx(float(one.norm(dim=1).mean()), rel=0.05)
+    models = [{"name": name, "norms": norms} for name in ("one", "two")]
+    assert pictures.draw_norms(models, tmp_path) == ["figure_5.png", "figure_6.png"]
+    assert all((tmp_path / f"figure_{number}.png").read_bytes().startswith(b"\x89PNG") for number in (5, 6))
 
 
 @pytest.mark.slow
