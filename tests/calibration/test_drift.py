@@ -33,7 +33,7 @@ def test_a_cone_that_closed_is_a_large_drift_with_its_size() -> None:
     assert found.level == "large"
     one = min(found.thresholds, key=lambda each: abs(each.before.value - 0.01))
     assert found.summary.startswith(
-        f"The saved threshold {one.score:.4g} was reached by {100 * one.before.value:.3g} % of random pairs"
+        f"The saved threshold {one.score:.4g} was reached by {100 * one.before.value:.3g}% of random pairs"
     )
     assert one.now.value == now.false_match_rate(one.score) > 0.05
     assert one.ratio == pytest.approx(one.now.value / one.before.value)
