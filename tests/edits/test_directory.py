@@ -176,7 +176,7 @@ def test_targets_that_cannot_be(tmp_path, monkeypatch):
         def fails(*_: object, number: int = number) -> None:
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr(shards, "_copy", fails)
+        monkeypatch.setattr(shards, "stored_bytes", fails)
         with (
             pytest.raises(InputError, match=rf"cannot write .*{advice}.*nothing was written"),
             edited_copy(files, tmp_path / "o", {}),

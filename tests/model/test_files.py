@@ -211,7 +211,7 @@ def test_a_truncated_file_is_refused(plant):
     directory = plant({"vocab_size": 8}, {"wte.weight": (8, 3)})
     file = directory / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(InputError, match=r"lies about tensor 'wte\.weight': it ends at byte"):
+    with pytest.raises(InputError, match=r"which the library refuses"):
         open_model_files(directory)
 
 

@@ -4,7 +4,6 @@ import argparse
 import os
 import pickle
 import re
-import struct
 import subprocess
 import sys
 import tracemalloc
@@ -238,9 +237,11 @@ class TestMessages:
 
     @pytest.mark.filterwarnings("ignore:.*quantize_per_tensor")
     def test_quantised_tensors(self, tmp_path: Path) -> None:
-        path = _saved(tmp_path / "x.pt", torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, torch.qint8))
-        with pytest.raises(InputError, match="got quantised tensors: dequantise them"):
-            uncone.open_rows(path)
+        quantised = torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, torch.qint8)
+        path = _saved(tmp_path / "x.pt", {"q": quantised, "w": torch.ones(3, 2)})
+        assert uncone.open_rows(path).shape == (3, 2)
+        with pytest.raises(InputError, match=r"got a quantised tensor from .*: dequantise"):
+            uncone.open_rows(f"{path}#q")
 
     @pytest.mark.parametrize(
         ("tensor", "message"),
@@ -314,12 +315,32 @@ class TestMessages:
         with pytest.raises(InputError, match=r"which torch cannot read \(.*\): it was cut or damaged"):
             uncone.open_rows(path)
 
-    @pytest.mark.parametrize(
-        ("order", "message"), [(b"big", "little-endian machine"), (b"bigend", "little-endian machine")]
-    )
-    def test_a_big_endian_file(self, tmp_path: Path, order: bytes, message: str) -> None:
-        path = _rewritten(_saved(tmp_path / "x.pt", torch.ones(100, 3)), {"byteorder": order})
-        with pytest.raises(InputError, match=message):
+    @pytest.mark.parametrize("keep", [0.02, 0.3, 0.7, 0.95, 0.999])
+    def test_a_file_cut_anywhere_or_with_a_hole_ends_no_process(self, tmp_path: Path, keep: float) -> None:
+        """Its numbers are mapped: to read beyond the end of the file would be SIGBUS."""
+        content = _saved(tmp_path / "x.pt", {"a": torch.ones(500, 3), "b": torch.ones(3, 700)}).read_bytes()
+        stop = int(keep * len(content))
+        (tmp_path / "x.pt").write_bytes(content[:stop])
+        (tmp_path / "y.pt").write_bytes(content[:300] + content[300 + int(keep * 6000) :])
+        for name in ("x.pt", "y.pt"):
+            for part in ("a", "b"):
+                with pytest.raises(InputError, match="which torch cannot read"):
+                    list(uncone.open_rows(f"{tmp_path / name}#{part}").blocks())
+
+    def test_a_storage_beyond_the_end_of_the_file(self, tmp_path: Path) -> None:
+        path = _pickled(tmp_path / "x.pt", _tensor(2**40, 2**39, (2, 3), (3, 1)))
+        with pytest.raises(InputError, match="which torch cannot read"):
+            uncone.open_rows(path)
+
+    def test_a_big_endian_file(self, tmp_path: Path) -> None:
+        x = gaussian(16, 1)
+        swapped = x.numpy().astype(">f4").tobytes()
+        path = _pickled(tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), swapped, order=b"big")
+        assert torch.equal(_all(uncone.open_rows(path)), x.flatten()[4:10].view(2, 3))
+
+    def test_another_order_of_bytes(self, tmp_path: Path) -> None:
+        path = _rewritten(_saved(tmp_path / "x.pt", torch.ones(100, 3)), {"byteorder": b"bigend"})
+        with pytest.raises(InputError, match=r"which torch cannot read \(.*endianness"):
             uncone.open_rows(path)
 
     def test_offsets_in_the_directory_of_the_zip_file(self, tmp_path: Path) -> None:
@@ -363,32 +384,30 @@ class TestMessages:
             uncone.open_rows(f"{path}#w")
 
     def test_a_storage_that_is_marked_as_a_folder(self, tmp_path: Path) -> None:
-        """torch reads nothing of it, and gave memory as it was for it."""
+        """torch reads nothing of it, and gave memory as it was for it; mapped, the numbers are there."""
         path = _saved(tmp_path / "x.pt", gaussian(9, 3))
         content = bytearray(path.read_bytes())
-        found = re.search(rb"PK\x01\x02.{42}x/data/0", content, re.DOTALL)
-        assert found is not None
-        content[found.start() + 38] = 0x10
+        directory = re.search(rb"PK\x01\x02.{42}x/data/0", content, re.DOTALL)
+        assert directory is not None
+        content[directory.start() + 38] = 0x10
         path.write_bytes(content)
-        with pytest.raises(InputError, match="a member of the zip says that it is a folder"):
-            uncone.open_rows(path)
+        assert torch.equal(_all(uncone.open_rows(path)), gaussian(9, 3))
 
-    @pytest.mark.parametrize("numbers", [15, 17])
-    def test_a_record_of_another_size_than_its_storage(self, tmp_path: Path, numbers: int) -> None:
-        path = _pickled(
-            tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(numbers, dtype="f4").tobytes()
-        )
-        with pytest.raises(
-            InputError, match=f"lies about tensor '': its storage has 64 bytes, and its record {4 * numbers}"
-        ):
-            uncone.open_rows(path)
+    @pytest.mark.parametrize("numbers", [1, 15, 17])
+    def test_a_record_of_another_size_than_its_storage_ends_no_process(
+        self, tmp_path: Path, numbers: int
+    ) -> None:
+        """torch maps as many bytes as the storage says, within the file."""
+        storage = np.arange(numbers, dtype="f4").tobytes()
+        path = _pickled(tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), storage)
+        assert _all(uncone.open_rows(path)).shape == (2, 3)
 
 
-def _pickled(path: Path, instructions: bytes, storage: bytes = b"\0" * 64) -> Path:
+def _pickled(path: Path, instructions: bytes, storage: bytes = b"\0" * 64, order: bytes = b"little") -> Path:
     """A checkpoint with instructions of one's own."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x/data.pkl", b"\x80\x02" + instructions + b".")
-        archive.writestr("x/byteorder", b"little")
+        archive.writestr("x/byteorder", order)
         archive.writestr("x/data/0", storage)
         archive.writestr("x/version", b"3\n")
     return path
@@ -425,7 +444,6 @@ def test_the_planted_instructions_are_those_of_torch(tmp_path: Path) -> None:
         (2**50, 0, (2**40, 2**10), (2**10, 1)),
         (16, 0, (2**40, 2**10), (2**10, 1)),
         (16, 2**40, (2, 3), (3, 1)),
-        (17, 0, (1, 17), (17, 1)),
         (16, 0, (5, 4), (4, 1)),
         (16, 14, (1, 3), (3, 1)),
         (16, 0, (2, 3), (2**60, 1)),
@@ -510,19 +528,21 @@ def test_mutated_files_are_refused_or_read(
             pass
 
 
-def test_offsets_are_those_of_the_zip_file(tmp_path: Path) -> None:
-    """An independent look: the bytes at `start` are the storage's."""
+def test_the_numbers_are_mapped_and_not_copied(tmp_path: Path) -> None:
     x = gaussian(8, 4)
-    path = _saved(tmp_path / "x.pt", {"w": x[2:]})
-    entry = read_checkpoint(LocalFile(path))["w"]
-    assert path.read_bytes()[entry.start : entry.stop] == struct.pack("<24f", *x[2:].flatten().tolist())
+    path = _saved(tmp_path / "x.pt", {"w": x[2:], "whole": x})
+    entries = read_checkpoint(LocalFile(path))
+    assert torch.equal(entries["w"].tensor, x[2:])
+    assert entries["w"].start == entries["whole"].start + 2 * 4 * 4
+    with open("/proc/self/maps") as maps:
+        assert any(line.rstrip().endswith(str(path)) for line in maps)
 
 
 @pytest.mark.parametrize("legacy", [False, True])
 def test_an_object_of_a_very_long_name_is_refused_at_once(tmp_path: Path, legacy: bool) -> None:
-    """torch looks for the name in its own message, in a time that grows with the square of its length."""
+    """The message does not grow with it."""
     path = tmp_path / "long.pt"
-    name = f"m{'x' * 20_000}"
+    name = f"m{'x' * 5_000}"
     instructions = b"\x80\x02}q\x00X\x01\x00\x00\x00wq\x01c" + name.encode() + b"\nf\nq\x02s."
     if legacy:
         path.write_bytes(
@@ -538,5 +558,6 @@ def test_an_object_of_a_very_long_name_is_refused_at_once(tmp_path: Path, legacy
                     member.filename,
                     instructions if member.filename.endswith("data.pkl") else whole.read(member),
                 )
-    with pytest.raises(InputError, match=r"an object in it has a name of 20003 characters"):
+    with pytest.raises(InputError, match=r"got an object of mxxx") as caught:
         uncone.open_rows(path)
+    assert len(str(caught.value)) < 1100

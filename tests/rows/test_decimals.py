@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from uncone.rows.decimals import PADDING, parse_decimals
+from uncone.rows.word_lines import PADDING, parse_decimals
 
 
 def _parse(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ import torch
 import uncone
 from uncone import InputError
 from uncone.rows import GRID
-from uncone.rows.word_vectors_binary import open_word2vec_binary
+from uncone.rows.word2vec import open_word2vec_binary
 
 N, D = GRID + 500, 3
 

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 import uncone
 from uncone import InputError
-from uncone.rows import GRID, gguf_header
+from uncone.rows import GRID
 from uncone.rows import gguf as module
 from uncone.rows.bytes import LocalFile
-from uncone.rows.gguf import gguf_rows
-from uncone.rows.gguf_header import TYPES as KNOWN
-from uncone.rows.gguf_header import StringArray, read_gguf, strings
+from uncone.rows.gguf import TYPES as KNOWN
+from uncone.rows.gguf import StringArray, gguf_rows, read_gguf, strings
 
 from ..gguf_files import write_gguf
 
@@ -115,7 +114,7 @@ def test_the_header_is_what_was_written(tmp_path: Path) -> None:
 
 
 def test_a_header_longer_than_the_buffer_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gguf_header, "_BUFFER", 8)
+    monkeypatch.setattr(module, "_BUFFER", 8)
     test_the_header_is_what_was_written(tmp_path)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import uncone
 from uncone import InputError
 from uncone.rows import GRID
-from uncone.rows.flat import FlatRows
+from uncone.rows.bytes import FlatRows
 from uncone.rows.npz import InflatedRows
 
 from ..matrices import gaussian
@@ -219,7 +219,7 @@ class TestMessages:
         path.write_bytes(content.replace(b"w.npy", b"v.npy", 1))
         with pytest.raises(
             InputError,
-            match=r"the zip .* lies about 'w\.npy': its own header calls it 'v\.npy'; copy the file again",
+            match=r"the zip .* lies about 'w\.npy': File name in directory 'w\.npy' and header b'v\.npy' differ",
         ):
             uncone.open_rows(path)
 

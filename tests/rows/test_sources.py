@@ -125,57 +125,43 @@ def _tensor(**changes: object) -> dict[str, object]:
     return {"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]} | changes}
 
 
-LIES = {
-    "a length beyond the file": (b"", "got a length of"),
-    "no JSON": (b"{nonsense", "does not parse"),
-    "a name twice": (b'{"w":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"w":{}}', "stands twice"),
-    "deep nesting": (b"[" * 200_000, "does not parse"),
-    "no object": (b"[1]", "an object"),
-    "beyond the end": (_tensor(shape=[2, 4], data_offsets=[0, 32]), "ends at byte"),
-    "a shape that does not fit": (_tensor(shape=[3, 2]), "does not fill"),
-    "a huge shape": (_tensor(shape=[2**40, 2**40]), "does not fill"),
-    "a negative size": (_tensor(shape=[-2, -2]), "its shape is"),
-    "a true size": (_tensor(shape=[True, 4]), "its shape is"),
-    "offsets backwards": (_tensor(data_offsets=[16, 0]), "its data_offsets are"),
-    "no offsets": ({"w": {"dtype": "F32", "shape": [2, 2]}}, "its data_offsets are"),
-    "many axes": (_tensor(shape=[2**62] * 60_000, data_offsets=[0, 0]), "60000 axes"),
-    "an unknown dtype": (_tensor(dtype="F33"), "is unknown"),
-    "shared bytes": (
-        _tensor() | {"v": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}},
-        "share bytes",
-    ),
-    "bytes at the begin": (
-        _tensor(shape=[1, 3], data_offsets=[4, 16]),
-        "the header and 'w' have 4 bytes of no tensor between them",
-    ),
-    "a hole": (
-        {
-            "w": {"dtype": "F32", "shape": [2, 1], "data_offsets": [0, 8]},
-            "v": {"dtype": "U8", "shape": [1], "data_offsets": [15, 16]},
-        },
-        "'w' and 'v' have 7 bytes of no tensor between them",
-    ),
-    "bytes at the end": (
-        _tensor(shape=[1, 3], data_offsets=[0, 12]),
-        "4 bytes after 'w' belong to no tensor",
-    ),
-    "metadata of numbers": (_tensor() | {"__metadata__": {"n": 1}}, "its __metadata__ is no object of texts"),
-    "metadata in a list": (_tensor() | {"__metadata__": ["pt"]}, "its __metadata__ is no object of texts"),
-    "a constant of JavaScript": (_tensor() | {"v": math.nan}, "does not parse .NaN is no JSON"),
-    "nothing in a tensor": (
-        _tensor() | {"v": {"dtype": "F32", "shape": [0], "data_offsets": [8, 8]}},
-        "share bytes",
-    ),
+LIES: dict[str, object] = {
+    "a length beyond the file": b"",
+    "no JSON": b"{nonsense",
+    "a name twice": b'{"w":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"w":{}}',
+    "deep nesting": b"[" * 200_000,
+    "no object": b"[1]",
+    "beyond the end": _tensor(shape=[2, 4], data_offsets=[0, 32]),
+    "a shape that does not fit": _tensor(shape=[3, 2]),
+    "a huge shape": _tensor(shape=[2**40, 2**40]),
+    "a negative size": _tensor(shape=[-2, -2]),
+    "a true size": _tensor(shape=[True, 4]),
+    "offsets backwards": _tensor(data_offsets=[16, 0]),
+    "no offsets": {"w": {"dtype": "F32", "shape": [2, 2]}},
+    "many axes": _tensor(shape=[2**62] * 60_000, data_offsets=[0, 0]),
+    "an unknown dtype": _tensor(dtype="F33"),
+    "shared bytes": _tensor() | {"v": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}},
+    "bytes at the begin": _tensor(shape=[1, 3], data_offsets=[4, 16]),
+    "a hole": {
+        "w": {"dtype": "F32", "shape": [2, 1], "data_offsets": [0, 8]},
+        "v": {"dtype": "U8", "shape": [1], "data_offsets": [15, 16]},
+    },
+    "bytes at the end": _tensor(shape=[1, 3], data_offsets=[0, 12]),
+    "metadata of numbers": _tensor() | {"__metadata__": {"n": 1}},
+    "metadata in a list": _tensor() | {"__metadata__": ["pt"]},
+    "a constant of JavaScript": _tensor() | {"v": math.nan},
+    "nothing in a tensor": _tensor() | {"v": {"dtype": "F32", "shape": [0], "data_offsets": [8, 8]}},
 }
 
 
 @pytest.mark.parametrize("name", LIES)
 def test_lying_safetensors_are_refused(tmp_path: Path, name: str) -> None:
-    header, message = LIES[name]
-    path = _header(tmp_path / "f.safetensors", header, b"\0" * 16)
+    path = _header(tmp_path / "f.safetensors", LIES[name], b"\0" * 16)
     if name == "a length beyond the file":
         path.write_bytes(struct.pack("<Q", 1 << 60) + b"{}")
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(
+        InputError, match=r"expected a safetensors file, got .*, which the library refuses \(.*\): it was cut"
+    ):
         uncone.open_rows(path)
     with pytest.raises(SafetensorError):
         load_file(path)

@@ -18,9 +18,8 @@ import uncone
 from uncone import InputError
 from uncone.explain.findings import DRIFT, NOISE_SIGMAS
 from uncone.rows import GRID, word_vectors
-from uncone.rows.decimals import PADDING
-from uncone.rows.word_vectors_binary import open_word2vec_binary
-from uncone.rows.word_vectors_lines import LineError, Piece, number, parse_piece, split_line, words_of
+from uncone.rows.word2vec import open_word2vec_binary
+from uncone.rows.word_lines import PADDING, LineError, Piece, number, parse_piece, split_line, words_of
 
 from ..matrices import gaussian
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 import uncone
 from uncone import InputError
 from uncone.transforms import Affine, AllButTheTop, Center, RemoveMeanDirection, ScaledCenter, Whiten
-from uncone.transforms import apply_stages as stages
+from uncone.transforms import apply as stages
 from uncone.transforms.apply import repair_rows
 
 
@@ -186,7 +186,7 @@ def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, x: np.nd
 def test_rows_that_are_not_finite_are_refused_by_number(tmp_path: Path, x: np.ndarray, value: float) -> None:
     center = Center().fit(x)
     x[217, 3] = value
-    with pytest.raises(InputError, match=r"expected finite rows, got 1 of 300 .*the first is row 217"):
+    with pytest.raises(InputError, match=r"expected finite rows, got 1 row of 300 .*\(row 217\)"):
         repair_rows(x, center, tmp_path / "y.npy")
     assert not (tmp_path / "y.npy").exists()
 
@@ -217,9 +217,9 @@ _SLOW = """
 import sys, time
 import torch, uncone
 from uncone.transforms import Affine
-from uncone.transforms import apply_stages
+from uncone.transforms import apply
 from uncone.transforms.apply import repair_rows
-apply_stages.BLOCK_BYTES = 2**14
+apply.BLOCK_BYTES = 2**14
 def wait(done):
     if done > 5000:
         print("half", flush=True)

@@ -157,7 +157,7 @@ def test_a_header_that_claims_more_than_the_file_has_allocates_nothing(tmp_path:
                        "shift": {"dtype": "F64", "shape": [2**40], "data_offsets": [0, 2**43]}}).encode()  # fmt: skip
     bad = tmp_path / "bad.safetensors"
     bad.write_bytes(len(text).to_bytes(8, "little") + text + bytes(64))
-    with pytest.raises(InputError, match="lies about tensor 'shift': it ends at byte"):
+    with pytest.raises(InputError, match="which the library refuses"):
         load(bad)
 
 

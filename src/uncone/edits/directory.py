@@ -21,8 +21,9 @@ from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, is_model_file, open_model_files
 from uncone.model.files import read_json
 from uncone.model.model_class import refuse_adapter, refuse_quantised
-from uncone.model.spec import split
+from uncone.model.open import split
 from uncone.rows.bytes import LocalFile
+from uncone.rows.checkpoint import stored_bytes
 from uncone.rows.safetensors import Entry, read_header
 
 _INDEX = "model.safetensors.index.json"
@@ -31,7 +32,6 @@ _STALE = frozenset(
 )
 _STALE_INDICES = (".safetensors.index.json", ".bin.index.json", ".h5.index.json", ".msgpack.index.json")
 _OTHER_FORMATS = frozenset(("onnx", "openvino", "original", "coreml", ".git", ".cache"))
-_COMPARED_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset
     """Compare every tensor but those in `touched` byte by byte.
 
     Returns:
-        How many were compared. Those of a checkpoint of torch.save that do not lie row after row are not.
+        How many were compared.
 
     Raises:
         InputError: one differs: the disk or the memory is faulty, or the original was written to meanwhile.
@@ -168,16 +168,13 @@ def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset
         (here, a), (there, b) = original.tensors[name], copy.tensors[name]
         if name in touched:
             continue
-        if getattr(a, "loaded", None) is not None or not getattr(a, "contiguous", True):
-            continue  # rewritten from its numbers, which lie otherwise in the original
         if a.stop - a.start != b.stop - b.start:
             raise _differs(name, copy.path)
-        for at in range(0, a.stop - a.start, _COMPARED_AT_ONCE):
-            first, second = (bytearray(min(_COMPARED_AT_ONCE, a.stop - a.start - at)) for _ in range(2))
-            here.read_into(a.start + at, memoryview(first))
-            there.read_into(b.start + at, memoryview(second))
-            if first != second:
+        at = b.start
+        for piece in stored_bytes(here, a):
+            if piece != there.read(at, len(piece)):
                 raise _differs(name, copy.path)
+            at += len(piece)
         compared += 1
     return compared
 
@@ -286,5 +283,5 @@ def _bytes_of_tensors(folder: Path, placed: Mapping[str, str]) -> int:
     return sum(
         entry.stop - entry.start
         for shard in sorted(set(placed.values()))
-        for entry in read_header(LocalFile(folder / shard)).values()
+        for entry in read_header(LocalFile(folder / shard))[0].values()
     )

@@ -18,9 +18,8 @@ from uncone.edits.sentence_transformers import (
 )
 from uncone.edits.texts import MOST_SENTENCES, Path_, Sentences, read_sentences
 from uncone.errors import InputError
-from uncone.model.open import open_rows
+from uncone.model.open import name_of, open_rows, split
 from uncone.model.sentence_transformers import load_sentence_transformer
-from uncone.model.spec import name_of, split
 from uncone.records.repair import Repaired
 from uncone.records.wording import percent
 from uncone.rows import as_rows

@@ -10,10 +10,10 @@ from typing import BinaryIO
 import torch
 
 from uncone.errors import InputError
+from uncone.rows.base import DTYPES
 from uncone.rows.bytes import LocalFile
-from uncone.rows.checkpoint import StoredTensor, checkpoint_rows
-from uncone.rows.flat import TORCH_DTYPES
-from uncone.rows.safetensors import CODES, FLOATS, Entry, header_bytes, read_metadata
+from uncone.rows.checkpoint import StoredTensor, stored_bytes, tensor_pieces
+from uncone.rows.safetensors import CODES, FLOATS, Entry, header_bytes, read_header
 
 _AT_ONCE = 2**22  # bytes
 _PICKLED = re.compile(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin")
@@ -31,7 +31,7 @@ class NewTensor:
     @property
     def size(self) -> int:
         """Bytes."""
-        return math.prod(self.shape) * TORCH_DTYPES[FLOATS[self.dtype]].itemsize
+        return math.prod(self.shape) * DTYPES[FLOATS[self.dtype]].itemsize
 
 
 def rows_at_once(d: int) -> int:
@@ -47,19 +47,16 @@ def as_stored(source: LocalFile, entry: Entry, name: str) -> NewTensor:
 
 def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.Tensor]:
     """The numbers of a tensor of floats as they are stored, to the bit, some rows (n, ...) at a time."""
-    dtype, loaded = TORCH_DTYPES[FLOATS[entry.dtype]], getattr(entry, "loaded", None)
-    if loaded is not None:
-        yield loaded.contiguous()
-    elif not getattr(entry, "contiguous", True):
-        for block in checkpoint_rows(source, {name: entry}, name).blocks(1024):
-            yield block.to(dtype)
-    else:
-        row = math.prod(entry.shape[1:]) * dtype.itemsize
-        step = row * max(1, _AT_ONCE // max(row, 1))
-        for at in range(entry.start, entry.stop, max(step, 1)):
-            content = bytearray(min(step, entry.stop - at))
-            source.read_into(at, memoryview(content))
-            yield torch.frombuffer(content, dtype=dtype).view(-1, *entry.shape[1:])
+    if isinstance(entry, StoredTensor):
+        yield from tensor_pieces(source, entry)
+        return
+    dtype = DTYPES[FLOATS[entry.dtype]]
+    row = math.prod(entry.shape[1:]) * dtype.itemsize
+    step = row * max(1, _AT_ONCE // max(row, 1))
+    for at in range(entry.start, entry.stop, max(step, 1)):
+        content = bytearray(min(step, entry.stop - at))
+        source.read_into(at, memoryview(content))
+        yield torch.frombuffer(content, dtype=dtype).view(-1, *entry.shape[1:])
 
 
 def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -101,7 +98,7 @@ def write_shard(
     """
     metadata, names = {"format": "pt"}, list(entries)
     if path.suffix == source.path.suffix:
-        metadata = read_metadata(source)
+        _, metadata = read_header(source)
         names.sort(key=lambda name: (entries[name].start, entries[name].stop))
     laid = {name: _laid(name, entries[name], source) for name in names}
     laid |= {name: Entry(x.dtype, x.shape, 0, x.size) for name, x in tensors.items() if name not in entries}
@@ -111,27 +108,19 @@ def write_shard(
             if name in tensors:
                 _write(handle, name, tensors[name], entry.stop)
             else:
-                _write_stored(handle, source, name, entries[name])
+                handle.writelines(stored_bytes(source, entries[name]))
 
 
 def _laid(name: str, entry: Entry, source: LocalFile) -> Entry:
     """The entry as it is written: where it lies does not matter, only its size."""
     if not isinstance(entry, StoredTensor):
         return replace(entry, start=0, stop=entry.stop - entry.start)
-    return Entry(_code(name, entry, source), entry.shape, 0, _size(entry))
-
-
-def _copy(handle: BinaryIO, source: LocalFile, start: int, stop: int) -> None:
-    buffer = bytearray(min(_AT_ONCE, stop - start))
-    for at in range(start, stop, _AT_ONCE):
-        piece = memoryview(buffer)[: min(_AT_ONCE, stop - at)]
-        source.read_into(at, piece)
-        handle.write(piece)
+    return Entry(_code(name, entry, source), entry.shape, 0, entry.stop - entry.start)
 
 
 def _write(handle: BinaryIO, name: str, tensor: NewTensor, size: int) -> None:
     """The numbers of `tensor`, rounded once, which must fill `size` bytes."""
-    dtype, written = TORCH_DTYPES[FLOATS[tensor.dtype]], 0
+    dtype, written = DTYPES[FLOATS[tensor.dtype]], 0
     for block in tensor.blocks():
         rounded = rounded_once(block, dtype).contiguous()
         if not bool(torch.isfinite(rounded).all()) and bool(torch.isfinite(block).all()):
@@ -145,35 +134,13 @@ def _write(handle: BinaryIO, name: str, tensor: NewTensor, size: int) -> None:
     assert written == size, f"{name}: {written} bytes for {size}"
 
 
-def _write_stored(handle: BinaryIO, source: LocalFile, name: str, entry: Entry) -> None:
-    loaded = entry.loaded if isinstance(entry, StoredTensor) else None
-    if loaded is not None:
-        handle.write(loaded.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    elif not isinstance(entry, StoredTensor) or entry.contiguous:
-        _copy(handle, source, entry.start, entry.stop)
-    else:
-        rows, dtype = checkpoint_rows(source, {name: entry}, name), TORCH_DTYPES[FLOATS[entry.dtype]]
-        for start in range(0, rows.shape[0], 1024):
-            block = rows.read(start, min(start + 1024, rows.shape[0]))
-            handle.write(block.to(dtype).contiguous().view(torch.uint8).numpy().reshape(-1).data)
-
-
 def _code(name: str, entry: Entry, source: LocalFile) -> str:
-    if entry.dtype in FLOATS and (
-        getattr(entry, "contiguous", True)
-        or getattr(entry, "loaded", None) is not None
-        or len(entry.shape) == 2
-    ):
+    if entry.dtype in FLOATS:
         return entry.dtype
-    if entry.dtype in CODES and getattr(entry, "contiguous", True):
+    if entry.dtype in CODES:
         return CODES[entry.dtype]
     raise InputError(
         f"expected tensors that safetensors can hold in {source.name}, got {name[:80]!r} of {entry.dtype} "
-        f"and shape {list(entry.shape)}, or laid out with gaps: load the model with transformers, call "
+        f"and shape {list(entry.shape)}: load the model with transformers, call "
         "save_pretrained, and edit what it writes"
     )
-
-
-def _size(entry: Entry) -> int:
-    dtype: torch.dtype = getattr(torch, FLOATS.get(entry.dtype, entry.dtype))
-    return math.prod(entry.shape) * dtype.itemsize

@@ -27,7 +27,7 @@ from uncone.model.files import text_parts
 from uncone.model.places import Places, same_rows, vocabulary_matrices
 from uncone.records.token_edit import MOST_LISTED, EditedTensor, EditedToken, TokenEdit, Way
 from uncone.records.wording import cut_label
-from uncone.rows.flat import TORCH_DTYPES
+from uncone.rows.base import DTYPES
 from uncone.rows.safetensors import FLOATS
 
 Tensor = torch.Tensor
@@ -159,7 +159,7 @@ def _with_rows(files: ModelFiles, name: str, ids: Sequence[int], rows: Tensor) -
     at = torch.tensor(ids)
 
     def blocks() -> Iterator[Tensor]:
-        start, dtype = 0, TORCH_DTYPES[FLOATS[entry.dtype]]
+        start, dtype = 0, DTYPES[FLOATS[entry.dtype]]
         for block in stored_blocks(source, name, entry):
             here = (at >= start) & (at < start + len(block))
             fresh = block.clone()

@@ -15,7 +15,7 @@ from uncone.errors import InputError
 from uncone.model.tokens import token_labels
 from uncone.regular import open_regular
 from uncone.rows import Rows
-from uncone.rows.bytes import ByteSource, LocalFile
+from uncone.rows.bytes import LocalFile
 from uncone.rows.checkpoint import StoredTensor, checkpoint_rows, read_checkpoint
 from uncone.rows.names import listing, nearest
 from uncone.rows.safetensors import Entry, read_header, tensor_rows
@@ -40,7 +40,7 @@ class ModelFiles:
 
     path: Path
     config: Mapping[str, Any]
-    tensors: Mapping[str, tuple[ByteSource, Entry]]
+    tensors: Mapping[str, tuple[LocalFile, Entry]]
     """By the name in the file: where the bytes are, and the checked header entry."""
 
     @property
@@ -77,7 +77,7 @@ def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
     return ModelFiles(directory, read_json(directory / "config.json", dict), open_weights(directory))
 
 
-def open_weights(directory: Path) -> dict[str, tuple[ByteSource, Entry]]:
+def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
     """Where each tensor of a checkpoint directory lies, by its name.
 
     The weights are `model.safetensors` or, where that is missing, the shards that `model.safetensors.index.json` lists; and else
@@ -153,13 +153,15 @@ def read_json(path: Path, kind: type) -> Any:
     return value
 
 
-def _open_single(path: Path) -> dict[str, tuple[ByteSource, Entry]]:
+def _open_single(path: Path) -> dict[str, tuple[LocalFile, Entry]]:
     source = LocalFile(path)
-    entries = read_header(source) if path.suffix == ".safetensors" else read_checkpoint(source)
+    entries: Mapping[str, Entry] = (
+        read_header(source)[0] if path.suffix == ".safetensors" else read_checkpoint(source)
+    )
     return {name: (source, entry) for name, entry in entries.items()}
 
 
-def _open_sharded(index: Path, ending: str) -> dict[str, tuple[ByteSource, Entry]]:
+def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]]:
     placed = read_json(index, dict).get("weight_map")
     if (
         not isinstance(placed, dict)

@@ -14,8 +14,7 @@ from uncone.errors import InputError, UnsupportedModel
 from uncone.model.places import Places
 from uncone.rows import Rows
 from uncone.rows.bytes import LocalFile
-from uncone.rows.gguf import gguf_rows
-from uncone.rows.gguf_header import MAGIC, GgufHeader, GgufTensor, StringArray, read_gguf, strings
+from uncone.rows.gguf import MAGIC, GgufHeader, GgufTensor, StringArray, gguf_rows, read_gguf, strings
 from uncone.rows.names import listing
 
 TABLE, HEAD = "token_embd.weight", "output.weight"

@@ -2,15 +2,28 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uncone.model.spec import name_of, split
-from uncone.model.subjects import Subjects, is_model, open_kind, open_model, open_part
+from uncone.errors import InputError, UnconeError
+from uncone.model import cached_snapshot, is_model_file, open_language_model
 from uncone.rows import Rows, as_rows, without_nonfinite
-from uncone.rows.open import open_file
+from uncone.rows.base import DTYPES
+from uncone.rows.open import KINDS, is_there, open_file, split_part
+from uncone.rows.parquet import is_parquet_folder
 
-__all__ = ["Subjects", "open_rows", "open_subjects"]
+Spec = str | os.PathLike[str]
+_LONGEST_SPEC = 4000
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """The matrices a diagnosis is about, (name, rows) each, and notes on the others."""
+
+    name: str
+    rows: tuple[tuple[str, Rows], ...]
+    notes: tuple[str, ...] = ()
 
 
 def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
@@ -41,14 +54,14 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
         >>> uncone.open_rows(numpy.ones((3, 2), dtype="float32")).shape
         (3, 2)
     """
-    rows = _open(spec)
+    rows = _open(*split(spec)) if isinstance(spec, str | os.PathLike) else as_rows(spec)
     return without_nonfinite(rows) if skip_nonfinite else rows
 
 
 def open_subjects(
     spec: Any, *, skip_nonfinite: bool = False, progress: Callable[[str, int, int], None] | None = None
 ) -> Subjects:
-    """What `diagnose` looks at: a model's table and head, or the one matrix that `spec` names.
+    """The matrices that `diagnose` looks at: a model's table and head, or the one matrix that `spec` names.
 
     `progress` is called with (what is done, rows done, rows in all) while rows are looked through.
     """
@@ -57,31 +70,109 @@ def open_subjects(
         return opened
 
     def kept(name: str, rows: Rows) -> Rows:
-        n = rows.shape[0]
-        tick = (
-            None
-            if progress is None
-            else lambda done: progress(f"{name}: looking for rows that are not finite", done, n)
-        )
-        return without_nonfinite(rows, tick)
+        if progress is None:
+            return without_nonfinite(rows)
+        what, n = f"{name}: looking for rows that are not finite", rows.shape[0]
+        return without_nonfinite(rows, lambda done: progress(what, done, n))
 
     return Subjects(opened.name, tuple((name, kept(name, rows)) for name, rows in opened.rows), opened.notes)
 
 
-def _open(spec: Any) -> Rows:
-    if not isinstance(spec, str | os.PathLike):
-        return as_rows(spec)
-    path, part = split(spec)
-    return open_part(path, part) if is_model(path) else open_file(path, part)
+def split(spec: Spec) -> tuple[Path, str | None]:
+    """The existing path in a spec, and the part after its '#'. A model's name becomes the path of its cached snapshot.
+
+    Raises:
+        InputError: no such path and no cached model of that name, or nothing after the '#'.
+    """
+    text = os.fspath(spec)
+    if len(text) > _LONGEST_SPEC or "\0" in text:
+        raise InputError(f"expected {KINDS}, got a text of {len(text)} characters: give a path or a name")
+    name, part = split_part(text, names=True)
+    path = Path(name) if is_there(name) else cached_snapshot(name)
+    if path is None:
+        raise InputError(
+            f"no file or folder {name!r}, and no model of that name in the Hugging Face cache: "
+            f"expected {KINDS}; uncone downloads nothing"
+        )
+    if part == "":
+        raise InputError(f"expected a tensor's name after '#', got {text!r}: name it, or leave out the '#'")
+    return path, part
+
+
+def name_of(spec: Spec, path: Path) -> str:
+    """What to call a model in a report that people share: as it was named, but never a whole path of their machine."""
+    text, _ = split_part(spec, names=True)
+    return "/".join(path.resolve().parts[-2:]) if is_there(text) else text
+
+
+def is_model(path: Path) -> bool:
+    """The path is a model of a table and a head, and not only a file of tensors."""
+    return (path.is_dir() and not is_parquet_folder(path)) or is_model_file(path)
+
+
+def _open(path: Path, part: str | None) -> Rows:
+    return _open_matrix(path, part)[1] if is_model(path) else open_file(path, part)
 
 
 def _open_subjects(spec: Any) -> Subjects:
-    if isinstance(spec, str | os.PathLike):
-        path, part = split(spec)
-        if is_model(path) and part is None:
-            return open_model(path, name_of(spec, path))
-        if is_model(path) and part is not None:
-            kind, rows = open_kind(path, part)
-            return Subjects(f"{name_of(spec, path)}#{part}", ((kind, rows),))
-    rows = _open(spec)
-    return Subjects(Path(rows.name).name, (("rows", rows),))
+    if not isinstance(spec, str | os.PathLike):
+        rows = as_rows(spec)
+        return Subjects(Path(rows.name).name, (("rows", rows),))
+    path, part = split(spec)
+    if not is_model(path):
+        rows = open_file(path, part)
+        return Subjects(Path(rows.name).name, (("rows", rows),))
+    name = name_of(spec, path)
+    return _open_model(path, name) if part is None else Subjects(f"{name}#{part}", (_open_kind(path, part),))
+
+
+def _open_matrix(path: Path, part: str | None) -> tuple[str, Rows]:
+    """`#input`, `#head` or any other tensor of a model, and which of these it is."""
+    model = open_language_model(path)
+    if part is None:
+        raise InputError(
+            f"expected one matrix of the model {path}, got the whole model: say {path}#input, {path}#head or {path}#TENSOR"
+        )
+    if part not in ("input", "head"):
+        return "rows", model.rows(part)
+    places = model.places()
+    tensor = places.input if part == "input" else places.head
+    if tensor is None:
+        raise InputError(
+            f"expected a model with an output head, got {path}: {places.why}; its token table is {path}#input"
+        )
+    return part, model.rows(tensor, with_tokens=True)
+
+
+def _open_kind(path: Path, part: str) -> tuple[str, Rows]:
+    """A head or table that is named by its tensor is still read as a head or table."""
+    kind, rows = _open_matrix(path, part)
+    if kind != "rows":
+        return kind, rows
+    model = open_language_model(path)
+    try:
+        places = model.places()
+    except UnconeError:
+        return kind, rows
+    kinds = {places.head: "head", places.input: "input"}
+    return (kinds[part], model.rows(part, with_tokens=True)) if part in kinds else (kind, rows)
+
+
+def _open_model(path: Path, name: str) -> Subjects:
+    """The table and the head of a model."""
+    model = open_language_model(path)
+    places = model.places()
+    rows = [("input", model.rows(places.input, with_tokens=True))]
+    notes = []
+    if places.head is None:
+        notes.append(places.why)
+    else:
+        rows.append(("head", model.rows(places.head, with_tokens=True)))
+    if places.tied:
+        notes.append(
+            "The output head is tied to the token table: one matrix, read as table and, with its mean removed, as head."
+        )
+    kinds = sorted({matrix.dtype for _, matrix in rows} - set(DTYPES))
+    if kinds:
+        notes.append(f"The rows are stored as {' and '.join(kinds)}: what is read are the dequantised rows.")
+    return Subjects(name, tuple(rows), tuple(notes))

@@ -7,8 +7,7 @@ from pathlib import Path
 from uncone.atomic import check_apart, is_new_result, lies_in
 from uncone.errors import InputError
 from uncone.model import is_model_file
-from uncone.model.spec import split
-from uncone.model.subjects import is_model
+from uncone.model.open import is_model, split
 from uncone.regular import open_regular
 
 _OF_A_MODEL = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf")

@@ -1,4 +1,4 @@
-"""`Rows`: a matrix that is read block by block, never whole."""
+"""`Rows`: a matrix that is read block by block, never whole; and rows that are made of others."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -8,8 +8,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from uncone.errors import InputError
+
+Tensor = torch.Tensor
 GRID = 8192
 """Rows in one unit of work. Block k holds the rows [k * GRID, (k + 1) * GRID) of the whole matrix, on any engine."""
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+FLOATING = "float64, float32, float16 or bfloat16"
+_NAMED = 5
 
 
 class Rows:
@@ -41,7 +52,7 @@ class Rows:
         return self._labels
 
     @property
-    def ids(self) -> torch.Tensor | None:
+    def ids(self) -> Tensor | None:
         """The row numbers in the source, int64 (N,); None means 0, 1, ..., N - 1."""
         return None
 
@@ -50,23 +61,29 @@ class Rows:
         """The dtype of the blocks."""
         return torch.float64 if self.dtype == "float64" else torch.float32
 
-    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
+    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
         """Rows [start, stop) as a CPU tensor (stop - start, D), written into `out` where it is given.
 
         Without `out` the tensor may share memory with the source: do not write to it.
         """
         raise NotImplementedError
 
-    def blocks(self, size: int = GRID) -> Iterator[torch.Tensor]:
+    def blocks(self, size: int = GRID) -> Iterator[Tensor]:
         """The rows in order, one tensor (at most GRID, D) per cell of the grid. Do not write to the tensors.
 
         Another `size` is for work that depends on no grid and wants less memory.
         """
-        for start in range(0, self.shape[0], size):
-            yield self.read(start, min(start + size, self.shape[0]))
+        n, d = self.shape
+        buffer = Buffer(min(size, n), d, self.widened)
+        for start in range(0, n, size):
+            count = min(size, n - start)
+            yield self.read(start, start + count, out=buffer.get(count))
 
-    def take(self, indices: torch.Tensor) -> torch.Tensor:
-        """The rows at `indices` (int64, ascending) as a new tensor (len(indices), D); of a cell of the grid, only the span is read."""
+    def take(self, indices: Tensor) -> Tensor:
+        """The rows at `indices` (int64, ascending) as a new tensor (len(indices), D).
+
+        Of each cell of the grid only the span of its indices is read.
+        """
         parts = []
         for cell in torch.unique_consecutive(indices // GRID).tolist():
             wanted = indices[indices // GRID == cell]
@@ -76,21 +93,132 @@ class Rows:
         return torch.cat(parts) if parts else torch.empty((0, self.shape[1]), dtype=self.widened)
 
 
-def blocks_in_one_buffer(rows: Rows, size: int) -> Iterator[torch.Tensor]:
-    """`rows.blocks(size)` for rows that `read` copies: the blocks follow one another in the same memory.
+class Buffer:
+    """Memory for two blocks, each used again once nobody else holds it: a caller that keeps blocks gets blocks that never change.
 
-    A fresh tensor a block costs a page fault for every 4 KiB. The buffer is used again, but only once nobody else holds
-    it: a caller that keeps blocks gets blocks that never change.
+    A fresh tensor a block costs a page fault for every 4 KiB.
     """
-    n, d = rows.shape
 
-    def allocate() -> npt.NDArray[np.floating[Any]]:
-        return np.empty((min(size, n), d), np.float64 if rows.widened == torch.float64 else np.float32)
+    def __init__(self, rows: int, d: int, dtype: torch.dtype) -> None:
+        self._shape, self._dtype = (rows, d), np.float64 if dtype == torch.float64 else np.float32
+        self._kept: list[npt.NDArray[np.floating[Any]]] = []
+        self._alone = 0
 
-    buffer = allocate()
-    alone = sys.getrefcount(buffer)  # what the count is while nobody else holds it
-    for start in range(0, n, size):
-        if sys.getrefcount(buffer) > alone:
-            buffer = allocate()
-        count = min(size, n - start)
-        yield rows.read(start, start + count, out=torch.from_numpy(buffer[:count]))
+    def get(self, rows: int) -> Tensor:
+        """A tensor (rows, D) with anything in it."""
+        free = next((i for i in range(len(self._kept)) if self._holders(i) <= self._alone), None)
+        if free is None:
+            self._kept = [*self._kept[-1:], np.empty(self._shape, self._dtype)]
+            free = len(self._kept) - 1
+            self._alone = self._holders(free)
+        return torch.from_numpy(self._kept[free][:rows])
+
+    def _holders(self, i: int) -> int:
+        return sys.getrefcount(self._kept[i])
+
+
+class DerivedRows(Rows):
+    """Rows made of `rows` one by one: the shape, the name, the labels and the ids are theirs."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.shape, self.dtype, self.name, self.left_out = rows.shape, rows.dtype, rows.name, rows.left_out
+
+    @property
+    def labels(self) -> Sequence[str | None] | None:
+        return self._rows.labels
+
+    @property
+    def ids(self) -> Tensor | None:
+        return self._rows.ids
+
+
+class CenteredRows(DerivedRows):
+    """`rows` minus `mean` (float64, (D,)): the gauge-fixed view of an output head.
+
+    The mean is rounded to the dtype of the blocks first.
+    """
+
+    def __init__(self, rows: Rows, mean: Tensor) -> None:
+        super().__init__(rows)
+        self._mean = mean.to("cpu", torch.float64)
+
+    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
+        if out is None:
+            out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
+        return self._rows.read(start, stop, out=out).sub_(self._mean.to(out.dtype))
+
+
+class SelectedRows(DerivedRows):
+    """The rows of `rows` at `kept` (int64, ascending), under the ids that they have there."""
+
+    def __init__(self, rows: Rows, kept: Tensor, *, left_out: tuple[int, ...] = ()) -> None:
+        super().__init__(rows)
+        self._kept, self.left_out = kept, left_out
+        self.shape = (len(kept), rows.shape[1])
+
+    @property
+    def ids(self) -> Tensor | None:
+        return self._kept if self._rows.ids is None else self._rows.ids[self._kept]
+
+    @property
+    def labels(self) -> Sequence[str | None] | None:
+        labels = self._rows.labels
+        return None if labels is None else [labels[i] for i in self._kept.tolist()]
+
+    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
+        block = self._rows.take(self._kept[start:stop])  # the gaps between kept rows may be long
+        return block if out is None else out.copy_(block)
+
+
+def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) -> Tensor:
+    """Row numbers (int64, ascending) of the rows that hold a NaN or an infinity.
+
+    Every row is read; `progress` is called with how many are done.
+    """
+    bad, start = [], 0
+    for block in rows.blocks():
+        bad.append((~torch.isfinite(block).all(dim=1)).nonzero().flatten() + start)
+        start += len(block)
+        del block
+        if progress is not None:
+            progress(start)
+    return torch.cat(bad)
+
+
+def nonfinite_error(rows: Rows) -> InputError:
+    """The error to raise once a row that is not finite has been met: how many there are, and the first of them."""
+    bad = nonfinite_rows(rows)
+    first = ", ".join(str(i) for i in bad[:_NAMED].tolist())
+    more = ", ..." if len(bad) > _NAMED else ""
+    plural = "rows" if len(bad) != 1 else "row"
+    return InputError(
+        f"expected finite rows, got {len(bad)} {plural} of {rows.shape[0]} with NaN or inf in {rows.name} "
+        f"({plural} {first}{more}): mend them, or go on without them with --skip-nonfinite (skip_nonfinite=True)"
+    )
+
+
+def without_nonfinite(rows: Rows, progress: Callable[[int], None] | None = None) -> Rows:
+    """`rows` without those that are not finite; `left_out` of the result names them. Reads every row once."""
+    bad, n = nonfinite_rows(rows, progress), rows.shape[0]
+    if len(bad) == 0:
+        return rows
+    if len(bad) == n:
+        raise InputError(
+            f"expected some finite rows, got none of {n} in {rows.name}: there is nothing to measure"
+        )
+    keep = torch.ones(n, dtype=torch.bool)
+    keep[bad] = False
+    return SelectedRows(rows, keep.nonzero().flatten(), left_out=tuple(bad.tolist()))
+
+
+def check_shape(shape: tuple[int, ...], name: str) -> None:
+    """Raise InputError unless `shape` is (N, D) with N and D at least 1."""
+    if len(shape) != 2:
+        raise InputError(
+            f"expected a matrix of shape (N, D), got shape {shape} from {name}: pass one row per item"
+        )
+    if 0 in shape:
+        raise InputError(
+            f"expected at least one row and one column, got shape {shape} from {name}: there is nothing to measure"
+        )

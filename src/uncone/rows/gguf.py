@@ -1,26 +1,79 @@
-"""Rows of a tensor in a GGUF file: floats as they lie there, quantised ones dequantised by the package `gguf`, some rows at a time."""
+"""A GGUF file: its header, and the rows of a tensor. Nothing in the header is trusted.
 
+The format: ggml's docs/gguf.md, versions 2 and 3, little-endian. Sizes in messages are bytes. Floats are read as they lie
+there; quantised tensors are dequantised by the package `gguf`, some rows at a time.
+"""
+
+import itertools
+import math
+import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.array import FLOATING, check_shape
-from uncone.rows.base import GRID, Rows, blocks_in_one_buffer
-from uncone.rows.bytes import ByteSource
-from uncone.rows.flat import FlatRows
-from uncone.rows.gguf_header import TYPES, GgufTensor
+from uncone.rows.base import FLOATING, Rows, check_shape
+from uncone.rows.bytes import FlatRows, LocalFile
 from uncone.rows.names import nearest
 
+MAGIC = b"GGUF"
 INSTALL = "pip install 'uncone[gguf]'"
+_MOST_KEYS, _MOST_TENSORS, _MOST_ITEMS = 2**16, 2**20, 2**24
+_LONGEST_NAME, _LONGEST_VALUE, _MOST_AXES, _DEEPEST = 2**16 - 1, 2**16, 4, 4
+_BUFFER = 2**20
 _AT_ONCE = 2**20  # elements dequantised in one call
-_FLOATS = {0: "float32", 1: "float16", 28: "float64", 30: "bfloat16"}
-_INTEGERS = (24, 25, 26, 27)
+_STRING, _ARRAY = 8, 9
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+# Name, elements a block, bytes a block: ggml's type traits.
+TYPES = {
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136), 24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8), 28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18),
+}  # fmt: skip
+_FLOATS = {"F32": "float32", "F16": "float16", "F64": "float64", "BF16": "bfloat16"}
+_INTEGERS = ("I8", "I16", "I32", "I64")
+
+
+@dataclass(frozen=True)
+class GgufTensor:
+    """One tensor: its type's number in ggml, its shape (rows first), and absolute byte range."""
+
+    type: int
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+    @property
+    def kind(self) -> str:
+        """The type's name, such as F16 or Q4_K."""
+        return TYPES[self.type][0]
+
+
+@dataclass(frozen=True)
+class StringArray:
+    """Where an array of strings lies in the header; it is read when it is wanted."""
+
+    start: int
+    count: int
+
+
+@dataclass(frozen=True)
+class GgufHeader:
+    """The scalars, short strings and arrays of strings of the metadata, and the tensors."""
+
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, GgufTensor]
 
 
 def gguf_rows(
-    source: ByteSource, tensors: Mapping[str, GgufTensor], name: str, *, where: str | None = None
+    source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *, where: str | None = None
 ) -> Rows:
     """The rows of the tensor called `name`; quantised ones are dequantised block of rows by block of rows.
 
@@ -32,21 +85,21 @@ def gguf_rows(
     if name not in tensors:
         raise InputError(f"no tensor {name!r} in {source.name}{nearest(name, tensors)}")
     tensor = tensors[name]
-    if tensor.type in _INTEGERS:
+    if tensor.kind in _INTEGERS:
         raise InputError(
             f"expected a tensor of {FLOATING}, or a quantised one, got {tensor.kind} from {where}: convert it first"
         )
     check_shape(tensor.shape, where)
     shape = (tensor.shape[0], tensor.shape[1])
-    if tensor.type in _FLOATS:
-        return FlatRows(source, offset=tensor.start, shape=shape, dtype=_FLOATS[tensor.type], name=where)
+    if tensor.kind in _FLOATS:
+        return FlatRows(source, offset=tensor.start, shape=shape, dtype=_FLOATS[tensor.kind], name=where)
     return _QuantisedRows(source, tensor, shape, where)
 
 
 class _QuantisedRows(Rows):
     """Blocks of ggml's quantised types. `dtype` is the type's name; blocks are float32."""
 
-    def __init__(self, source: ByteSource, tensor: GgufTensor, shape: tuple[int, int], name: str) -> None:
+    def __init__(self, source: LocalFile, tensor: GgufTensor, shape: tuple[int, int], name: str) -> None:
         try:
             from gguf import GGMLQuantizationType
             from gguf.quants import dequantize
@@ -63,23 +116,164 @@ class _QuantisedRows(Rows):
             self._dequantize(np.zeros((1, size), np.uint8), self._type)
         except (NotImplementedError, ValueError) as error:
             raise InputError(
-                f"the package gguf cannot dequantise {tensor.kind} from {name}: install a newer one, or convert the file to F16"
+                f"the package gguf cannot dequantise {tensor.kind} from {name}: "
+                "install a newer one, or convert the file to F16"
             ) from error
 
     def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
         if out is None:
             out = torch.empty((stop - start, self.shape[1]), dtype=torch.float32)
-        target = out.numpy()
         step = max(1, _AT_ONCE // self.shape[1])
         raw = np.empty((min(step, stop - start), self._row_bytes), np.uint8)
-        for at in range(start, stop, step):
-            part = raw[: min(step, stop - at)]
-            self._source.read_into(self._start + at * self._row_bytes, part.reshape(-1).data)
-            with np.errstate(
-                all="ignore"
-            ):  # a scale can be anything; rows that are not finite are said elsewhere
-                target[at - start : at - start + len(part)] = self._dequantize(part, self._type)
+        for at in range(0, len(out), step):
+            rows = out[at : at + step].numpy()
+            part = raw[: len(rows)]
+            self._source.read_into(self._start + (start + at) * self._row_bytes, part.reshape(-1).data)
+            with np.errstate(all="ignore"):  # a scale can be anything; rows are looked through elsewhere
+                rows[:] = self._dequantize(part, self._type)
         return out
 
-    def blocks(self, size: int = GRID) -> Iterator[torch.Tensor]:
-        return blocks_in_one_buffer(self, size)
+
+def read_gguf(source: LocalFile) -> GgufHeader:
+    """The header of a GGUF file, every count and offset checked against the file.
+
+    Raises:
+        InputError: not GGUF, version 1 or big-endian, cut, or a header that lies about the file.
+    """
+    cursor = _Cursor(source, 0)
+    if source.size < 24 or cursor.take(4) != MAGIC:
+        raise InputError(f"expected a GGUF file, got {source.name} without its magic number: copy it again")
+    version, n_tensors, n_keys = cursor.unpack("IQQ")
+    if version not in (2, 3):
+        kind = "a big-endian file" if version & 0xFFFF == 0 else f"version {version}"
+        raise InputError(
+            f"expected GGUF of version 2 or 3, little-endian, got {kind} in {source.name}: convert it with llama.cpp"
+        )
+    cursor.check_count("keys", n_keys, _MOST_KEYS, 13)
+    cursor.check_count("tensors", n_tensors, _MOST_TENSORS, 24)
+    metadata = dict[str, Any]()
+    for _ in range(n_keys):
+        key = cursor.text("a key", _LONGEST_NAME)
+        (kind,) = cursor.unpack("I")
+        if key in metadata:
+            raise cursor.lies(f"the key {key[:80]!r} stands twice")
+        metadata[key] = _value(cursor, kind, 0)
+    infos = [_tensor_info(cursor) for _ in range(n_tensors)]
+    return GgufHeader(metadata, _placed(infos, cursor, metadata.get("general.alignment", 32)))
+
+
+def strings(source: LocalFile, array: StringArray) -> Iterator[str]:
+    """The strings of an array in the header, in order; bytes that are no UTF-8 are replaced."""
+    cursor = _Cursor(source, array.start)
+    for _ in range(array.count):
+        yield cursor.text("a string", source.size)
+
+
+class _Cursor:
+    """Reads the header from front to back through one small buffer; no length is believed before the file is known to be so long."""
+
+    def __init__(self, source: LocalFile, at: int) -> None:
+        self.source, self.at = source, at
+        self._buffer, self._start = b"", at
+
+    def take(self, count: int) -> bytes:
+        first = self.at - self._start
+        self.skip(count)
+        if not 0 <= first <= len(self._buffer) - count:
+            self._start, first = self.at - count, 0
+            self._buffer = self.source.read(
+                self._start, min(max(_BUFFER, count), self.source.size - self._start)
+            )
+        return self._buffer[first : first + count]
+
+    def skip(self, count: int) -> None:
+        if count > self.source.size - self.at:
+            raise InputError(
+                f"expected {count} bytes at offset {self.at} of {self.source.name}, got {self.source.size - self.at}: "
+                "the file was cut, or its header lies; copy it again"
+            )
+        self.at += count
+
+    def unpack(self, form: str) -> tuple[Any, ...]:
+        return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))
+
+    def text(self, what: str, longest: int) -> str:
+        (length,) = self.unpack("Q")
+        if length > longest:
+            raise self.lies(f"{what} has {length} bytes")
+        return self.take(length).decode("utf-8", "replace")
+
+    def lies(self, what: str) -> InputError:
+        return InputError(f"the header of {self.source.name} lies: {what}; copy or convert the file again")
+
+    def check_count(self, what: str, count: int, most: int, smallest: int) -> None:
+        if count > most or count * smallest > self.source.size - self.at:
+            raise self.lies(f"{count} {what} in {self.source.size} bytes")
+
+
+def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
+    """A scalar, a short string or where an array of strings lies; None for other arrays and long strings."""
+    if kind in _SCALARS:
+        return cursor.unpack(_SCALARS[kind])[0]
+    if kind == _STRING:
+        (length,) = cursor.unpack("Q")
+        if length > _LONGEST_VALUE:
+            return cursor.skip(length)
+        return cursor.take(length).decode("utf-8", "replace")
+    if kind != _ARRAY or depth > _DEEPEST:
+        raise cursor.lies(f"a value of type {kind}" if kind != _ARRAY else "arrays in arrays without end")
+    inner, count = cursor.unpack("IQ")
+    if inner in _SCALARS:
+        size = struct.calcsize(_SCALARS[inner])
+        cursor.check_count("items in an array", count, 2**63, size)
+        return cursor.skip(count * size)
+    cursor.check_count("items in an array", count, _MOST_ITEMS, 8)
+    start = cursor.at
+    for _ in range(count):
+        if inner == _STRING:
+            cursor.skip(cursor.unpack("Q")[0])
+        else:
+            _value(cursor, inner, depth + 1)
+    return StringArray(start, count) if inner == _STRING else None
+
+
+_Info = tuple[str, int, tuple[int, ...], int]
+"""Name, type, shape and offset of a tensor, as the header says."""
+
+
+def _tensor_info(cursor: _Cursor) -> _Info:
+    name = cursor.text("a tensor's name", _LONGEST_NAME)
+    (n_axes,) = cursor.unpack("I")
+    if n_axes > _MOST_AXES:
+        raise cursor.lies(f"tensor {name[:80]!r} has {n_axes} axes")
+    axes = cursor.unpack(f"{n_axes}Q")
+    kind, offset = cursor.unpack("IQ")
+    if kind not in TYPES:
+        raise cursor.lies(f"tensor {name[:80]!r} is of the unknown type {kind}")
+    return name, kind, tuple(reversed(axes)), offset
+
+
+def _placed(infos: list[_Info], cursor: _Cursor, alignment: Any) -> dict[str, GgufTensor]:
+    if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
+        raise cursor.lies(f"its alignment is {str(alignment)[:80]!r}")
+    base = -(-cursor.at // alignment) * alignment
+    tensors = dict[str, GgufTensor]()
+    for name, kind, shape, offset in infos:
+        label, elements, size = TYPES[kind]
+        if name in tensors:
+            raise cursor.lies(f"the tensor {name[:80]!r} stands twice")
+        if offset % alignment or (shape and shape[-1] % elements):
+            raise cursor.lies(f"tensor {name[:80]!r}, {list(shape)} of {label} at {offset}, is not aligned")
+        start = base + offset
+        stop = start + math.prod(shape) // elements * size
+        if stop > cursor.source.size:
+            raise InputError(
+                f"tensor {name[:80]!r} of {cursor.source.name} ends at byte {stop}, the file at {cursor.source.size}: "
+                "it was cut, or its header lies; copy it again"
+            )
+        tensors[name] = GgufTensor(kind, shape, start, stop)
+    filled = sorted((t.start, t.stop, name) for name, t in tensors.items() if t.start < t.stop)
+    for (_, end, name), (begin, _, other) in itertools.pairwise(filled):
+        if begin < end:
+            raise cursor.lies(f"tensors {name[:80]!r} and {other[:80]!r} share bytes")
+    return tensors

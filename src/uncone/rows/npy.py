@@ -1,53 +1,40 @@
-"""Rows of a NumPy `.npy` file, read without loading it and without unpickling."""
+"""A NumPy `.npy` file: its rows, read without loading it and without unpickling, and its writer."""
 
 import io
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from io import BufferedIOBase
 from typing import Any
 
 import numpy as np
+import torch
 
 from uncone.errors import InputError
-from uncone.rows.array import FLOATING, check_shape
-from uncone.rows.base import Rows
-from uncone.rows.bytes import ByteSource, LocalFile
-from uncone.rows.flat import FlatRows
-from uncone.rows.strided import StridedRows
+from uncone.rows.base import FLOATING, Rows, check_shape
+from uncone.rows.bytes import FlatRows, LocalFile
+from uncone.rows.target import Source, Target, raw_bytes
 
 LONGEST_HEADER = 65536
 _MOST = 2**63 - 1
+_COLUMNS = 16  # read before they are put into the rows: then whole lines of the processor's cache are written
+_APART = 16  # elements: columns a power of two apart would share lines of that cache
 
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """What the header of a `.npy` file says of any array. `offset` is the first byte of the numbers, from where the header begins."""
+    """The header of a `.npy` file. `offset` is the first byte of the numbers, from where the header begins."""
 
     shape: tuple[int, ...]
     column_major: bool
     dtype: np.dtype[Any]
-    offset: int
-
-
-@dataclass(frozen=True)
-class MatrixHeader:
-    """What the header of a `.npy` file says, where that is a matrix of floats."""
-
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
     """As stored, with its byte order."""
-    column_major: bool
     offset: int
-    """The first byte of the numbers, from where the header begins."""
 
     @property
     def end(self) -> int:
-        """One more than the last byte of the numbers, from where the header begins."""
+        """One more than the last byte of the numbers of a matrix, from where the header begins."""
         return self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize
-
-    @property
-    def name(self) -> str:
-        """The dtype without its byte order."""
-        return np.dtype(self.dtype.newbyteorder("=")).name
 
 
 def open_npy(path: str | os.PathLike[str]) -> Rows:
@@ -57,13 +44,12 @@ def open_npy(path: str | os.PathLike[str]) -> Rows:
         InputError: no such file, not `.npy`, truncated, pickled objects, another dtype or another rank.
     """
     source = LocalFile(path)
-    return rows_at(
-        source, 0, matrix_header(source.head(LONGEST_HEADER), source.name, source.size), source.name
-    )
+    header = matrix_header(source.head(LONGEST_HEADER), source.name, source.size)
+    return rows_at(source, 0, header, source.name)
 
 
-def matrix_header(head: bytes, name: str, size: int) -> MatrixHeader:
-    """The header at the begin of `head`, of an array with `size` bytes in all.
+def matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
+    """The header at the begin of `head`, of a matrix of floats with `size` bytes in all.
 
     Raises:
         InputError: no header, or one of pickled objects, of another dtype or rank, or of more than `size` bytes.
@@ -79,33 +65,25 @@ def matrix_header(head: bytes, name: str, size: int) -> MatrixHeader:
             f"expected an array of {FLOATING}, got dtype {dtype} in {name}: convert it, for instance x.astype('float32')"
         )
     check_shape(shape, name)
-    found = MatrixHeader((shape[0], shape[1]), dtype, header.column_major, header.offset)
-    if size < found.end:
+    if size < header.end:
         raise InputError(
-            f"expected {found.end} bytes for shape {shape} of {dtype} in {name}, got {size}: the file was cut, copy it again"
+            f"expected {header.end} bytes for shape {shape} of {dtype} in {name}, got {size}: "
+            "the file was cut, copy it again"
         )
-    return found
+    return header
 
 
-def rows_at(source: ByteSource, start: int, header: MatrixHeader, name: str) -> Rows:
-    """The rows of an array that lies at byte `start` of `source` as `.npy`."""
-    offset = start + header.offset
+def rows_at(
+    source: LocalFile, start: int, header: ArrayHeader, name: str, flat: Callable[..., FlatRows] = FlatRows
+) -> Rows:
+    """The rows of a matrix that lies at byte `start` of `source` as `.npy`; row-major ones are opened by `flat`."""
     if header.column_major:
-        strides, swapped = (1, header.shape[0]), not header.dtype.isnative
-        return ColumnRows(
-            source,
-            offset=offset,
-            shape=header.shape,
-            strides=strides,
-            dtype=header.name,
-            name=name,
-            swapped=swapped,
-        )
-    return FlatRows(
+        return ColumnRows(source, start + header.offset, header, name)
+    return flat(
         source,
-        offset=offset,
-        shape=header.shape,
-        dtype=header.name,
+        offset=start + header.offset,
+        shape=(header.shape[0], header.shape[1]),
+        dtype=_dtype_name(header),
         name=name,
         swapped=not header.dtype.isnative,
     )
@@ -119,21 +97,58 @@ def array_header(head: bytes, name: str) -> ArrayHeader:
     """
     stream = io.BytesIO(head)
     try:
-        version = np.lib.format.read_magic(stream)
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        shape, fortran, dtype = read(stream, max_header_size=LONGEST_HEADER)
+        first = np.lib.format.read_magic(stream) == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+        shape, column_major, dtype = read(stream, max_header_size=LONGEST_HEADER)
     except Exception as error:
         raise InputError(
-            f"expected a .npy file, got {name} with a header that does not parse ({str(error)[:200]}): save it with numpy.save"
+            f"expected a .npy file, got {name} with a header that does not parse ({str(error)[:200]}): "
+            "save it with numpy.save"
         ) from error
     if not all(type(size) is int and 0 <= size <= _MOST for size in shape):  # NumPy takes True for 1
         raise InputError(
-            f"expected a shape of whole numbers from 0 to 2^63 - 1, got {repr(shape)[:80]} in {name}: the header lies, save the array again"
+            f"expected a shape of whole numbers from 0 to 2^63 - 1, got {repr(shape)[:80]} in {name}: "
+            "the header lies, save the array again"
         )
-    return ArrayHeader(shape, fortran, dtype, stream.tell())
+    return ArrayHeader(shape, column_major, dtype, stream.tell())
 
 
-class ColumnRows(StridedRows):
-    """A column-major matrix."""
+class ColumnRows(Rows):
+    """A column-major matrix that starts at `offset` of `source`. A few columns are read at a time."""
+
+    def __init__(self, source: LocalFile, offset: int, header: ArrayHeader, name: str) -> None:
+        self._source, self._offset, self._stored = source, offset, header.dtype
+        self.shape, self.dtype, self.name = (header.shape[0], header.shape[1]), _dtype_name(header), name
+
+    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
+        if out is None:
+            out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
+        (n, d), x, size = self.shape, out.numpy(), self._stored.itemsize
+        columns = np.empty((min(d, _COLUMNS), stop - start + _APART), self._stored)[:, : stop - start]
+        for j in range(0, d, _COLUMNS):
+            part = columns[: min(_COLUMNS, d - j)]
+            for k, column in enumerate(part, start=j):
+                self._source.read_into(self._offset + (k * n + start) * size, column.view(np.uint8).data)
+            x[:, j : j + _COLUMNS] = part.T  # widened, and in the machine's byte order
+        return out
+
+
+def _dtype_name(header: ArrayHeader) -> str:
+    return np.dtype(header.dtype.newbyteorder("=")).name
+
+
+class NpyWriter:
+    """A `.npy` file, row-major and little-endian."""
+
+    def __init__(self, handle: BufferedIOBase, target: Target, source: Source | None = None) -> None:
+        self._handle = handle
+        dtype = np.dtype(target.dtype).newbyteorder("<").str
+        np.lib.format.write_array_header_1_0(
+            handle, {"descr": dtype, "fortran_order": False, "shape": target.shape}
+        )
+
+    def write(self, rows: torch.Tensor) -> None:
+        self._handle.write(raw_bytes(rows))
+
+    def close(self) -> None:
+        """Nothing follows the last row."""

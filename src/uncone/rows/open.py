@@ -1,112 +1,228 @@
-"""One file with one or more matrices: which format it is, by its suffix, and how it opens."""
+"""One file with one or more matrices: what PATH#PART names, which format it is, and how that is opened and written."""
 
+import os
 from collections.abc import Callable, Mapping
+from io import BufferedIOBase
 from pathlib import Path
 
 from uncone.errors import InputError
-from uncone.rows import Rows, open_npy
-from uncone.rows.bytes import LocalFile
+from uncone.rows.base import DTYPES, Rows
+from uncone.rows.bytes import FlatRows, LocalFile
 from uncone.rows.checkpoint import checkpoint_rows, is_checkpoint, read_checkpoint, without_ties
 from uncone.rows.names import listing
-from uncone.rows.npz import open_npz
-from uncone.rows.parquet import is_parquet_folder, open_parquet
-from uncone.rows.safetensors import Entry, matrices, read_header, tensor_rows
-from uncone.rows.word_vectors import open_word_vectors
-from uncone.rows.word_vectors_binary import open_word2vec_binary
+from uncone.rows.npy import ColumnRows, NpyWriter, open_npy
+from uncone.rows.npz import InflatedRows, NpzWriter, open_npz
+from uncone.rows.parquet import ParquetRows, is_parquet_folder, open_parquet
+from uncone.rows.parquet_writer import ParquetRowsWriter
+from uncone.rows.safetensors import Entry, SafetensorsWriter, matrices, read_header, tensor_rows
+from uncone.rows.target import Source, Target, Writer
+from uncone.rows.word2vec import Word2VecRows, Word2VecWriter, open_word2vec_binary
+from uncone.rows.word_vectors import GzipWriter, TextWriter, WordVectorRows, open_word_vectors
 
 KINDS = (
-    "a model directory, a folder of .parquet files, a .gguf, .safetensors, .npy, .npz, .parquet, .pt, .pth, .ckpt, .bin, .vec, .glove or "
-    ".txt file, or the name of a model in the Hugging Face cache"
+    "a model directory, a folder of .parquet files, a .gguf, .safetensors, .npy, .npz, .parquet, .pt, .pth, .ckpt, .bin, .vec, "
+    ".glove or .txt file, or the name of a model in the Hugging Face cache"
 )
+_FORMATS = {
+    ".npy": "npy", ".npz": "npz", ".safetensors": "safetensors", ".parquet": "parquet", ".vec": "text", ".txt": "text",
+    ".glove": "text", ".vec.gz": "gzip", ".txt.gz": "gzip", ".bin": "word2vec", ".pt": "checkpoint", ".pth": "checkpoint",
+    ".ckpt": "checkpoint",
+}  # fmt: skip
+"""The format that the end of a file's name says."""
+_WRITERS: dict[str, Callable[[BufferedIOBase, Target, Source], Writer]] = {
+    "npy": NpyWriter,
+    "npz": NpzWriter,
+    "safetensors": SafetensorsWriter,
+    "parquet": ParquetRowsWriter,
+    "text": TextWriter,
+    "gzip": GzipWriter,
+    "word2vec": Word2VecWriter,
+}
+_PARTS = {"npz": "vectors", "safetensors": "vectors", "parquet": "vector"}
+"""Formats that are written with several things by name, and what the rows are called where nothing says it."""
+_SINGLE = {
+    "npy": "a .npy file",
+    "text": "a file of word vectors",
+    "gzip": "a file of word vectors",
+    "word2vec": "a word2vec file",
+}
+_WORDS = ("text", "gzip", "word2vec")
+_NUMPY = ("float64", "float32", "float16")
 
-Opener = Callable[[Path, str | None], Rows]
+
+def split_part(spec: str | os.PathLike[str], *, names: bool = False) -> tuple[str, str | None]:
+    """The path in PATH#PART, and the part.
+
+    A '#' may also stand in the name of a file or folder: the path ends at the first '#' before which there is a path that
+    exists, or else a name that ends as that of a format does. With `names` other text is NAME#PART, where NAME has no '#'.
+    """
+    text = os.fspath(spec)
+    if is_there(text):
+        return text, None
+    ends = [i for i, character in enumerate(text) if character == "#" and (names or text[i + 1 :])]
+    existing = (end for end in ends if is_there(text[:end]))
+    known = (end for end in ends if format_of(text[:end]) is not None)
+    end = next(existing, next(known, ends[0] if names and ends else len(text)))
+    return text[:end], text[end + 1 :] if end < len(text) else None
 
 
-def open_file(path: Path, part: str | None) -> Rows:
-    """The matrix `part` of the file `path`, or its only one.
+def format_of(path: str | os.PathLike[str]) -> str | None:
+    """The format that the end of a name says."""
+    name = os.fspath(path)
+    return next((form for suffix, form in _FORMATS.items() if name.endswith(suffix)), None)
+
+
+def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
+    """The matrix `part` of the file `path`, or its only one; of the format `form`, if the name does not say it.
 
     Raises:
         InputError: no format of ours, no such matrix, or more than one and none named.
     """
-    if is_parquet_folder(path):
+    form = "parquet" if is_parquet_folder(path) else form or format_of(path)
+    if form is None:
+        raise InputError(
+            f"expected {KINDS}, got {path.name!r} of another kind: convert it, or load it and pass the array"
+        )
+    if form == "word2vec" and is_checkpoint(LocalFile(path)):
+        form = "checkpoint"
+    if part is not None and form in _SINGLE:
+        raise InputError(f"expected {_SINGLE[form]} without '#', got {path}#{part}: it holds one matrix")
+    if form == "npy":
+        return open_npy(path)
+    if form == "npz":
+        return open_npz(path, part)
+    if form == "parquet":
         return open_parquet(path, part)
-    for suffix, opener in _FORMATS:
-        if path.name.endswith(suffix):
-            return opener(path, part)
-    raise InputError(
-        f"expected {KINDS}, got {path.name!r} of another kind: convert it, or load it and pass the array"
-    )
+    if form == "safetensors":
+        return _open_safetensors(path, part)
+    if form == "checkpoint":
+        return _open_checkpoint(path, part)
+    if form == "word2vec":
+        return _open_word2vec(path)
+    return open_word_vectors(path, zipped=form == "gzip")
 
 
-def _open_npy(path: Path, part: str | None) -> Rows:
-    if part is not None:
-        raise InputError(f"expected a .npy file without '#', got {path}#{part}: it holds one array")
-    return open_npy(path)
+def source_of(rows: Rows) -> Source:
+    """The rows, with the file that they are the whole of or a named part of."""
+    text, part = split_part(rows.name)
+    path = Path(text)
+    known = format_of(path)
+    if isinstance(rows, ParquetRows) and path.exists():
+        return Source(rows, "parquet", path, part)
+    if not path.is_file():
+        return Source(rows)
+    if isinstance(rows, WordVectorRows):
+        return Source(rows, "gzip" if path.name.endswith(".gz") else "text", path)
+    if isinstance(rows, Word2VecRows):
+        return Source(rows, "word2vec", path)
+    if isinstance(rows, FlatRows | ColumnRows | InflatedRows) and known in ("npy", "npz", "safetensors"):
+        return Source(rows, known, path, part)
+    return Source(rows)
+
+
+def target_of(out: str | os.PathLike[str], source: Source, k: int) -> Target:
+    """The file that `out` asks for, by its suffix; without one, of the format of the source. `k` is the width of its rows.
+
+    Raises:
+        InputError: a suffix that is not written, or '#' after a file that holds one matrix.
+    """
+    text, part = split_part(out)
+    path = Path(text)
+    form = format_of(path) or (source.format if not path.suffix else None)
+    if form not in _WRITERS:
+        written = ", ".join(suffix for suffix, form in _FORMATS.items() if form in _WRITERS)
+        raise InputError(
+            f"expected a file name that ends in one of {written}, got {path.name!r}: its end says what is written"
+        )
+    if part is not None and form not in _PARTS:
+        raise InputError(
+            f"expected a file name without '#', got {path}#{part}: a file of that kind holds one matrix"
+        )
+    if part is None:
+        part = (source.part if source.format == form else None) or _PARTS.get(form, "")
+    dtype, notes = _written_dtype(form, source.rows.dtype)
+    return Target(path, form, part, (source.rows.shape[0], k), dtype, (*notes, *_lost(form, source)))
+
+
+def open_writer(handle: BufferedIOBase, target: Target, source: Source) -> Writer:
+    """The writer of the target's format, over a file that is empty yet.
+
+    Other arrays, tensors or columns in a source of the same format are written with the rows, unchanged.
+    """
+    return _WRITERS[target.format](handle, target, source)
+
+
+def is_there(text: str) -> bool:
+    """Whether a path of this text exists."""
+    if not text:  # a variable of a shell that is not set must not name the current folder
+        return False
+    try:
+        return Path(text).exists()
+    except OSError:  # longer than a file system's names
+        return False
 
 
 def _open_safetensors(path: Path, part: str | None) -> Rows:
     source = LocalFile(path)
-    entries = read_header(source)
+    entries, _ = read_header(source)
     return tensor_rows(source, entries, _only(entries, path, among=len(entries)) if part is None else part)
 
 
 def _open_checkpoint(path: Path, part: str | None) -> Rows:
     source = LocalFile(path)
     entries = read_checkpoint(source)
-    return checkpoint_rows(
-        source, entries, _only(without_ties(entries), path, among=len(entries)) if part is None else part
-    )
+    name = _only(without_ties(entries), path, among=len(entries)) if part is None else part
+    return checkpoint_rows(source, entries, name)
 
 
-def _open_bin(path: Path, part: str | None) -> Rows:
-    """What `torch.save` wrote, or word2vec."""
-    source = LocalFile(path)
-    if is_checkpoint(source):
-        return _open_checkpoint(path, part)
-    if not source.head(1).isdigit():  # word2vec begins with a number: then its reader says what is wrong
+def _open_word2vec(path: Path) -> Rows:
+    if (
+        not LocalFile(path).head(1).isdigit()
+    ):  # word2vec's begins with a number, and its reader says what is wrong then
         raise InputError(
-            f"expected a .bin file of torch.save or of word2vec, got {path} of another kind: convert it, or load it and "
-            "pass the array"
+            f"expected a .bin file of torch.save or of word2vec, got {path} of another kind: convert it, or load it and pass "
+            "the array"
         )
-    if part is not None:
-        raise InputError(f"expected a word2vec file without '#', got {path}#{part}: it holds one matrix")
     return open_word2vec_binary(path)
-
-
-def _open_word_vectors(path: Path, part: str | None) -> Rows:
-    if part is not None:
-        raise InputError(
-            f"expected a file of word vectors without '#', got {path}#{part}: it holds one matrix"
-        )
-    return open_word_vectors(path)
 
 
 def _only(entries: Mapping[str, Entry], path: Path, *, among: int) -> str:
     """The name of the one matrix of floats among the tensors of a file, of which there are `among` with those that tie."""
-    found = matrices(entries)
-    if len(found) == 1:
-        return next(iter(found))
-    if not found:
+    names = list(matrices(entries))
+    if len(names) == 1:
+        return names[0]
+    if not names:
         raise InputError(
             f"expected a matrix of floats in {path}, got none among {among} tensors: there are no rows to read"
         )
     raise InputError(
-        f"expected one matrix in {path}, got {len(found)}: say which with {path.name}#NAME; it holds {listing(found)}"
+        f"expected one matrix in {path}, got {len(names)}: say which with {path.name}#NAME; it holds {listing(names)}"
     )
 
 
-_FORMATS: tuple[tuple[str, Opener], ...] = (
-    (".npy", _open_npy),
-    (".npz", open_npz),
-    (".safetensors", _open_safetensors),
-    (".pt", _open_checkpoint),
-    (".pth", _open_checkpoint),
-    (".ckpt", _open_checkpoint),
-    (".bin", _open_bin),
-    (".parquet", open_parquet),
-    (".vec", _open_word_vectors),
-    (".txt", _open_word_vectors),
-    (".glove", _open_word_vectors),
-    (".vec.gz", _open_word_vectors),
-    (".txt.gz", _open_word_vectors),
-)
+def _written_dtype(form: str, stored: str) -> tuple[str, tuple[str, ...]]:
+    """The dtype that is written for rows stored as `stored`, and a note where it differs or is rounded to."""
+    if stored == "float32" or (stored == "float64" and form not in _WORDS):
+        return stored, ()
+    if form in _WORDS:
+        return "float32", (f"The rows are stored as {stored}; with words float32 is written.",)
+    if stored in _NUMPY or (form == "safetensors" and stored in DTYPES):
+        return stored, (f"Computed in float32, then rounded once to {stored}, as the rows are stored.",)
+    return "float32", (
+        f"The rows are stored as {stored}; float32 is written, which holds every such number.",
+    )
+
+
+def _lost(form: str, source: Source) -> tuple[str, ...]:
+    """Notes on what the source has beside the rows and this format has no place for."""
+    if source.format == "parquet" and form != "parquet":
+        return ("Other columns of the source are not in the file written; a .parquet file would have them.",)
+    if source.format in _WORDS and form not in (*_WORDS, "parquet"):
+        return (
+            "The words of the source are not in the file written; text, word2vec and .parquet have a place for them.",
+        )
+    if source.format in ("npz", "safetensors") and form != source.format:
+        return (
+            f"What else {source.path.name if source.path else 'the source'} holds is not in the file written.",
+        )
+    return ()

@@ -1,29 +1,41 @@
 """Rows of a Parquet column of lists, in one file or in a folder of part files. Needs pyarrow, the extra `parquet`.
 
 pyarrow reads the footer and the pages. Batches of rows are decoded one after another, the next while the one before is in use,
-and handed on without a copy where they lie on the grid. No row group is held whole, however large it is. What comes is held against
-what the footer says, and against the shape.
+and handed on without a copy where they lie on the grid. No row group is held whole, however large it is. What comes is held
+against the footer's counts, and against the shape.
 """
 
 import bisect
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from uncone.errors import InputError
-from uncone.rows.array import check_shape
-from uncone.rows.base import GRID, Rows
-from uncone.rows.names import listing
-from uncone.rows.parquet_lists import check_lists, list_values, value_type
-from uncone.rows.parquet_part import DTYPES, FLOATING, Part, open_part
+from uncone.rows.base import GRID, Rows, check_shape
+from uncone.rows.bytes import LocalFile, SequentialFile
+from uncone.rows.names import listing, nearest
 from uncone.rows.streamed import StreamedRows
 
+T = TypeVar("T")
 SUFFIX = ".parquet"
+LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
+"""Columns of text that are taken for labels; the first that is there."""
+LONGEST_LABEL = 80
+_FLOATING = "float64, float32 or float16"
+_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _DEEPEST = 64
 _BATCH_BYTES = 128 * 2**20
+_BUFFER_BYTES = 2**20
+_WHOLE_BYTES = 16 * 2**20
+"""A file of at most so many bytes is read a column chunk at a time, and a larger one through a buffer."""
 
 
 def open_parquet(path: str | os.PathLike[str], column: str | None = None) -> Rows:
@@ -38,7 +50,8 @@ def open_parquet(path: str | os.PathLike[str], column: str | None = None) -> Row
         InputError: pyarrow is missing; no such file; no Parquet; no such column, or several and none named; a column of
             something else; parts that differ.
     """
-    files = _part_files(Path(path)) if Path(path).is_dir() else [Path(path)]
+    folder = Path(path)
+    files = sorted(_walk(folder), key=lambda file: file.parts) if folder.is_dir() else [folder]
     if not files:
         raise InputError(f"expected {SUFFIX} files in {path}, got none: give a folder of part files")
     parts = [open_part(file) for file in files]
@@ -58,17 +71,17 @@ class ParquetRows(StreamedRows):
     Reading raises InputError, with the number of the row, for a list that is null, holds a null or has another length.
     """
 
-    def __init__(self, parts: list[Part], column: str, name: str) -> None:
+    def __init__(self, parts: "list[Part]", column: str, name: str) -> None:
         super().__init__()
         self._parts, self._column, self.name = [part for part in parts if part.rows], column, name
         kinds = [part.kind(column) for part in parts]
         for part, kind in zip(parts, kinds, strict=True):
             if kind != kinds[0]:
                 raise InputError(
-                    f"expected column {column!r} to be alike in all parts of {name}, got {kinds[0]} in {parts[0].path.name} and {kind} "
-                    f"in {part.path.name}: write the parts alike"
+                    f"expected column {column!r} to be alike in all parts of {name}, got {kinds[0]} in {parts[0].path.name} "
+                    f"and {kind} in {part.path.name}: write the parts alike"
                 )
-        self.dtype = DTYPES[kinds[0].value]
+        self.dtype = _DTYPES[kinds[0].value]
         self._firsts = list(itertools.accumulate((part.rows for part in self._parts), initial=0))
         d = kinds[0].length if self._parts and kinds[0].length is not None else self._first_length()
         check_shape((self._firsts[-1], d), name)
@@ -92,13 +105,11 @@ class ParquetRows(StreamedRows):
             row = max(0, begin - first)
             size = max(1, min(GRID, _BATCH_BYTES // (8 * d)))
             for array in part.batches(self._column, size, part.groups.index(row)):
-                check_lists(array, d, row, f"{part.path}#{self._column}")
+                _check_lists(array, d, row, f"{part.path}#{self._column}")
                 row += len(array)
-                if (
-                    row > part.rows
-                ):  # the rows of the next part would be other ones in order than out of order
+                if row > part.rows:  # the next part's rows would have other numbers in a pass than in a range
                     break
-                yield list_values(array).view(len(array), d)
+                yield from_dlpack(array.flatten()).view(len(array), d)
             part.check_count("rows", row)
 
     def _first_length(self) -> int:
@@ -107,7 +118,7 @@ class ParquetRows(StreamedRows):
             for array in part.batches(self._column, 1):
                 if array.null_count == 0:
                     return len(array.flatten())
-                check_lists(array, 0, 0, f"{part.path}#{self._column}")
+                _check_lists(array, 0, 0, f"{part.path}#{self._column}")
         return 1  # no rows: it does not matter
 
     def load_labels(self) -> list[str | None] | None:
@@ -118,14 +129,138 @@ class ParquetRows(StreamedRows):
         return [label for part in self._parts for label in part.labels(column)]
 
 
-def _part_files(folder: Path) -> list[Path]:
-    return sorted(_walk(folder), key=lambda path: path.relative_to(folder).parts)
+@dataclass(frozen=True)
+class Kind:
+    """The lists of a column: the name of Arrow's type of their values, and their length where the type says it."""
+
+    value: str
+    length: int | None
+
+    def __str__(self) -> str:
+        return f"lists of {self.value}" if self.length is None else f"lists of {self.length} {self.value}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One Parquet file: its number of rows, and the first row of each row group that has any."""
+
+    path: Path
+    schema: Any
+    rows: int
+    groups: list[int]
+    group_numbers: list[int]
+
+    def kind(self, column: str) -> Kind:
+        index = self.schema.get_all_field_indices(column)
+        if len(index) > 1:
+            raise InputError(
+                f"expected one column {column!r} in {self.path}, got {len(index)} of that name: rename them"
+            )
+        if not index:
+            raise InputError(f"no column {column!r} in {self.path}{nearest(column, self.schema.names)}")
+        arrow = self.schema.field(index[0]).type
+        kind = _kind(arrow)
+        if kind is None:
+            raise InputError(
+                f"expected lists of {_FLOATING} in column {column!r} of {self.path}, got {str(arrow)[:80]}: "
+                "write a column of lists, one vector each, of a floating type"
+            )
+        return kind
+
+    def label_column(self) -> str | None:
+        """The first column of text that may name the rows."""
+        import pyarrow.types as types
+
+        text = {f.name for f in self.schema if types.is_string(f.type) or types.is_large_string(f.type)}
+        return next((name for name in LABEL_COLUMNS if name in text), None)
+
+    def labels(self, column: str) -> Iterator[str | None]:
+        """The texts of a column. A text is decoded once, however long it is and however often it stands there."""
+        count = 0
+        for array in self.batches(column, GRID, as_dictionary=True):
+            count += len(array)
+            yield from guarded(self.path, partial(_shortened, array))
+        self.check_count("labels", count)
+
+    def check_count(self, what: str, count: int) -> None:
+        """Raise InputError unless so many rows came as the footer says: pages may hold others, and pyarrow hands them on."""
+        if count != self.rows:
+            got = "more" if count > self.rows else count
+            raise InputError(
+                f"the footer of {self.path} lies: {self.rows} {what}, got {got}; copy or write the file again"
+            )
+
+    def batches(
+        self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False
+    ) -> Iterator[Any]:
+        """The column from row group `group` on (of those with rows), as Arrow arrays of `size` rows."""
+        file = guarded(self.path, partial(_parquet_file, self.path, [column] if as_dictionary else None))
+        groups = self.group_numbers[group:]
+        reader = guarded(
+            self.path, lambda: file.iter_batches(batch_size=size, row_groups=groups, columns=[column])
+        )
+        while (batch := guarded(self.path, lambda: next(reader, None))) is not None:
+            array = batch.column(batch.schema.get_field_index(column))
+            if len(array):
+                yield getattr(array, "storage", array)
+
+
+def open_part(path: Path) -> Part:
+    """The schema and the row groups of a file.
+
+    Raises:
+        InputError: pyarrow is missing; no such file; no Parquet, or a footer that contradicts itself.
+    """
+    file = guarded(path, partial(_parquet_file, path))
+    # Not a word of a column's own metadata: pyarrow 26 ends the process over some that are damaged.
+    metadata, schema = file.metadata, guarded(path, lambda: file.schema_arrow)
+    rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    if metadata.num_rows != sum(rows) or min(rows, default=0) < 0:
+        raise InputError(
+            f"the footer of {path} lies: {metadata.num_rows} rows in row groups of {sum(rows)}; copy or write the file again"
+        )
+    numbers = [i for i, count in enumerate(rows) if count]
+    firsts = list(itertools.accumulate((rows[i] for i in numbers), initial=0))[:-1]
+    return Part(path, schema, sum(rows), firsts, numbers)
+
+
+def guarded(path: Path, work: Callable[[], T]) -> T:
+    """The result of `work`. pyarrow raises errors of many kinds over damaged files."""
+    try:
+        return work()
+    except InputError:
+        raise
+    except Exception as error:
+        told: str = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise InputError(
+            f"expected a Parquet file, got {path} which pyarrow does not read ({told}): copy or write it again"
+        ) from error
+
+
+def _parquet_file(path: Path, dictionaries: list[str] | None = None) -> Any:
+    source = LocalFile(path)  # its errors, before pyarrow's
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise InputError(
+            f"expected pyarrow for reading {path}, got none installed: pip install 'uncone[parquet]'"
+        ) from error
+    # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it reads a whole column
+    # chunk first, and a page can be no larger; of a file of Python it takes no more than there is.
+    is_small = source.size <= _WHOLE_BYTES
+    return pq.ParquetFile(
+        SequentialFile(source) if is_small else path,
+        buffer_size=0 if is_small else _BUFFER_BYTES,
+        pre_buffer=False,
+        read_dictionary=dictionaries,
+    )
 
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
     if depth > _DEEPEST:
         raise InputError(
-            f"expected folders named key=value at most {_DEEPEST} deep, got deeper ones in {str(folder)[:200]}: give one of them"
+            f"expected folders named key=value at most {_DEEPEST} deep, got deeper ones in {str(folder)[:200]}: "
+            "give one of them"
         )
     try:
         entries = sorted(folder.iterdir())
@@ -134,32 +269,84 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
     for entry in entries:
         if entry.name.startswith(("_", ".")):
             continue
-        is_folder, is_part = entry.is_dir(), entry.name.endswith(SUFFIX)
-        if (is_part and not is_folder and not entry.is_file()) or (
-            is_folder and "=" in entry.name and entry.is_symlink()
-        ):
+        is_folder = entry.is_dir() and "=" in entry.name
+        is_part = entry.name.endswith(SUFFIX) and not entry.is_dir()
+        if (is_part and not entry.is_file()) or (is_folder and entry.is_symlink()):
             raise InputError(
                 f"expected files and folders in {folder}, got {entry.name[:200]}, a link or a pipe: remove it"
             )
-        if is_part and not is_folder:
+        if is_part:
             yield entry
-        elif is_folder and "=" in entry.name:
+        elif is_folder:
             yield from _walk(entry, depth + 1)
 
 
 def _only_column(part: Part, where: str) -> str:
-    names: list[str] = [
-        field.name
-        for field in part.schema
-        if (found := value_type(field.type)) is not None and str(found[0]) in DTYPES
-    ]
+    names: list[str] = [field.name for field in part.schema if _kind(field.type) is not None]
     if len(names) == 1:
         return names[0]
     if not names:
         raise InputError(
-            f"expected a column of lists of {FLOATING} in {where}, got none among {listing(part.schema.names)}: "
+            f"expected a column of lists of {_FLOATING} in {where}, got none among {listing(part.schema.names)}: "
             "write one vector a row, as a list"
         )
     raise InputError(
-        f"expected one column of lists in {where}, got {len(names)}: say which with {Path(where).name}#NAME; it holds {listing(names)}"
+        f"expected one column of lists in {where}, got {len(names)}: say which with {Path(where).name}#NAME; "
+        f"it holds {listing(names)}"
     )
+
+
+def _kind(arrow: Any) -> Kind | None:
+    """The kind of lists of Arrow type `arrow`; None for what is no list of floats."""
+    import pyarrow.types as types
+
+    arrow = getattr(arrow, "storage_type", arrow)
+    fixed = types.is_fixed_size_list(arrow)
+    if not (fixed or types.is_list(arrow) or types.is_large_list(arrow)):
+        return None
+    value = str(arrow.value_type)
+    return Kind(value, arrow.list_size if fixed else None) if value in _DTYPES else None
+
+
+def _check_lists(array: Any, d: int, first: int, where: str) -> None:
+    """Raise InputError unless each list of `array` holds d numbers (0 where it is not known yet) and no null.
+
+    Row 0 of `array` is row `first` of `where`.
+    """
+
+    def wrong(row: int, what: str) -> InputError:
+        numbers = f"{d} numbers" if d else "numbers"
+        return InputError(
+            f"expected a list of {numbers} in row {first + row} of {where}, got {what}: fill it or drop the row"
+        )
+
+    if array.null_count:
+        raise wrong(_first_null(array), "a null")
+    if hasattr(array, "offsets"):
+        lengths = np.diff(array.offsets.to_numpy())
+        other = np.flatnonzero(lengths != d)
+        if len(other):
+            raise wrong(int(other[0]), f"one of {lengths[other[0]]}")
+    values = array.flatten()
+    if len(values) != d * len(array):
+        raise wrong(0, f"{len(values)} numbers in {len(array)} rows")
+    if values.null_count:
+        raise wrong(_first_null(values) // d, "a null in the list")
+
+
+def _first_null(array: Any) -> int:
+    return int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+
+
+def _shortened(array: Any) -> list[str | None]:
+    """Texts as labels. Those that are no UTF-8, which Parquet does not rule out, get U+FFFD and cost nothing else."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    used = pc.unique(array.indices).drop_null()
+    texts = array.dictionary.take(used)
+    texts = texts.cast(pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary())
+    cut = pc.binary_slice(texts, 0, 4 * LONGEST_LABEL).to_pylist()
+    labels = [None if text is None else text.decode("utf-8", "replace")[:LONGEST_LABEL] for text in cut]
+    of = dict(zip(used.to_pylist(), labels, strict=True))
+    return [of.get(index) for index in array.indices.to_pylist()]

@@ -5,21 +5,17 @@ and single rows are made of that here.
 """
 
 import copy
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.base import GRID, Rows
+from uncone.rows.base import GRID, Buffer, Rows, Tensor
 
 T = TypeVar("T")
-Tensor = torch.Tensor
 
 
 class StreamedRows(Rows):
@@ -72,7 +68,7 @@ class StreamedRows(Rows):
 
     def blocks(self, size: int = GRID) -> Iterator[Tensor]:
         n, d = self.shape
-        cursor, buffer = _Cursor(self.all_pieces(), 0, self.name), _Buffer(min(size, n), d, self.widened)
+        cursor, buffer = _Cursor(self.all_pieces(), 0, self.name), Buffer(min(size, n), d, self.widened)
         for start in range(0, n, size):
             count = min(size, n - start)
             block = cursor.whole(count, self.widened)
@@ -123,22 +119,6 @@ class _Cursor:
                 )
             self._rest = piece
         return self._rest
-
-
-class _Buffer:
-    """Memory for a block, used again once nobody else holds it: whoever keeps blocks gets blocks that never change."""
-
-    def __init__(self, rows: int, d: int, dtype: torch.dtype) -> None:
-        self._shape, self._dtype = (rows, d), np.float64 if dtype == torch.float64 else np.float32
-        self._memory: npt.NDArray[np.floating[Any]] | None = None
-        self._alone = 0
-
-    def get(self, rows: int) -> Tensor:
-        """A tensor (rows, D) with anything in it."""
-        if self._memory is None or sys.getrefcount(self._memory) > self._alone:
-            self._memory = np.empty(self._shape, self._dtype)
-            self._alone = sys.getrefcount(self._memory)  # what the count is while nobody else holds it
-        return torch.from_numpy(self._memory[:rows])
 
 
 def one_ahead(items: Iterator[T]) -> Iterator[T]:

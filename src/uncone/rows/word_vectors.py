@@ -1,7 +1,7 @@
-"""Rows of word-vector text: word2vec (a first line "N D"), GloVe (no such line) and fastText's `.vec`, plain or gzipped.
+"""Word vectors in text, their rows and their writer: word2vec (a first line "N D"), GloVe (no such line), fastText's `.vec`.
 
 Opening reads the file once, to count the lines and to note where every `GRID`-th one begins. Numbers are parsed when rows are
-read, piece by piece, on as many threads as torch has.
+read, piece by piece, on as many threads as torch has. Nine significant digits are written: each float32 is read back as it was.
 """
 
 import gzip
@@ -10,21 +10,30 @@ import os
 import re
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from io import BufferedIOBase
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.array import check_shape
-from uncone.rows.base import GRID
-from uncone.rows.bytes import LocalFile
-from uncone.rows.decimals import PADDING
-from uncone.rows.sequential import SequentialFile
+from uncone.rows.base import GRID, check_shape
+from uncone.rows.bytes import LocalFile, SequentialFile
 from uncone.rows.streamed import StreamedRows
-from uncone.rows.word_vectors_lines import WHITE, LineError, Piece, number, parse_piece, quoted, words_of
+from uncone.rows.target import Source, Target
+from uncone.rows.word_lines import (
+    PADDING,
+    WHITE,
+    LineError,
+    Piece,
+    extra_number,
+    number,
+    parse_piece,
+    quoted,
+    words_of,
+)
 
 LONGEST_LINE = 16 * 2**20
 _PIECE_BYTES = 2**17
@@ -35,10 +44,13 @@ _MARK = b"\xef\xbb\xbf"
 """The byte order mark that some editors put before UTF-8: no part of the first word."""
 _MOST_DEFLATED = 1032
 """Bytes that one byte of a deflated stream can stand for at most."""
+_HEADERLESS = ".glove"
+_SHOWN = 40
+_LEVEL = 6
 
 
-def open_word_vectors(path: str | os.PathLike[str]) -> "WordVectorRows":
-    """Open a text file of word vectors, gzipped if its name ends in `.gz`; one pass counts its lines.
+def open_word_vectors(path: str | os.PathLike[str], *, zipped: bool = False) -> "WordVectorRows":
+    """Open a text file of word vectors, which may be gzipped; one pass counts its lines.
 
     Each line is a word and D numbers. D is that of a first line "N D", or else the count of numbers that end the first line.
     A word is all that stands before the last D numbers; it may hold spaces, be empty, or stand twice.
@@ -46,14 +58,28 @@ def open_word_vectors(path: str | os.PathLike[str]) -> "WordVectorRows":
     Raises:
         InputError: no such file, no word vectors in it, another number of lines than the first one promises.
     """
-    return WordVectorRows(LocalFile(path), zipped=os.fspath(path).endswith(".gz"))
+    return WordVectorRows(LocalFile(path), zipped=zipped)
 
 
-class WordVectorRows(StreamedRows):
-    """The vectors of a text file, float32: each number is `float` of its text, rounded. `labels` are the words, read in a pass
-    of their own. Reading raises InputError, with its number, for a line without D numbers."""
+class WordRows(StreamedRows):
+    """Vectors with words, float32. The words are read in a pass of their own."""
 
     dtype = "float32"
+
+    def words(self) -> Iterator[bytes]:
+        """The words in order, as they stand in the file."""
+        raise NotImplementedError
+
+    # A method: an attribute would keep the rows, and their file, in a cycle.
+    def load_labels(self) -> list[str | None]:
+        return [word.decode("utf-8", "replace") for word in self.words()]
+
+
+class WordVectorRows(WordRows):
+    """The vectors of a text file: each number is `float` of its text, rounded.
+
+    Reading raises InputError, with its number, for a line without D numbers.
+    """
 
     def __init__(self, source: LocalFile, *, zipped: bool) -> None:
         super().__init__()
@@ -106,13 +132,7 @@ class WordVectorRows(StreamedRows):
             while coming:
                 yield coming.popleft().result()
 
-    def load_labels(
-        self,
-    ) -> list[str | None]:  # a method: an attribute would keep the rows, and their file, in a cycle
-        return [word.decode("utf-8", "replace") for word in self.words()]
-
     def words(self) -> Iterator[bytes]:
-        """The words in order, as they stand in the file, in a pass of their own."""
         for piece in self._text(self._start):
             yield from words_of(piece, self.shape[1])
 
@@ -262,3 +282,81 @@ def _count_numbers(line: bytes, name: str) -> int:
             f"line 1 of {name}: expected a word and its numbers, or 'N D', got {quoted(line)}: is it text of word vectors?"
         )
     return count
+
+
+class TextWriter:
+    """One line a row: the word and its numbers. There is a first line "N D" if the source has one; else if the name is not `.glove`."""
+
+    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
+        n, k = target.shape
+        self._handle = handle
+        self._line = b" ".join([b"%.9g"] * k) + b"\n"
+        self._words = written_words(target, source, _unreadable_in_text)
+        rows, headerless = source.rows, target.path.suffix == _HEADERLESS
+        has_header = rows.has_header if isinstance(rows, WordVectorRows) else not headerless
+        if has_header or k == 1:  # a word and one number would read as such a line
+            handle.write(b"%d %d\n" % (n, k))
+
+    def write(self, rows: torch.Tensor) -> None:
+        values = rows.numpy().astype(np.float64).tolist()
+        self._handle.write(
+            b"".join(b"%b %b" % (next(self._words), self._line % tuple(row)) for row in values)
+        )
+
+    def close(self) -> None:
+        """Nothing follows the last row."""
+
+
+class GzipWriter:
+    """The same text, gzipped; equal rows give equal bytes."""
+
+    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
+        self._stream = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=handle, mtime=0)
+        self._text = TextWriter(self._stream, target, source)
+
+    def write(self, rows: torch.Tensor) -> None:
+        self._text.write(rows)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def written_words(target: Target, source: Source, unreadable: Callable[[bytes], str]) -> Iterator[bytes]:
+    """The words as they stand in the source, or its labels; `unreadable` says why one could not be read back, or nothing.
+
+    Raises:
+        InputError: the source has no words; or, once it is met, one that could not be read back.
+    """
+    words: Iterator[bytes | None]
+    if isinstance(source.rows, WordRows):
+        words = source.rows.words()
+    elif (labels := source.rows.labels) is not None:
+        words = (None if label is None else label.encode("utf-8", "replace") for label in labels)
+    else:
+        raise InputError(
+            f"expected words for {target.path.name}, got rows of {source.rows.name} without labels: write .npy or "
+            ".safetensors, which need none"
+        )
+    return _checked(words, target, unreadable)
+
+
+def _checked(
+    words: Iterator[bytes | None], target: Target, unreadable: Callable[[bytes], str]
+) -> Iterator[bytes]:
+    for row, word in enumerate(words):
+        why = "none" if word is None else unreadable(word)
+        if word is None or why:
+            told = "none" if word is None else f"{word[:_SHOWN].decode('utf-8', 'replace')!r}, {why}"
+            raise InputError(
+                f"expected a word that {target.path.name} can hold in row {row}, got {told}: write .parquet, which holds any, "
+                "or .npy without words"
+            )
+        yield word
+
+
+def _unreadable_in_text(word: bytes) -> str:
+    if b"\n" in word:
+        return "with a line's end"
+    if word != word.rstrip(WHITE):
+        return "with white space at its end"
+    return "which ends like one more number" if extra_number(word) else ""

@@ -14,8 +14,7 @@ import torch
 
 from uncone.atomic import replacing, unwritten
 from uncone.errors import InputError
-from uncone.model.open import open_rows
-from uncone.model.spec import name_of, split
+from uncone.model.open import name_of, open_rows, split
 from uncone.regular import open_regular
 from uncone.rows import ArrayRows, Rows
 from uncone.tasks.encoders import Encoder, Role, Tick, WordMeans, files_digest, open_encoder

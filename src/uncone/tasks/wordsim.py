@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
-from uncone.model.spec import split
+from uncone.model.open import split
 from uncone.records import ORIGINAL
 from uncone.rows import Rows, as_rows
 from uncone.tasks.correlation import PairScores, pair_scores

@@ -1,24 +1,41 @@
 """Apply a fitted transformation to rows of any size, from disk to disk, in constant memory.
 
-The file is written beside its target and moved over it: a kill leaves what was there before.
+One block is read ahead, one is digested and one is written, each on a thread of its own, while one is computed. The file is written
+beside its target and moved over it: a kill leaves what was there before.
 """
 
+import io
+import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import torch
 
 from uncone import atomic
 from uncone.errors import InputError
-from uncone.rows import Rows, as_rows
-from uncone.rows.writers_plan import plan_output, source_of, split_part
+from uncone.memory import uninitialised
+from uncone.rows import GRID, DerivedRows, Rows, as_rows, nonfinite_error, nonfinite_rows
+from uncone.rows.open import open_writer, source_of, split_part, target_of
+from uncone.rows.streamed import one_ahead
+from uncone.rows.target import Target, Writer
+from uncone.threads import share, share_rows
 from uncone.transforms.affine import Affine
-from uncone.transforms.apply_stages import BlockMap, Digest, stream
-from uncone.transforms.fitted import Fitted, shared_name
+from uncone.transforms.fitted import DigestedRows, Fitted, shared_name
 from uncone.transforms.fitting import Transformation
+from uncone.transforms.transformed import overflow
+
+Tensor = torch.Tensor
+BLOCK_BYTES = 6 * 2**20
+"""Of the wider of a block's input and output: small enough for a cache, large enough for a product."""
+_PIECE = 1024
+_FLUSHED_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True)
@@ -67,33 +84,40 @@ def repair_rows(
     """
     began = time.perf_counter()
     rows = as_rows(source)
-    map_ = BlockMap.of(transformation, rows)
-    found = source_of(rows)
-    plan = plan_output(out, found, map_.k)
-    _check_path(plan.path, rows, overwrite=overwrite)
+    k = transformation.transform(rows).shape[1]  # reads nothing: it is fitted, and on rows as wide
+    described = source_of(rows)
+    target = target_of(out, described, k)
+    _check_path(target.path, rows, overwrite=overwrite)
     owner = transformation.fitted if isinstance(transformation, Affine) else transformation.fitted_
-    digest = _digest_if_alike(owner, rows)
+    read = DigestedRows(_AheadRows(rows)) if _may_be(owner, rows) else _AheadRows(rows)
+    size = min(rows.shape[0], max(1, BLOCK_BYTES // (max(rows.shape[1], k) * rows.widened.itemsize)))
+    move = _block_map(transformation, size, rows.widened)
     try:
-        with atomic.replacing(plan.path) as handle:
-            stream(handle, map_, plan, found, digest, progress)
+        with atomic.replacing(target.path) as handle:
+            gate = _Gate(handle)
+            try:
+                output = _Output(gate, open_writer(gate, target, described), target, rows)
+                _stream(read.blocks(size), move, output, progress)
+                output.close()
+            finally:
+                gate.shut = True
     except OSError as error:
-        raise atomic.unwritten(plan.path, error) from error
-    notes = (*plan.notes, *_fitted_elsewhere(owner, rows, digest))
-    return Applied(
-        plan.path, plan.format, plan.part, plan.shape, plan.dtype, time.perf_counter() - began, notes
-    )
+        raise atomic.unwritten(target.path, error) from error
+    notes = (*target.notes, *_fitted_elsewhere(owner, rows, read))
+    seconds = time.perf_counter() - began
+    return Applied(target.path, target.format, target.part, target.shape, target.dtype, seconds, notes)
 
 
 def check_out(out: str | os.PathLike[str], rows: Rows, *, overwrite: bool) -> None:
     """Raise InputError unless repaired `rows` may be written to `out`: a suffix that is written, not what is read, not there yet (unless `overwrite`),
     in a folder that is there.
     """
-    _check_path(plan_output(out, source_of(rows), rows.shape[1]).path, rows, overwrite=overwrite)
+    _check_path(target_of(out, source_of(rows), rows.shape[1]).path, rows, overwrite=overwrite)
 
 
 def _check_path(out: Path, rows: Rows, *, overwrite: bool) -> None:
     target = atomic.writable(out)
-    read, _ = split_part(rows.name)
+    read = Path(split_part(rows.name)[0])
     with suppress(OSError):
         source = read.resolve()
         if (
@@ -111,17 +135,150 @@ def _check_path(out: Path, rows: Rows, *, overwrite: bool) -> None:
         )
 
 
-def _digest_if_alike(owner: Fitted | None, rows: Rows) -> Digest | None:
-    """Rows of another shape are other rows: then there is nothing to digest."""
-    if owner is None or owner.sha256 is None or (owner.n, owner.d) != rows.shape:
-        return None
-    return Digest()
+def _may_be(owner: Fitted | None, rows: Rows) -> bool:
+    """Whether the rows may be those that it was fitted on: rows of another shape are others."""
+    return owner is not None and owner.sha256 is not None and (owner.n, owner.d) == rows.shape
 
 
-def _fitted_elsewhere(owner: Fitted | None, rows: Rows, digest: Digest | None) -> tuple[str, ...]:
-    if owner is None or owner.sha256 is None or (digest is not None and digest.hexdigest() == owner.sha256):
+def _fitted_elsewhere(owner: Fitted | None, rows: Rows, read: Rows) -> tuple[str, ...]:
+    if owner is None or owner.sha256 is None:
+        return ()
+    if isinstance(read, DigestedRows) and read.sha256 == owner.sha256:
         return ()
     return (
         f"Fitted on other rows than these: on {owner.name} ({owner.n} x {owner.d}), applied to {shared_name(rows.name)} "
         f"({rows.shape[0]} x {rows.shape[1]}).",
     )
+
+
+def _block_map(
+    transformation: Transformation | Affine, size: int, dtype: torch.dtype
+) -> Callable[[Tensor], Tensor]:
+    """The transformation of blocks of at most `size` rows; an affine one computes in memory that the next but one uses again."""
+    affine = (
+        transformation if isinstance(transformation, Affine) else getattr(transformation, "affine_", None)
+    )
+    if affine is None:
+        return transformation.transform
+    shift, weight, offset = (
+        None if t is None else t.to(dtype) for t in (affine.shift, affine.weight, affine.offset)
+    )
+    assert shift is not None
+    moved = None if weight is None else uninitialised((size, affine.d), dtype)
+    results = itertools.cycle([uninitialised((size, affine.k), dtype) for _ in range(2)])
+
+    def work(x: Tensor, centred: Tensor, y: Tensor) -> None:
+        torch.sub(x, shift, out=centred)
+        if weight is not None:
+            torch.mm(centred, weight, out=y) if offset is None else torch.addmm(
+                offset, centred, weight, out=y
+            )
+
+    def move(x: Tensor) -> Tensor:
+        y = next(results)[: len(x)]
+        share_rows(work, x, y if moved is None else moved[: len(x)], y)
+        return y
+
+    return move
+
+
+def _stream(
+    blocks: Iterator[Tensor],
+    move: Callable[[Tensor], Tensor],
+    output: "_Output",
+    progress: Callable[[int], None] | None,
+) -> None:
+    """Write the transformed blocks, each while the next is computed."""
+    done, before = 0, None
+    with ThreadPoolExecutor(1, thread_name_prefix="uncone-write") as pool:
+        for block in blocks:
+            y = move(block)
+            if before is not None:
+                before.result()
+            before = pool.submit(output.write, y)
+            done += len(block)
+            del block, y
+            if progress is not None:
+                progress(done)
+        if before is not None:
+            before.result()
+
+
+class _AheadRows(DerivedRows):
+    """`rows`, of which the next block is read while one is in use."""
+
+    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
+        return self._rows.read(start, stop, out=out)
+
+    def blocks(self, size: int = GRID) -> Iterator[Tensor]:
+        blocks = one_ahead(self._rows.blocks(size))
+        try:
+            yield from blocks
+        except OSError as error:
+            raise InputError(
+                f"cannot read {self.name}: {error.strerror or error}: copy it to a disk that works"
+            ) from error
+
+
+class _Output:
+    """Blocks checked, rounded once to the dtype that is stored, and written. The system is told early to bring them to the disk."""
+
+    def __init__(self, gate: "_Gate", writer: Writer, target: Target, rows: Rows) -> None:
+        self._gate, self._writer, self._rows, self._stored = gate, writer, rows, target.stored
+        self._largest = torch.finfo(target.stored).max
+        self._flushed = 0
+
+    def write(self, y: Tensor) -> None:
+        if not all(share([partial(self._fits, piece) for piece in torch.split(y, _PIECE)])):
+            raise (
+                nonfinite_error(self._rows)
+                if len(nonfinite_rows(self._rows))
+                else overflow(self._stored, self._rows.name)
+            )
+        self._writer.write(y.to(self._stored))
+        if self._gate.tell() - self._flushed >= _FLUSHED_BYTES:
+            self._flushed = self._gate.write_back(self._flushed)
+
+    def _fits(self, y: Tensor) -> bool:
+        low, high = torch.aminmax(y)
+        return float(low) >= -self._largest and float(high) <= self._largest  # NaN is in no order
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Gate(io.BufferedIOBase):
+    """The file, until it is shut: then what a writer still writes to end its own structures goes nowhere.
+
+    A zip or Parquet file that is left open by an error would be ended when it is freed, after the file under it is closed.
+    """
+
+    def __init__(self, handle: BinaryIO) -> None:
+        self._handle, self.shut = handle, False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return memoryview(data).nbytes if self.shut else self._handle.write(data)
+
+    def tell(self) -> int:
+        return 0 if self.shut else self._handle.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return 0 if self.shut else self._handle.seek(offset, whence)
+
+    def flush(self) -> None:
+        if not self.shut:
+            self._handle.flush()
+
+    def write_back(self, start: int) -> int:
+        """Begin to write the bytes from `start` on to the disk now, and not at the end, where everybody would wait for it."""
+        self._handle.flush()
+        at = self._handle.tell()
+        with suppress(OSError, AttributeError):  # a system without posix_fadvise
+            os.posix_fadvise(self._handle.fileno(), start, at - start, os.POSIX_FADV_DONTNEED)
+        return at

@@ -2,7 +2,7 @@
 
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePath
 from typing import Any
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from uncone.records.fitted import Fitted
-from uncone.rows import GRID, Rows
+from uncone.rows import GRID, DerivedRows, Rows
 
 __all__ = ["IN_THE_MOMENTS", "DigestedRows", "Fitted", "digest", "fitted_on", "shared_name"]
 
@@ -20,24 +20,15 @@ IN_THE_MOMENTS = "in the moments"
 """`Fitted.weights` where weighted sums came without their weights."""
 
 
-class DigestedRows(Rows):
+class DigestedRows(DerivedRows):
     """`rows`, whose sha256 is known once `blocks` has run to its end.
 
     Each block is digested on a thread of its own while it is in use: hashlib lets go of the interpreter's lock.
     """
 
     def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self.shape, self.dtype, self.name, self.left_out = rows.shape, rows.dtype, rows.name, rows.left_out
+        super().__init__(rows)
         self.sha256: str | None = None
-
-    @property
-    def labels(self) -> Sequence[str | None] | None:
-        return self._rows.labels
-
-    @property
-    def ids(self) -> torch.Tensor | None:
-        return self._rows.ids
 
     def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
         return self._rows.read(start, stop, out=out)

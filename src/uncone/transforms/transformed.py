@@ -1,6 +1,6 @@
 """A map of rows applied to what it is given: a tensor, an array, or rows that are read block by block."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,8 +9,9 @@ import torch
 
 from uncone.errors import InputError
 from uncone.memory import uninitialised
-from uncone.rows import GRID, Rows, nonfinite_error
-from uncone.rows.array import FLOATING
+from uncone.rows import GRID, DerivedRows, Rows, nonfinite_error
+from uncone.rows.array import float_tensor
+from uncone.rows.base import FLOATING
 from uncone.threads import share_rows
 
 Tensor = torch.Tensor
@@ -41,22 +42,14 @@ def apply(x: X, function: Map, *, d: int, k: int) -> X:
     )
 
 
-class TransformedRows(Rows):
+class TransformedRows(DerivedRows):
     """`function` of `rows`, computed block by block; float32, or float64 where `rows` are."""
 
     def __init__(self, rows: Rows, function: Map, *, d: int, k: int) -> None:
         _check_width(rows.shape, d, rows.name)
-        self._rows, self._function = rows, function
-        self.shape, self.name, self.left_out = (rows.shape[0], k), rows.name, rows.left_out
+        super().__init__(rows)
+        self._function, self.shape = function, (rows.shape[0], k)
         self.dtype = "float64" if rows.widened == torch.float64 else "float32"
-
-    @property
-    def labels(self) -> Sequence[str | None] | None:
-        return self._rows.labels
-
-    @property
-    def ids(self) -> Tensor | None:
-        return self._rows.ids
 
     def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
         found = self._of(self._rows.read(start, stop))
@@ -73,25 +66,12 @@ class TransformedRows(Rows):
         found = uninitialised((len(block), self.shape[1]), block.dtype)
         share_rows(lambda x, y: y.copy_(self._function(x)), block, found)
         if not _is_finite(found):
-            raise nonfinite_error(self._rows) if not _is_finite(block) else _overflow(found.dtype, self.name)
+            raise nonfinite_error(self._rows) if not _is_finite(block) else overflow(found.dtype, self.name)
         return found
 
 
 def _of_array(x: npt.NDArray[Any], function: Map, *, d: int, k: int) -> npt.NDArray[Any]:
-    if isinstance(x, np.ma.MaskedArray):
-        raise InputError(
-            "expected an array without a mask, got a masked array: fill or drop the masked rows first"
-        )
-    if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
-        raise InputError(
-            f"expected an array of {FLOATING}, got dtype {x.dtype}: convert it, for instance x.astype('float32')"
-        )
-    if not x.dtype.isnative:
-        x = x.astype(x.dtype.newbyteorder("="))
-    if not x.flags.writeable or any(stride < 0 for stride in x.strides):
-        x = np.array(x)  # torch can neither mark a tensor read-only nor step backwards
-    found: npt.NDArray[Any] = _of_tensor(torch.from_numpy(x), function, d=d, k=k).numpy()
-    return found
+    return _of_tensor(float_tensor(x, "the array"), function, d=d, k=k).numpy()
 
 
 def _of_tensor(x: Tensor, function: Map, *, d: int, k: int) -> Tensor:
@@ -109,7 +89,7 @@ def _of_tensor(x: Tensor, function: Map, *, d: int, k: int) -> Tensor:
     if not _is_finite(found):
         bad = int((~torch.isfinite(flat).all(dim=1)).sum())
         if bad == 0:
-            raise _overflow(x.dtype, "the result")
+            raise overflow(x.dtype, "the result")
         raise InputError(f"expected finite rows, got {bad} of {len(flat)} with NaN or inf: mend or drop them")
     return found.reshape(*x.shape[:-1], k)
 
@@ -128,7 +108,8 @@ def _is_finite(x: Tensor) -> bool:
     )  # finite numbers can have a sum that is not
 
 
-def _overflow(dtype: torch.dtype, name: str) -> InputError:
+def overflow(dtype: torch.dtype, name: str) -> InputError:
+    """The error over a result that `dtype` cannot hold."""
     return InputError(
         f"expected numbers that {str(dtype).removeprefix('torch.')} can hold, got larger ones in {name}: convert the rows to a wider dtype"
     )

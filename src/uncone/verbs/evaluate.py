@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from uncone.errors import InputError
-from uncone.model.spec import name_of, split
+from uncone.model.open import name_of, split
 from uncone.records import Evaluation
 from uncone.tasks.ann import evaluate_ann, evaluate_ann_of_rows
 from uncone.tasks.encoding import open_encoding

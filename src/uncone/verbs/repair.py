@@ -12,21 +12,13 @@ from uncone.edits.geometry import compare, record_of
 from uncone.edits.proof import Progress
 from uncone.edits.texts import MOST_SENTENCES, Path_
 from uncone.errors import InputError
-from uncone.model.open import open_rows
+from uncone.model.open import is_model, open_rows, split
 from uncone.model.reads import check_targets_apart
 from uncone.model.sentence_transformers import is_sentence_transformers
-from uncone.model.spec import split
-from uncone.model.subjects import is_model
 from uncone.records.repair import Repaired
 from uncone.records.wording import counted, plural
-from uncone.rows import Rows, open_npy
-from uncone.rows.bytes import LocalFile
-from uncone.rows.npz import open_npz
-from uncone.rows.parquet import open_parquet
-from uncone.rows.safetensors import read_header, tensor_rows
-from uncone.rows.word_vectors import WordVectorRows
-from uncone.rows.word_vectors_binary import open_word2vec_binary
-from uncone.rows.writers_plan import split_part
+from uncone.rows import Rows
+from uncone.rows.open import open_file, split_part
 from uncone.transforms.apply import Applied, check_out, repair_rows
 from uncone.transforms.fitted import shared_name
 
@@ -264,17 +256,4 @@ def _left_out(rows: Rows) -> tuple[str, ...]:
 
 def open_written(applied: Applied) -> Rows:
     """The rows as they stand in what was written, whatever its name ends in."""
-    path, file = applied.path, LocalFile(applied.path)
-    if applied.format == "npy":
-        return open_npy(path)
-    if applied.format == "npz":
-        return open_npz(path, applied.part)
-    if applied.format == "safetensors":
-        return tensor_rows(file, read_header(file), applied.part)
-    if applied.format == "parquet":
-        return open_parquet(path, applied.part)
-    return (
-        open_word2vec_binary(path)
-        if applied.format == "word2vec"
-        else WordVectorRows(file, zipped=applied.format == "gzip")
-    )
+    return open_file(applied.path, applied.part or None, applied.format)

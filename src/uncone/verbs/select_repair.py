@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.model.spec import name_of, split
+from uncone.model.open import name_of, split
 from uncone.records import ORIGINAL, Interval, Selection
 from uncone.records.wording import counted
 from uncone.tasks import correlation, correlation_bootstraps, paired_bootstraps

@@ -1,4 +1,4 @@
-"""Rows of a word2vec binary file: a line "N D", then each word, a space, and D float32 in little-endian order.
+"""A word2vec binary file, its rows and its writer: a line "N D", then each word, a space, and D little-endian float32.
 
 Words are of any length, so that no row's place can be computed: one pass finds the places of every `GRID`-th row, which is
 where reading begins later.
@@ -8,17 +8,17 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedIOBase
 
 import numpy as np
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.array import check_shape
-from uncone.rows.base import GRID
+from uncone.rows.base import GRID, check_shape
 from uncone.rows.bytes import LocalFile
-from uncone.rows.decimals import Bytes
-from uncone.rows.streamed import StreamedRows
-from uncone.rows.word_vectors_lines import number
+from uncone.rows.target import Source, Target, raw_bytes
+from uncone.rows.word_lines import Bytes, number
+from uncone.rows.word_vectors import WordRows, written_words
 
 _LONGEST_HEADER = 64
 _LONGEST_WORD = 65536
@@ -36,10 +36,8 @@ def open_word2vec_binary(path: str | os.PathLike[str]) -> "Word2VecRows":
     return Word2VecRows(LocalFile(path))
 
 
-class Word2VecRows(StreamedRows):
-    """The vectors of a word2vec binary file, float32; `labels` are its words, read in a pass of their own."""
-
-    dtype = "float32"
+class Word2VecRows(WordRows):
+    """The vectors of a word2vec binary file."""
 
     def __init__(self, source: LocalFile) -> None:
         super().__init__()
@@ -73,21 +71,13 @@ class Word2VecRows(StreamedRows):
                 self._places[(row + i) // GRID] = records.offset + records.words[i]
             row, end = row + len(records.vectors), records.offset + records.end
         rest = self._source.size - end
-        tail = bytearray(min(rest, _PIECE_BYTES))
-        self._source.read_into(end, memoryview(tail))
-        if rest > _PIECE_BYTES or tail.strip():
+        if rest > _PIECE_BYTES or self._source.read(end, rest).strip():
             raise InputError(
                 f"the header of {self.name} lies: {rest} bytes follow the last of {self.shape[0]} words with {self.shape[1]} float32 "
                 "each: mend the header, or convert the file again"
             )
 
-    def load_labels(
-        self,
-    ) -> list[str | None]:  # a method: an attribute would keep the rows, and their file, in a cycle
-        return [word.decode("utf-8", "replace") for word in self.words()]
-
     def words(self) -> Iterator[bytes]:
-        """The words in order, as they stand in the file, in a pass of their own."""
         for records in self._records(0, int(self._places[0])):
             for start, vector in zip(records.words, records.vectors, strict=True):
                 yield bytes(records.buffer[start : vector - 1])
@@ -147,9 +137,8 @@ def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
 
     Two lines are looked at, as the bytes of one float32 can be a digit and a newline.
     """
-    head = bytearray(min(source.size - offset, _PIECE_BYTES))
-    source.read_into(offset, memoryview(head))
-    lines = bytes(head).split(b"\n", 2)[: min(n, 2)]
+    head = source.read(offset, min(source.size - offset, _PIECE_BYTES))
+    lines = head.split(b"\n", 2)[: min(n, 2)]
     if all(_is_text(line, d) for line in lines):
         raise InputError(
             f"expected float32 after the first line of {source.name}, got numbers as text: rename it to end in .vec or .txt"
@@ -164,10 +153,35 @@ def _is_text(line: bytes, d: int) -> bool:
 
 
 def _header(source: LocalFile) -> tuple[int, int, int]:
-    found = _HEADER.match(source.head(_LONGEST_HEADER))
-    if found is None:
+    header = _HEADER.match(source.head(_LONGEST_HEADER))
+    if header is None:
         raise InputError(
             f"expected a word2vec binary file, got {source.name} without a first line 'N D': save it with gensim's "
             "save_word2vec_format(binary=True)"
         )
-    return int(found[1]), int(found[2]), found.end()
+    return int(header[1]), int(header[2]), header.end()
+
+
+class Word2VecWriter:
+    """word2vec binary as gensim writes it: "N D", then each word, a space, and its float32."""
+
+    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
+        self._handle = handle
+        self._words = written_words(target, source, _unreadable_in_binary)
+        handle.write(b"%d %d\n" % target.shape)
+
+    def write(self, rows: torch.Tensor) -> None:
+        content, size = raw_bytes(rows), rows.shape[1] * rows.itemsize
+        parts = list[bytes | memoryview]()
+        for start in range(0, len(content), size):
+            parts += (next(self._words), b" ", content[start : start + size])
+        self._handle.write(b"".join(parts))
+
+    def close(self) -> None:
+        """Nothing follows the last row."""
+
+
+def _unreadable_in_binary(word: bytes) -> str:
+    if b" " in word:
+        return "with a space"
+    return "with a line's end at its begin" if word.startswith(b"\n") else ""

@@ -1,0 +1,184 @@
+"""The writer of a Parquet column of lists, with the other columns of the source where that is Parquet too. Needs pyarrow."""
+
+from collections.abc import Iterator
+from functools import partial
+from io import BufferedIOBase
+from typing import Any
+
+import numpy as np
+import torch
+
+from uncone.errors import InputError
+from uncone.memory import uninitialised
+from uncone.rows.parquet import ParquetRows, guarded
+from uncone.rows.target import Source, Target
+
+LABELS = "label"
+"""The column of labels, where the source has labels and is no Parquet file."""
+_GROUP_BYTES = 32 * 2**20
+_AT_ONCE = 8192
+"""Rows of the other columns that are read at a time."""
+_TYPED = b"huggingface"
+"""Metadata in which the libraries of Hugging Face repeat the length of the lists."""
+
+
+class ParquetRowsWriter:
+    """A Parquet file. Row groups are of about 32 MiB of vectors; other columns and the schema's metadata are those of the source."""
+
+    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError as error:
+            raise InputError(
+                "expected pyarrow for writing .parquet, got none installed: pip install 'uncone[parquet]'"
+            ) from error
+        value = {"float64": pa.float64(), "float32": pa.float32(), "float16": pa.float16()}[target.dtype]
+        if isinstance(source.rows, ParquetRows) and source.format == "parquet":
+            self._beside, schema = _other_columns(target, source, source.rows, value)
+        else:
+            self._beside = _labels(target, source)
+            schema = self._beside.schema.append(pa.field(target.part, pa.list_(value)))
+        self._target, self._schema = target, schema
+        plain: list[str] = [name for name in schema.names if name != target.part]
+        self._writer = pq.ParquetWriter(handle, schema, use_dictionary=plain)
+        n, k = target.shape
+        group = min(n, max(1, _GROUP_BYTES // (k * target.stored.itemsize)))
+        self._waiting, self._rows = uninitialised((group, k), target.stored), 0
+
+    def write(self, rows: torch.Tensor) -> None:
+        while len(rows):
+            room = self._waiting[self._rows :][: len(rows)]
+            room.copy_(rows[: len(room)])
+            rows, self._rows = rows[len(room) :], self._rows + len(room)
+            if self._rows == len(self._waiting):
+                self._flush()
+
+    def close(self) -> None:
+        if self._rows:
+            self._flush()
+        self._beside.check_end()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        n, k = self._rows, self._target.shape[1]
+        values = pa.array(self._waiting[:n].reshape(-1).numpy())
+        kind = _lists(self._schema.field(self._target.part))
+        if pa.types.is_fixed_size_list(kind):
+            lists = pa.FixedSizeListArray.from_arrays(values, type=kind)
+        else:
+            large = pa.types.is_large_list(kind)
+            offsets = pa.array(np.arange(0, n * k + 1, k, dtype=np.int64 if large else np.int32))
+            lists = (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, values, type=kind)
+        columns = self._beside.take(n) | {self._target.part: lists}
+        ordered = [columns[name] for name in self._schema.names]
+        self._writer.write_table(pa.Table.from_arrays(ordered, schema=self._schema))
+        self._rows = 0
+
+
+class _Beside:
+    """The columns beside the vectors, read in step with them."""
+
+    def __init__(self, schema: Any, batches: Iterator[Any]) -> None:
+        self.schema, self._batches = schema, batches
+        self._rest: Any = None
+
+    def take(self, count: int) -> dict[str, Any]:
+        """The next `count` rows, a column under each name."""
+        import pyarrow as pa
+
+        if not self.schema.names:
+            return {}
+        taken, left = [], count
+        while left:
+            if not self._more():
+                raise InputError(
+                    "expected as many rows in every column of the source, got fewer: write it again"
+                )
+            taken.append(self._rest.slice(0, left))
+            left -= len(taken[-1])
+            self._rest = self._rest.slice(len(taken[-1]))
+        table = pa.Table.from_batches(taken, schema=self.schema)
+        return {name: table.column(i) for i, name in enumerate(self.schema.names)}
+
+    def check_end(self) -> None:
+        """Raise InputError where rows are left over."""
+        if self.schema.names and self._more():
+            raise InputError("expected as many rows in every column of the source, got more: write it again")
+
+    def _more(self) -> bool:
+        while self._rest is None or not len(self._rest):
+            self._rest = next(self._batches, None)
+            if self._rest is None:
+                return False
+        return True
+
+
+def _labels(target: Target, source: Source) -> _Beside:
+    """The labels of the source as a column, if it has any."""
+    import pyarrow as pa
+
+    labels = source.rows.labels
+    if labels is None:
+        return _Beside(pa.schema([]), iter(()))
+    if target.part == LABELS:
+        raise InputError(
+            f"expected another column of vectors than {LABELS!r}, got {target.path.name}#{target.part}: it holds the labels"
+        )
+    schema = pa.schema([pa.field(LABELS, pa.string())])
+
+    def batch(start: int) -> Any:
+        """Lone surrogates, which JSON may hold, are no UTF-8."""
+        texts = [
+            None if label is None else label.encode("utf-8", "replace").decode()
+            for label in labels[start : start + _AT_ONCE]
+        ]
+        return pa.record_batch([pa.array(texts, pa.string())], schema=schema)
+
+    return _Beside(schema, map(batch, range(0, len(labels), _AT_ONCE)))
+
+
+def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any) -> tuple[_Beside, Any]:
+    """All columns of the source but the vectors, and its schema with the vectors as they will be, of `value`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = [pq.ParquetFile(path, buffer_size=2**20, pre_buffer=False) for path in rows.files]
+    schema = files[0].schema_arrow
+    for path, file in zip(rows.files, files, strict=True):
+        if not file.schema_arrow.equals(schema):
+            raise InputError(
+                f"expected the same columns in all parts of {source.path}, got others in {path.name}: "
+                "write the parts alike, or write .npy"
+            )
+    at = schema.get_field_index(source.part or "")
+    others, field = schema.remove(at), schema.field(at)
+    target.check_free(others.names)
+    if len(set(others.names)) < len(others.names):
+        raise InputError(
+            f"expected columns of different names in {source.path}, got two of one: rename them, or write .npy"
+        )
+
+    def batches() -> Iterator[Any]:
+        for path, file in zip(rows.files, files, strict=True):
+            reader = file.iter_batches(batch_size=_AT_ONCE, columns=others.names)
+            while (batch := guarded(path, partial(next, reader, None))) is not None:
+                yield batch.select(others.names)
+
+    kind, k = _lists(field), target.shape[1]
+    inner = kind.value_field.with_type(value)
+    is_large = pa.types.is_large_list(kind)
+    kind = pa.list_(inner, k if pa.types.is_fixed_size_list(kind) else -1)
+    kind = pa.large_list(inner) if is_large else kind
+    written = others.insert(at, pa.field(target.part, kind, field.nullable, field.metadata))
+    if k != rows.shape[1] or target.part != source.part or kind != field.type:
+        metadata = {name: text for name, text in (schema.metadata or {}).items() if name != _TYPED}
+        written = written.with_metadata(metadata or None)
+    return _Beside(others, batches()), written
+
+
+def _lists(field: Any) -> Any:
+    """The type of the lists in a column, which may be a column of tensors."""
+    return getattr(field.type, "storage_type", field.type)
