@@ -122,7 +122,7 @@ def test_the_files_of_a_slow_tokenizer_are_opened_by_transformers(minilm: Path, 
     ]
     (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(
-        InputError, match=r"expected a tokenizer that transformers opens in .*save it as tokenizer.json"
+        InputError, match=r"expected a tokenizer in .*vocab.txt, got none .*save it as tokenizer.json"
     ):
         vocabulary_of(tmp_path)
 
