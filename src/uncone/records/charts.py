@@ -113,7 +113,8 @@ def heights(norms: Norms, unit: float) -> tuple[float, ...]:
     """Rows in `unit` of norm: the area of a bar is its rows, whatever the width of its bin."""
     widths = (right - left for left, right in pairwise(norms.edges))
     return tuple(
-        rows * unit / width if width > 0 else 0.0 for rows, width in zip(norms.counts, widths, strict=True)
+        min(rows * unit / width, _LARGEST) if width > 0 else 0.0
+        for rows, width in zip(norms.counts, widths, strict=True)
     )
 
 
