@@ -1,7 +1,8 @@
 """Files written whole or not at all: a kill leaves the old content or the new, never half of it.
 
-A file or folder is filled under a temporary name beside its target and moved there. The name holds a digest of the target's name, and its
-writer keeps it locked: so the next writer of the same target finds what a killed one left, and removes it.
+A file or folder is filled under a temporary name beside its target and moved there. The name holds a digest
+of the target's name, and its writer keeps it locked: so the next writer of the same target finds what a
+killed one left, and removes it.
 """
 
 import hashlib
@@ -167,7 +168,8 @@ def _moved_to(target: Path, make: Callable[[Path], object], verb: str, place: st
 
 
 def _beside(target: Path, make: Callable[[Path], object]) -> tuple[Path, int | None]:
-    """A new file or folder beside `target` that `make` makes, locked; what killed writers of the same target left is removed first.
+    """A new file or folder beside `target` that `make` makes, locked; what killed writers of the same target
+    left is removed first.
 
     Raises:
         OSError: what `make` raises.
@@ -206,7 +208,8 @@ def _remove(path: Path) -> None:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock of `path` until it is closed or its process ends; None where there is no such file, or there are no locks.
+    """A descriptor that holds the lock of `path` until it is closed or its process ends; None where there is
+    no such file, or there are no locks.
 
     Raises:
         BlockingIOError: another holds it.

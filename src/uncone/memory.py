@@ -66,7 +66,8 @@ def check_memory(size: int, what: str, way_out: str) -> None:
 
 
 def free_bytes() -> int | None:
-    """Memory that can be taken without swapping, within the limits of the process's control group; None where the system does not say."""
+    """Memory that can be taken without swapping, within the limits of the process's control group; None where
+    the system does not say."""
     found = list[int]()
     with suppress(OSError, StopIteration, ValueError, IndexError):
         line = next(
@@ -104,17 +105,20 @@ def uninitialised(
 ) -> torch.Tensor:
     """A tensor with nothing written to it yet, as `torch.empty` gives one.
 
-    From 4 MiB on it has a mapping of its own, and goes back to the system when it is freed: the C library would keep it, and
-    leave holes that the next matrix does not fit into. Up to 8 MiB, freed memory is used again.
+    From 4 MiB on it has a mapping of its own, and goes back to the system when it is freed: the C library
+    would keep it, and leave holes that the next matrix does not fit into. Up to 8 MiB, freed memory is used
+    again.
     """
     return _tensor(shape, dtype, device, most_recycled=_SMALL)
 
 
 def recycled(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
-    """As `uninitialised`, of any size in memory that was freed by another tensor of this module, if some fits; it holds anything.
+    """As `uninitialised`, of any size in memory that was freed by another tensor of this module, if some
+    fits; it holds anything.
 
-    For what is needed again in every step of a training: the first touch of fresh memory can take as long as the work that it
-    is for. A few freed mappings of `RECYCLED_BYTES` in all are kept; on a GPU torch does that.
+    For what is needed again in every step of a training: the first touch of fresh memory can take as long as
+    the work that it is for. A few freed mappings of `RECYCLED_BYTES` in all are kept; on a GPU torch does
+    that.
     """
     return _tensor(shape, dtype, device, most_recycled=RECYCLED_BYTES)
 
@@ -140,7 +144,8 @@ def _tensor(
 
 
 class _Freed:
-    """Mappings without a user. Tensors are freed on any thread, even between two lines of one that is here."""
+    """Mappings without a user. Tensors are freed on any thread, even between two lines of one that is
+    here."""
 
     def __init__(self) -> None:
         self._kept: deque[mmap.mmap] = deque()
@@ -176,7 +181,8 @@ def clear_recycled() -> None:
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
-    """The same with zeros. No thread is woken for it: that would take longer than the zeros, and then be in the way."""
+    """The same with zeros. No thread is woken for it: that would take longer than the zeros, and then be in
+    the way."""
     if torch.device(device).type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     tensor = uninitialised(shape, dtype)

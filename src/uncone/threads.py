@@ -1,8 +1,8 @@
 """Work shared out to threads, with the same bytes on any number of them.
 
-A library that splits one operation over its threads adds in another order for each number of threads. Here each task is
-computed by one thread, from start to end, and more threads only share the tasks out. The threads stay in one pool: two
-pools, torch's and one beside it, would spin against each other for the same cores.
+A library that splits one operation over its threads adds in another order for each number of threads. Here
+each task is computed by one thread, from start to end, and more threads only share the tasks out. The threads
+stay in one pool: two pools, torch's and one beside it, would spin against each other for the same cores.
 """
 
 import os
@@ -23,11 +23,12 @@ _PIECE = 1024
 
 
 def alone(function: Callable[[], T]) -> T:
-    """Run `function` on one of the workers and wait: its torch operations take one thread, and `share` inside it has the rest.
+    """Run `function` on one of the workers and wait: its torch operations take one thread, and `share` inside
+    it has the rest.
 
-    The threads of torch's own pool spin for milliseconds after each operation, on the cores that the workers need; work
-    that calls `share` again and again keeps that pool asleep. The caller's own number of threads is never touched: torch
-    hands it on to every thread that is started meanwhile.
+    The threads of torch's own pool spin for milliseconds after each operation, on the cores that the workers
+    need; work that calls `share` again and again keeps that pool asleep. The caller's own number of threads
+    is never touched: torch hands it on to every thread that is started meanwhile.
     """
     threads = torch.get_num_threads()
     if _threads() or threads == 1:
@@ -49,7 +50,8 @@ def alone(function: Callable[[], T]) -> T:
 
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, always run by `alone`: for linear algebra and sums of whole matrices, which round in another way on each number of threads."""
+    """`function`, always run by `alone`: for linear algebra and sums of whole matrices, which round in
+    another way on each number of threads."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -59,7 +61,8 @@ def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def share_rows(work: Callable[..., object], *tensors: Tensor) -> None:
-    """`work` on the rows of `tensors`, of one length, in pieces: each piece on one thread, as a product of rows wants it."""
+    """`work` on the rows of `tensors`, of one length, in pieces: each piece on one thread, as a product of
+    rows wants it."""
     pieces = zip(*(torch.split(t, _PIECE) for t in tensors), strict=True)
     share([partial(work, *piece) for piece in pieces])
 
@@ -75,7 +78,8 @@ def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def on_every_thread(work: Callable[[], object]) -> None:
-    """`work`, called by as many workers at once as torch has threads: each takes its part from where all find theirs.
+    """`work`, called by as many workers at once as torch has threads: each takes its part from where all find
+    theirs.
 
     Raises:
         An exception that one of them raised; none is running any more then, so tell the others to stop.
@@ -143,7 +147,8 @@ os.register_at_fork(after_in_child=_forget_pools)
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:
-    """Workers in which torch computes on one thread each. torch keeps that number per thread, and a default for new ones."""
+    """Workers in which torch computes on one thread each. torch keeps that number per thread, and a default
+    for new ones."""
     with _lock:
         if workers not in _pools:
             ready = threading.Barrier(workers + 1)

@@ -8,7 +8,8 @@ from uncone.records import Calibration, Drift, DriftedThreshold, Share
 from uncone.records.wording import percent
 
 LARGE, WIDE, JUDGED_RATE = 1.5, 2.0, 0.01
-"""Factors: a rate changed by LARGE drifted far, an interval beyond WIDE tells nothing. Judged near JUDGED_RATE."""
+"""Factors: a rate changed by LARGE drifted far, an interval beyond WIDE tells nothing. Judged near
+JUDGED_RATE."""
 _SCORES = 2000
 _Z = 1.959964
 

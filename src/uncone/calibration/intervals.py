@@ -1,4 +1,5 @@
-"""Intervals of shares of pairs. Pairs that share a row depend on each other: groups of rows give the variance."""
+"""Intervals of shares of pairs. Pairs that share a row depend on each other: groups of rows give the
+variance."""
 
 import math
 from dataclasses import dataclass

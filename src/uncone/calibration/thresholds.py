@@ -27,7 +27,8 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Counted:
-    """Shares with intervals at every edge, the counts, a half-width for any distribution, and the rows drawn."""
+    """Shares with intervals at every edge, the counts, a half-width for any distribution, and the rows
+    drawn."""
 
     curve: Curve
     histogram: ScoreHistogram

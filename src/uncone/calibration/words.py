@@ -60,7 +60,8 @@ def reached_by(one: ScoreMeaning, histogram: ScoreHistogram) -> str:
 
 
 def function_of(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> str:
-    """Python text of a function from a score to its false-match rate, linear between knots in its logarithm."""
+    """Python text of a function from a score to its false-match rate, linear between knots in its
+    logarithm."""
     used = [knot for knot in knots if knot.false_match_rate.value * histogram.pairs >= _FEWEST]
     if len(used) < 2:
         return ""

@@ -7,9 +7,11 @@ from uncone.records import Measurement, Subject
 from uncone.records.text import number
 
 REFERENCE_SHARE = 0.1
-"""Where the isotropic value moved by a tenth of what the reading moved, size or scale explains part of the difference."""
+"""Where the isotropic value moved by a tenth of what the reading moved, size or scale explains part of the
+difference."""
 SCALE_APART = 0.05
-"""Mean norms this far apart (relative to the larger) are another scale: I(W) falls about as exp(-2 |mean|)."""
+"""Mean norms this far apart (relative to the larger) are another scale: I(W) falls about as exp(-2
+|mean|)."""
 ALMOST_NONE = 1e-9
 """Isotropic values nearer than this, relative to the larger, differ by rounding."""
 

@@ -9,9 +9,11 @@ from uncone.comparison.cautions import Measured, comparable, find_cautions
 from uncone.records import Change, ComparedMeasure, Measurement
 
 ROUNDING = 1e-6
-"""Readings rest on float32 products, which keep six to seven digits; of a number near 0, a tenth of this share of its range."""
+"""Readings rest on float32 products, which keep six to seven digits; of a number near 0, a tenth of this
+share of its range."""
 MEANINGFUL = 0.02
-"""A change counts from a fiftieth of the measure's range on; readings of healthy tables of one size, drawn anew, differ by less."""
+"""A change counts from a fiftieth of the measure's range on; readings of healthy tables of one size, drawn
+anew, differ by less."""
 MEANINGFUL_UNBOUNDED = 0.1
 """Where a range has no end: from a tenth of the larger of the two values on."""
 
@@ -50,7 +52,8 @@ def compare_measure(
 def _against(
     base: Measured | None, side: Measured | None, letters: tuple[str, str]
 ) -> tuple[Change | None, list[str]]:
-    """The change from `base` to `side`, and what is to be said about it; None where there is nothing to subtract."""
+    """The change from `base` to `side`, and what is to be said about it; None where there is nothing to
+    subtract."""
     if base is None or side is None:
         return None, []
     before, after = _finite(base.reading.value), _finite(side.reading.value)
@@ -83,7 +86,8 @@ def _direction(before: float, after: Measurement, interval: tuple[float, float] 
 
 
 def _rounding(before: float, after: float, limits: tuple[float | None, float | None]) -> float:
-    """What rounding can make of two equal readings: a share of the larger, and of the range where it has two ends."""
+    """What rounding can make of two equal readings: a share of the larger, and of the range where it has two
+    ends."""
     return max(ROUNDING * max(abs(before), abs(after)), ROUNDING / 10 * range_width(limits))
 
 
@@ -99,9 +103,9 @@ def _interval(
 ) -> tuple[tuple[float, float] | None, list[str]]:
     """The interval of the difference of two independent readings (MOVER), and what is wrong with theirs.
 
-    Zou & Donner 2008, "Construction of confidence limits about effect measures", eq. for a difference: each limit takes the
-    half width on its own side, so that intervals need not lie evenly about their readings. For even ones it is the root
-    of the summed squares of the half widths.
+    Zou & Donner 2008, "Construction of confidence limits about effect measures", eq. for a difference: each
+    limit takes the half width on its own side, so that intervals need not lie evenly about their readings.
+    For even ones it is the root of the summed squares of the half widths.
     """
     if before.interval is None or after.interval is None:
         return None, []

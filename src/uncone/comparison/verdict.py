@@ -1,4 +1,5 @@
-"""The verdict of a comparison: one sentence on what became better or worse, by the largest changes that mean something."""
+"""The verdict of a comparison: one sentence on what became better or worse, by the largest changes that mean
+something."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -145,7 +146,8 @@ def _finding_words(subject: ComparedSubject, order: int, *, of_many: bool) -> li
 
 
 def _name(name: str) -> str:
-    """A name inside a sentence, without a comma: `centred stable rank`. Names of people and scores keep their capitals."""
+    """A name inside a sentence, without a comma: `centred stable rank`. Names of people and scores keep their
+    capitals."""
     base, _, variant = shortened(title(name)).rpartition(", ")
     shown = base or variant
     small = (

@@ -39,7 +39,8 @@ def robust_null(values: Tensor) -> Null:
     Equal readings are no obstacle while one of these four quantiles differs: of values of which 60 % are
     equal, a fifth lie below and a fifth above, the lowest tenth gives the scale.
 
-    What it assumes: ordinary rows have readings whose upper tail is no heavier than that of this normal distribution.
+    What it assumes: ordinary rows have readings whose upper tail is no heavier than that of this normal
+    distribution.
 
     Args:
         values: finite readings (N,), most of them of ordinary rows.

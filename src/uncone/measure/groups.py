@@ -29,7 +29,8 @@ _FIRST = ("[", "<", "madeup", "MADEUP", "Madeup")
 
 @dataclass(frozen=True)
 class Reserved:
-    """The rows that no text ever used, or others in their place: row numbers (ascending), and which they are."""
+    """The rows that no text ever used, or others in their place: row numbers (ascending), and which they
+    are."""
 
     indices: Tensor
     description: str
@@ -67,7 +68,8 @@ def named_reserved(labels: Sequence[str | None]) -> list[int]:
 class GroupMoments:
     """One `Moments` for each group of rows, all fed in one pass.
 
-    Memory is that of `Moments` times the number of groups: leave out second-order sums (the default) where there are many.
+    Memory is that of `Moments` times the number of groups: leave out second-order sums (the default) where
+    there are many.
     """
 
     def __init__(

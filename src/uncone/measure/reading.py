@@ -26,7 +26,8 @@ _FLOAT64 = 2.0**-52
 def reading(description: MeasureDescription, value: float, m: Moments, **rest: Any) -> Measurement:
     """The `Measurement` of a finite `value` read from `m`; `rest` is as for `MeasureDescription.measured`.
 
-    A value that rounding brought past an end of the range becomes the end. One that lies further out stays where it is.
+    A value that rounding brought past an end of the range becomes the end. One that lies further out stays
+    where it is.
 
     Raises:
         UndefinedMeasure: the value is not finite.

@@ -1,4 +1,5 @@
-"""A checkpoint directory as the Hub lays it out: config.json, and weights in safetensors or as torch.save writes them.
+"""A checkpoint directory as the Hub lays it out: config.json, and weights in safetensors or as torch.save
+writes them.
 
 Nothing in it is trusted or executed.
 """
@@ -50,7 +51,8 @@ class ModelFiles:
 
     @property
     def vocab_size(self) -> int | None:
-        """`vocab_size` of config.json, or of its `text_config`; None where it is missing or the two disagree."""
+        """`vocab_size` of config.json, or of its `text_config`; None where it is missing or the two
+        disagree."""
         sizes = [part["vocab_size"] for part in text_parts(self.config) if part.get("vocab_size") is not None]
         agreed = sizes and all(type(size) is int and size > 0 and size == sizes[0] for size in sizes)
         return sizes[0] if agreed else None
@@ -98,8 +100,8 @@ def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
 def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Rows:
     """The rows of one tensor of the checkpoint.
 
-    `with_tokens` says that its rows stand for the vocabulary (it is the table or the head): then `labels` are the token
-    strings, read when first asked for, unless the number of rows is far from the vocabulary's size.
+    `with_tokens` says that its rows stand for the vocabulary (it is the table or the head): then `labels` are
+    the token strings, read when first asked for, unless the number of rows is far from the vocabulary's size.
 
     Raises:
         InputError: no tensor of that name (the nearest are named), not a matrix, not of floats.
@@ -119,7 +121,8 @@ def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Row
 
 
 def _about(n: int, vocab_size: int | None) -> bool:
-    """Tables are padded upwards for speed, by at most a thousand rows or so, and vocabularies grow by added tokens."""
+    """Tables are padded upwards for speed, by at most a thousand rows or so, and vocabularies grow by added
+    tokens."""
     return vocab_size is None or 0.9 * vocab_size <= n <= 1.1 * vocab_size + 1024
 
 

@@ -1,7 +1,8 @@
 """A language model in GGUF, as llama.cpp reads it: its files, its table, its head and its tokens.
 
-`llama-gguf-split` cuts a model into parts. A part says which of how many it is (`split.no`, `split.count`) and how many tensors all
-hold (`split.tensors.count`). Its name ends in `-00001-of-00003.gguf`. The first part holds the metadata.
+`llama-gguf-split` cuts a model into parts. A part says which of how many it is (`split.no`, `split.count`)
+and how many tensors all hold (`split.tensors.count`). Its name ends in `-00001-of-00003.gguf`. The first part
+holds the metadata.
 """
 
 import re
@@ -143,7 +144,8 @@ def is_gguf(path: Path) -> bool:
 
 
 def gguf_places(model: GgufModel) -> Places:
-    """The table and the head; a language model without a tensor for its head uses the table, as llama.cpp does.
+    """The table and the head; a language model without a tensor for its head uses the table, as llama.cpp
+    does.
 
     Raises:
         UnsupportedModel: the model holds no token table.

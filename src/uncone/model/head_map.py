@@ -1,7 +1,8 @@
 """How do logits follow from the head's output? Measured on the model, not looked up by its name.
 
-The model runs once with known outputs in the place of its head's: 0, small, huge and random ones. From the logits follow scale, bias and cap
-of z -> cap tanh((scale z + bias) / cap); what is left over decides whether that is the map.
+The model runs once with known outputs in the place of its head's: 0, small, huge and random ones. From the
+logits follow scale, bias and cap of z -> cap tanh((scale z + bias) / cap); what is left over decides whether
+that is the map.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +23,8 @@ _SMALL, _HUGE = 1.0, 1e4
 
 @dataclass(frozen=True)
 class HeadMap:
-    """Logits are cap tanh((scale z + bias) / cap) of the head's output z; targets are the labels, shifted by one or not."""
+    """Logits are cap tanh((scale z + bias) / cap) of the head's output z; targets are the labels, shifted by
+    one or not."""
 
     scale: float
     bias: Tensor | None
@@ -45,7 +47,8 @@ class HeadMap:
 
 
 def logit_map(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """Measure how `model`, which is left as it was, makes logits of its head's output; labels are not looked at (`shift`).
+    """Measure how `model`, which is left as it was, makes logits of its head's output; labels are not looked
+    at (`shift`).
 
     Raises:
         UnsupportedModel: what was measured is no map of this form.
@@ -138,7 +141,8 @@ def probe_batch(model: Any) -> dict[str, Tensor]:
 
 
 def without_labels(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The inputs of a batch alone, and the decoder's of its labels where the model has a decoder of its own."""
+    """The inputs of a batch alone, and the decoder's of its labels where the model has a decoder of its
+    own."""
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     return inputs | decoder_inputs(model, batch["labels"])
 
@@ -202,7 +206,8 @@ def forward_of(head: torch.nn.Module, forward: Callable[[Tensor], Tensor]) -> It
 
 @contextmanager
 def undisturbed(model: Any) -> Iterator[None]:
-    """Evaluation without gradients; afterwards the mode of each module and the random numbers are as before."""
+    """Evaluation without gradients; afterwards the mode of each module and the random numbers are as
+    before."""
     training = [module for module in model.modules() if module.training]
     device = next(model.parameters()).device
     model.eval()

@@ -25,7 +25,8 @@ class LanguageModel:
     places: Callable[[], Places]
     """Which tensors are its table and its head; looked for when asked."""
     rows: Callable[..., Rows]
-    """rows(tensor, with_tokens=False): one tensor, with token strings where its rows stand for the vocabulary."""
+    """rows(tensor, with_tokens=False): one tensor, with token strings where its rows stand for the
+    vocabulary."""
 
 
 def is_model_file(path: Path) -> bool:

@@ -79,7 +79,8 @@ def open_subjects(
 
 
 def split(spec: Spec) -> tuple[Path, str | None]:
-    """The existing path in a spec, and the part after its '#'. A model's name becomes the path of its cached snapshot.
+    """The existing path in a spec, and the part after its '#'. A model's name becomes the path of its cached
+    snapshot.
 
     Raises:
         InputError: no such path and no cached model of that name, or nothing after the '#'.
@@ -100,7 +101,8 @@ def split(spec: Spec) -> tuple[Path, str | None]:
 
 
 def name_of(spec: Spec, path: Path) -> str:
-    """What to call a model in a report that people share: as it was named, but never a whole path of their machine."""
+    """What to call a model in a report that people share: as it was named, but never a whole path of their
+    machine."""
     text, _ = split_part(spec, names=True)
     return "/".join(path.resolve().parts[-2:]) if is_there(text) else text
 

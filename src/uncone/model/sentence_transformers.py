@@ -1,4 +1,5 @@
-"""A directory of Sentence Transformers: its modules.json, the module with the token table, and the whole as a model that runs."""
+"""A directory of Sentence Transformers: its modules.json, the module with the token table, and the whole as a
+model that runs."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -89,7 +90,8 @@ def open_sentence_transformers(directory: Path) -> SentenceModel:
 
 
 def sentence_places(model: SentenceModel) -> Places:
-    """The token table. Sentence Transformers loads a Transformer without the head that its checkpoint may have been trained with.
+    """The token table. Sentence Transformers loads a Transformer without the head that its checkpoint may
+    have been trained with.
 
     Raises:
         UnsupportedModel: the table cannot be found.

@@ -1,7 +1,9 @@
-"""Which tensor of a file is loaded into which parameter, which parameters share one, and what a checkpoint holds once they do not.
+"""Which tensor of a file is loaded into which parameter, which parameters share one, and what a checkpoint
+holds once they do not.
 
-Module names are no file keys: GPT-NeoX writes its `lm_head` as `embed_out`, a tied head is not written at all. So the model
-class is built without weights, and the file's keys are translated the way from_pretrained translates them.
+Module names are no file keys: GPT-NeoX writes its `lm_head` as `embed_out`, a tied head is not written at
+all. So the model class is built without weights, and the file's keys are translated the way from_pretrained
+translates them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +17,8 @@ from uncone.model.model_class import build
 
 
 def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:
-    """From the name of a parameter to the one tensor among `names` of the file that is loaded into it unchanged."""
+    """From the name of a parameter to the one tensor among `names` of the file that is loaded into it
+    unchanged."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
@@ -35,7 +38,8 @@ def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:
 
 
 def parameter_keys(files: ModelFiles) -> dict[str, str]:
-    """From the name of a parameter of the model class to the tensor in the file that is loaded into it unchanged.
+    """From the name of a parameter of the model class to the tensor in the file that is loaded into it
+    unchanged.
 
     Raises:
         UnsupportedModel, InputError: as `find_places`, where transformers cannot build the class.
@@ -44,7 +48,8 @@ def parameter_keys(files: ModelFiles) -> dict[str, str]:
 
 
 def shared_names(files: ModelFiles) -> frozenset[str]:
-    """The tensors of the file that are loaded into the head's parameter, or one tied to it: torch.save writes several.
+    """The tensors of the file that are loaded into the head's parameter, or one tied to it: torch.save writes
+    several.
 
     Raises:
         UnsupportedModel, InputError: as `find_places`.
@@ -72,8 +77,9 @@ class Parted:
 def parted(files: ModelFiles) -> Parted:
     """The tensors that are missing once nothing is tied.
 
-    A class ties more than the head: the biases of BERT's, the embeddings of T5's encoder and decoder. The class is built
-    from a config that ties nothing; each parameter of it that no tensor of the file is loaded into shared another's numbers.
+    A class ties more than the head: the biases of BERT's, the embeddings of T5's encoder and decoder. The
+    class is built from a config that ties nothing; each parameter of it that no tensor of the file is loaded
+    into shared another's numbers.
 
     Raises:
         UnsupportedModel: the class ties its head whatever the config says, or as `find_places`.
@@ -99,7 +105,8 @@ def parted(files: ModelFiles) -> Parted:
 
 
 def without_ties(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` with tie_word_embeddings false, in its text_config too, and wherever else it stands one level down."""
+    """`config` with tie_word_embeddings false, in its text_config too, and wherever else it stands one level
+    down."""
     inner = {
         key: {**value, "tie_word_embeddings": False}
         for key, value in config.items()

@@ -15,7 +15,8 @@ class TokenLabels:
     """What the rows stand for, or why that is not known."""
 
     labels: list[str | None] | None
-    """One string a row, as the tokenizer spells it; None for a row without a token; None as a whole where nothing is known."""
+    """One string a row, as the tokenizer spells it; None for a row without a token; None as a whole where
+    nothing is known."""
     note: str | None = None
     """Why there are no labels, or why a tokenizer file was passed over."""
 
@@ -23,8 +24,8 @@ class TokenLabels:
 def token_labels(path: Path, n: int) -> TokenLabels:
     """The token strings of ids 0 to n - 1, from the tokenizer files in the directory `path`.
 
-    tokenizer.json is read first, then vocab.txt (one token a line), then vocab.json; ids of n and beyond are left out.
-    Never raises for what lies in the directory: `note` says what was wrong.
+    tokenizer.json is read first, then vocab.txt (one token a line), then vocab.json; ids of n and beyond are
+    left out. Never raises for what lies in the directory: `note` says what was wrong.
     """
     notes: list[str] = []
     for name, read in (

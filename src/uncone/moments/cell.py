@@ -14,12 +14,14 @@ Tensor = torch.Tensor
 _SUMS = ("first", "unit_first", "unit_square")
 Buffer = Callable[[str, tuple[int, ...], torch.dtype], Tensor]
 PIECE = 512
-"""Rows summed at once in the dtype of the rows: few, so that rounding stays small and a core's cache holds them."""
+"""Rows summed at once in the dtype of the rows: few, so that rounding stays small and a core's cache holds
+them."""
 _SAMPLED = 32
 """Rows that say where a piece lies."""
 _ROUNDING = 2.0**-19  # of a mean, in float32
 _FAR = 8.0
-"""A row this many times as far out as the median row takes its block to float64: its products would cost the others' digits."""
+"""A row this many times as far out as the median row takes its block to float64: its products would cost the
+others' digits."""
 _ALONG_ONE = 1.1
 """So does a participation ratio this near to 1: nearly all variance along one direction."""
 _COMPARED = 64
@@ -28,9 +30,9 @@ _COMPARED = 64
 class Cell:
     """The partial sums of one block: products in the dtype of the rows, everything else in float64.
 
-    Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows. Float32 rows are
-    multiplied about the shift, or about a centre of their piece's own where the shift is far from it: what lies between the
-    two is added in float64.
+    Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows.
+    Float32 rows are multiplied about the shift, or about a centre of their piece's own where the shift is far
+    from it: what lies between the two is added in float64.
     """
 
     def __init__(self, shift: Tensor, buffer: Buffer, *, second: bool, unit: bool, unit_second: bool) -> None:
@@ -59,7 +61,8 @@ class Cell:
             self._add_unit_product(x, norms, w)
 
     def take_product(self, name: str) -> Tensor:
-        """The (D, D) product "second" or "unit_second" of all that was added; only its lower half has a meaning."""
+        """The (D, D) product "second" or "unit_second" of all that was added; only its lower half has a
+        meaning."""
         product = self._products.pop(name)
         if name == "second":
             self._add("rounding", _rounding(product))
@@ -78,11 +81,11 @@ class Cell:
         self._add_product("unit_second", y)
 
     def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The rows, their norms, the sums of pieces of them (pieces, names, D) about the pieces' centres, and the centres' offsets
-        from the shift (pieces, D); the buffer "rows" holds the centred rows.
+        """The rows, their norms, the sums of pieces of them (pieces, names, D) about the pieces' centres, and
+        the centres' offsets from the shift (pieces, D); the buffer "rows" holds the centred rows.
 
-        Norms are taken for granted first, and looked at when all are there. Where a row is zero, or too long or too
-        short for float32 squares, everything is computed again with care.
+        Norms are taken for granted first, and looked at when all are there. Where a row is zero, or too long
+        or too short for float32 squares, everything is computed again with care.
         """
         norms = torch.empty(len(x), dtype=x.dtype, device=x.device)
         sums, offsets = self._sum_pieces(x, w, norms, None)
@@ -97,7 +100,8 @@ class Cell:
         return x, careful, *self._sum_pieces(x, w, norms.to(x.dtype), inverse(careful))
 
     def _is_uneven(self, x: Tensor, norms: Tensor, offsets: Tensor) -> bool:
-        """Whether a few centred rows, or one direction, outweigh the others so that float32 sums of products would lose these."""
+        """Whether a few centred rows, or one direction, outweigh the others so that float32 sums of products
+        would lose these."""
         centers = self._shift + offsets
         longest = torch.linalg.vector_norm(centers, dim=1).max()
         shortest, most = torch.aminmax(norms)
@@ -146,7 +150,8 @@ class Cell:
         return sums, sums if centers is None else centers.double() - self._shift
 
     def _working(self, x: Tensor, cuts: list[slice]) -> list[Tensor]:
-        """Memory of the shape of each piece: its own part of "rows" where the product wants it, else the same for all."""
+        """Memory of the shape of each piece: its own part of "rows" where the product wants it, else the same
+        for all."""
         if self._second:
             rows = self._buffer("rows", tuple(x.shape), x.dtype)
             return [rows[cut] for cut in cuts]
@@ -183,10 +188,11 @@ class Cell:
 
 
 class _Piece:
-    """A few rows x with weights: their norms, and their sums into `sums` (3, D), or (1, D) without unit rows; `scale` stands for 1 / norm if given.
+    """A few rows x with weights: their norms, and their sums into `sums` (3, D), or (1, D) without unit rows;
+    `scale` stands for 1 / norm if given.
 
-    `y` is working memory of the shape of x, as fresh memory would cost more than the sums; with a `center` it ends as
-    sqrt(weight) (x - center).
+    `y` is working memory of the shape of x, as fresh memory would cost more than the sums; with a `center` it
+    ends as sqrt(weight) (x - center).
     """
 
     def __init__(
@@ -222,18 +228,20 @@ class _Piece:
 
 
 def _rounding(product: Tensor) -> float:
-    """By how much the rounding of its sums may move an eigenvalue of a product (D, D): as errors that are independent would.
+    """By how much the rounding of its sums may move an eigenvalue of a product (D, D): as errors that are
+    independent would.
 
-    The error of an entry is some roundings of the root of its two diagonal entries' product. Where these are alike, D x D
-    independent errors have a norm of about the trace / sqrt(D) roundings; where one outweighs the others, of that one.
+    The error of an entry is some roundings of the root of its two diagonal entries' product. Where these are
+    alike, D x D independent errors have a norm of about the trace / sqrt(D) roundings; where one outweighs
+    the others, of that one.
     """
     diagonal = product.diagonal()
     return torch.finfo(product.dtype).eps * float(diagonal.sum() / len(diagonal) ** 0.5 + diagonal.max())
 
 
 def _centers(shift: Tensor, x: Tensor, cuts: list[slice]) -> Tensor:
-    """What the rows of each piece are multiplied about (pieces, D): the shift, or for float32 rows the mean of a few rows of the piece
-    where any feature's lies more than two deviations from the shift.
+    """What the rows of each piece are multiplied about (pieces, D): the shift, or for float32 rows the mean
+    of a few rows of the piece where any feature's lies more than two deviations from the shift.
     """
     centers = shift.to(x.dtype).repeat(len(cuts), 1)
     size, whole = cuts[0].stop, len(x) // cuts[0].stop  # all pieces at once but for a shorter last one

@@ -1,6 +1,7 @@
 """The mergeable summary of rows that nearly every measure is computed from.
 
-One pass over the rows gives float64 sums (`Sums`); every measure that needs no more than means, covariances and directions is then a small computation.
+One pass over the rows gives float64 sums (`Sums`); every measure that needs no more than means, covariances
+and directions is then a small computation.
 """
 
 import os
@@ -121,7 +122,8 @@ class Moments(Sums):
 
     @on_one_thread
     def concentration(self) -> float:
-        """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1]; 0 where the rows are all equal. Free of scale."""
+        """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1]; 0 where the rows are all equal. Free of
+        scale."""
         if "concentration" not in self._derived:
             self._require_rows(2)
             second, m = self._second(), self.first / self.weight
@@ -162,19 +164,22 @@ class Moments(Sums):
         )
 
     def spectrum(self, *, centered: bool) -> Tensor:
-        """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` when centred, else of `second_moment`.
+        """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` when centred, else of
+        `second_moment`.
 
-        Both come from one decomposition: the second moment is the covariance and a rank-one matrix, that of the mean.
+        Both come from one decomposition: the second moment is the covariance and a rank-one matrix, that of
+        the mean.
         """
         self._require_rows(2 if centered else 1)
         n = self.effective_n
         return self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
 
     def spectral_rounding(self, *, centered: bool) -> float:
-        """By how much rounding may have moved a small number of `spectrum`: in the products, or in float64 after them.
+        """By how much rounding may have moved a small number of `spectrum`: in the products, or in float64
+        after them.
 
-        Errors of products that are not independent (rows of few values) came up to `_PRODUCTS` times as large as `rounding`,
-        and those of float64 sums to `_SUMS` roundings of the trace.
+        Errors of products that are not independent (rows of few values) came up to `_PRODUCTS` times as large
+        as `rounding`, and those of float64 sums to `_SUMS` roundings of the trace.
         """
         n = self.effective_n
         products = min(
@@ -184,7 +189,8 @@ class Moments(Sums):
         return max(products, sums) * (n / (n - 1) if centered else 1.0)
 
     def mean_along(self) -> Tensor:
-        """|mean . c| for the unit eigenvectors c of `second_moment`, in the order of its spectrum, float64 (D,)."""
+        """|mean . c| for the unit eigenvectors c of `second_moment`, in the order of its spectrum, float64
+        (D,)."""
         return self._raw_eigen()[1]
 
     def directions(self) -> Tensor:
@@ -192,13 +198,15 @@ class Moments(Sums):
         return self.eigen()[1]
 
     def eigen(self) -> tuple[Tensor, Tensor]:
-        """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, from one decomposition."""
+        """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, from one
+        decomposition."""
         if "eigen" not in self._derived:
             self._derived["eigen"] = consume_to_eigen(self.second_moment())
         return self._derived["eigen"]  # type: ignore[no-any-return]
 
     def leading_directions(self, k: int, *, centered: bool) -> Tensor:
-        """The first k unit eigenvectors as columns, float64 (D, k); centred ones without the memory of a whole decomposition."""
+        """The first k unit eigenvectors as columns, float64 (D, k); centred ones without the memory of a
+        whole decomposition."""
         k = min(k, self.d)
         if not centered:
             return self.directions()[:, :k]
@@ -208,7 +216,8 @@ class Moments(Sums):
 
     @on_one_thread
     def _centered_eigen(self) -> tuple[Tensor, Tensor]:
-        """Eigenvalues of the mean of (x - mean)(x - mean)', largest first, and the mean in their eigenvectors, float64 (D,)."""
+        """Eigenvalues of the mean of (x - mean)(x - mean)', largest first, and the mean in their
+        eigenvectors, float64 (D,)."""
         if "centered" not in self._derived:
             self._require_rows(1)
             m = self.first / self.weight

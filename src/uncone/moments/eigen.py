@@ -1,4 +1,5 @@
-"""Eigenvalues of large symmetric matrices: all in the place of the matrix, a few beside it, and all after a rank-one change."""
+"""Eigenvalues of large symmetric matrices: all in the place of the matrix, a few beside it, and all after a
+rank-one change."""
 
 import math
 from functools import partial
@@ -20,10 +21,12 @@ _EPS = torch.finfo(torch.float64).eps
 
 @on_one_thread
 def leading_pairs(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest eigenvalues (k,) and their unit eigenvectors as columns (D, k) of a positive semi-definite `matrix` (D, D).
+    """The k largest eigenvalues (k,) and their unit eigenvectors as columns (D, k) of a positive
+    semi-definite `matrix` (D, D).
 
-    Block Lanczos with full orthogonalisation, to residuals |A v - l v| of at most 1e-9 of the largest eigenvalue. A whole
-    decomposition, which takes the memory of the matrix, where it is small or the iteration does not get there soon.
+    Block Lanczos with full orthogonalisation, to residuals |A v - l v| of at most 1e-9 of the largest
+    eigenvalue. A whole decomposition, which takes the memory of the matrix, where it is small or the
+    iteration does not get there soon.
     """
     d = len(matrix)
     width = -(-(k + _EXTRA) // 16) * 16
@@ -65,9 +68,11 @@ def _extended(basis: Tensor, image: Tensor, width: int, matrix: Tensor) -> tuple
 
 @on_one_thread
 def consume_to_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues (D,), largest first, and unit eigenvectors as columns (D, D) of a symmetric float64 `matrix` (D, D).
+    """Eigenvalues (D,), largest first, and unit eigenvectors as columns (D, D) of a symmetric float64
+    `matrix` (D, D).
 
-    The eigenvectors take the memory of the matrix, which is lost. LAPACK overwrites it anyway; torch would keep a copy.
+    The eigenvectors take the memory of the matrix, which is lost. LAPACK overwrites it anyway; torch would
+    keep a copy.
     """
     if matrix.device.type != "cpu":
         values, vectors = torch.linalg.eigh(matrix)
@@ -92,13 +97,15 @@ def _reverse(rows: Tensor) -> None:
 def add_rank_one(values: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues of diag(values) + z z', and |z . q| for the unit eigenvector q of each.
 
-    So one decomposition answers for rows about their mean and about the origin: with C = V diag(d) V' and z = V' m, the
-    eigenvalues of C + m m' are those of diag(d) + z z'. They are the roots of the secular equation (Golub 1973)
+    So one decomposition answers for rows about their mean and about the origin: with C = V diag(d) V' and z =
+    V' m, the eigenvalues of C + m m' are those of diag(d) + z z'. They are the roots of the secular equation
+    (Golub 1973)
 
         f(l) = 1 + sum_j z_j^2 / (d_j - l),
 
-    one between each two neighbouring poles d_j and one beyond the last. All are found at once, to the rounding of their distance
-    from a pole: D^2 divisions a step for some nine steps, where a second decomposition takes D^3.
+    one between each two neighbouring poles d_j and one beyond the last. All are found at once, to the
+    rounding of their distance from a pole: D^2 divisions a step for some nine steps, where a second
+    decomposition takes D^3.
 
     Args:
         values: eigenvalues from 0 up in any order, float64 (D,).
@@ -124,7 +131,8 @@ def add_rank_one(values: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _weights_of(poles: Tensor, origin: Tensor, tau: Tensor, first: int, stop: int) -> Tensor:
-    """The squares z_j^2 (stop - first,) of which the computed roots l_k are the exact ones (Gu and Eisenstat 1994):
+    """The squares z_j^2 (stop - first,) of which the computed roots l_k are the exact ones (Gu and Eisenstat
+    1994):
 
         z_j^2 = prod_k (l_k - d_j) / prod_(k != j) (d_k - d_j).
 
@@ -143,10 +151,11 @@ def _along(poles: Tensor, weights: Tensor, origin: Tensor, tau: Tensor, first: i
 
 
 def _deflated(d: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The poles of the secular equation, ascending, their weights z^2, and the eigenvalues that z does not move.
+    """The poles of the secular equation, ascending, their weights z^2, and the eigenvalues that z does not
+    move.
 
-    A pole without weight stays where it is, and of two poles as good as equal a rotation gives all weight to one, as in
-    LAPACK's dlaed2; what is neglected is below 8 roundings of the largest number in the matrix.
+    A pole without weight stays where it is, and of two poles as good as equal a rotation gives all weight to
+    one, as in LAPACK's dlaed2; what is neglected is below 8 roundings of the largest number in the matrix.
     """
     total = float(z.square().sum())
     tolerance = 8 * _EPS * max(float(d[-1]), total)
@@ -172,11 +181,12 @@ def _deflated(d: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _roots(poles: Tensor, weights: Tensor, first: int, stop: int) -> tuple[Tensor, Tensor]:
-    """Roots first to stop, root k between poles k and k + 1: the nearer pole of each, and the distance from it.
+    """Roots first to stop, root k between poles k and k + 1: the nearer pole of each, and the distance from
+    it.
 
-    A step solves c + s / (left - l) + S / (right - l) = 0 for the two poles beside a root, with the nearer pole's own weight
-    and the rest of f and f' in c and in the other weight (the fixed weight method, Li 1994); beyond the last pole there is one
-    pole to fit. What leaves the bracket is bisected.
+    A step solves c + s / (left - l) + S / (right - l) = 0 for the two poles beside a root, with the nearer
+    pole's own weight and the rest of f and f' in c and in the other weight (the fixed weight method, Li
+    1994); beyond the last pole there is one pole to fit. What leaves the bracket is bisected.
     """
     last = stop == len(poles)
     k = torch.arange(first, stop)
@@ -217,7 +227,8 @@ class _Secular:
         self._weights, self._first, self._stop = weights, first, stop
 
     def at(self, offsets: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """f, f' and 1 + the sum of the sizes of f's terms, at distances `tau` from the poles that `offsets` are measured from."""
+        """f, f' and 1 + the sum of the sizes of f's terms, at distances `tau` from the poles that `offsets`
+        are measured from."""
         inverse, weights = torch.sub(offsets, tau[:, None], out=self._inverse).reciprocal_(), self._weights
         below, between, above = slice(self._first), slice(self._first, self._stop), slice(self._stop, None)
         mixed = inverse[:, between]

@@ -15,14 +15,16 @@ class NotFiniteError(InputError):
 
 
 def are_safe(norms: Tensor) -> bool:
-    """Whether these norms, in the dtype of the rows, were computed without overflow, underflow or NaN, and none is zero."""
+    """Whether these norms, in the dtype of the rows, were computed without overflow, underflow or NaN, and
+    none is zero."""
     low, high = _SAFE_NORM[norms.dtype]
     lowest, highest = torch.aminmax(norms)  # NaN where any norm is
     return float(lowest) > low and float(highest) < high
 
 
 def measured_norms(x: Tensor) -> Tensor | None:
-    """The rows' Euclidean norms in float64; None where float32 rows are too long or too short for float32 squares.
+    """The rows' Euclidean norms in float64; None where float32 rows are too long or too short for float32
+    squares.
 
     Raises:
         NotFiniteError: a row holds NaN or inf.

@@ -8,16 +8,18 @@ from uncone.threads import share
 
 Tensor = torch.Tensor
 STRIP = 96
-"""Columns of a product computed at once: wide enough to keep one core busy, narrow enough to skip most of the mirrored half."""
+"""Columns of a product computed at once: wide enough to keep one core busy, narrow enough to skip most of the
+mirrored half."""
 _ADDED = 2**16
 """Numbers added at once: what a core's cache holds."""
 
 
 def symmetric_product(y: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
-    """y' y of a contiguous y (n, D) into the lower half of `out` (D, D), or added to it; `mirror` makes it whole.
+    """y' y of a contiguous y (n, D) into the lower half of `out` (D, D), or added to it; `mirror` makes it
+    whole.
 
-    torch has no symmetric product. Strips below the diagonal take 9/16 of the time of a full one at D = 768, hardly more
-    than a BLAS syrk does. What is above the diagonal afterwards has no meaning.
+    torch has no symmetric product. Strips below the diagonal take 9/16 of the time of a full one at D = 768,
+    hardly more than a BLAS syrk does. What is above the diagonal afterwards has no meaning.
     """
     if y.device.type != "cpu":
         return out.addmm_(y.T, y, beta=float(add))
@@ -32,7 +34,8 @@ def _strip(y: Tensor, out: Tensor, start: int, add: bool) -> None:
 
 
 def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left' right of (k, D) matrices whose product is symmetric, below and on the diagonal, in place."""
+    """total += left' right of (k, D) matrices whose product is symmetric, below and on the diagonal, in
+    place."""
     if total.device.type != "cpu":
         total.addmm_(left.T, right)
         return
@@ -45,7 +48,8 @@ def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def mirror(product: Tensor) -> Tensor:
-    """Copy what lies below the diagonal of `product` (D, D) above it: symmetric to the bit, which no BLAS promises."""
+    """Copy what lies below the diagonal of `product` (D, D) above it: symmetric to the bit, which no BLAS
+    promises."""
 
     def strip(start: int) -> None:
         rows = product[start : start + STRIP]

@@ -1,9 +1,10 @@
 """Sums over rows, taken block by block: what `Moments` is computed from.
 
-The sums are taken about a fixed `shift`, so that a large common direction does not cancel the digits of what is left. Products are float32
-for float32 rows (float64 for float64 rows, and where a few rows or one direction outweigh the others), one partial sum for each cell of the
-grid; partial sums are added in float64, in grid order. Two runs over the same cells with the same shift add the same numbers in the same
-order, and give the same bytes.
+The sums are taken about a fixed `shift`, so that a large common direction does not cancel the digits of what
+is left. Products are float32 for float32 rows (float64 for float64 rows, and where a few rows or one
+direction outweigh the others), one partial sum for each cell of the grid; partial sums are added in float64,
+in grid order. Two runs over the same cells with the same shift add the same numbers in the same order, and
+give the same bytes.
 """
 
 from collections.abc import Iterator
@@ -117,7 +118,8 @@ class Sums:
             self._products[name] = value
 
     def update(self, block: Tensor, weights: Tensor | None = None) -> None:
-        """Add the rows of `block` (n, D), with `weights` (n,). One call is one partial sum: call it once a grid cell.
+        """Add the rows of `block` (n, D), with `weights` (n,). One call is one partial sum: call it once a
+        grid cell.
 
         Raises:
             InputError: another number of features, or a row that is not finite.
@@ -177,7 +179,8 @@ class Sums:
         self._scratch = other._scratch
 
     def merge(self, other: Self) -> Self:
-        """The moments of both sets of rows, as a new object about this one's shift. Exact algebra, rounded in float64.
+        """The moments of both sets of rows, as a new object about this one's shift. Exact algebra, rounded in
+        float64.
 
         Raises:
             InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
@@ -253,7 +256,8 @@ class Sums:
         return 1 << (enough.bit_length() - 1)  # a power of two, so that pieces share out evenly
 
     def _reserve(self, rows: int, dtype: torch.dtype) -> None:
-        """Take the working memory on the caller's thread: what a worker frees stays with that worker's allocator."""
+        """Take the working memory on the caller's thread: what a worker frees stays with that worker's
+        allocator."""
         dtype = torch.float64 if dtype == torch.float64 else torch.float32
         chunk = min(rows, self._chunk_rows(dtype.itemsize))
         self._buffer("rows", (chunk, self.d), dtype)
@@ -274,7 +278,8 @@ class Sums:
 
 
 def _shift(x: Tensor) -> Tensor:
-    """The mean of the first rows, as numbers that the rows' own dtype can hold: near enough to the mean of all."""
+    """The mean of the first rows, as numbers that the rows' own dtype can hold: near enough to the mean of
+    all."""
     mean = x[:PIECE].mean(dim=0)
     if not bool(torch.isfinite(mean).all()):
         mean = torch.zeros_like(mean)  # not finite or about to overflow: whoever measures the norms says so

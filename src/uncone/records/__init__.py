@@ -1,4 +1,5 @@
-"""The results: small frozen records, to and from versioned JSON, and the blocks that show them. Standard library only."""
+"""The results: small frozen records, to and from versioned JSON, and the blocks that show them. Standard
+library only."""
 
 from uncone.records.calibration import (
     Calibration,

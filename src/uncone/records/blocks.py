@@ -1,4 +1,5 @@
-"""What a result has to show, as blocks: headings, texts, lists, tables, code and charts. Renderers know these and no record."""
+"""What a result has to show, as blocks: headings, texts, lists, tables, code and charts. Renderers know these
+and no record."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,9 +15,11 @@ Tone = Literal[
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading: level 1 is the verdict, 2 a part of the result, 3 a section, 4 a card or a paragraph of its own.
+    """A heading: level 1 is the verdict, 2 a part of the result, 3 a section, 4 a card or a paragraph of its
+    own.
 
-    `label` is a word before the text (`SEVERE`) in the colour of `tone`; `about` says what the part is (its size).
+    `label` is a word before the text (`SEVERE`) in the colour of `tone`; `about` says what the part is (its
+    size).
     """
 
     text: str
@@ -53,7 +56,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, the first of a row its name. `numbers` are the columns set to the right, by their headings."""
+    """Rows of cells, the first of a row its name. `numbers` are the columns set to the right, by their
+    headings."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Cell, ...], ...]
@@ -87,7 +91,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class Mark:
-    """A dashed line at a value of one axis, with a label; a line at a value of x ends at `top` where one is given."""
+    """A dashed line at a value of one axis, with a label; a line at a value of x ends at `top` where one is
+    given."""
 
     at: float
     axis: Literal["x", "y"] = "x"
@@ -97,10 +102,11 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with two axes. `bars` stand on `edges` (one more than bars); `bands` are stretches of x to shade.
+    """A drawing with two axes. `bars` stand on `edges` (one more than bars); `bands` are stretches of x to
+    shade.
 
-    `name` is what `Record.plot` calls it; `spark` is the label of its line of bars in a terminal, which leaves out charts
-    that have none.
+    `name` is what `Record.plot` calls it; `spark` is the label of its line of bars in a terminal, which
+    leaves out charts that have none.
     """
 
     name: str
@@ -134,7 +140,8 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Cloud:
-    """Rows on their first singular directions, to explore. `shares` are those of the directions, raw and centred."""
+    """Rows on their first singular directions, to explore. `shares` are those of the directions, raw and
+    centred."""
 
     name: str
     title: str
@@ -144,7 +151,8 @@ class Cloud:
 
 @dataclass(frozen=True)
 class Gauge:
-    """One headline number: `limits` are the ends of its range, `reference` its isotropic value, `about` what it was read from."""
+    """One headline number: `limits` are the ends of its range, `reference` its isotropic value, `about` what
+    it was read from."""
 
     label: str
     value: float | None
@@ -164,7 +172,8 @@ class Gauges:
 
 @dataclass(frozen=True)
 class Figure:
-    """Charts side by side under one title. `spark` is their heading in a terminal; `legend` names styles of curves."""
+    """Charts side by side under one title. `spark` is their heading in a terminal; `legend` names styles of
+    curves."""
 
     title: str
     charts: tuple[Chart | Intervals | Cloud, ...]
@@ -186,7 +195,8 @@ Block = Heading | Text | Bullets | Table | Code | Gauges | Figure | Folded
 
 @dataclass(frozen=True)
 class Document:
-    """A result to show: its name, its kind (`diagnosis`), its blocks from the verdict on, and what stands below all of them."""
+    """A result to show: its name, its kind (`diagnosis`), its blocks from the verdict on, and what stands
+    below all of them."""
 
     name: str
     kind: str

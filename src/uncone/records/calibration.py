@@ -1,4 +1,5 @@
-"""The record of a calibration: what a similarity of this model means. Its answers need the standard library alone."""
+"""The record of a calibration: what a similarity of this model means. Its answers need the standard library
+alone."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -46,7 +47,8 @@ class ScoreMeaning:
 
 @dataclass(frozen=True)
 class ScoreThreshold:
-    """The score that the share `wanted` of random pairs reaches, with its 95% interval, and what labelled pairs say of it.
+    """The score that the share `wanted` of random pairs reaches, with its 95% interval, and what labelled
+    pairs say of it.
 
     `score` is None where there are too few pairs for so small a rate; `reason` then says how many it takes.
     """
@@ -64,7 +66,8 @@ class ScoreThreshold:
 
 @dataclass(frozen=True)
 class LabelledPairs:
-    """What pairs with a label say: `area` is the chance that a match scores above a random pair (AUC), a half for ties."""
+    """What pairs with a label say: `area` is the chance that a match scores above a random pair (AUC), a half
+    for ties."""
 
     source: str
     matches: int
@@ -78,9 +81,11 @@ class LabelledPairs:
 
 @dataclass(frozen=True)
 class DriftedThreshold:
-    """A saved threshold: its rate when it was saved, its rate now, and the ratio of the two with its 95% interval.
+    """A saved threshold: its rate when it was saved, its rate now, and the ratio of the two with its 95%
+    interval.
 
-    Where a rate is 0, the ends are those of the two rates' intervals, divided; one is None where that is no number.
+    Where a rate is 0, the ends are those of the two rates' intervals, divided; one is None where that is no
+    number.
     """
 
     score: float
@@ -95,8 +100,9 @@ class DriftedThreshold:
 class Drift:
     """Whether a saved calibration still describes these vectors.
 
-    `largest_difference` is the largest difference of the two shares of pairs below one score (Kolmogorov-Smirnov), at `at`;
-    `mean_shift` is in units of the score, `mean_shift_in_deviations` in standard deviations of the saved scores.
+    `largest_difference` is the largest difference of the two shares of pairs below one score
+    (Kolmogorov-Smirnov), at `at`; `mean_shift` is in units of the score, `mean_shift_in_deviations` in
+    standard deviations of the saved scores.
     """
 
     against: str
@@ -115,9 +121,10 @@ class Drift:
 class Calibration(Record):
     """What a similarity means: the scores of random pairs, thresholds, and what was asked.
 
-    A pair is of one of `queries` and one of `rows`, or of two different `rows`. `mean` and `variance` are over all `pairs`, from
-    sums; the histogram counts `histogram.pairs` of them. `distribution_free` is half the width of a 95% interval of a share,
-    whatever the distribution. `function` is Python text that anyone can paste.
+    A pair is of one of `queries` and one of `rows`, or of two different `rows`. `mean` and `variance` are
+    over all `pairs`, from sums; the histogram counts `histogram.pairs` of them. `distribution_free` is half
+    the width of a 95% interval of a share, whatever the distribution. `function` is Python text that anyone
+    can paste.
     """
 
     KIND: ClassVar[str] = "calibration"
@@ -178,7 +185,8 @@ class Calibration(Record):
         return 100 * (1 - self.false_match_rate(score))
 
     def threshold(self, rate: float) -> float:
-        """The lowest score (on the grid of the histogram) that at most the share `rate` of random pairs reaches.
+        """The lowest score (on the grid of the histogram) that at most the share `rate` of random pairs
+        reaches.
 
         Raises:
             InputError: `rate` is not in (0, 1), or the counted pairs are too few for it.
@@ -205,7 +213,8 @@ class Calibration(Record):
         ]
 
     def blocks(self) -> tuple[Block, ...]:
-        """The answer, drift, the scores that were asked about, thresholds, how random pairs score, and code to paste."""
+        """The answer, drift, the scores that were asked about, thresholds, how random pairs score, and code
+        to paste."""
         blocks: list[Block] = [Heading(self.verdict, 1), *(Text(fact, "quiet") for fact in self._facts())]
         blocks += [] if self.drift is None else _drift_blocks(self.drift)
         if self.meanings:
@@ -256,7 +265,8 @@ class Calibration(Record):
         return Table(tuple(columns), tuple(rows), numbers)
 
     def _charts(self) -> tuple[Chart, ...]:
-        """The histogram, its logarithm, in which the tail can be seen, and the share of pairs that reaches each score."""
+        """The histogram, its logarithm, in which the tail can be seen, and the share of pairs that reaches
+        each score."""
         bins = self.histogram
         if len(bins.counts) < 2:
             return ()

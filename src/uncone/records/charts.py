@@ -38,7 +38,8 @@ READINGS: tuple[tuple[str, str, str, str, Callable[[Group], float | None], bool]
     ),
     ("bins norm", "Norm", "mean norm (embedding units)", "mean norm", lambda group: group.norm_mean, False),
 )
-"""What is drawn of a bin of ids: the chart's name, title and axis, its line in a terminal, the reading, and whether 0 is isotropic."""
+"""What is drawn of a bin of ids: the chart's name, title and axis, its line in a terminal, the reading, and
+whether 0 is isotropic."""
 
 
 def spectrum_chart(spectrum: Spectrum) -> Chart | None:
@@ -75,7 +76,8 @@ def drawable(values: Sequence[float], largest: float | None = None) -> list[floa
 
 
 def curve_of(values: Sequence[float], name: str, style: str) -> Curve:
-    """Eigenvalues at ranks spaced evenly on the logarithmic axis; the first ranks, where the outliers are, all stay."""
+    """Eigenvalues at ranks spaced evenly on the logarithmic axis; the first ranks, where the outliers are,
+    all stay."""
     last = len(values)
     spread = {round(last ** (step / _MOST_VERTICES)) for step in range(_MOST_VERTICES + 1)}
     ranks = sorted(spread | set(range(1, min(last, 30) + 1)))
@@ -119,7 +121,8 @@ def heights(norms: Norms, unit: float) -> tuple[float, ...]:
 
 
 def norms_outline(norms: Norms, unit: float, name: str, style: str) -> Curve:
-    """The histogram as steps from zero to zero, in per cent of the rows, so that different numbers of rows compare."""
+    """The histogram as steps from zero to zero, in per cent of the rows, so that different numbers of rows
+    compare."""
     total = sum(norms.counts)
     xs, ys = [norms.edges[0]], [0.0]
     for (left, right), height in zip(pairwise(norms.edges), heights(norms, unit), strict=True):
@@ -132,7 +135,8 @@ def norms_outline(norms: Norms, unit: float, name: str, style: str) -> Curve:
 def bin_charts(sides: Sequence[tuple[str, str, Sequence[Group]]]) -> list[Chart]:
     """By id, one chart for every reading that a bin has; the first is Figure 3 of Bis et al. (2021).
 
-    A side is a name, the style of its line, and its bins. One alone has dots, and its bins with reserved rows are marked.
+    A side is a name, the style of its line, and its bins. One alone has dots, and its bins with reserved rows
+    are marked.
     """
     return [chart for place in range(len(READINGS)) if (chart := _bin_chart(place, sides)) is not None]
 
@@ -192,7 +196,8 @@ def _ids(group: Group) -> str:
 
 
 def bins_table(bins: Sequence[Sequence[Group]], place: int) -> list[tuple[str, ...]]:
-    """The numbers behind a chart by id: a row for each bin that any side has, matched by first and last id."""
+    """The numbers behind a chart by id: a row for each bin that any side has, matched by first and last
+    id."""
     of = READINGS[place][4]
     by_span = [{(group.start, group.stop): group for group in side} for side in bins]
     rows = []

@@ -38,11 +38,11 @@ LITTLE = "In brackets: little, or under a caution."
 class Change:
     """How one reading differs from the baseline's.
 
-    `difference` is the reading less the baseline's. `direction` follows the measure's `better`; it is `equal` where the
-    difference is no more than rounding, `unclear` where its interval holds 0, `neither` where neither end is better. `size` is the
-    difference without its sign as a share of the measure's range, or of the larger reading where the range has no end.
-    `meaningful` tells a better or worse that is not little and is under no caution. `interval` is that of the
-    difference, None unless both readings have one.
+    `difference` is the reading less the baseline's. `direction` follows the measure's `better`; it is `equal`
+    where the difference is no more than rounding, `unclear` where its interval holds 0, `neither` where
+    neither end is better. `size` is the difference without its sign as a share of the measure's range, or of
+    the larger reading where the range has no end. `meaningful` tells a better or worse that is not little and
+    is under no caution. `interval` is that of the difference, None unless both readings have one.
     """
 
     difference: float
@@ -56,9 +56,9 @@ class Change:
 class ComparedMeasure:
     """One measure over all diagnoses, in their order.
 
-    `values` are None where the measure is undefined or was not taken. `distances` are value less isotropic reference.
-    `changes` are None for the baseline and where there is nothing to subtract. `cautions` holds, for each diagnosis, what
-    else than the rows may have moved the number, or why it was not subtracted.
+    `values` are None where the measure is undefined or was not taken. `distances` are value less isotropic
+    reference. `changes` are None for the baseline and where there is nothing to subtract. `cautions` holds,
+    for each diagnosis, what else than the rows may have moved the number, or why it was not subtracted.
     """
 
     name: str
@@ -85,7 +85,8 @@ class ComparedFinding:
 
 @dataclass(frozen=True)
 class ComparedSubject:
-    """One matrix over all diagnoses. `sides` holds what each read from it, without the picture; None where it has none."""
+    """One matrix over all diagnoses. `sides` holds what each read from it, without the picture; None where it
+    has none."""
 
     name: str
     sides: tuple[Subject | None, ...]
@@ -141,7 +142,8 @@ class ComparedSubject:
             yield from _measures(self, part)
 
     def readings(self, name: str, *, part: Part = "measures") -> tuple[Measurement | None, ...]:
-        """The measurement called `name` of each side, with its interval, reference and warnings; None where not taken."""
+        """The measurement called `name` of each side, with its interval, reference and warnings; None where
+        not taken."""
         return tuple(None if side is None else _taken(side, name, part) for side in self.sides)
 
 
@@ -207,7 +209,8 @@ def _measures(subject: ComparedSubject, part: Part) -> Iterator[Block]:
 
 
 def _pair_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
-    """Two diagnoses: values, difference with its interval, and the distances to the isotropic value unless that is 0."""
+    """Two diagnoses: values, difference with its interval, and the distances to the isotropic value unless
+    that is 0."""
     apart = any(
         distance not in (None, value)
         for m in measures
@@ -258,7 +261,8 @@ def _values(subject: ComparedSubject, measure: ComparedMeasure, part: Part) -> l
 
 
 def _difference(change: Change | None) -> Cell:
-    """A difference with its sign; one no larger than rounding is `0`, with a tilde where it is not 0 to the bit."""
+    """A difference with its sign; one no larger than rounding is `0`, with a tilde where it is not 0 to the
+    bit."""
     if change is None:
         return Cell("-")
     interval = "" if change.interval is None else " to ".join(map(signed, change.interval))
@@ -268,7 +272,8 @@ def _difference(change: Change | None) -> Cell:
 
 
 def _direction(change: Change | None) -> Cell:
-    """The direction as one word, in brackets where it is little or under a caution; empty where there is none."""
+    """The direction as one word, in brackets where it is little or under a caution; empty where there is
+    none."""
     if change is None or change.direction == "neither":
         return Cell("")
     if change.direction in _MARKS and not change.meaningful:
@@ -279,7 +284,8 @@ def _direction(change: Change | None) -> Cell:
 def _remarks(
     subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part
 ) -> list[tuple[str, str, list[str]]]:
-    """(letters, words, measures): why a side has no number, its warnings and the cautions, each said once for all measures."""
+    """(letters, words, measures): why a side has no number, its warnings and the cautions, each said once for
+    all measures."""
     by_words = dict[tuple[str, str], list[str]]()
     for measure in measures:
         said = dict[str, str]()

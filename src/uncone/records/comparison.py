@@ -28,7 +28,8 @@ class ComparedDiagnosis:
 
 @dataclass(frozen=True)
 class Comparison(Record):
-    """The result of `compare`: a verdict in one sentence, the diagnoses (the first is the baseline), and the matrices."""
+    """The result of `compare`: a verdict in one sentence, the diagnoses (the first is the baseline), and the
+    matrices."""
 
     KIND: ClassVar[str] = "comparison"
     SCHEMA: ClassVar[str] = "uncone.comparison/1"
@@ -106,7 +107,8 @@ class Comparison(Record):
         return tuple(blocks)
 
     def _tally(self, place: int) -> str:
-        """How many measures of one diagnosis went which way beyond little; empty where none has a direction."""
+        """How many measures of one diagnosis went which way beyond little; empty where none has a
+        direction."""
         changes = [
             m.changes[place] for subject in self.subjects for m in subject.measures if m.better != "neither"
         ]

@@ -92,11 +92,11 @@ Differences = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Interval]]]]
 class Evaluation(Record):
     """The result of `evaluate`.
 
-    `results[task][set][repair]` holds numbers by their names: correlations times 100 (`spearman_cosine`, `spearman_inner`,
-    `pearson_cosine`, `pearson_inner`), shares from 0 to 1 (`ndcg10`, `recall100`, `recall10`), and `n`, how many pairs or queries;
-    None where a number is undefined. `differences` has the same shape for every repair but the original: repair less
-    original, paired, with an interval, in the same unit; not of `n`, nor of what is undefined.
-    `prices[set][repair]` says what each repair took.
+    `results[task][set][repair]` holds numbers by their names: correlations times 100 (`spearman_cosine`,
+    `spearman_inner`, `pearson_cosine`, `pearson_inner`), shares from 0 to 1 (`ndcg10`, `recall100`,
+    `recall10`), and `n`, how many pairs or queries; None where a number is undefined. `differences` has the
+    same shape for every repair but the original: repair less original, paired, with an interval, in the same
+    unit; not of `n`, nor of what is undefined. `prices[set][repair]` says what each repair took.
     """
 
     KIND: ClassVar[str] = "evaluation"
@@ -114,7 +114,8 @@ class Evaluation(Record):
     intervals: str = ""
     """How the intervals were made."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Versions, the encoder's kind and digest (of rows theirs), digests of the data, the seed, the `measure` of the verdict."""
+    """Versions, the encoder's kind and digest (of rows theirs), digests of the data, the seed, the `measure`
+    of the verdict."""
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
@@ -167,7 +168,8 @@ class Evaluation(Record):
         return (*blocks, Text(self.intervals, "quiet"))
 
     def _measures(self, task: str) -> list[str]:
-        """The one that the task is judged by first; no measure that says of every repair what another said."""
+        """The one that the task is judged by first; no measure that says of every repair what another
+        said."""
         first = str(self.provenance.get("measure", ""))
         shown = _SHOWN_OF_PAPER if task == "wordsim" and self.protocol == "paper" else _SHOWN.get(task, ())
         columns = dict[tuple[Any, ...], str]()

@@ -1,4 +1,5 @@
-"""The record of an exact edit of an output head: what was subtracted, the proof that nothing changed, what it is good for."""
+"""The record of an exact edit of an output head: what was subtracted, the proof that nothing changed, what it
+is good for."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -25,13 +26,16 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class HeadProof:
-    """Original and edited model run on the same ids, their log-probabilities compared. All figures are in nats.
+    """Original and edited model run on the same ids, their log-probabilities compared. All figures are in
+    nats.
 
-    `rounding` is the original's largest error against the `reference`, which is the original without its rounding; `rounding_edited` is that of the edited
-    model against the same reference; `difference` is the largest change of a log-probability, which is never above the sum of the two. The proof holds where
-    `rounding_edited` is not above `allowed`: one and a half times `rounding`, and what it takes to write the largest logit of either in the dtype.
-    `ties` counts positions where another token came first because the two best ones were nearer to each other than rounding tells apart: than twice
-    the sum of `rounding` and of what it takes to write that logit.
+    `rounding` is the original's largest error against the `reference`, which is the original without its
+    rounding; `rounding_edited` is that of the edited model against the same reference; `difference` is the
+    largest change of a log-probability, which is never above the sum of the two. The proof holds where
+    `rounding_edited` is not above `allowed`: one and a half times `rounding`, and what it takes to write the
+    largest logit of either in the dtype. `ties` counts positions where another token came first because the
+    two best ones were nearer to each other than rounding tells apart: than twice the sum of `rounding` and of
+    what it takes to write that logit.
     """
 
     text: str
@@ -48,7 +52,8 @@ class HeadProof:
 
 @dataclass(frozen=True)
 class RoundingError:
-    """The error of the logits' differences, root of its mean square over their standard deviation, in one kind of rounding."""
+    """The error of the logits' differences, root of its mean square over their standard deviation, in one
+    kind of rounding."""
 
     kind: Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
     before: float
@@ -80,7 +85,8 @@ class HeadEdit(Record):
     d: int
     dtype: str
     way: Literal["untied", "folded", "parted"]
-    """The head was a matrix of its own; tied, the mean went into `folded_into`; tied, it now stands apart as `added`."""
+    """The head was a matrix of its own; tied, the mean went into `folded_into`; tied, it now stands apart as
+    `added`."""
     folded_into: tuple[str, ...]
     added: tuple[str, ...]
     before: HeadRows

@@ -1,4 +1,5 @@
-"""What is fixed about a measure: its readings, the documents and the help are all made from one description."""
+"""What is fixed about a measure: its readings, the documents and the help are all made from one
+description."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,9 +23,9 @@ _ROWS = {
 class MeasureDescription:
     """What is fixed about a measure, whatever the rows.
 
-    `definition` is the sentence in every record, with `{name}` for what was asked. `isotropic` is the reference in words.
-    `centered` says whether the mean row is subtracted unless asked otherwise (None: the question does not arise).
-    `variants` are the names that its options give a reading, with what each is.
+    `definition` is the sentence in every record, with `{name}` for what was asked. `isotropic` is the
+    reference in words. `centered` says whether the mean row is subtracted unless asked otherwise (None: the
+    question does not arise). `variants` are the names that its options give a reading, with what each is.
     """
 
     name: str
@@ -57,8 +58,9 @@ class MeasureDescription:
     ) -> Measurement:
         """The reading `value` of n rows of d features.
 
-        `lowest` and `highest` stand in for ends that depend on the rows, `asked` fills in the definition. A reading that is
-        centred where this measure is not, or the other way round, has that in its name, after `suffix`.
+        `lowest` and `highest` stand in for ends that depend on the rows, `asked` fills in the definition. A
+        reading that is centred where this measure is not, or the other way round, has that in its name, after
+        `suffix`.
         """
         if centered is None:
             centered = self.centered

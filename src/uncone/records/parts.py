@@ -13,9 +13,9 @@ from uncone.records.wording import counted
 class Measurement:
     """One number with its meaning.
 
-    `value` is None exactly when the measure is undefined here, and `reason` says why. `range` is (lowest, highest),
-    None where unbounded. `reference` is what an isotropic cloud of the same number of rows and columns gives.
-    `centered` says whether the mean row was subtracted (None: the question does not arise).
+    `value` is None exactly when the measure is undefined here, and `reason` says why. `range` is (lowest,
+    highest), None where unbounded. `reference` is what an isotropic cloud of the same number of rows and
+    columns gives. `centered` says whether the mean row was subtracted (None: the question does not arise).
     """
 
     name: str
@@ -74,7 +74,8 @@ class Groups:
     reserved_group: Group | None
     bins: tuple[Group, ...]
     reserved_by_name: bool = True
-    """Whether the tokenizer names the reserved rows; else they are the last ids, which stand in for rare tokens."""
+    """Whether the tokenizer names the reserved rows; else they are the last ids, which stand in for rare
+    tokens."""
 
     def __post_init__(self) -> None:
         for group in self.bins:
@@ -86,8 +87,9 @@ class Groups:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Eigenvalues, largest first, of the second moment (raw), of the covariance (centred), and of an isotropic cloud
-    with the covariance's trace and the same number of rows and columns (Marchenko-Pastur quantiles)."""
+    """Eigenvalues, largest first, of the second moment (raw), of the covariance (centred), and of an
+    isotropic cloud with the covariance's trace and the same number of rows and columns (Marchenko-Pastur
+    quantiles)."""
 
     raw: tuple[float, ...]
     centered: tuple[float, ...]

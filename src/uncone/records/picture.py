@@ -1,4 +1,5 @@
-"""The record of the picture: a sample of the rows on their first singular directions, and what they are coloured by."""
+"""The record of the picture: a sample of the rows on their first singular directions, and what they are
+coloured by."""
 
 import array
 import base64
@@ -17,11 +18,12 @@ _LARGEST_INTEGER = 2**53  # beyond, a page's script would read another number
 class Picture:
     """Where the rows lie along the first three singular directions, raw and centred.
 
-    `raw` and `centered` are base64 of little-endian int16 of shape (len(ids), 3), row-major; multiply by `raw_scale`
-    or `centered_scale` to get coordinates. `group_names[groups[i]]` is the group of row `ids[i]`. `labels[i]` is its
-    token, None where there is none. `total` counts the rows there are, of which `ids` is a sample when smaller.
-    `norms` is base64 of little-endian uint16, one a row; multiply by `norm_scale` to get the Euclidean length of the
-    row as stored. `counts[i]` says how often the token of row `ids[i]` occurs in a text. Either is None where unknown.
+    `raw` and `centered` are base64 of little-endian int16 of shape (len(ids), 3), row-major; multiply by
+    `raw_scale` or `centered_scale` to get coordinates. `group_names[groups[i]]` is the group of row `ids[i]`.
+    `labels[i]` is its token, None where there is none. `total` counts the rows there are, of which `ids` is a
+    sample when smaller. `norms` is base64 of little-endian uint16, one a row; multiply by `norm_scale` to get
+    the Euclidean length of the row as stored. `counts[i]` says how often the token of row `ids[i]` occurs in
+    a text. Either is None where unknown.
     """
 
     total: int
@@ -86,7 +88,8 @@ class Picture:
         return list(zip(flat[0::3], flat[1::3], flat[2::3], strict=True))
 
     def outermost(self, most: int) -> list[tuple[str, list[str]]]:
-        """For each group with named rows, the tokens farthest from the centre of the centred cloud, farthest first."""
+        """For each group with named rows, the tokens farthest from the centre of the centred cloud, farthest
+        first."""
         points = self.coordinates(centered=True)
         named = [
             (math.hypot(*points[i]), self.groups[i], label)
@@ -101,7 +104,8 @@ class Picture:
         return [(name, labels[:most]) for name, labels in by_group if labels]
 
     def lengths(self) -> list[float] | None:
-        """The Euclidean length of each row of `ids`, to within half of `norm_scale`; None where it is unknown."""
+        """The Euclidean length of each row of `ids`, to within half of `norm_scale`; None where it is
+        unknown."""
         if self.norms is None:
             return None
         return [value * self.norm_scale for value in _integers(self.norms, "H", "norms")]

@@ -1,4 +1,5 @@
-"""What every result can do: be saved and loaded, become a table, a picture, or a document of blocks to read."""
+"""What every result can do: be saved and loaded, become a table, a picture, or a document of blocks to
+read."""
 
 import dataclasses
 import json
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class Record:
-    """The base of every result. A subclass is a frozen dataclass with a field `schema`; its `blocks` make every view of it."""
+    """The base of every result. A subclass is a frozen dataclass with a field `schema`; its `blocks` make
+    every view of it."""
 
     KIND: ClassVar[str] = "result"
     """The result in words."""
@@ -33,7 +35,8 @@ class Record:
         raise NotImplementedError(f"{type(self).__name__} has no blocks")
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """The numbers as rows of a table, for `to_frame`: the plain fields of the record, unless it has a list of numbers."""
+        """The numbers as rows of a table, for `to_frame`: the plain fields of the record, unless it has a
+        list of numbers."""
         plain = (str, int, float, bool, type(None))
         fields = dataclasses.asdict(self)  # type: ignore[call-overload]
         return [{name: value for name, value in fields.items() if isinstance(value, plain)}]

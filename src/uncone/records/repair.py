@@ -23,9 +23,9 @@ _GAINS: dict[bool | None, tuple[str, Tone]] = {
 class RepairCost:
     """The cost of a repair.
 
-    `fit_seconds` is None where the transformation was loaded. `relative_change` is the norm of all changes over the norm of all
-    vectors that were measured, None where their number of columns changed. `rank_lost` counts directions that nothing is left of, None for what is
-    not one linear map.
+    `fit_seconds` is None where the transformation was loaded. `relative_change` is the norm of all changes
+    over the norm of all vectors that were measured, None where their number of columns changed. `rank_lost`
+    counts directions that nothing is left of, None for what is not one linear map.
     """
 
     fit_seconds: float | None
@@ -38,9 +38,10 @@ class RepairCost:
 class Repaired(Record):
     """The result of `repair`.
 
-    `before` and `after` hold the same measures of the same `measured` rows, as they were read and as they stand in what was written;
-    both are empty where nothing could be measured. `gains` says whether the geometry is clearly better; no task was asked for it.
-    `selection` is the evidence of the task that chose the method, None where it was named (and in older files).
+    `before` and `after` hold the same measures of the same `measured` rows, as they were read and as they
+    stand in what was written; both are empty where nothing could be measured. `gains` says whether the
+    geometry is clearly better; no task was asked for it. `selection` is the evidence of the task that chose
+    the method, None where it was named (and in older files).
     """
 
     KIND: ClassVar[str] = "repair"
@@ -77,7 +78,8 @@ class Repaired(Record):
             )
 
     def blocks(self) -> tuple[Block, ...]:
-        """The evidence of the task that chose the repair, the verdict, both sides of the measures, and the notes."""
+        """The evidence of the task that chose the repair, the verdict, both sides of the measures, and the
+        notes."""
         label, tone = _GAINS[self.gains]
         blocks: list[Block] = [Heading(self.verdict, 1, label, tone)]
         blocks += [Text(fact, "quiet") for fact in self._facts()]

@@ -30,7 +30,8 @@ class Share:
 
 
 def edge_of(low: float, width: float, number: int) -> float:
-    """low + number * width, without the digits that the addition made: to 12 places, or to 4 beyond the first of a smaller width."""
+    """low + number * width, without the digits that the addition made: to 12 places, or to 4 beyond the first
+    of a smaller width."""
     return round(low + number * width, max(12, 4 - math.floor(math.log10(width))))
 
 
@@ -44,10 +45,11 @@ class Knot:
 
 @dataclass(frozen=True)
 class ScoreHistogram:
-    """How many pairs score in each of the bins [low + i width, low + (i + 1) width); the last bin holds its upper end.
+    """How many pairs score in each of the bins [low + i width, low + (i + 1) width); the last bin holds its
+    upper end.
 
-    Counts are exact up to the rounding of the scores themselves (about 1e-7 for cosines of float32 rows). Histograms over
-    one grid add up: `merge`.
+    Counts are exact up to the rounding of the scores themselves (about 1e-7 for cosines of float32 rows).
+    Histograms over one grid add up: `merge`.
     """
 
     low: float
@@ -77,7 +79,8 @@ class ScoreHistogram:
     def reached(self, score: float) -> float:
         """The share of pairs that score at least `score`: exact at the edges of bins, linear between them.
 
-        In the last bin, and at its upper end, it is the share of the whole bin: cosines of equal rows lie there, rounded.
+        In the last bin, and at its upper end, it is the share of the whole bin: cosines of equal rows lie
+        there, rounded.
         """
         at = (_finite(score) - self.low) / self.width
         last = len(self.counts)
@@ -93,7 +96,8 @@ class ScoreHistogram:
         return reaching / self.pairs
 
     def score_at(self, rate: float) -> float:
-        """The lowest edge that at most the share `rate` of pairs reaches, such that `reached(score_at(rate)) <= rate`.
+        """The lowest edge that at most the share `rate` of pairs reaches, such that `reached(score_at(rate))
+        <= rate`.
 
         Raises:
             InputError: `rate` is not in (0, 1).
@@ -127,9 +131,11 @@ class ScoreHistogram:
 
 
 def interval_at(knots: tuple[Knot, ...], score: float, share: float) -> tuple[float, float]:
-    """The interval of `share`, that of the pairs at or above `score`: as far from it as at the knots beside, on the logit scale.
+    """The interval of `share`, that of the pairs at or above `score`: as far from it as at the knots beside,
+    on the logit scale.
 
-    Where no pair reaches the score, or every pair does, the end that has a width is that of the outermost knot.
+    Where no pair reaches the score, or every pair does, the end that has a width is that of the outermost
+    knot.
     """
     if share <= 0:
         return 0.0, knots[-1].false_match_rate.high

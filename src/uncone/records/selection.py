@@ -14,8 +14,9 @@ from uncone.records.text import count, number, signed
 class Selection(Record):
     """The decision of `select_repair`. `chosen` is "original" where the vectors are better left as they are.
 
-    `development` holds for each repair its difference to the original, in the unit of `measure`, with an interval at a level
-    raised for their number (Bonferroni); `test` that of the one candidate, at 95 %, None where there was none.
+    `development` holds for each repair its difference to the original, in the unit of `measure`, with an
+    interval at a level raised for their number (Bonferroni); `test` that of the one candidate, at 95 %, None
+    where there was none.
     """
 
     KIND: ClassVar[str] = "selection"

@@ -49,7 +49,8 @@ _OUTERMOST = 8
 
 @dataclass(frozen=True)
 class Subject:
-    """One matrix of a model (`input`, `head`) or a plain collection (`rows`), and all that was read from it."""
+    """One matrix of a model (`input`, `head`) or a plain collection (`rows`), and all that was read from
+    it."""
 
     name: str
     source: str
@@ -113,7 +114,8 @@ class Subject:
             yield Bullets(notes)
 
     def gauges(self) -> Gauges:
-        """Mean cosine, IsoScore, and the tail's cosine to the reserved rows (or the effective rank): those that were taken."""
+        """Mean cosine, IsoScore, and the tail's cosine to the reserved rows (or the effective rank): those
+        that were taken."""
         taken, fixed = {m.name: m for m in self.measurements}, bool(self.without_effect)
         chosen = [_gauge(taken[name], fixed) for name in _KEYS if name in taken]
         tail = tail_bin(self.groups)
@@ -171,7 +173,8 @@ def _finding(finding: Finding) -> Iterator[Block]:
 
 
 def tail_bin(groups: Groups | None) -> Group | None:
-    """The bin of the last third of the ids whose rows lie nearest to the reserved ones, bins holding reserved rows apart."""
+    """The bin of the last third of the ids whose rows lie nearest to the reserved ones, bins holding reserved
+    rows apart."""
     if groups is None or not groups.bins:
         return None
     tail = groups.bins[-math.ceil(len(groups.bins) / _TAIL) :]
@@ -186,7 +189,8 @@ def _gauge(m: Measurement, fixed: bool) -> Gauge:
 
 
 def is_centered(measurement: Measurement, fixed: bool) -> bool | None:
-    """Whether the rows had their mean subtracted; a head's measurements were handed centred rows, whatever they do."""
+    """Whether the rows had their mean subtracted; a head's measurements were handed centred rows, whatever
+    they do."""
     return True if fixed and measurement.centered is not None else measurement.centered
 
 
@@ -231,7 +235,8 @@ def _cells(m: Measurement, fixed: bool) -> tuple[str | Cell, ...]:
 
 
 def _plain(value: Any) -> str:
-    """A value from JSON in words. Tuples and lists read alike, so a record and its JSON give the same page."""
+    """A value from JSON in words. Tuples and lists read alike, so a record and its JSON give the same
+    page."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, (int, float)):

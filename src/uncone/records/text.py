@@ -1,4 +1,5 @@
-"""Words and numbers as a report prints them: hostile strings made visible, numbers that never claim a limit they missed."""
+"""Words and numbers as a report prints them: hostile strings made visible, numbers that never claim a limit
+they missed."""
 
 import math
 import re
@@ -41,9 +42,9 @@ _UNITS = {"nats": "nats", "ms": "ms", "mib": "MiB"}
 def visible(text: str) -> str:
     """`text` with every character that cannot be seen, or that reorders its neighbours, as an escape.
 
-    Control, format (bidirectional marks, zero width), surrogate, private-use and unassigned characters, line and
-    paragraph separators and invisible fillers become `\\n`, `\\x1b`, `\\u202e` or `\\U000e0001`; the rest stays.
-    The result can be encoded as UTF-8 and holds no character that XML forbids.
+    Control, format (bidirectional marks, zero width), surrogate, private-use and unassigned characters, line
+    and paragraph separators and invisible fillers become `\\n`, `\\x1b`, `\\u202e` or `\\U000e0001`; the rest
+    stays. The result can be encoded as UTF-8 and holds no character that XML forbids.
     """
     return "".join(_escaped(character) if _is_hidden(character) else character for character in text)
 
@@ -75,9 +76,9 @@ def count(value: int) -> str:
 def number(value: float, *, limits: Limits = (None, None), digits: int = 3) -> str:
     """`value` to about `digits` significant digits, with commas between thousands.
 
-    A value is never rounded onto one of `limits`, nor onto 1 or -1, that it did not reach: it gets more digits, and
-    where six are not enough it is written as `<1` or `>0`. Whole numbers from 1,000 up are not shortened; values below
-    0.001 or from 10 million up are written as `1.23e-4`.
+    A value is never rounded onto one of `limits`, nor onto 1 or -1, that it did not reach: it gets more
+    digits, and where six are not enough it is written as `<1` or `>0`. Whole numbers from 1,000 up are not
+    shortened; values below 0.001 or from 10 million up are written as `1.23e-4`.
 
     >>> number(0.0181), number(0.9996, limits=(0, 1)), number(0.99999999, limits=(0, 1)), number(1.0, limits=(0, 1))
     ('0.0181', '0.9996', '<1', '1')
@@ -133,7 +134,8 @@ def optional(value: float | None, limits: Limits = (None, None)) -> str:
 
 
 def typeset(text: str) -> str:
-    """A text whose numbers are set as a page sets them: a true minus sign, thin spaces between thousands, powers of ten.
+    """A text whose numbers are set as a page sets them: a true minus sign, thin spaces between thousands,
+    powers of ten.
 
     >>> typeset("-1,234 to 5.6e-7") == f"{MINUS}1{THIN_SPACE}234 to 5.6{THIN_SPACE}×{THIN_SPACE}10⁻⁷"
     True

@@ -20,7 +20,8 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class EditedToken:
-    """One token whose rows were set anew. `sub_tokens` are the ids whose mean they are, where they are one."""
+    """One token whose rows were set anew. `sub_tokens` are the ids whose mean they are, where they are
+    one."""
 
     id: int
     token: str | None
@@ -30,7 +31,8 @@ class EditedToken:
 
 @dataclass(frozen=True)
 class EditedTensor:
-    """One matrix whose rows were set, and its other rows, which were compared with the original's and are the same to the bit."""
+    """One matrix whose rows were set, and its other rows, which were compared with the original's and are the
+    same to the bit."""
 
     name: str
     role: Literal["table", "head", "both"]
@@ -48,7 +50,8 @@ class EditedTensor:
 
 @dataclass(frozen=True)
 class TextLoss:
-    """Mean loss in nats of a token, on the same text before and after. `with_edited` counts targets that are edited tokens."""
+    """Mean loss in nats of a token, on the same text before and after. `with_edited` counts targets that are
+    edited tokens."""
 
     text: str
     kind: Literal["next_token", "masked_token"]

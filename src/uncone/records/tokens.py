@@ -1,4 +1,5 @@
-"""What a diagnosis says about tokens: groups by frequency, with intervals, and the tokens that were hardly trained."""
+"""What a diagnosis says about tokens: groups by frequency, with intervals, and the tokens that were hardly
+trained."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -49,8 +50,9 @@ class Estimate:
 class FrequencyGroup:
     """The rows of one group and their readings.
 
-    `excess` is how many standard deviations the mean cosine of the group lies above that of random groups of its size;
-    `chance` bounds the probability that a random group has as much (Cantelli's inequality, whatever the distribution).
+    `excess` is how many standard deviations the mean cosine of the group lies above that of random groups of
+    its size; `chance` bounds the probability that a random group has as much (Cantelli's inequality, whatever
+    the distribution).
     """
 
     name: str
@@ -76,7 +78,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class FrequencyGroups:
-    """Frequent, medium, rare and reserved rows compared. `by` says what they were ranked by, `definition` how they were cut."""
+    """Frequent, medium, rare and reserved rows compared. `by` says what they were ranked by, `definition` how
+    they were cut."""
 
     by: Literal["count", "id"]
     definition: str
@@ -89,8 +92,8 @@ class FrequencyGroups:
 class UnderTrainedToken:
     """One row that looks untrained, with the evidence.
 
-    `p` and `q` belong to the indicator; `cosine_to_unused` is to the mean of the known-unused rows and `cosine_to_mean` to
-    the mean row. `expected` marks the known-unused rows themselves.
+    `p` and `q` belong to the indicator; `cosine_to_unused` is to the mean of the known-unused rows and
+    `cosine_to_mean` to the mean row. `expected` marks the known-unused rows themselves.
     """
 
     id: int
@@ -109,10 +112,11 @@ class UnderTrainedToken:
 class UnderTrained:
     """The rows that look like rows no text ever trained.
 
-    `found` counts those that were not known to be unused, of `tested` rows, at the false-discovery rate `rate`; it is None
-    exactly when nothing could be told, and `reason` says why. `known` rows were known to be unused (`reference` says which and
-    how), `known_found` of them look it. `tokens` lists the first of both, the news first. `center` and `scale` are the null
-    of the indicator, `threshold` is the last indicator that counts.
+    `found` counts those that were not known to be unused, of `tested` rows, at the false-discovery rate
+    `rate`; it is None exactly when nothing could be told, and `reason` says why. `known` rows were known to
+    be unused (`reference` says which and how), `known_found` of them look it. `tokens` lists the first of
+    both, the news first. `center` and `scale` are the null of the indicator, `threshold` is the last
+    indicator that counts.
     """
 
     found: int | None
@@ -134,10 +138,11 @@ class UnderTrained:
 def token_measurements(
     groups: FrequencyGroups | None, under_trained: UnderTrained | None, d: int
 ) -> tuple[Measurement, ...]:
-    """The readings of each frequency group as measurements called GROUP.READING, and the share of rows that look untrained.
+    """The readings of each frequency group as measurements called GROUP.READING, and the share of rows that
+    look untrained.
 
-    Cosines have the isotropic reference 0, norms have none. Intervals are those of the groups. The share counts the rows
-    that were not known to be unused, of those that were tested; it is `under_trained_share`.
+    Cosines have the isotropic reference 0, norms have none. Intervals are those of the groups. The share
+    counts the rows that were not known to be unused, of those that were tested; it is `under_trained_share`.
     """
     readings = [] if groups is None else [m for group in groups.groups for m in _of_group(groups, group, d)]
     return (*readings, *([] if under_trained is None else [_share(under_trained, d)]))

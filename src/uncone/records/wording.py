@@ -1,4 +1,5 @@
-"""Counts, lists and shares in the sentences of a record: one of a thing is singular, and no rounding reaches a limit."""
+"""Counts, lists and shares in the sentences of a record: one of a thing is singular, and no rounding reaches
+a limit."""
 
 from collections.abc import Sequence
 
@@ -7,7 +8,8 @@ _LONGEST_LABEL = 200
 
 
 def cut_label(label: str | None) -> str | None:
-    """A token or word as a record holds it: at most 200 characters, the last of which is an ellipsis where it was cut.
+    """A token or word as a record holds it: at most 200 characters, the last of which is an ellipsis where it
+    was cut.
 
     >>> cut_label("word"), len(cut_label("a" * 1_000_000)), cut_label(None)
     ('word', 200, None)
@@ -43,7 +45,8 @@ def listing(parts: Sequence[str]) -> str:
 
 
 def percent(share: float, *, precise: bool = False) -> str:
-    """A share in whole percent, or `precise` to three digits; with more where those would say 0 or 100 of another share.
+    """A share in whole percent, or `precise` to three digits; with more where those would say 0 or 100 of
+    another share.
 
     >>> percent(0.587), percent(0.9966), percent(1.0), percent(0.99999999), percent(0.0004), percent(0.0103, precise=True)
     ('59%', '99.7%', '100%', '>99.999%', '0.04%', '1.03%')

@@ -1,4 +1,5 @@
-"""A result to read: in the terminal, as one HTML page, as Markdown, in a notebook. Renderers know blocks and no record."""
+"""A result to read: in the terminal, as one HTML page, as Markdown, in a notebook. Renderers know blocks and
+no record."""
 
 import os
 from typing import Any
@@ -12,15 +13,16 @@ __all__ = ["print_record", "to_html", "to_markdown", "write_html", "write_markdo
 
 
 def print_record(record: Record, console: Any = None) -> None:
-    """Print the record to `console` (one of rich), by default the standard output. Text from the record is never markup."""
+    """Print the record to `console` (one of rich), by default the standard output. Text from the record is
+    never markup."""
     from uncone.report.terminal import print_document  # rich is loaded only by those who print
 
     print_document(record.document(), console)
 
 
 def to_html(record: Record) -> str:
-    """The record as one HTML page that opens from disk: nothing is loaded from elsewhere, and all but the picture to
-    explore is there without JavaScript."""
+    """The record as one HTML page that opens from disk: nothing is loaded from elsewhere, and all but the
+    picture to explore is there without JavaScript."""
     return to_page(record.document())
 
 

@@ -1,4 +1,5 @@
-"""The cone picture: rows on the first two singular directions, as they are and with the mean row subtracted."""
+"""The cone picture: rows on the first two singular directions, as they are and with the mean row
+subtracted."""
 
 import math
 from collections.abc import Sequence
@@ -39,7 +40,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Legend:
-    """One group of rows: its name, the CSS class that colours it, and how many of its rows are drawn of how many."""
+    """One group of rows: its name, the CSS class that colours it, and how many of its rows are drawn of how
+    many."""
 
     name: str
     css: str
@@ -72,7 +74,8 @@ def legends(picture: Picture) -> list[Legend]:
 
 
 def group_classes(picture: Picture) -> list[str]:
-    """A CSS class for each group: the largest is the quiet background, the reserved rows always have the same colour."""
+    """A CSS class for each group: the largest is the quiet background, the reserved rows always have the same
+    colour."""
     sizes = [picture.groups.count(index) for index in range(len(picture.group_names))]
     largest = max(range(len(sizes)), key=lambda index: sizes[index], default=0)
     others = [index for index in range(len(sizes)) if index != largest]
@@ -84,10 +87,11 @@ def group_classes(picture: Picture) -> list[str]:
 
 
 def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
-    """Positions of at most `most` points, evenly spaced within each group, so the choice depends on the record alone.
+    """Positions of at most `most` points, evenly spaced within each group, so the choice depends on the
+    record alone.
 
-    Every group keeps all its points or at least `most / (2 * n_groups)` of them; the rest is shared by size. Small
-    groups are thus drawn more densely than they are, which the caption says.
+    Every group keeps all its points or at least `most / (2 * n_groups)` of them; the rest is shared by size.
+    Small groups are thus drawn more densely than they are, which the caption says.
     """
     if len(groups) <= most:
         return list(range(len(groups)))
@@ -107,9 +111,11 @@ def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
 
 
 def wedge(points: Sequence[Point]) -> tuple[float, float] | None:
-    """The narrowest-looking cone from the origin: (direction, half angle) in radians holding 95 % of the points.
+    """The narrowest-looking cone from the origin: (direction, half angle) in radians holding 95 % of the
+    points.
 
-    The direction is that of the mean unit vector. None where half the angle reaches a right angle: no cone there.
+    The direction is that of the mean unit vector. None where half the angle reaches a right angle: no cone
+    there.
     """
     angles = [math.atan2(y, x) for x, y in points if x or y]
     if not angles:
@@ -190,7 +196,8 @@ def _origin(x: Axis, y: Axis) -> str:
 
 
 def _dots(picture: Picture, cloud: Panel, x: Axis, y: Axis) -> str:
-    """The quiet group first, so that the others lie on top of it; the outermost points of each group carry their token."""
+    """The quiet group first, so that the others lie on top of it; the outermost points of each group carry
+    their token."""
     classes = group_classes(picture)
     centre = _centre(cloud.points)
     layers = []

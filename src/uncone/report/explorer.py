@@ -1,4 +1,5 @@
-"""The picture to explore: the numbers and the controls that `cone.js` finds on the page, and its scales in words."""
+"""The picture to explore: the numbers and the controls that `cone.js` finds on the page, and its scales in
+words."""
 
 import base64
 import hashlib
@@ -45,7 +46,8 @@ def script_source() -> str:
 
 
 def explorer(picture: Picture, shares: Shares, uid: str) -> str:
-    """The controls, the canvas, the scales, and the numbers, for `cone.js` to bring to life; hidden where scripts are off."""
+    """The controls, the canvas, the scales, and the numbers, for `cone.js` to bring to life; hidden where
+    scripts are off."""
     scales = colour_scales(picture)
     clouds = {mode: picture.coordinates(centered=mode == "centered") for mode in ("raw", "centered")}
     cones = {mode: [_cone(points, 2), _cone(points, 3)] for mode, points in clouds.items()}
@@ -98,7 +100,8 @@ def _frame(points: Sequence[Point]) -> dict[str, list[float]]:
 
 
 def _json(data: object) -> str:
-    """JSON for a script element: nothing in it can end the element, and HTML and XML parsers read the same text."""
+    """JSON for a script element: nothing in it can end the element, and HTML and XML parsers read the same
+    text."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -106,8 +109,8 @@ def _json(data: object) -> str:
 
 
 def _cone(points: Sequence[Point], dims: int) -> Cone | None:
-    """The axis from the origin (unit length) and the half angle in radians that holds 95 % of the points; in the plane of
-    the first two directions (`dims` 2) or in all three. None where there is no cone."""
+    """The axis from the origin (unit length) and the half angle in radians that holds 95 % of the points; in
+    the plane of the first two directions (`dims` 2) or in all three. None where there is no cone."""
     if dims == 2:
         found = wedge([(x, y) for x, y, _ in points])
         return None if found is None else ((math.cos(found[0]), math.sin(found[0]), 0.0), found[1])
@@ -123,7 +126,8 @@ def _cone(points: Sequence[Point], dims: int) -> Cone | None:
 
 
 def _rim(cone: Cone | None, points: Sequence[Point]) -> list[Point]:
-    """A closed circle around the cone's axis, beyond the farthest point unless the cone is nearly flat; in the plane, a chord."""
+    """A closed circle around the cone's axis, beyond the farthest point unless the cone is nearly flat; in
+    the plane, a chord."""
     if cone is None:
         return []
     (a, b, c), half = cone

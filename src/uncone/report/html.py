@@ -1,4 +1,5 @@
-"""A document as one self-contained HTML page: no request, and one script that only draws the picture to explore."""
+"""A document as one self-contained HTML page: no request, and one script that only draws the picture to
+explore."""
 
 from collections.abc import Iterable, Sequence
 
@@ -34,7 +35,8 @@ _FEW_COLUMNS = 3
 
 
 def to_page(document: Document, *, live: bool = True) -> str:
-    """The document as a page that opens from disk. With `live` a picture can be explored where scripts run."""
+    """The document as a page that opens from disk. With `live` a picture can be explored where scripts
+    run."""
     called = shortened(document.name, _LONGEST_NAME)
     parts = _parts(document.blocks, 2)
     links = [(heading.text, f"#s{order}") for order, (heading, _) in enumerate(parts[1:], start=1) if heading]

@@ -1,4 +1,5 @@
-"""Building blocks of the page: every text goes through `escape`, so nothing from a record can become markup."""
+"""Building blocks of the page: every text goes through `escape`, so nothing from a record can become
+markup."""
 
 import html
 
@@ -13,7 +14,8 @@ def escape(text: object) -> str:
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
-    """One element around `content`, which is markup already. `class_` and `data_label` become `class`, `data-label`."""
+    """One element around `content`, which is markup already. `class_` and `data_label` become `class`,
+    `data-label`."""
     given = {
         key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None
     }
@@ -37,5 +39,6 @@ def shown_count(value: int) -> str:
 
 
 def token(text: str) -> str:
-    """A token string: verbatim spaces, and isolated so that right-to-left text cannot reorder its neighbours."""
+    """A token string: verbatim spaces, and isolated so that right-to-left text cannot reorder its
+    neighbours."""
     return f'<bdi class="token">{escape(text)}</bdi>'

@@ -45,7 +45,8 @@ def page(title: str, description: str, body: str, *, policy: str = STILL, script
 
 
 def masthead(name: str, links: list[tuple[str, str]]) -> str:
-    """The top of the page: the mark, a name, and with several parts the links (text, address within the page) to them."""
+    """The top of the page: the mark, a name, and with several parts the links (text, address within the page)
+    to them."""
     content = element("span", _MARK + "uncone", class_="brand") + element(
         "span", escape(name), class_="subject-name"
     )

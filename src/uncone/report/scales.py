@@ -13,8 +13,8 @@ _STEPS = 16  # colours of a scale; 0 stands for no value on it
 
 @dataclass(frozen=True)
 class Scale:
-    """Something that rows are coloured by: its name in the page, in the menu and in words, the values (None: no value), what
-    the first and the last colour stand for, and how a value is printed (as markup)."""
+    """Something that rows are coloured by: its name in the page, in the menu and in words, the values (None:
+    no value), what the first and the last colour stand for, and how a value is printed (as markup)."""
 
     name: str
     title: str
@@ -33,7 +33,8 @@ class Scale:
 
 
 def colour_scales(picture: Picture) -> list[Scale]:
-    """By id, and by norm and frequency where the record knows them and rows differ: nothing stands in for what is unknown."""
+    """By id, and by norm and frequency where the record knows them and rows differ: nothing stands in for
+    what is unknown."""
     ids = (min(picture.ids), max(picture.ids))
     scales = [
         Scale("id", "row id", "Row id, linear", picture.ids, ids, lambda value: shown_count(round(value)))

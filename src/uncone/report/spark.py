@@ -41,9 +41,11 @@ def _lines(chart: Chart, bars: str) -> list[str]:
 def sparkline(
     values: Sequence[float | None], bars: str = BARS, limits: tuple[float, float] | None = None
 ) -> str:
-    """The values as one line of bars, lowest to highest; neighbours are averaged to fit 40 characters, gaps stay blank.
+    """The values as one line of bars, lowest to highest; neighbours are averaged to fit 40 characters, gaps
+    stay blank.
 
-    `limits` are the ends of the scale, so that several lines can share one; by default the lowest and the highest bar.
+    `limits` are the ends of the scale, so that several lines can share one; by default the lowest and the
+    highest bar.
     """
     stride = math.ceil(len(values) / _WIDEST) if values else 1
     means = [_mean(values[start : start + stride]) for start in range(0, len(values), stride)]

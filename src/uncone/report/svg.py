@@ -1,4 +1,5 @@
-"""Charts as SVG text, styled by the page's classes, without a script; and the axes and the frame that they share."""
+"""Charts as SVG text, styled by the page's classes, without a script; and the axes and the frame that they
+share."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -62,7 +63,8 @@ def _log_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def widened(low: float, high: float, by: float = 0.06) -> tuple[float, float]:
-    """The interval with a margin on both sides; one of no width becomes one unit in the scale of its value."""
+    """The interval with a margin on both sides; one of no width becomes one unit in the scale of its
+    value."""
     margin = (high - low) * by if high > low else max(abs(high) * 0.5, 0.5)
     return low - margin, high + margin
 
@@ -190,7 +192,8 @@ def label(text: str, x: float, y: float, *, anchor: str = "middle", css: str = "
 
 
 def frame(x: Axis, y: Axis, *, x_label: str, y_label: str, x_ticks: int = 5, y_ticks: int = 6) -> str:
-    """Grid lines, tick labels and axis labels. The y label stands level above its axis: it reads without turning."""
+    """Grid lines, tick labels and axis labels. The y label stands level above its axis: it reads without
+    turning."""
     left, right, bottom, top = x.start, x.stop, y.start, y.stop
     verticals, horizontals = x.ticks(x_ticks), y.ticks(y_ticks)
     grid = "".join(f"M{left:.1f} {y.at(tick):.1f}H{right:.1f}" for tick in horizontals)

@@ -21,7 +21,8 @@ _STYLES = {
 
 
 def print_document(document: Document, console: "Console | None" = None) -> None:
-    """Print the document to `console`, by default the standard output. It works at 80 columns and in black and white.
+    """Print the document to `console`, by default the standard output. It works at 80 columns and in black
+    and white.
 
     Everything is printed as plain text: markup such as `[unused1]` or `[red]` shows as it is written.
     """

@@ -38,7 +38,8 @@ class ArrayRows(Rows):
 
 
 def float_tensor(x: npt.NDArray[Any], name: str) -> torch.Tensor:
-    """An array of floats as a tensor, without a copy where the memory allows it; another byte order is converted.
+    """An array of floats as a tensor, without a copy where the memory allows it; another byte order is
+    converted.
 
     Raises:
         InputError: an array with a mask, or of another dtype.

@@ -12,7 +12,8 @@ from uncone.errors import InputError
 
 Tensor = torch.Tensor
 GRID = 8192
-"""Rows in one unit of work. Block k holds the rows [k * GRID, (k + 1) * GRID) of the whole matrix, on any engine."""
+"""Rows in one unit of work. Block k holds the rows [k * GRID, (k + 1) * GRID) of the whole matrix, on any
+engine."""
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
@@ -26,14 +27,15 @@ _NAMED = 5
 class Rows:
     """N rows of D features, read in blocks.
 
-    A reader sets `shape`, `dtype`, `name`, and implements `read`. Rows are float32 on the CPU, or float64 where the
-    source is float64; float16 and bfloat16 are widened.
+    A reader sets `shape`, `dtype`, `name`, and implements `read`. Rows are float32 on the CPU, or float64
+    where the source is float64; float16 and bfloat16 are widened.
     """
 
     shape: tuple[int, int]
     """(N, D)"""
     dtype: str
-    """The dtype as stored: "float64", "float32", "float16", "bfloat16", or a quantised type of GGUF such as "Q4_K"."""
+    """The dtype as stored: "float64", "float32", "float16", "bfloat16", or a quantised type of GGUF such as
+    "Q4_K"."""
     name: str
     """Where the rows come from, for messages and reports."""
     left_out: tuple[int, ...] = ()
@@ -94,7 +96,8 @@ class Rows:
 
 
 class Buffer:
-    """Memory for two blocks, each used again once nobody else holds it: a caller that keeps blocks gets blocks that never change.
+    """Memory for two blocks, each used again once nobody else holds it: a caller that keeps blocks gets
+    blocks that never change.
 
     A fresh tensor a block costs a page fault for every 4 KiB.
     """
@@ -187,7 +190,8 @@ def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) ->
 
 
 def nonfinite_error(rows: Rows) -> InputError:
-    """The error to raise once a row that is not finite has been met: how many there are, and the first of them."""
+    """The error to raise once a row that is not finite has been met: how many there are, and the first of
+    them."""
     bad = nonfinite_rows(rows)
     first = ", ".join(str(i) for i in bad[:_NAMED].tolist())
     more = ", ..." if len(bad) > _NAMED else ""

@@ -1,7 +1,8 @@
-"""A PyTorch checkpoint: the rows of a tensor. torch reads it, with `weights_only`, and maps its numbers; nothing in it is run.
+"""A PyTorch checkpoint: the rows of a tensor. torch reads it, with `weights_only`, and maps its numbers;
+nothing in it is run.
 
-A mapped file that is cut while it is open would end the process: its size is looked at before each block. The format from
-before PyTorch 1.6 cannot be mapped: such a file is loaded whole.
+A mapped file that is cut while it is open would end the process: its size is looked at before each block. The
+format from before PyTorch 1.6 cannot be mapped: such a file is loaded whole.
 """
 
 import math
@@ -32,7 +33,8 @@ _CONVERT = (
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
 _PIECE_BYTES = 2**22
 _LONGEST_NAME = 4096
-"""Characters of a name once it is joined: containers in containers would otherwise make far more text than the file holds."""
+"""Characters of a name once it is joined: containers in containers would otherwise make far more text than
+the file holds."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,8 @@ def _check_stored(source: LocalFile) -> None:
 
 
 def _tensors(content: Any, source: LocalFile) -> list[tuple[str, torch.Tensor]]:
-    """Every tensor in nested dicts and lists, in the file's order; a container that is met again is passed over."""
+    """Every tensor in nested dicts and lists, in the file's order; a container that is met again is passed
+    over."""
     tensors, seen = list[tuple[str, torch.Tensor]](), set[int]()
     waiting: list[tuple[str, Any]] = [("", content)]
     while waiting:

@@ -1,7 +1,7 @@
 """A GGUF file: its header, and the rows of a tensor. Nothing in the header is trusted.
 
-The format: ggml's docs/gguf.md, versions 2 and 3, little-endian. Sizes in messages are bytes. Floats are read as they lie
-there; quantised tensors are dequantised by the package `gguf`, some rows at a time.
+The format: ggml's docs/gguf.md, versions 2 and 3, little-endian. Sizes in messages are bytes. Floats are read
+as they lie there; quantised tensors are dequantised by the package `gguf`, some rows at a time.
 """
 
 import itertools
@@ -170,7 +170,8 @@ def strings(source: LocalFile, array: StringArray) -> Iterator[str]:
 
 
 class _Cursor:
-    """Reads the header from front to back through one small buffer; no length is believed before the file is known to be so long."""
+    """Reads the header from front to back through one small buffer; no length is believed before the file is
+    known to be so long."""
 
     def __init__(self, source: LocalFile, at: int) -> None:
         self.source, self.at = source, at

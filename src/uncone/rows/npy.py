@@ -23,7 +23,8 @@ _APART = 16  # elements: columns a power of two apart would share lines of that 
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """The header of a `.npy` file. `offset` is the first byte of the numbers, from where the header begins."""
+    """The header of a `.npy` file. `offset` is the first byte of the numbers, from where the header
+    begins."""
 
     shape: tuple[int, ...]
     column_major: bool
@@ -76,7 +77,8 @@ def matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
 def rows_at(
     source: LocalFile, start: int, header: ArrayHeader, name: str, flat: Callable[..., FlatRows] = FlatRows
 ) -> Rows:
-    """The rows of a matrix that lies at byte `start` of `source` as `.npy`; row-major ones are opened by `flat`."""
+    """The rows of a matrix that lies at byte `start` of `source` as `.npy`; row-major ones are opened by
+    `flat`."""
     if header.column_major:
         return ColumnRows(source, start + header.offset, header, name)
     return flat(

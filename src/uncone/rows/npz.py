@@ -1,7 +1,7 @@
 """A NumPy `.npz` file, which is a zip of `.npy` files: the rows of one, and the writer. Nothing is unpickled.
 
-An array that `numpy.savez` stored is read where it lies. One that `numpy.savez_compressed` deflated is inflated as it is read,
-and never held whole.
+An array that `numpy.savez` stored is read where it lies. One that `numpy.savez_compressed` deflated is
+inflated as it is read, and never held whole.
 """
 
 import os
@@ -64,7 +64,8 @@ def open_npz(path: str | os.PathLike[str], key: str | None = None) -> Rows:
 
 
 class InflatedRows(StreamedRows):
-    """A deflated row-major matrix. It can only be inflated from its first byte on: rows read backwards cost a pass each."""
+    """A deflated row-major matrix. It can only be inflated from its first byte on: rows read backwards cost a
+    pass each."""
 
     def __init__(self, archive: "_Archive", member: zipfile.ZipInfo, header: ArrayHeader, name: str) -> None:
         super().__init__()
@@ -88,7 +89,8 @@ class InflatedRows(StreamedRows):
 
 
 class _StoredRows(FlatRows):
-    """A stored row-major matrix. Once it was read in order, from its first number to its end, its checksum is compared."""
+    """A stored row-major matrix. Once it was read in order, from its first number to its end, its checksum is
+    compared."""
 
     def __init__(self, source: LocalFile, *, member: zipfile.ZipInfo, start: int, **where: Any) -> None:
         super().__init__(source, **where)
@@ -140,7 +142,8 @@ class _Archive:
         return members
 
     def stream(self, member: zipfile.ZipInfo) -> zipfile.ZipExtFile:
-        """The bytes of a member, whose own header must have the name that the directory gives. Its checksum is compared at the end."""
+        """The bytes of a member, whose own header must have the name that the directory gives. Its checksum
+        is compared at the end."""
         try:
             return self.zip.open(member)  # type: ignore[return-value]
         except Exception as error:

@@ -1,4 +1,5 @@
-"""One file with one or more matrices: what PATH#PART names, which format it is, and how that is opened and written."""
+"""One file with one or more matrices: what PATH#PART names, which format it is, and how that is opened and
+written."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -39,7 +40,8 @@ _WRITERS: dict[str, Callable[[BufferedIOBase, Target, Source], Writer]] = {
     "word2vec": Word2VecWriter,
 }
 _PARTS = {"npz": "vectors", "safetensors": "vectors", "parquet": "vector"}
-"""Formats that are written with several things by name, and what the rows are called where nothing says it."""
+"""Formats that are written with several things by name, and what the rows are called where nothing says
+it."""
 _SINGLE = {
     "npy": "a .npy file",
     "text": "a file of word vectors",
@@ -53,8 +55,9 @@ _NUMPY = ("float64", "float32", "float16")
 def split_part(spec: str | os.PathLike[str], *, names: bool = False) -> tuple[str, str | None]:
     """The path in PATH#PART, and the part.
 
-    A '#' may also stand in the name of a file or folder: the path ends at the first '#' before which there is a path that
-    exists, or else a name that ends as that of a format does. With `names` other text is NAME#PART, where NAME has no '#'.
+    A '#' may also stand in the name of a file or folder: the path ends at the first '#' before which there is
+    a path that exists, or else a name that ends as that of a format does. With `names` other text is
+    NAME#PART, where NAME has no '#'.
     """
     text = os.fspath(spec)
     if is_there(text):
@@ -73,7 +76,8 @@ def format_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
-    """The matrix `part` of the file `path`, or its only one; of the format `form`, if the name does not say it.
+    """The matrix `part` of the file `path`, or its only one; of the format `form`, if the name does not say
+    it.
 
     Raises:
         InputError: no format of ours, no such matrix, or more than one and none named.
@@ -121,7 +125,8 @@ def source_of(rows: Rows) -> Source:
 
 
 def target_of(out: str | os.PathLike[str], source: Source, k: int) -> Target:
-    """The file that `out` asks for, by its suffix; without one, of the format of the source. `k` is the width of its rows.
+    """The file that `out` asks for, by its suffix; without one, of the format of the source. `k` is the width
+    of its rows.
 
     Raises:
         InputError: a suffix that is not written, or '#' after a file that holds one matrix.
@@ -187,7 +192,8 @@ def _open_word2vec(path: Path) -> Rows:
 
 
 def _only(entries: Mapping[str, Entry], path: Path, *, among: int) -> str:
-    """The name of the one matrix of floats among the tensors of a file, of which there are `among` with those that tie."""
+    """The name of the one matrix of floats among the tensors of a file, of which there are `among` with those
+    that tie."""
     names = list(matrices(entries))
     if len(names) == 1:
         return names[0]

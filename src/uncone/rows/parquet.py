@@ -1,8 +1,9 @@
-"""Rows of a Parquet column of lists, in one file or in a folder of part files. Needs pyarrow, the extra `parquet`.
+"""Rows of a Parquet column of lists, in one file or in a folder of part files. Needs pyarrow, the extra
+`parquet`.
 
-pyarrow reads the footer and the pages. Batches of rows are decoded one after another, the next while the one before is in use,
-and handed on without a copy where they lie on the grid. No row group is held whole, however large it is. What comes is held
-against the footer's counts, and against the shape.
+pyarrow reads the footer and the pages. Batches of rows are decoded one after another, the next while the one
+before is in use, and handed on without a copy where they lie on the grid. No row group is held whole, however
+large it is. What comes is held against the footer's counts, and against the shape.
 """
 
 import bisect
@@ -66,9 +67,11 @@ def is_parquet_folder(path: Path) -> bool:
 
 
 class ParquetRows(StreamedRows):
-    """The lists of one column, one row each. `labels` come from a column of text with a name of `LABEL_COLUMNS`, if there is one.
+    """The lists of one column, one row each. `labels` come from a column of text with a name of
+    `LABEL_COLUMNS`, if there is one.
 
-    Reading raises InputError, with the number of the row, for a list that is null, holds a null or has another length.
+    Reading raises InputError, with the number of the row, for a list that is null, holds a null or has
+    another length.
     """
 
     def __init__(self, parts: "list[Part]", column: str, name: str) -> None:
@@ -131,7 +134,8 @@ class ParquetRows(StreamedRows):
 
 @dataclass(frozen=True)
 class Kind:
-    """The lists of a column: the name of Arrow's type of their values, and their length where the type says it."""
+    """The lists of a column: the name of Arrow's type of their values, and their length where the type says
+    it."""
 
     value: str
     length: int | None
@@ -175,7 +179,8 @@ class Part:
         return next((name for name in LABEL_COLUMNS if name in text), None)
 
     def labels(self, column: str) -> Iterator[str | None]:
-        """The texts of a column. A text is decoded once, however long it is and however often it stands there."""
+        """The texts of a column. A text is decoded once, however long it is and however often it stands
+        there."""
         count = 0
         for array in self.batches(column, GRID, as_dictionary=True):
             count += len(array)
@@ -183,7 +188,8 @@ class Part:
         self.check_count("labels", count)
 
     def check_count(self, what: str, count: int) -> None:
-        """Raise InputError unless so many rows came as the footer says: pages may hold others, and pyarrow hands them on."""
+        """Raise InputError unless so many rows came as the footer says: pages may hold others, and pyarrow
+        hands them on."""
         if count != self.rows:
             got = "more" if count > self.rows else count
             raise InputError(
@@ -339,7 +345,8 @@ def _first_null(array: Any) -> int:
 
 
 def _shortened(array: Any) -> list[str | None]:
-    """Texts as labels. Those that are no UTF-8, which Parquet does not rule out, get U+FFFD and cost nothing else."""
+    """Texts as labels. Those that are no UTF-8, which Parquet does not rule out, get U+FFFD and cost nothing
+    else."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

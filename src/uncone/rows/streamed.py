@@ -1,7 +1,7 @@
 """Rows of a source that can only be read forwards: compressed bytes, text, records of varying length.
 
-A reader says how to begin at or before a row, and yields what follows in pieces of any length. Blocks on the grid, ranges
-and single rows are made of that here.
+A reader says how to begin at or before a row, and yields what follows in pieces of any length. Blocks on the
+grid, ranges and single rows are made of that here.
 """
 
 import copy
@@ -21,9 +21,10 @@ T = TypeVar("T")
 class StreamedRows(Rows):
     """Rows that come in pieces, from a place at which reading can begin.
 
-    A reader sets `shape`, `dtype`, `name`, and implements `begin` and `pieces`. `blocks` reads the source once. `read`
-    goes on from where the last `read` ended, if that is nearer than the next place to begin at; rows that are asked for in
-    ascending order therefore cost one pass over the source, in any other order up to a pass for each call.
+    A reader sets `shape`, `dtype`, `name`, and implements `begin` and `pieces`. `blocks` reads the source
+    once. `read` goes on from where the last `read` ended, if that is nearer than the next place to begin at;
+    rows that are asked for in ascending order therefore cost one pass over the source, in any other order up
+    to a pass for each call.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,8 @@ class StreamedRows(Rows):
         raise NotImplementedError
 
     def pieces(self, begin: int) -> Iterator[Tensor]:
-        """The rows from `begin` on, in order, as tensors (any number, D) in the dtype of the source or of the blocks.
+        """The rows from `begin` on, in order, as tensors (any number, D) in the dtype of the source or of the
+        blocks.
 
         A piece is never written to again.
         """
@@ -60,8 +62,8 @@ class StreamedRows(Rows):
         return out
 
     def _twin(self) -> Self:
-        """The same rows without a cursor. Pieces hold the rows that make them: if those held the pieces too, in their cursor, the
-        file would stay open until the garbage collector comes by."""
+        """The same rows without a cursor. Pieces hold the rows that make them: if those held the pieces too,
+        in their cursor, the file would stay open until the garbage collector comes by."""
         twin = copy.copy(self)
         twin._cursor = None
         return twin
@@ -100,7 +102,8 @@ class _Cursor:
             done += len(piece)
 
     def whole(self, count: int, dtype: torch.dtype) -> Tensor | None:
-        """The next `count` rows without a copy, if one piece holds them in `dtype`; else None, and nothing is taken."""
+        """The next `count` rows without a copy, if one piece holds them in `dtype`; else None, and nothing is
+        taken."""
         piece = self._piece()
         return self._take(count) if len(piece) >= count and piece.dtype == dtype else None
 
@@ -122,7 +125,8 @@ class _Cursor:
 
 
 def one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """`items`, the next of which is made on another thread while this one is in use. At most two exist at once."""
+    """`items`, the next of which is made on another thread while this one is in use. At most two exist at
+    once."""
     with ThreadPoolExecutor(1, thread_name_prefix="uncone-ahead") as pool:
         coming = pool.submit(next, items, None)
         while (item := coming.result()) is not None:

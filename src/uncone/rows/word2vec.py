@@ -1,7 +1,8 @@
-"""A word2vec binary file, its rows and its writer: a line "N D", then each word, a space, and D little-endian float32.
+"""A word2vec binary file, its rows and its writer: a line "N D", then each word, a space, and D little-endian
+float32.
 
-Words are of any length, so that no row's place can be computed: one pass finds the places of every `GRID`-th row, which is
-where reading begins later.
+Words are of any length, so that no row's place can be computed: one pass finds the places of every `GRID`-th
+row, which is where reading begins later.
 """
 
 import os
@@ -109,7 +110,8 @@ class Word2VecRows(WordRows):
 
 @dataclass(frozen=True)
 class _Records:
-    """Whole records in a buffer read at `offset`: where each word begins and where its vector does; the last ends at `end`."""
+    """Whole records in a buffer read at `offset`: where each word begins and where its vector does; the last
+    ends at `end`."""
 
     buffer: Bytes
     offset: int
@@ -119,7 +121,8 @@ class _Records:
 
 
 def _scan(buffer: Bytes, vector: int, most: int) -> tuple[list[int], list[int], int]:
-    """Up to `most` records that are whole in `buffer`. A newline after a vector belongs to it; word2vec writes one, gensim none."""
+    """Up to `most` records that are whole in `buffer`. A newline after a vector belongs to it; word2vec
+    writes one, gensim none."""
     content, words, vectors, end = buffer.tobytes(), list[int](), list[int](), 0
     while len(words) < most:
         begin = end + (content[end : end + 1] == b"\n")
@@ -133,7 +136,8 @@ def _scan(buffer: Bytes, vector: int, most: int) -> tuple[list[int], list[int], 
 
 
 def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
-    """Text has the same first line, and numbers like 0.1 take four bytes with a space: it could pass for float32.
+    """Text has the same first line, and numbers like 0.1 take four bytes with a space: it could pass for
+    float32.
 
     Two lines are looked at, as the bytes of one float32 can be a digit and a newline.
     """

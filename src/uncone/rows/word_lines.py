@@ -1,11 +1,12 @@
 """Lines of word vectors: a word, which may hold spaces, and D numbers in decimal, many at once.
 
-A piece of text is taken apart as a whole. A line that has not the usual form (a number without a point, tabs, two spaces) is
-read by the plain rule of `split_line` and `float`: that rule is what the format means here, and all errors come from it.
+A piece of text is taken apart as a whole. A line that has not the usual form (a number without a point, tabs,
+two spaces) is read by the plain rule of `split_line` and `float`: that rule is what the format means here,
+and all errors come from it.
 
-A number of up to 8 digits, a point and up to 16 digits is m / 10^k with whole m and k. Where m is below 2^53 both are exact
-in float64 and the quotient is rounded once, so that it is the nearest float64 to the decimal (Clinger, 1990, the fast path).
-Eight digits at a time are turned into a whole number inside one 64-bit word.
+A number of up to 8 digits, a point and up to 16 digits is m / 10^k with whole m and k. Where m is below 2^53
+both are exact in float64 and the quotient is rounded once, so that it is the nearest float64 to the decimal
+(Clinger, 1990, the fast path). Eight digits at a time are turned into a whole number inside one 64-bit word.
 """
 
 from dataclasses import dataclass
@@ -38,7 +39,8 @@ class LineError(Exception):
 
 
 class Piece:
-    """Whole lines of text: `size` bytes of `buffer`, the last of them a newline, and at least `PADDING` bytes after them."""
+    """Whole lines of text: `size` bytes of `buffer`, the last of them a newline, and at least `PADDING` bytes
+    after them."""
 
     def __init__(self, buffer: bytearray, size: int) -> None:
         self.bytes: Bytes = np.frombuffer(buffer, np.uint8)
@@ -82,7 +84,8 @@ def words_of(piece: Piece, d: int) -> list[bytes]:
 
 
 def split_line(line: bytes, d: int) -> tuple[bytes, list[bytes]]:
-    """The word of a line, and the up to `d` fields at its end; what white space separates is a field, and a word may be empty."""
+    """The word of a line, and the up to `d` fields at its end; what white space separates is a field, and a
+    word may be empty."""
     fields = line.rstrip(WHITE).rsplit(None, d)
     if len(fields) <= d and line[:1] not in (b" ", b"\t"):
         return (fields[0], fields[1:]) if fields else (b"", [])
@@ -113,7 +116,8 @@ class _Lines:
     usual: Places
     """Which lines have the usual form, (m,)"""
     places: Places
-    """For those: the space before the first number, then in turn the point of a number and the mark after it, (m, 2D + 1)"""
+    """For those: the space before the first number, then in turn the point of a number and the mark after it,
+    (m, 2D + 1)"""
 
     def text(self, piece: Piece, i: int) -> bytes:
         return piece.text(int(self.begin[i]), int(self.end[i]))
@@ -147,7 +151,8 @@ def _locate(piece: Piece, d: int) -> _Lines:
 
 
 def _without_white_end(marks: Places, kinds: Bytes, newline: Places, before: Places) -> Places:
-    """Where the last number of each line ends, as an index of `marks`: two bytes of "\\r" or space are passed over."""
+    """Where the last number of each line ends, as an index of `marks`: two bytes of "\\r" or space are passed
+    over."""
     last = newline.copy()
     for _ in range(2):
         earlier = np.maximum(last - 1, 0)
@@ -161,7 +166,8 @@ def _without_white_end(marks: Places, kinds: Bytes, newline: Places, before: Pla
 
 
 def _refuse_short_lines(piece: Piece, lines: _Lines, d: int) -> None:
-    """Before room is made for D numbers a line: a line without room for them is an error, or an earlier line is."""
+    """Before room is made for D numbers a line: a line without room for them is an error, or an earlier line
+    is."""
     short = lines.end - lines.begin < 2 * d - 1
     if short.any():
         for i in range(int(short.argmax()) + 1):
@@ -169,13 +175,15 @@ def _refuse_short_lines(piece: Piece, lines: _Lines, d: int) -> None:
 
 
 def extra_number(word: bytes) -> bytes | None:
-    """The last part of a word of several parts, if it is a number like "1.5": the line has more than D numbers."""
+    """The last part of a word of several parts, if it is a number like "1.5": the line has more than D
+    numbers."""
     parts = word.rsplit(None, 1)
     return parts[1] if len(parts) == 2 and b"." in parts[1] and number(parts[1]) is not None else None
 
 
 def _usual_numbers(piece: Piece, places: Places) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """The numbers of lines of the usual form, (m, D), and which of the lines the plain rule has to read, (m,)."""
+    """The numbers of lines of the usual form, (m, D), and which of the lines the plain rule has to read,
+    (m,)."""
     start, end = places[:, :-1:2] + 1, places[:, 2::2]
     value, doubtful = parse_decimals(piece.bytes, start, places[:, 1::2], end)
     unread = np.zeros(len(places), np.bool_)
@@ -224,8 +232,8 @@ def parse_decimals(
         start, point, end: int64 of one shape, start <= point < end.
 
     Returns:
-        Values and doubts of that shape. A value without a doubt equals `float(text[start:end])` to the bit; one with a doubt
-        means nothing: its text has an exponent, too many digits, or is no number.
+        Values and doubts of that shape. A value without a doubt equals `float(text[start:end])` to the bit;
+        one with a doubt means nothing: its text has an exponent, too many digits, or is no number.
     """
     words = text[: len(text) // 8 * 8].view("<u8")
     negative = text.take(start) == _MINUS
@@ -272,7 +280,8 @@ def _whole_part(
 
 
 def _digits(words: Words, at: Places, count: Places) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """The whole numbers of `count` (0 to 8) digits that begin at byte `at`, and where another character is among them."""
+    """The whole numbers of `count` (0 to 8) digits that begin at byte `at`, and where another character is
+    among them."""
     index = at >> 3
     bits = ((at & 7) << 3).astype(np.uint64)
     packed = words.take(index)

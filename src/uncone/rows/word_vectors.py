@@ -1,7 +1,9 @@
-"""Word vectors in text, their rows and their writer: word2vec (a first line "N D"), GloVe (no such line), fastText's `.vec`.
+"""Word vectors in text, their rows and their writer: word2vec (a first line "N D"), GloVe (no such line),
+fastText's `.vec`.
 
-Opening reads the file once, to count the lines and to note where every `GRID`-th one begins. Numbers are parsed when rows are
-read, piece by piece, on as many threads as torch has. Nine significant digits are written: each float32 is read back as it was.
+Opening reads the file once, to count the lines and to note where every `GRID`-th one begins. Numbers are
+parsed when rows are read, piece by piece, on as many threads as torch has. Nine significant digits are
+written: each float32 is read back as it was.
 """
 
 import gzip
@@ -37,7 +39,8 @@ from uncone.rows.word_lines import (
 
 LONGEST_LINE = 16 * 2**20
 _PIECE_BYTES = 2**17
-"""Small enough that no array made of a piece gets a mapping of its own, whose pages the system would have to give anew each time."""
+"""Small enough that no array made of a piece gets a mapping of its own, whose pages the system would have to
+give anew each time."""
 _NEWLINE = ord("\n")
 _HEADER = re.compile(rb"(?:\xef\xbb\xbf)?[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t\r]*\n?")
 _MARK = b"\xef\xbb\xbf"
@@ -52,8 +55,9 @@ _LEVEL = 6
 def open_word_vectors(path: str | os.PathLike[str], *, zipped: bool = False) -> "WordVectorRows":
     """Open a text file of word vectors, which may be gzipped; one pass counts its lines.
 
-    Each line is a word and D numbers. D is that of a first line "N D", or else the count of numbers that end the first line.
-    A word is all that stands before the last D numbers; it may hold spaces, be empty, or stand twice.
+    Each line is a word and D numbers. D is that of a first line "N D", or else the count of numbers that end
+    the first line. A word is all that stands before the last D numbers; it may hold spaces, be empty, or
+    stand twice.
 
     Raises:
         InputError: no such file, no word vectors in it, another number of lines than the first one promises.
@@ -169,7 +173,8 @@ class WordVectorRows(WordRows):
         )
 
     def _count_lines(self) -> tuple[int, list[int]]:
-        """How many lines there are after the header, white lines at the end left out, and where every GRID-th begins."""
+        """How many lines there are after the header, white lines at the end left out, and where every GRID-th
+        begins."""
         begun = n = 0
         stop = offset = self._start
         offsets: list[int] = []
@@ -285,7 +290,8 @@ def _count_numbers(line: bytes, name: str) -> int:
 
 
 class TextWriter:
-    """One line a row: the word and its numbers. There is a first line "N D" if the source has one; else if the name is not `.glove`."""
+    """One line a row: the word and its numbers. There is a first line "N D" if the source has one; else if
+    the name is not `.glove`."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         n, k = target.shape
@@ -322,7 +328,8 @@ class GzipWriter:
 
 
 def written_words(target: Target, source: Source, unreadable: Callable[[bytes], str]) -> Iterator[bytes]:
-    """The words as they stand in the source, or its labels; `unreadable` says why one could not be read back, or nothing.
+    """The words as they stand in the source, or its labels; `unreadable` says why one could not be read back,
+    or nothing.
 
     Raises:
         InputError: the source has no words; or, once it is met, one that could not be read back.

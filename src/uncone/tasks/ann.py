@@ -1,4 +1,5 @@
-"""Quantised search: the exact neighbours still found among vectors of few bits, with and without each repair."""
+"""Quantised search: the exact neighbours still found among vectors of few bits, with and without each
+repair."""
 
 import os
 from collections.abc import Sequence
@@ -136,7 +137,8 @@ def evaluate_ann(
 
 
 def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings: Settings) -> TaskResult:
-    """Stored vectors, searched with `queries`; without them with up to 1,000 of their own, taken out first."""
+    """Stored vectors, searched with `queries`; without them with up to 1,000 of their own, taken out
+    first."""
     documents = _whole(spec)
     if queries is None:
         count = min(_HELD_OUT, len(documents) // 10)

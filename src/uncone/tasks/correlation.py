@@ -33,7 +33,8 @@ class PairScores:
     """Pairs in the set, scored or not."""
 
     def numbers(self) -> dict[str, float | int | None]:
-        """Correlations x 100, n and pairs. None where undefined: one pair, or scores all equal or not finite."""
+        """Correlations x 100, n and pairs. None where undefined: one pair, or scores all equal or not
+        finite."""
         numbers: dict[str, float | int | None] = {
             f"{kind}_{name}": correlation_x100(scores, self.gold, kind=kind)
             for kind in KINDS

@@ -35,7 +35,8 @@ _FORM = "uncone.vectors/1"
 
 @dataclass(frozen=True)
 class Texts:
-    """Vectors of texts before the model normalises (for cosine), and as it gives them (for inner products)."""
+    """Vectors of texts before the model normalises (for cosine), and as it gives them (for inner
+    products)."""
 
     cosine: Array
     inner: Array
@@ -76,7 +77,8 @@ class Encoding:
     def fit(
         self, names: Sequence[str], texts: Texts, *, fitted_on: str, tick: Progress | None = None
     ) -> Repairs:
-        """The repairs fitted on `texts`, which are `fitted_on` in words; those of word vectors on their table."""
+        """The repairs fitted on `texts`, which are `fitted_on` in words; those of word vectors on their
+        table."""
         if isinstance(self.encoder, WordMeans):
             rows, on = self.encoder.rows, "all rows of the table"
             both = fit_repairs(names, rows, fitted_on=on, of_words=True, tick=tick)

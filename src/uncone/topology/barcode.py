@@ -20,18 +20,21 @@ _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, tor
 class Barcode:
     """The finite bars of one cloud or of several: all are born at 0, and die at their length.
 
-    Bars of one group lie together, in ascending order of length (of the first, then of the second end where lengths are equal); the groups are in ascending
-    order of their label.
+    Bars of one group lie together, in ascending order of length (of the first, then of the second end where
+    lengths are equal); the groups are in ascending order of their label.
     """
 
     lengths: Tensor
     """(M,), in the unit of the points; float32, or float64 where the points are. Differentiable."""
     edges: Tensor
-    """(M, 2) int64, the two rows of `points` that each bar's edge joins, the smaller one first; rows of the flattened (B n, D) for points (B, n, D)."""
+    """(M, 2) int64, the two rows of `points` that each bar's edge joins, the smaller one first; rows of the
+    flattened (B n, D) for points (B, n, D)."""
     bars: Tensor
-    """(G,) int64, how many bars each group has: its number of points less one, and none for no point. One group where none were given."""
+    """(G,) int64, how many bars each group has: its number of points less one, and none for no point. One
+    group where none were given."""
     labels: Tensor
-    """(G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero where none were given."""
+    """(G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero where none were
+    given."""
 
     @cached_property
     def group(self) -> Tensor:

@@ -1,8 +1,10 @@
-"""Minimum spanning trees of many clouds by Boruvka's algorithm in plain torch operations: what numba's loops are replaced by, and made for a GPU.
+"""Minimum spanning trees of many clouds by Boruvka's algorithm in plain torch operations: what numba's loops
+are replaced by, and made for a GPU.
 
-The number of rounds and the shape of every tensor are fixed by the sizes of the clouds. So nothing waits for the device but a second
-look at small distances, which only a CPU takes, and the whole can be captured in a CUDA graph. An edge is one whole number,
-its distance above its two rows: a minimum finds both, and the same input gives the same tree each time.
+The number of rounds and the shape of every tensor are fixed by the sizes of the clouds. So nothing waits for
+the device but a second look at small distances, which only a CPU takes, and the whole can be captured in a
+CUDA graph. An edge is one whole number, its distance above its two rows: a minimum finds both, and the same
+input gives the same tree each time.
 """
 
 import torch
@@ -25,8 +27,9 @@ def spanning_trees(
 ) -> None:
     """Write the edges of the clouds `which` and their lengths to where `clouds` has them, as `place` does.
 
-    Distances are taken in float64 from the product of the centred cloud, and compared in the dtype of the points: which moves no length by
-    more than 6e-8 of itself. `exact` takes those of near-duplicates by direct difference, and waits for the device to find them.
+    Distances are taken in float64 from the product of the centred cloud, and compared in the dtype of the
+    points: which moves no length by more than 6e-8 of itself. `exact` takes those of near-duplicates by
+    direct difference, and waits for the device to find them.
     """
     for batch in _batches(clouds.sizes, which, points.device):
         rows, inside = clouds.padded(batch)
@@ -37,7 +40,8 @@ def spanning_trees(
 
 
 def _batches(sizes: list[int], which: list[int], device: torch.device) -> list[list[int]]:
-    """Clouds of two or more points, as far as their distances fit into memory; on a CPU those of like size together."""
+    """Clouds of two or more points, as far as their distances fit into memory; on a CPU those of like size
+    together."""
     most, batches = _NUMBERS_AT_ONCE.get(device.type, _ON_A_GPU), list[list[int]]()
     for cloud in sorted((c for c in which if sizes[c] > 1), key=lambda c: -sizes[c]):
         largest = sizes[batches[-1][0]] if batches else 0
@@ -58,9 +62,11 @@ def place(
     edges: Tensor,
     lengths: Tensor,
 ) -> None:
-    """Measure the edges `trees` (b, n - 1, 2) of a `batch` of clouds and write them to where `clouds` has them.
+    """Measure the edges `trees` (b, n - 1, 2) of a `batch` of clouds and write them to where `clouds` has
+    them.
 
-    In ascending order of (length, smaller row, larger row); of a cloud of which m points are `inside` (b, n), the first m - 1.
+    In ascending order of (length, smaller row, larger row); of a cloud of which m points are `inside` (b, n),
+    the first m - 1.
     """
     count, most, _ = trees.shape
     key = trees[:, :, 0] * len(points) + trees[:, :, 1]
@@ -85,7 +91,8 @@ def place(
 
 
 def distances_of_rows(points: Tensor, rows: Tensor, inside: Tensor | None) -> Tensor:
-    """`distances` (B, n, n) of the clouds points[rows], those that a product cannot tell measured by direct difference."""
+    """`distances` (B, n, n) of the clouds points[rows], those that a product cannot tell measured by direct
+    difference."""
     between, to_centre = distances(points[rows], inside)
     between = torch.minimum(between, between.mT)  # a product need not be symmetric to the last digit
     # what a product cannot tell, or whose squares may have left the range of the floats
@@ -102,11 +109,13 @@ def distances_of_rows(points: Tensor, rows: Tensor, inside: Tensor | None) -> Te
 
 
 def distances(points: Tensor, inside: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The distances (B, n, n) in float64 of clouds (B, n, D), of which only the points `inside` (B, n) count; and of each point to the centre (B, n).
+    """The distances (B, n, n) in float64 of clouds (B, n, D), of which only the points `inside` (B, n) count;
+    and of each point to the centre (B, n).
 
-    From the product of the points less their centre, a median of a few of them, which a point far out does not move. A distance is right to
-    about 1e-8 of how far its ends are from the centre, which is below the rounding of float32 points. Distances of float64 points to
-    the centre of less than 1e-300 of the largest coordinate are lost.
+    From the product of the points less their centre, a median of a few of them, which a point far out does
+    not move. A distance is right to about 1e-8 of how far its ends are from the centre, which is below the
+    rounding of float32 points. Distances of float64 points to the centre of less than 1e-300 of the largest
+    coordinate are lost.
     """
     x = points.double() if inside is None else points.double().masked_fill(~inside[..., None], 0)
     factor = _factor(x) if points.dtype == torch.float64 else x.new_ones(1, 1, 1)
@@ -118,7 +127,8 @@ def distances(points: Tensor, inside: Tensor | None = None) -> tuple[Tensor, Ten
 
 
 def _factor(x: Tensor) -> Tensor:
-    """(B, 1, 1) a power of two that takes the largest coordinates of clouds of float64 points to about 2^500: no square overflows, few vanish."""
+    """(B, 1, 1) a power of two that takes the largest coordinates of clouds of float64 points to about 2^500:
+    no square overflows, few vanish."""
     largest = x.abs().amax((1, 2), keepdim=True) if x.shape[1] and x.shape[2] else x.sum((1, 2), keepdim=True)
     largest = torch.where(largest > 0, largest, 1)
     return 2.0**499 / (largest / (2 * largest.frexp().mantissa)).clamp(min=2.0**-501)
@@ -183,7 +193,8 @@ def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
 
 
 def _joined(keys: Tensor, number: Tensor) -> Tensor:
-    """The first edges (B, c // 2, c // 2) between components `number` (B, c) of components with edges `keys` (B, c, c)."""
+    """The first edges (B, c // 2, c // 2) between components `number` (B, c) of components with edges `keys`
+    (B, c, c)."""
     clouds, count, _ = keys.shape
     half = keys.new_full((clouds, count // 2, count), _NO_EDGE)
     half = half.scatter_reduce(1, number[:, :, None].expand_as(keys), keys, "amin")
@@ -192,7 +203,8 @@ def _joined(keys: Tensor, number: Tensor) -> Tensor:
 
 
 def _keys(distances: Tensor) -> Tensor:
-    """(B, n, n) int64 in the total order of the edges: 31 bits for the distance, then 15 for the smaller and 16 for the larger row."""
+    """(B, n, n) int64 in the total order of the edges: 31 bits for the distance, then 15 for the smaller and
+    16 for the larger row."""
     distances = torch.minimum(distances, distances.mT).clamp_(min=0).add_(0.0)  # -0.0 has other bits than 0.0
     keys = _ranks(distances) if distances.dtype == torch.float64 else distances.view(torch.int32).long()
     row = torch.arange(distances.shape[1], device=distances.device, dtype=torch.int32)

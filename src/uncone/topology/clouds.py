@@ -12,7 +12,8 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class Clouds:
-    """Clouds of `sizes` points: their rows one cloud after another in `order` (N,), ascending in each; None where that is every row in turn."""
+    """Clouds of `sizes` points: their rows one cloud after another in `order` (N,), ascending in each; None
+    where that is every row in turn."""
 
     sizes: list[int]
     order: Tensor | None
@@ -35,8 +36,8 @@ class Clouds:
         return torch.tensor(self.bars, dtype=torch.int64, device=self.device)
 
     def in_turn(self, batch: list[int]) -> bool:
-        """Whether the clouds of a `batch`, in ascending order, are of one size and lie one after another: then nothing has to be copied to the
-        device, which a CUDA graph could not capture."""
+        """Whether the clouds of a `batch`, in ascending order, are of one size and lie one after another:
+        then nothing has to be copied to the device, which a CUDA graph could not capture."""
         return self.order is None and len(set(self.sizes)) == 1 and batch[-1] - batch[0] == len(batch) - 1
 
     def first_bars(self) -> list[int]:
@@ -50,7 +51,8 @@ class Clouds:
         return turn if self.order is None else self.order[turn]
 
     def padded(self, batch: list[int]) -> tuple[Tensor, Tensor | None]:
-        """The rows of several clouds (B, n), n as many as the largest has, and which of them count (B, n); the others repeat the last.
+        """The rows of several clouds (B, n), n as many as the largest has, and which of them count (B, n);
+        the others repeat the last.
 
         None for the second where they are `in_turn`.
         """
@@ -66,7 +68,8 @@ class Clouds:
 
 
 def check_lengths(lengths: object) -> None:
-    """Refuses anything but a tensor (M,) of floating point numbers, and on the CPU, where it costs no wait, numbers that are no lengths."""
+    """Refuses anything but a tensor (M,) of floating point numbers, and on the CPU, where it costs no wait,
+    numbers that are no lengths."""
     if not isinstance(lengths, Tensor) or lengths.ndim != 1 or not lengths.is_floating_point():
         got = (
             f"{tuple(lengths.shape)} of {lengths.dtype}"
@@ -86,7 +89,8 @@ def check_lengths(lengths: object) -> None:
 
 
 def check_bars(bars: object, count: int) -> None:
-    """Refuses `bars` that do not cut `count` numbers into groups; the values are looked at on the CPU only, where it costs no wait."""
+    """Refuses `bars` that do not cut `count` numbers into groups; the values are looked at on the CPU only,
+    where it costs no wait."""
     if not isinstance(bars, Tensor):
         raise InputError(
             f"expected bars as a tensor of integers, got {type(bars).__name__}: pass Barcode.bars, how many bars each group has"
@@ -103,7 +107,8 @@ def check_bars(bars: object, count: int) -> None:
 
 
 def group_of_each(bars: Tensor, count: int) -> Tensor:
-    """(count,) which group each number belongs to, for groups of sizes `bars` that lie one after another. Never waits for the device."""
+    """(count,) which group each number belongs to, for groups of sizes `bars` that lie one after another.
+    Never waits for the device."""
     return torch.repeat_interleave(torch.arange(len(bars), device=bars.device), bars, output_size=count)
 
 

@@ -1,4 +1,5 @@
-"""Minimum spanning trees of clouds by Prim's algorithm in compiled loops, on squared distances by difference or from a product."""
+"""Minimum spanning trees of clouds by Prim's algorithm in compiled loops, on squared distances by difference
+or from a product."""
 
 import threading
 import warnings
@@ -72,7 +73,8 @@ def spanning_trees(
 
 
 def _by_product(loops: Any, x: Any, rows: Any, edges: Tensor, lengths: Tensor) -> bool:
-    """One cloud. Distances whose rounding matters to the tree are taken again by difference, and the tree with them."""
+    """One cloud. Distances whose rounding matters to the tree are taken again by difference, and the tree
+    with them."""
     n, dtype = len(rows), lengths.dtype
     centred, norms = memory.recycled((n, x.shape[1]), dtype), np.empty(n, x.dtype)
     loops.centred(x, rows, centred.numpy(), norms)
@@ -97,7 +99,8 @@ def _by_product(loops: Any, x: Any, rows: Any, edges: Tensor, lengths: Tensor) -
 
 
 def _multiply(loops: Any, x: Tensor, product: Tensor) -> None:
-    """x x^T to the first n columns: half of it, a block of rows at a time, and the other half by mirroring."""
+    """x x^T to the first n columns: half of it, a block of rows at a time, and the other half by
+    mirroring."""
     n, table = len(x), product.numpy()
 
     def block(begin: int) -> None:
@@ -123,7 +126,8 @@ _before = ""
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Ask torch for whole products on the CPU. The setting is the process's: the last of several threads puts back what the first one found."""
+    """Ask torch for whole products on the CPU. The setting is the process's: the last of several threads puts
+    back what the first one found."""
     global _inside, _before
     with _lock:
         if _inside == 0:

@@ -23,10 +23,10 @@ Squares = npt.NDArray[np.float64]
 class Forest:
     """A spanning tree of m points, as Kruskal's algorithm joined them.
 
-    Its edges are in ascending order; the place of an edge in it is its rank. When a component of points was joined to one
-    that is no smaller, its root took the other's root for its parent, by an edge of that rank. Ranks rise towards the one
-    root, nobody is more than log2 m steps below it, and the last edge on the way up to where two points meet is the longest
-    edge on the path between them.
+    Its edges are in ascending order; the place of an edge in it is its rank. When a component of points was
+    joined to one that is no smaller, its root took the other's root for its parent, by an edge of that rank.
+    Ranks rise towards the one root, nobody is more than log2 m steps below it, and the last edge on the way
+    up to where two points meet is the longest edge on the path between them.
     """
 
     ends: Indices
@@ -38,11 +38,14 @@ class Forest:
     parent: Indices
     """(m,) the root is its own."""
     reach: npt.NDArray[np.float32]
-    """(m,) no less than the longest edge between a point and the root, times a scale: the longest on a path is at most the greater of its ends' two."""
+    """(m,) no less than the longest edge between a point and the root, times a scale: the longest on a path
+    is at most the greater of its ends' two."""
     part: Indices
-    """(m,) the point that stands for the part of the tree it is in, once the `_CUT` longest edges are taken away: tight clusters are parts."""
+    """(m,) the point that stands for the part of the tree it is in, once the `_CUT` longest edges are taken
+    away: tight clusters are parts."""
     within: npt.NDArray[np.float32]
-    """(m,) no less than the longest edge between a point and the one that stands for its part: gaps between clusters do not count."""
+    """(m,) no less than the longest edge between a point and the one that stands for its part: gaps between
+    clusters do not count."""
 
     device: torch.device
 
@@ -59,7 +62,8 @@ class Forest:
 def spanning(
     ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale: float, device: torch.device
 ) -> Forest:
-    """The minimum spanning tree of edges that connect all of `ids` (m,); equal lengths go by (smaller id, larger id)."""
+    """The minimum spanning tree of edges that connect all of `ids` (m,); equal lengths go by (smaller id,
+    larger id)."""
     m = len(ids)
     order = _ascending(ends, squared, ids)
     ends, squared = ends[order], squared[order]
@@ -75,7 +79,8 @@ def spanning(
 
 
 def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """The total order of edges. Sorting by three keys is slow, and few lengths are equal: only those are sorted again."""
+    """The total order of edges. Sorting by three keys is slow, and few lengths are equal: only those are
+    sorted again."""
     order = np.argsort(squared)
     value = squared[order]
     same = value[1:] == value[:-1]
@@ -90,7 +95,8 @@ def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> n
 def kruskal(
     ends: Indices, root: Indices, size: Indices, rank: Indices, parent: Indices, chosen: Indices
 ) -> int:
-    """Join components by edges in ascending order; the edges that did are written to `chosen`. Compiled where numba is installed."""
+    """Join components by edges in ascending order; the edges that did are written to `chosen`. Compiled where
+    numba is installed."""
     count = 0
     for edge in range(len(ends)):
         a, b = ends[edge, 0], ends[edge, 1]
@@ -118,7 +124,8 @@ def kruskal(
 def _top(
     lengths: Squares, rank: Indices, parent: Indices, cut: int
 ) -> tuple[Indices, npt.NDArray[np.float32]]:
-    """How far up each point comes by edges of ranks below `cut` (m,), and no less than the longest edge on the way (m,)."""
+    """How far up each point comes by edges of ranks below `cut` (m,), and no less than the longest edge on
+    the way (m,)."""
     top, last = np.arange(len(parent), dtype=np.int32), np.full(len(parent), -1, np.int32)
     while (upward := rank[top] < cut).any():  # log2 m steps at most
         last, top = np.where(upward, rank[top], last), np.where(upward, parent[top], top)

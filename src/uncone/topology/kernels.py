@@ -18,7 +18,8 @@ _TILE = 32
 
 
 def loop(**flags: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compiles a function at its first call, for every process once: where there is room for a cache, beside the code or in the user's folder."""
+    """Compiles a function at its first call, for every process once: where there is room for a cache, beside
+    the code or in the user's folder."""
 
     def compiled(function: Callable[..., Any]) -> Any:
         try:
@@ -58,7 +59,8 @@ def squared(a, b):
 
 @loop(fastmath=_SUM)
 def direct(points, rows, product):
-    """Minus half the squared distances (n, n) of one cloud by direct difference, four pairs at a time: what a product less the norms would be."""
+    """Minus half the squared distances (n, n) of one cloud by direct difference, four pairs at a time: what a
+    product less the norms would be."""
     n, half = len(rows), points.dtype.type(-0.5)
     for i in range(n):
         x = points[rows[i]]
@@ -81,7 +83,8 @@ def direct(points, rows, product):
 
 @loop()
 def mirror(product, begin, end, n):
-    """Write what rows `begin` to `end` have right of the diagonal to below it, a tile at a time: a column at once would miss the cache."""
+    """Write what rows `begin` to `end` have right of the diagonal to below it, a tile at a time: a column at
+    once would miss the cache."""
     for left in range(begin, n, _TILE):
         for top in range(begin, end, _TILE):
             bottom = min(top + _TILE, end)
@@ -105,7 +108,8 @@ def _visit(row, norm, new, waiting, best, parent):
 
 @loop()
 def _lowest(bits):
-    """The lowest of non-negative floats by their bits, which have the same order: compilers do not search floats by vectors."""
+    """The lowest of non-negative floats by their bits, which have the same order: compilers do not search
+    floats by vectors."""
     low = bits[0]
     for u in range(len(bits)):
         low = min(low, bits[u])
@@ -114,7 +118,8 @@ def _lowest(bits):
 
 @loop()
 def _nearest(best, parent, lowest):
-    """Of the points outside that are nearest to the tree, the one whose edge has the smaller row, then the larger row first."""
+    """Of the points outside that are nearest to the tree, the one whose edge has the smaller row, then the
+    larger row first."""
     low = lowest.min()
     found, small, large = -1, np.int64(0), np.int64(0)
     for block in range(len(lowest)):
@@ -129,7 +134,8 @@ def _nearest(best, parent, lowest):
 
 @loop()
 def prim(product, norms, integer, ends, weights):
-    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]: what joins and to which point, in that order, and how far it was.
+    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]: what joins and to which point, in
+    that order, and how far it was.
 
     `integer` is the type of integers as wide as these floats. False where a distance is not finite.
     """
@@ -154,7 +160,8 @@ def prim(product, norms, integer, ends, weights):
 
 @loop(fastmath=_SUM)
 def _length(a, b):
-    """The distance of two points; where all squares vanish their largest difference, so that it is 0 for equal points alone."""
+    """The distance of two points; where all squares vanish their largest difference, so that it is 0 for
+    equal points alone."""
     total, largest = 0.0, 0.0
     for k in range(a.shape[0]):
         t = np.float64(a[k] - b[k])
@@ -168,7 +175,8 @@ def _length(a, b):
 
 @loop()
 def rounding(points, rows, ends, weights, norms):
-    """How far the squared lengths of a tree's edges are off at most, of the sum of the squared norms and of themselves; and that sum of them."""
+    """How far the squared lengths of a tree's edges are off at most, of the sum of the squared norms and of
+    themselves; and that sum of them."""
     of_sums = of_itself = sums_of = 0.0
     for e in range(len(weights)):
         exact = _length(points[rows[ends[e, 0]]], points[rows[ends[e, 1]]]) ** 2
@@ -182,11 +190,12 @@ def rounding(points, rows, ends, weights, norms):
 
 @loop()
 def settle(points, rows, product, norms, ends, weights, error):
-    """Replace `product` by minus half the squared distances, by direct difference wherever rounding could have hidden an edge of the tree.
+    """Replace `product` by minus half the squared distances, by direct difference wherever rounding could
+    have hidden an edge of the tree.
 
-    A distance from the product is off by at most `error` times the sum of the squared norms. In the order in which points joined,
-    the largest edge on the way between the i-th and the j-th is the largest of the (i+1)-th to the j-th: no pair beyond that by
-    more than the errors is an edge.
+    A distance from the product is off by at most `error` times the sum of the squared norms. In the order in
+    which points joined, the largest edge on the way between the i-th and the j-th is the largest of the
+    (i+1)-th to the j-th: no pair beyond that by more than the errors is an edge.
     """
     n, half = len(norms), product.dtype.type(-0.5)
     order, bound = np.zeros(n, np.int64), np.empty(n, norms.dtype)
@@ -213,7 +222,8 @@ def _to_squared(row, norms, norm, half):
 
 @loop()
 def ordered(points, rows, ends, vanishing, edges, lengths):
-    """Write the edges as rows of points, the smaller one first, with their lengths, in ascending order of (length, smaller row, larger row).
+    """Write the edges as rows of points, the smaller one first, with their lengths, in ascending order of
+    (length, smaller row, larger row).
 
     False where a length is above 0 and below `vanishing`, so that its square is not exact.
     """
@@ -241,7 +251,8 @@ def ordered(points, rows, ends, vanishing, edges, lengths):
 
 @loop()
 def small_clouds(points, order, offsets, first, which, integer, vanishing, edges, lengths):
-    """Edges and lengths of the clouds `which`, by direct differences, one after another. False where a square left the range of its floats."""
+    """Edges and lengths of the clouds `which`, by direct differences, one after another. False where a square
+    left the range of its floats."""
     most = np.int64(0)
     for c in which:
         most = max(most, offsets[c + 1] - offsets[c])
@@ -270,7 +281,8 @@ def small_clouds(points, order, offsets, first, which, integer, vanishing, edges
 
 @loop(fastmath={"contract"})
 def pull(points, edges, lengths, grads, tiny, out):
-    """The sum over the edges of each point of grad / length times the difference to the other end: one row after another, always in the same order.
+    """The sum over the edges of each point of grad / length times the difference to the other end: one row
+    after another, always in the same order.
 
     False where such a quotient leaves the range of its floats.
     """
@@ -303,10 +315,11 @@ def pull(points, edges, lengths, grads, tiny, out):
 
 @loop(fastmath=_FINITE)
 def light_edges(product, rows, columns, errors, bounds, points, order, scale, tree, ends, squared):
-    """Writes pairs (k, 2) and their squared lengths (k,) to `ends` and `squared`; returns k and how many pairs were measured.
+    """Writes pairs (k, 2) and their squared lengths (k,) to `ends` and `squared`; returns k and how many
+    pairs were measured.
 
-    `rows` and `columns` are (first position, squares, moved), `errors` those of the product and absolute, `bounds` and
-    `tree` the fields of a `Forest`; `bounds` are on lengths times `scale`.
+    `rows` and `columns` are (first position, squares, moved), `errors` those of the product and absolute,
+    `bounds` and `tree` the fields of a `Forest`; `bounds` are on lengths times `scale`.
     """
     count, measured, excess = 0, 0, np.empty(_CHUNK, np.float32)
     first, squares, moved = rows
@@ -345,7 +358,8 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
 
 @loop(fastmath=_FINITE)
 def _least_excess(row, products, squares, moved, bounds, product_error, out):
-    """Of pairs of one row, to `out`: the least squared distance there can be, less the square of the longest edge there can be; returns the least."""
+    """Of pairs of one row, to `out`: the least squared distance there can be, less the square of the longest
+    edge there can be; returns the least."""
     square, shift, far, own, inside = row
     reach, part, within = bounds
     least = np.float32(3e38)
@@ -385,7 +399,8 @@ def _squared_distance(a, b):
 
 @loop(fastmath=_FINITE)
 def _is_light(length, i, j, order, tree):
-    """Whether an edge comes before the last one on the tree's path between its ends, by (length, smaller row, larger row)."""
+    """Whether an edge comes before the last one on the tree's path between its ends, by (length, smaller row,
+    larger row)."""
     tree_ends, tree_squared, rank, parent = tree
     a, b, last = i, j, 0
     while a != b:

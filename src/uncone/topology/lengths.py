@@ -32,8 +32,8 @@ class _EdgeLengths(torch.autograd.Function):
 def differentiable(points: Tensor, edges: Tensor, lengths: Tensor) -> Tensor:
     """`lengths` (M,) of edges (M, 2), measured already, with their gradient by the points (N, D).
 
-    An edge e = (a, b) of length l gives (x_a - x_b) / l to a and the opposite to b; one of length 0 gives 0. The same numbers
-    come out each time: no sum depends on the order in which threads arrive.
+    An edge e = (a, b) of length l gives (x_a - x_b) / l to a and the opposite to b; one of length 0 gives 0.
+    The same numbers come out each time: no sum depends on the order in which threads arrive.
     """
     found: Tensor = _EdgeLengths.apply(points, edges, lengths)  # type: ignore[no-untyped-call]
     return found
@@ -58,7 +58,8 @@ def measured(points: Tensor, edges: Tensor) -> Tensor:
 
 
 def edge_lengths(points: Tensor, edges: Tensor) -> Tensor:
-    """The Euclidean lengths (M,) of edges (M, 2) between points (N, D); an edge of length 0 has gradient 0."""
+    """The Euclidean lengths (M,) of edges (M, 2) between points (N, D); an edge of length 0 has gradient
+    0."""
     return differentiable(points, edges, measured(points.detach(), edges))
 
 

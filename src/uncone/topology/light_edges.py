@@ -1,7 +1,9 @@
-"""Which pairs of a block may lie in the spanning tree: those shorter than the longest edge on the tree's path between them.
+"""Which pairs of a block may lie in the spanning tree: those shorter than the longest edge on the tree's path
+between them.
 
-An edge that is not is called heavy, and lies in no minimum spanning tree (Karger, Klein and Tarjan 1995, section 3). Blocks of the cloud
-are rounded as they go into the product, with a bound on what their rounding and the product's may hide.
+An edge that is not is called heavy, and lies in no minimum spanning tree (Karger, Klein and Tarjan 1995,
+section 3). Blocks of the cloud are rounded as they go into the product, with a bound on what their rounding
+and the product's may hide.
 """
 
 import math
@@ -29,8 +31,9 @@ _HIDDEN_BY_MODE = {
 class Rounded:
     """Positions `first` and on, moved to the centre, scaled and rounded.
 
-    With g the computed product of two rows and s, t their `squares`, the true distance of the two points (in units of 1 / scale)
-    is at least sqrt(max(0, s + t - 2 g - product_error |g| - absolute_error)) less what both were `moved`.
+    With g the computed product of two rows and s, t their `squares`, the true distance of the two points (in
+    units of 1 / scale) is at least sqrt(max(0, s + t - 2 g - product_error |g| - absolute_error)) less what
+    both were `moved`.
     """
 
     first: int
@@ -41,7 +44,8 @@ class Rounded:
     moved: Tensor
     """(b,) float32: how far rounding moved the point, at most."""
     product_error: float
-    """Of the product's magnitude: 2^-7 where it is rounded to bfloat16, which counts twice in a squared distance."""
+    """Of the product's magnitude: 2^-7 where it is rounded to bfloat16, which counts twice in a squared
+    distance."""
     absolute_error: float
     """What underflow may hide."""
 
@@ -61,8 +65,9 @@ class Rounded:
 class Rounding:
     """Centres, scales and rounds the points of a cloud, a block at a time.
 
-    The centre is a median by coordinates, so that a few points far out do not move it; any centre gives the same tree, a near one
-    leaves fewer pairs to measure. The scale is a power of two that keeps squares within float32.
+    The centre is a median by coordinates, so that a few points far out do not move it; any centre gives the
+    same tree, a near one leaves fewer pairs to measure. The scale is a power of two that keeps squares within
+    float32.
     """
 
     def __init__(self, points: Tensor, order: Tensor) -> None:
@@ -109,7 +114,8 @@ def _hidden_by_mode() -> float:
 
 @dataclass(frozen=True)
 class Light:
-    """Edges between positions (k, 2) with their squared lengths (k,), and how many pairs were measured to find them."""
+    """Edges between positions (k, 2) with their squared lengths (k,), and how many pairs were measured to
+    find them."""
 
     ends: Indices
     squared: Squares
@@ -135,9 +141,11 @@ def light_edges(
     scale: float,
     forest: Forest,
 ) -> Light:
-    """The pairs (row before column) of a block that are shorter than the longest edge on the forest's path between them.
+    """The pairs (row before column) of a block that are shorter than the longest edge on the forest's path
+    between them.
 
-    `product` (r, c) may be wrong by what its rounding allows; whoever cannot be ruled out is measured by direct difference.
+    `product` (r, c) may be wrong by what its rounding allows; whoever cannot be ruled out is measured by
+    direct difference.
     """
     loops = kernels() if product.device.type == "cpu" else None
     if loops is None:
@@ -194,7 +202,8 @@ def _by_torch(
 
 
 def _longest_on_path(a: Tensor, b: Tensor, rank: Tensor, parent: Tensor) -> Tensor:
-    """The rank (k,) of the longest edge on the tree's path between positions a (k,) and b (k,), which differ."""
+    """The rank (k,) of the longest edge on the tree's path between positions a (k,) and b (k,), which
+    differ."""
     last = torch.zeros_like(a)
     while bool((a != b).any()):
         lower = torch.where(rank[a] <= rank[b], a, b)  # whoever was joined first goes up

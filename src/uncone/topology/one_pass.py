@@ -1,17 +1,20 @@
-"""The minimum spanning tree of one large cloud: each block of the product is computed once, and only its light edges are kept.
+"""The minimum spanning tree of one large cloud: each block of the product is computed once, and only its
+light edges are kept.
 
-A spanning tree of the pairs seen so far stands at every moment. A pair that is longer than every edge on the tree's path
-between its ends is in no minimum spanning tree (Karger, Klein and Tarjan, A randomized linear-time algorithm to find minimum
-spanning trees, 1995); the others are collected, and replace edges of the tree from time to time. Points are taken in a random
-order, so that when a fraction 1/p of the pairs has been seen about p n of all pairs are light (their sampling lemma), and a pass
-over all meets O(n log n) of them. As the distance is symmetric, half of the n x n product is enough.
+A spanning tree of the pairs seen so far stands at every moment. A pair that is longer than every edge on the
+tree's path between its ends is in no minimum spanning tree (Karger, Klein and Tarjan, A randomized
+linear-time algorithm to find minimum spanning trees, 1995); the others are collected, and replace edges of
+the tree from time to time. Points are taken in a random order, so that when a fraction 1/p of the pairs has
+been seen about p n of all pairs are light (their sampling lemma), and a pass over all meets O(n log n) of
+them. As the distance is symmetric, half of the n x n product is enough.
 
-Boruvka's algorithm, the usual choice for trees from products of blocks, asks for the nearest outsider of every component anew in each round. However
-lazily that is done, the first round alone is the whole product, or its half with a search along rows and columns, and parts of it come again.
+Boruvka's algorithm, the usual choice for trees from products of blocks, asks for the nearest outsider of
+every component anew in each round. However lazily that is done, the first round alone is the whole product,
+or its half with a search along rows and columns, and parts of it come again.
 
-The product only rules pairs out, with a bound on what its rounding hides. What it cannot rule out is measured by direct
-difference in float64, and all comparisons that make the tree are between such numbers. So the tree is the same for every size
-of block, number of threads and precision of the product.
+The product only rules pairs out, with a bound on what its rounding hides. What it cannot rule out is measured
+by direct difference in float64, and all comparisons that make the tree are between such numbers. So the tree
+is the same for every size of block, number of threads and precision of the product.
 """
 
 import math
@@ -148,7 +151,8 @@ def _check(points: Tensor, block: int | None, candidates: torch.dtype | None) ->
 
 
 def _as_measured(points: Tensor) -> Tensor:
-    """float32 or float64 rows that lie together and can be scaled and squared: the points themselves wherever they are so."""
+    """float32 or float64 rows that lie together and can be scaled and squared: the points themselves wherever
+    they are so."""
     points = points if points.dtype in (torch.float32, torch.float64) else points.float()
     points = points if points.stride()[1:] == (1,) else points.contiguous()
     largest = _largest(points)
@@ -256,7 +260,8 @@ class _Sweep:
                 self._merge()
 
     def _work_on(self, tasks: deque[_Task]) -> None:
-        """Take tasks, in every thread at once, until there are none, or enough light edges to merge; what is left of a task goes back."""
+        """Take tasks, in every thread at once, until there are none, or enough light edges to merge; what is
+        left of a task goes back."""
         if self._points.device.type == "cpu":
             on_every_thread(partial(self._work, tasks))
         else:
@@ -331,7 +336,8 @@ def _candidates(points: Tensor, m: int) -> torch.dtype:
 
 @cache
 def _bfloat16_pays() -> bool:
-    """Whether this machine multiplies bfloat16 faster: asked once, as flags do not say; the answer changes no tree."""
+    """Whether this machine multiplies bfloat16 faster: asked once, as flags do not say; the answer changes no
+    tree."""
     factors = torch.ones(512, 768)
     return _product_seconds(factors.bfloat16()) < _PAYS * _product_seconds(factors)
 
@@ -346,10 +352,11 @@ def _product_seconds(factors: Tensor) -> float:
 
 
 def without_repeats(points: Tensor) -> tuple[Tensor, Tensor]:
-    """The first row of each value (m,), ascending, and edges (n - m, 2) that join every other row to the first of its value.
+    """The first row of each value (m,), ascending, and edges (n - m, 2) that join every other row to the
+    first of its value.
 
-    Rows are compared whole where their hashes are equal. Of unequal rows with one hash all are kept; they are told apart by
-    their distances.
+    Rows are compared whole where their hashes are equal. Of unequal rows with one hash all are kept; they are
+    told apart by their distances.
     """
     n = len(points)
     hashes, order = torch.sort(_hashes(points), stable=True)

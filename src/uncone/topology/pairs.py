@@ -1,8 +1,10 @@
-"""Bars of loops and voids (H1 and beyond) with a gradient, from the pairs that gudhi, giotto-ph or ripser found.
+"""Bars of loops and voids (H1 and beyond) with a gradient, from the pairs that gudhi, giotto-ph or ripser
+found.
 
-In a Vietoris-Rips filtration a class of dimension 1 or more is born when one edge enters and dies when another does. Which two these are is found by those
-packages, without a gradient. The lengths of the two edges carry it: d(death - birth) is the one edge's gradient less the other's, wherever no two
-edges are of one length.
+In a Vietoris-Rips filtration a class of dimension 1 or more is born when one edge enters and dies when
+another does. Which two these are is found by those packages, without a gradient. The lengths of the two edges
+carry it: d(death - birth) is the one edge's gradient less the other's, wherever no two edges are of one
+length.
 """
 
 import math
@@ -61,10 +63,12 @@ def pair_ends(points: Tensor, pairs: Any) -> tuple[Tensor, Tensor]:
 
 
 def pairs_of_generators(generators: Sequence[Any], dimension: int = 1) -> np.ndarray:
-    """The pairs of one dimension from gudhi's `flag_persistence_generators()` or giotto-ph's `ripser_parallel(..., return_generators=True)["gens"]`.
+    """The pairs of one dimension from gudhi's `flag_persistence_generators()` or giotto-ph's
+    `ripser_parallel(..., return_generators=True)["gens"]`.
 
-    Both are (H0, [H1, H2, ...], essential H0, [essential H1, ...]). Classes that never die are left out, having no length: those of H0 are one for each
-    piece that stays apart, those of H1 are there only where the filtration was cut off at some length.
+    Both are (H0, [H1, H2, ...], essential H0, [essential H1, ...]). Classes that never die are left out,
+    having no length: those of H0 are one for each piece that stays apart, those of H1 are there only where
+    the filtration was cut off at some length.
 
     Returns:
         (m, 3) for dimension 0 and (m, 4) otherwise, int64; no rows where there is no class.

@@ -16,15 +16,18 @@ Tensor = torch.Tensor
 Algorithm = Literal["compiled", "torch", "one pass"]
 _forced: ContextVar[Algorithm | None] = ContextVar("_forced", default=None)
 LARGEST_DENSE = 8192
-"""Points up to which all squared distances of a cloud are kept at once: 256 MiB of them as float32 numbers, twice that as float64."""
+"""Points up to which all squared distances of a cloud are kept at once: 256 MiB of them as float32 numbers,
+twice that as float64."""
 
 
 @contextmanager
 def forced(algorithm: Algorithm) -> Iterator[None]:
-    """Barcodes inside take this algorithm whatever the size and device of the clouds; for tests and benchmarks.
+    """Barcodes inside take this algorithm whatever the size and device of the clouds; for tests and
+    benchmarks.
 
-    "compiled" is Prim's on all squared distances, by numba's loops; "torch" is Boruvka's on the same, which is taken on a GPU and
-    where there is no numba; "one pass" is the one for large clouds, which keeps no squared distances.
+    "compiled" is Prim's on all squared distances, by numba's loops; "torch" is Boruvka's on the same, which
+    is taken on a GPU and where there is no numba; "one pass" is the one for large clouds, which keeps no
+    squared distances.
     """
     token = _forced.set(algorithm)
     try:

@@ -1,7 +1,7 @@
 """Apply a fitted transformation to rows of any size, from disk to disk, in constant memory.
 
-One block is read ahead, one is digested and one is written, each on a thread of its own, while one is computed. The file is written
-beside its target and moved over it: a kill leaves what was there before.
+One block is read ahead, one is digested and one is written, each on a thread of its own, while one is
+computed. The file is written beside its target and moved over it: a kill leaves what was there before.
 """
 
 import io
@@ -40,7 +40,8 @@ _FLUSHED_BYTES = 32 * 2**20
 
 @dataclass(frozen=True)
 class Applied:
-    """What `repair_rows` wrote: `shape` (N, K) of `dtype`, as the part `part` of a file that has parts, and what is to be said of it."""
+    """What `repair_rows` wrote: `shape` (N, K) of `dtype`, as the part `part` of a file that has parts, and
+    what is to be said of it."""
 
     path: Path
     format: str
@@ -109,8 +110,8 @@ def repair_rows(
 
 
 def check_out(out: str | os.PathLike[str], rows: Rows, *, overwrite: bool) -> None:
-    """Raise InputError unless repaired `rows` may be written to `out`: a suffix that is written, not what is read, not there yet (unless `overwrite`),
-    in a folder that is there.
+    """Raise InputError unless repaired `rows` may be written to `out`: a suffix that is written, not what is
+    read, not there yet (unless `overwrite`), in a folder that is there.
     """
     _check_path(target_of(out, source_of(rows), rows.shape[1]).path, rows, overwrite=overwrite)
 
@@ -154,7 +155,8 @@ def _fitted_elsewhere(owner: Fitted | None, rows: Rows, read: Rows) -> tuple[str
 def _block_map(
     transformation: Transformation | Affine, size: int, dtype: torch.dtype
 ) -> Callable[[Tensor], Tensor]:
-    """The transformation of blocks of at most `size` rows; an affine one computes in memory that the next but one uses again."""
+    """The transformation of blocks of at most `size` rows; an affine one computes in memory that the next but
+    one uses again."""
     affine = (
         transformation if isinstance(transformation, Affine) else getattr(transformation, "affine_", None)
     )
@@ -221,7 +223,8 @@ class _AheadRows(DerivedRows):
 
 
 class _Output:
-    """Blocks checked, rounded once to the dtype that is stored, and written. The system is told early to bring them to the disk."""
+    """Blocks checked, rounded once to the dtype that is stored, and written. The system is told early to
+    bring them to the disk."""
 
     def __init__(self, gate: "_Gate", writer: Writer, target: Target, rows: Rows) -> None:
         self._gate, self._writer, self._rows, self._stored = gate, writer, rows, target.stored
@@ -250,7 +253,8 @@ class _Output:
 class _Gate(io.BufferedIOBase):
     """The file, until it is shut: then what a writer still writes to end its own structures goes nowhere.
 
-    A zip or Parquet file that is left open by an error would be ended when it is freed, after the file under it is closed.
+    A zip or Parquet file that is left open by an error would be ended when it is freed, after the file under
+    it is closed.
     """
 
     def __init__(self, handle: BinaryIO) -> None:
@@ -276,7 +280,8 @@ class _Gate(io.BufferedIOBase):
             self._handle.flush()
 
     def write_back(self, start: int) -> int:
-        """Begin to write the bytes from `start` on to the disk now, and not at the end, where everybody would wait for it."""
+        """Begin to write the bytes from `start` on to the disk now, and not at the end, where everybody would
+        wait for it."""
         self._handle.flush()
         at = self._handle.tell()
         with suppress(OSError, AttributeError):  # a system without posix_fadvise

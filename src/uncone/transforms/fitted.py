@@ -23,7 +23,8 @@ IN_THE_MOMENTS = "in the moments"
 class DigestedRows(DerivedRows):
     """`rows`, whose sha256 is known once `blocks` has run to its end.
 
-    Each block is digested on a thread of its own while it is in use: hashlib lets go of the interpreter's lock.
+    Each block is digested on a thread of its own while it is in use: hashlib lets go of the interpreter's
+    lock.
     """
 
     def __init__(self, rows: Rows) -> None:

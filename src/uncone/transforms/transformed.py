@@ -17,7 +17,8 @@ from uncone.threads import share_rows
 Tensor = torch.Tensor
 X = TypeVar("X", Tensor, npt.NDArray[Any], Rows)
 Map = Callable[[Tensor], Tensor]
-"""(n, D) of float32 or float64 to (n, K) of the same dtype, on the same device, row by row. It does not write to its argument."""
+"""(n, D) of float32 or float64 to (n, K) of the same dtype, on the same device, row by row. It does not write
+to its argument."""
 _COMPUTED = {
     torch.float64: torch.float64, torch.float32: torch.float32, torch.float16: torch.float32, torch.bfloat16: torch.float32,
 }  # fmt: skip

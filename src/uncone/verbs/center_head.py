@@ -1,4 +1,5 @@
-"""`center_head`: a language model whose output head has no mean row, with the proof that no probability changed."""
+"""`center_head`: a language model whose output head has no mean row, with the proof that no probability
+changed."""
 
 from uncone.edits.head import center_head
 

@@ -1,4 +1,5 @@
-"""`select_repair`: choose a repair on one split and confirm it on another, or leave the vectors as they are."""
+"""`select_repair`: choose a repair on one split and confirm it on another, or leave the vectors as they
+are."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

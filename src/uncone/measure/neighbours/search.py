@@ -1,7 +1,8 @@
 """The exact nearest points: candidates from products, differences in float64, and a proof of each row.
 
-A score is -|z - z'|^2 / 2 as a product of centred points gives it. Nothing of the size of a tile is ever sorted: a row's
-worst candidate is a threshold, only what passes it is picked out of a tile, and that is little once a first tile was seen.
+A score is -|z - z'|^2 / 2 as a product of centred points gives it. Nothing of the size of a tile is ever
+sorted: a row's worst candidate is a threshold, only what passes it is picked out of a tile, and that is
+little once a first tile was seen.
 """
 
 import threading
@@ -54,7 +55,8 @@ def nearest_points(
 
 
 class Candidates:
-    """The K points with the highest scores offered to each of n rows: `scores`, `points` (n, K), unordered."""
+    """The K points with the highest scores offered to each of n rows: `scores`, `points` (n, K),
+    unordered."""
 
     def __init__(self, n: int, count: int, block: int) -> None:
         self.scores = torch.full((n, count), -torch.inf)
@@ -176,7 +178,8 @@ def _settle(
 def _search_all(points: Points, k: int, queries: Tensor, enough: Tensor) -> tuple[Tensor, Tensor]:
     """The k nearest points by float64 products with all points, where float32 cannot tell them apart.
 
-    `enough` are squared distances within which k points lie. All points that may be as near are compared by difference.
+    `enough` are squared distances within which k points lie. All points that may be as near are compared by
+    difference.
     """
     near = torch.empty((len(queries), k), dtype=torch.int64)
     squares = torch.empty((len(queries), k), dtype=torch.float64)

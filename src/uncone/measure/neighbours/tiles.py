@@ -83,7 +83,8 @@ def each_pair_of_blocks(
 ) -> list[T]:
     """The results of `diagonal` of every block, then of `pair` of every two, each on one thread, in order.
 
-    `progress` gets the share of the work that is done. A few blocks are held at a time where the points do not fit into memory.
+    `progress` gets the share of the work that is done. A few blocks are held at a time where the points do
+    not fit into memory.
     """
     cuts = blocks_of(points.n)
     groups = groups_of(cuts, points.stripe)
