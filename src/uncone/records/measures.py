@@ -71,7 +71,7 @@ class MeasureDescription:
         return Measurement(
             name=self.name + suffix, value=value, range=(low, high), better=self.better, reference=reference,
             interval=interval, n=n, d=d, centered=centered, details=dict(details or {}), warnings=warnings,
-            definition=self.definition.format(**(asked or {})),
+            definition=self.definition.format(**(asked or {})), reads_badly=self.reads_badly,
         )  # fmt: skip
 
     @property

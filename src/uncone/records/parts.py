@@ -31,6 +31,8 @@ class Measurement:
     details: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     definition: str = ""
+    reads_badly: str = ""
+    """When the value misleads, whatever the rows; empty in files of older versions."""
 
     def __float__(self) -> float:
         if self.value is None:

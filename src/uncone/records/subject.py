@@ -211,7 +211,13 @@ def measurement_blocks(
         for warning in m.warnings:
             yield Text(f"{title(m.name)}: {warning}", "caution")
     meanings = tuple(
-        (title(m.name), Cell(m.name, tone="code"), m.definition, f"{span(m.range)}, {better(m.better)}")
+        (
+            title(m.name),
+            Cell(m.name, tone="code"),
+            m.definition,
+            f"{span(m.range)}, {better(m.better)}",
+            m.reads_badly,
+        )  # fmt: skip
         for m in measurements
     )
     details = tuple(
@@ -219,7 +225,7 @@ def measurement_blocks(
         for m in measurements
         for name, value in m.details.items()
     )
-    folded = [Table(("measure", "name in files", "definition", "range"), meanings)]
+    folded = [Table(("measure", "name in files", "definition", "range", "reads badly when"), meanings)]
     folded += [Table(("measure", "detail", "value"), details)] if details else []
     yield Folded("What these measures are, and their details", tuple(folded))
 
