@@ -100,6 +100,16 @@ def test_it_is_the_procedure(family: str) -> None:
         assert counts.tolist() == expected
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pytorch_takes_the_steps_that_numpy_takes(family: str) -> None:
+    made = [sorted(bars, reverse=True) for bars in barcodes(family, 60)]
+    width = max(map(len, made))
+    bars = torch.tensor([one + [0.0] * (width - len(one)) for one in made], dtype=torch.float64)
+    places = torch.arange(bars.numel()).view(bars.shape)
+    on_gpu = prominent._kept(bars, places, "official", torch)  # as on any device but the CPU
+    assert on_gpu.tolist() == [by_the_procedure(one, "official") for one in made]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_the_procedure_a_thousand_times(family: str) -> None:

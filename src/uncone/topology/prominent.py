@@ -13,11 +13,14 @@ is therefore found by a search on two prefix sums.
 
 A round is known by the number m of bars between the longest and the shortest that are left. So the bar at which each possible round would
 stop is a table (G, m), and the rounds that do happen are a path in it, which pointer jumping follows in ceil(log2 m) steps.
+
+The steps are written once, for NumPy and PyTorch: on the CPU a small array costs PyTorch three times as much a call.
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from uncone.errors import InputError
@@ -28,7 +31,6 @@ Convention = Literal["official", "exclusive"]
 _FEWEST = 4
 """Fewer bars than this are all kept: the procedure compares bars between the longest and the shortest, and needs two of them."""
 _LEAST = 5e-324
-_BRANCHES = 32  # of the search for the bar at which a round stops
 _AT_ONCE = 2**19  # numbers of a table on the CPU, beyond which groups are taken one by one
 
 
@@ -81,7 +83,25 @@ def prominent_counts(
     Raises:
         InputError: another shape, dtype or convention; and, where the lengths are on the CPU, bars that do not sum to their number or are above the width.
     """
-    return _selected(lengths, bars, convention, width)[0]
+    check_convention(convention)
+    check_lengths(lengths)
+    check_bars(bars, len(lengths))
+    bars, groups = bars.to(lengths.device), len(bars)
+    if width is None:
+        width = int(bars.max()) if groups else 0
+    elif bars.device.type == "cpu" and groups and int(bars.max()) > width:
+        raise InputError(
+            f"expected a width of at least the largest group, {int(bars.max())}, got {width}: leave it out on the CPU"
+        )
+    lengths = lengths.detach().double()
+    if lengths.device.type == "cpu" and groups * width > _AT_ONCE:
+        return torch.cat([_counts(one[None], convention) for one in torch.split(lengths, bars.tolist())])
+    if len(lengths) == groups * width:
+        return _counts(lengths.view(groups, width), convention)
+    group = group_of_each(bars, len(lengths))
+    padded = lengths.new_zeros(groups, width)
+    padded[group, place_of_each(bars, group)] = lengths
+    return _counts(padded, convention)
 
 
 def prominent_mask(
@@ -91,8 +111,10 @@ def prominent_mask(
 
     `persistent_entropy(torch.where(mask, lengths, 0), bars)` is then the entropy of the features alone. Arguments as of `prominent_counts`.
     """
-    counts, bars, group, place = _selected(lengths, bars, convention, width)
-    return place >= (bars - counts)[group]
+    counts = prominent_counts(lengths, bars, convention=convention, width=width)
+    bars = bars.to(lengths.device)
+    first = torch.repeat_interleave(bars.cumsum(0) - counts, bars, output_size=len(lengths))
+    return torch.arange(len(lengths), device=lengths.device) >= first
 
 
 def check_convention(convention: str) -> None:
@@ -101,92 +123,65 @@ def check_convention(convention: str) -> None:
         raise InputError(f'expected convention "official" or "exclusive", got {convention!r}')
 
 
-def _selected(
-    lengths: Tensor, bars: Tensor, convention: Convention, width: int | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """How many bars stand out in each group (G,), how many there are (G,), and of each bar its group (M,) and its place in it (M,)."""
-    check_convention(convention)
-    check_lengths(lengths)
-    check_bars(bars, len(lengths))
-    bars = bars.to(lengths.device)
-    if width is None:
-        width = int(bars.max()) if len(bars) else 0
-    elif bars.device.type == "cpu" and bool((bars > width).any()):
-        raise InputError(
-            f"expected a width of at least the largest group, {int(bars.max())}, got {width}: leave it out on the CPU"
-        )
-    group = group_of_each(bars, len(lengths))
-    place = place_of_each(bars, group)
-    lengths = lengths.detach().double()
-    if lengths.device.type == "cpu" and len(bars) > 1 and len(bars) * width > _AT_ONCE:
-        ones = [
-            _kept(one.sort(descending=True).values[None], convention)
-            for one in torch.split(lengths, bars.tolist())
-        ]
-        return torch.cat(ones), bars, group, place
-    padded = lengths.new_zeros(len(bars), width)
-    padded[group, place] = lengths
-    return _kept(padded.sort(dim=1, descending=True).values, convention), bars, group, place
+def _counts(lengths: Tensor, convention: Convention) -> Tensor:
+    """How many stand out (G,) of lengths (G, W) in any order, filled up with 0."""
+    if lengths.shape[1] < _FEWEST:
+        lengths = torch.nn.functional.pad(lengths, (0, _FEWEST - lengths.shape[1]))
+    bars = lengths.sort(dim=1, descending=True).values
+    places = torch.arange(bars.numel(), device=bars.device).view(bars.shape)
+    if bars.device.type == "cpu":
+        return torch.from_numpy(_kept(bars.numpy(), places.numpy(), convention, np))
+    kept: Tensor = _kept(bars, places, convention, torch)
+    return kept
 
 
-def _kept(bars: Tensor, convention: Convention) -> Tensor:
-    """How many stand out (G,) of bars (G, W) in descending order, 0 beyond the last of a group."""
-    if bars.shape[1] < _FEWEST:
-        bars = torch.nn.functional.pad(bars, (0, _FEWEST - bars.shape[1]))
-    width = bars.shape[1]
-    longest = bars[:, :1].clamp(min=_LEAST)
+def _kept(bars: Any, places: Any, convention: Convention, xp: Any) -> Any:
+    """How many stand out (G,) of bars (G, W) in descending order, at `places` of the whole table, for `take`.
+
+    Arrays are of the library `xp`. The column at place m of a group is also the round that m bars are left in.
+    """
+    first = places[:, :1]
+    longest = bars[:, :1].clip(min=_LEAST)
     share = bars / longest
-    count = share.count_nonzero(1)  # without a bar that is 0 beside the longest even in float64
+    count = (share > 0).sum(1)[:, None]  # without a bar that is 0 beside the longest even in float64
     # ln(l / T); near 1 from the difference, which is exact there, so that nearly equal bars still differ
-    logs = torch.where(share > 0.5, torch.log1p((bars - longest) / longest), share.clamp(min=_LEAST).log())
-    between = torch.stack([share, share * logs])
-    shortest = between.gather(2, (count - 1).clamp(min=0)[None, :, None].expand(2, -1, -1))
-    between[:, :, 0] = 0
-    sums = _prefix_sums(between)  # of the bars 1 to k
-    tails = sums + shortest
-    tails[0] += 1
+    near = xp.log1p(((bars - longest) / longest).clip(min=-0.5))
+    logs = xp.where(share > 0.5, near, xp.log(share.clip(min=_LEAST)))
+    weighted = share * logs
+    last = first + count - 1  # without a bar a place of another group, but then `count` is the answer
+    shortest, shortest_weighted = share.take(last), weighted.take(last)
+    mass, weighted = _prefix_sums(share, weighted)  # of the bars 0 to k
+    tail_mass, tail_weighted = mass + (shortest + 1), weighted + shortest_weighted
+    tangent = weighted - mass * logs
 
     # for each m, how many bars in a row are longer than their neutral length, of the first m - 2
-    m, tried = (
-        torch.arange(width, device=bars.device)[:, None],
-        torch.arange(1, _BRANCHES, device=bars.device),
-    )
-    sums, (tail_mass, tail_weighted) = torch.cat([sums, logs[None]]), tails[..., None]
-    stop = torch.zeros_like(share, dtype=torch.int64)
-    for step in _strides(width):
-        i = (stop[:, :, None] + tried * step).clamp(max=width - 1)
-        mass, weighted, log = sums.gather(2, i.flatten(1).expand(3, -1, -1)).view(3, *i.shape)
-        longer = tail_weighted - weighted <= (tail_mass - mass) * log
-        stop = stop + longer.logical_and_(i <= m - 2).count_nonzero(2) * step
-    stop, m = stop + 1, m[:, 0]
-    rounds = torch.where(stop <= ((m + 2) * features_per_bar(shortest[0])).ceil_(), m, stop)
-    for _ in range(width.bit_length()):
-        rounds = rounds.gather(1, rounds)
-    last = rounds.gather(1, (count - 2).clamp(min=0)[:, None])
-    kept = stop.gather(1, last)[:, 0] + (convention == "official")
-    return torch.where(count < _FEWEST, count, kept)
+    most = xp.maximum(places - 2, first)
+    stop, steps = first, (bars.shape[1] - 3).bit_length()
+    for power in reversed(range(steps)):
+        i = xp.minimum(stop + 2**power, most)
+        longer = tail_weighted - tail_mass * logs.take(i) <= tangent.take(i)
+        stop = xp.where(longer, i, stop)
+    stop = stop + 1
+    accepted = stop - first <= xp.ceil((places - first + 2) * features_per_bar(shortest, xp))
+    rounds = xp.where(accepted, places, stop)
+    for _ in range(steps):
+        rounds = rounds.take(rounds)
+    kept = stop.take(rounds.take(last - 1)) - first + (convention == "official")
+    return xp.where(count < _FEWEST, count, kept)[:, 0]
 
 
-def _strides(width: int) -> list[int]:
-    """Steps of a search among `width` places, `_BRANCHES` at a time, the largest first."""
-    strides = [1]
-    while strides[0] * _BRANCHES < width:
-        strides.insert(0, strides[0] * _BRANCHES)
-    return strides
-
-
-def _prefix_sums(x: Tensor) -> Tensor:
+def _prefix_sums(*arrays: Any) -> Any:
     """Inclusive sums along the last dimension; on a GPU by doubling, as `cumsum` has no deterministic form there."""
-    if x.device.type == "cpu":
-        return x.cumsum(-1)
-    step = 1
+    if isinstance(arrays[0], np.ndarray):
+        return [array.cumsum(-1) for array in arrays]
+    x, step = torch.stack(arrays), 1
     while step < x.shape[-1]:
         x = torch.cat([x[..., :step], x[..., step:] + x[..., :-step]], dim=-1)
         step *= 2
     return x
 
 
-def features_per_bar(alpha: Tensor) -> Tensor:
+def features_per_bar(alpha: Any, xp: Any = torch) -> Any:
     """Q / n: the share of the bars that can be features at most, where the shortest is `alpha` times the longest (step c).
 
     Q long bars among n of two lengths minimise the entropy:
@@ -194,10 +189,10 @@ def features_per_bar(alpha: Tensor) -> Tensor:
         Q / n = alpha (alpha - 1 - ln alpha) / (1 - alpha)^2
 
     It nears 1/2 at alpha = 1 and is taken as unbounded there, as 0/0 is in the official code.
+    `xp` is the library of the array `alpha`.
     """
     gap = 1 - alpha
-    k = torch.arange(6, dtype=alpha.dtype, device=alpha.device)
-    series = (gap[..., None] ** k / (k + 2)).sum(-1)  # where the difference below cancels
-    safe = alpha.clamp(torch.finfo(alpha.dtype).tiny, 0.9999)
-    plain = safe * (safe - 1 - safe.log()) / (1 - safe).square()
-    return torch.where(gap < 0.001, alpha * series, plain).masked_fill_(alpha == 1, math.inf)
+    series = 1 / 2 + gap * (1 / 3 + gap * (1 / 4 + gap * (1 / 5 + gap / 6)))  # where the difference cancels
+    plain = -(gap + xp.log(alpha.clip(min=_LEAST))) / gap.clip(min=0.001) ** 2
+    bound = alpha * xp.where(gap < 0.001, series, plain)
+    return xp.where(alpha == 1, math.inf, bound)
