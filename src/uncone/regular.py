@@ -1,6 +1,7 @@
 """Opening a file to read it: a regular file and nothing else, at once."""
 
 import gzip
+import itertools
 import lzma
 import os
 import stat
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO, cast
 
 from uncone.errors import InputError
 
+LONGEST_LINE = 64 * 2**20
 _UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
@@ -61,3 +63,29 @@ def open_unpacked(path: str | os.PathLike[str], *, how: str) -> Iterator[Buffere
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             why = getattr(error, "strerror", None) or error
             raise InputError(f"cannot read {os.fspath(path)}: {why}: {how}") from error
+
+
+def lines_of(
+    path: str | os.PathLike[str], *, how: str, longest: int = LONGEST_LINE
+) -> Iterator[tuple[int, str]]:
+    """(number from 1, text without its end) of each line of a file in UTF-8, plain or packed as .gz or .xz.
+
+    Raises:
+        InputError: as `open_unpacked` does; not UTF-8, or a line of more than `longest` bytes.
+    """
+    with open_unpacked(path, how=how) as file:
+        for number in itertools.count(1):
+            line = file.readline(longest + 1)
+            if not line:
+                return
+            if len(line) > longest:
+                raise InputError(
+                    f"expected lines of at most {longest} bytes in {path}, got a longer line {number}: {how}"
+                )
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"expected text in UTF-8, got {path}, whose line {number} is not: {how}"
+                ) from error
+            yield number, text.removesuffix("\n").removesuffix("\r")

@@ -67,7 +67,7 @@ class TestTables:
                 "id\ttoken\tcount\n1\tof\t4\n2\tthe\t4\n",
                 "got 'of' for id 1 in line 2 of counts.tsv, which is 'the', and 1 more",
             ),
-            (b"id\tcount\n1\t\xff\n", "expected UTF-8, got other bytes in line 2"),
+            (b"id\tcount\n1\t\xff\n", "expected text in UTF-8, got .*, whose line 2 is not"),
         ],
     )
     def test_what_does_not_fit_is_said_with_its_line(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
-from uncone.regular import open_regular
+from uncone.regular import lines_of
 from uncone.rows import Rows
 
 _FORM = (
@@ -126,7 +126,7 @@ def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
     numbers = range(rows.shape[0]) if rows.ids is None else rows.ids.tolist()
     names: Sequence[str | None] | None
     if ids is not None:
-        lines = _text(ids).removesuffix("\n").split("\n")
+        lines = list(_text_lines(ids))
         total = rows.shape[0] + len(rows.left_out)
         if len(lines) != total:
             raise InputError(
@@ -150,8 +150,7 @@ def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
     """The number and the fields of each line that is not empty, without a line of names."""
     width = 0
-    lines = _text(path).split("\n")  # splitlines would also cut inside texts, as at U+2028
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_text_lines(path), start=1):
         fields = [field.strip() for field in line.split("\t")]
         if not any(fields) or (number == 1 and _is_header(fields)):
             continue
@@ -174,20 +173,10 @@ def _is_header(fields: list[str]) -> bool:
     return False
 
 
-def _text(path: str | os.PathLike[str]) -> str:
-    try:
-        with open_regular(path, how=f"give a table of {_FORM}") as file:
-            content = file.read(_LARGEST + 1)
-        if len(content) > _LARGEST:
-            raise InputError(
-                f"expected a table of at most {_LARGEST >> 20} MiB, got {path} which is larger: take fewer "
-                "pairs"
-            )
-        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"expected text in UTF-8, got {path} which is not: give a table of {_FORM}"
-        ) from error
+def _text_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The lines of a table; a carriage return alone ends one too."""
+    for _, line in lines_of(path, how=f"give a table of {_FORM}", longest=_LARGEST):
+        yield from line.split("\r")
 
 
 def _place(name: str, places: Mapping[str, int], where: str) -> int:

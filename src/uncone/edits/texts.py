@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -13,7 +13,7 @@ import torch
 from uncone.errors import InputError, UnconeError, first_line
 from uncone.model import ModelFiles
 from uncone.model.hugging_face import open_tokenizer
-from uncone.regular import open_unpacked
+from uncone.regular import lines_of, open_unpacked
 
 Tensor = torch.Tensor
 Path_ = str | os.PathLike[str]
@@ -185,7 +185,8 @@ def read_sentences(path: Path_, *, most: int = MOST_SENTENCES) -> Sentences:
         raise InputError(
             f"expected to keep at least {LEAST_SENTENCES} sentences, got {most}: fewer say nothing of others"
         )
-    sentences = _drawn(_lines(Path(path)), most)
+    lines = lines_of(path, how="give a text file in UTF-8, one sentence a line", longest=LONGEST_LINE)
+    sentences = _drawn(filter(None, (line.strip() for _, line in lines)), most)
     if len(sentences.lines) < LEAST_SENTENCES:
         raise InputError(
             f"expected at least {LEAST_SENTENCES} different sentences in {path}, one a line, got "
@@ -211,23 +212,3 @@ def _drawn(lines: Iterable[str], most: int) -> Sentences:
             continue
         held.add(line)
     return Sentences(tuple(line for _, line in sorted(kept)), n)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with open_unpacked(path, how="give a text file, one sentence a line") as file:
-        number = 0
-        while line := file.readline(LONGEST_LINE + 1):
-            number += 1
-            if len(line) > LONGEST_LINE:
-                raise InputError(
-                    f"expected lines of at most {LONGEST_LINE} bytes, got a longer line {number} in {path}: "
-                    "one sentence a line"
-                )
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"expected UTF-8, got other bytes in line {number} of {path}: save the text as UTF-8"
-                ) from error
-            if text:
-                yield text

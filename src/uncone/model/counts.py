@@ -1,7 +1,7 @@
 """How often each token occurs in some text: counts by id from a table of tokens or an array."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,11 @@ import torch
 
 from uncone.errors import InputError
 from uncone.records.wording import counted, plural
-from uncone.regular import open_regular
+from uncone.regular import lines_of
 from uncone.rows.bytes import LocalFile
 from uncone.rows.npy import LONGEST_HEADER, array_header
 
 Tensor = torch.Tensor
-LARGEST_TABLE = 512 * 2**20
 LARGEST_COUNT = 2**53
 """Beyond, a float64 no longer holds every whole number."""
 MOST_MISMATCHED = 0.01
@@ -104,17 +103,8 @@ def _some(counts: Tensor, name: str) -> Tensor:
 
 
 def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> TokenCounts:
-    with open_regular(path, how="give a file of counts") as lines:
-        size = os.fstat(lines.fileno()).st_size
-        if size > LARGEST_TABLE:
-            raise InputError(
-                f"expected at most {LARGEST_TABLE} bytes, got {size} in {path.name}: a table has one line a token"
-            )
-        return _parse(lines, path.name, n, labels)
-
-
-def _parse(lines: Iterable[bytes], name: str, n: int, labels: Sequence[str | None] | None) -> TokenCounts:
-    rows = ((number, _cells(line, name, number)) for number, line in enumerate(lines, start=1))
+    name, lines = path.name, lines_of(path, how="give a file of counts in UTF-8")
+    rows = ((number, line.split("\t")) for number, line in lines)
     _, columns = next(rows, (1, [""]))
     kind = columns[0].lower()
     if tuple(column.lower() for column in columns) not in _HEADERS:
@@ -172,15 +162,6 @@ def _by_token(labels: Sequence[str | None]) -> tuple[dict[str, int], set[str]]:
         if label is not None and ids.setdefault(label, i) != i:
             shared.add(label)
     return ids, shared
-
-
-def _cells(line: bytes, name: str, number: int) -> list[str]:
-    try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n").split("\t")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"expected UTF-8, got other bytes in line {number} of {name}: save the table as UTF-8"
-        ) from error
 
 
 def _number(text: str, most: int, what: str, name: str, line: int) -> int:

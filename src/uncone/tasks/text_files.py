@@ -2,15 +2,13 @@
 
 import csv
 import json
-import lzma
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from uncone import regular
 from uncone.errors import InputError
-from uncone.regular import open_unpacked
 
 Rows = Iterator[tuple[str, list[str]]]
 """Where a row stands ("line 3 of FILE"), and its cells."""
@@ -20,7 +18,6 @@ KNOWN_COLUMNS = (("word1", "word2", "score"), ("sentence1", "sentence2", "score"
 SPACE = " "
 """As a delimiter: any white space."""
 _JSON = "{"
-_LONGEST_LINE = 1 << 26
 
 
 def find_file(directory: Path, *names: str) -> Path | None:
@@ -30,30 +27,8 @@ def find_file(directory: Path, *names: str) -> Path | None:
 
 
 def lines_of(file: Path) -> Iterator[tuple[int, str]]:
-    """(line number from 1, line without its end), of a file in UTF-8.
-
-    Raises:
-        InputError: unreadable, damaged, not UTF-8, or a line of more than 64 MiB.
-    """
-    number = 0
-    try:
-        with open_unpacked(file, how="give a text file in UTF-8, plain or packed as .gz or .xz") as handle:
-            while line := handle.readline(_LONGEST_LINE):
-                number += 1
-                if len(line) == _LONGEST_LINE:
-                    raise InputError(
-                        f"expected lines of text in {file}, got more than 64 MiB in line {number}: is it "
-                        "text?"
-                    )
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                yield number, text.removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"expected text in UTF-8, got {file}, whose line {number} is not: convert it"
-        ) from error
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read {file}: {reason}: copy it again") from error
+    """(line number from 1, line without its end), of a file in UTF-8."""
+    return regular.lines_of(file, how="give a text file in UTF-8, plain or packed as .gz or .xz")
 
 
 def objects_of(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
