@@ -16,7 +16,7 @@ from uncone import Calibration, InputError, Moments, UnconeError, calibrate, ope
 from uncone.calibration.labels import places_of, read_labels
 from uncone.edits.texts import read_sentences
 from uncone.model.counts import read_counts
-from uncone.model.tokens import token_labels
+from uncone.model.files import token_labels
 from uncone.records import load_record
 from uncone.rows import as_rows
 

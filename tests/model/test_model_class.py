@@ -10,7 +10,7 @@ import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import find_places, open_model_files
-from uncone.model.bounds import check_sizes
+from uncone.model.model_class import check_sizes
 from uncone.model.places import locate
 
 pytest.importorskip("transformers")
@@ -166,7 +166,7 @@ def test_absurd_counts_are_refused_at_once(plant, more, message):
 
 def test_a_constructor_that_does_not_end_is_stopped(plant, monkeypatch):
     """ALBERT makes `inner_group_num` layers in each of `num_hidden_groups` groups; no list of such names is ever complete."""
-    monkeypatch.setattr("uncone.model.bounds._MOST_PARTS", 1000)
+    monkeypatch.setattr("uncone.model.model_class._MOST_PARTS", 1000)
     config = {
         "architectures": ["AlbertForMaskedLM"],
         "model_type": "albert",

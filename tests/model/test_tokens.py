@@ -95,7 +95,7 @@ def test_an_interrupt_is_no_broken_tokenizer(tmp_path, monkeypatch):
 
 
 def test_a_huge_tokenizer_is_passed_over(tmp_path, monkeypatch):
-    monkeypatch.setattr("uncone.model.tokens.LARGEST_TOKENIZER", 3)
+    monkeypatch.setattr("uncone.model.files.LARGEST_TOKENIZER", 3)
     (tmp_path / "vocab.txt").write_text("a\nb\n")
     assert "expected at most 3 bytes, got 4" in token_labels(tmp_path, 2).note
 

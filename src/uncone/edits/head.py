@@ -27,7 +27,7 @@ from uncone.edits.texts import ProofText, proof_text
 from uncone.edits.tied import find_compensation, lookups, reads_token_types
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, find_places, rows_of
-from uncone.model.bounds import objects
+from uncone.model.model_class import objects
 from uncone.model.files import read_json
 from uncone.model.head_map import HeadMap, logit_map
 from uncone.model.model_class import load_model

@@ -1,10 +1,9 @@
 """What a language model is to uncone: a token table, an output head, and what their rows stand for."""
 
-from uncone.model.files import ModelFiles, open_model_files, rows_of
+from uncone.model.files import ModelFiles, TokenLabels, open_model_files, rows_of, token_labels
 from uncone.model.hugging_face import cached_snapshot
 from uncone.model.language_model import LanguageModel, is_model_file, open_language_model
 from uncone.model.places import Places, find_places
-from uncone.model.tokens import TokenLabels, token_labels
 
 __all__ = [
     "LanguageModel",

@@ -1,5 +1,4 @@
-"""A checkpoint directory as the Hub lays it out: config.json, and weights in safetensors or as torch.save
-writes them.
+"""A checkpoint directory as the Hub lays it out: config.json, weights, and the strings of its tokens.
 
 Nothing in it is trusted or executed.
 """
@@ -9,11 +8,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from uncone.errors import InputError
-from uncone.model.tokens import token_labels
+from uncone.errors import InputError, first_line
+from uncone.model.hugging_face import LARGEST_TOKENIZER
 from uncone.regular import open_regular
 from uncone.rows import Rows
 from uncone.rows.bytes import LocalFile
@@ -206,3 +206,68 @@ def _no_weights(directory: Path) -> InputError:
     return InputError(
         f"{expected}, got no weights: download them too, or save the model there with save_pretrained"
     )
+
+
+@dataclass(frozen=True)
+class TokenLabels:
+    """What the rows stand for, or why that is not known."""
+
+    labels: list[str | None] | None
+    """One string a row, as the tokenizer spells it; None for a row without a token; None as a whole where
+    nothing is known."""
+    note: str | None = None
+    """Why there are no labels, or why a tokenizer file was passed over."""
+
+
+def token_labels(path: Path, n: int) -> TokenLabels:
+    """The token strings of ids 0 to n - 1, from the tokenizer files in the directory `path`.
+
+    tokenizer.json is read first, then vocab.txt (one token a line), then vocab.json; ids of n and beyond are
+    left out. Never raises for what lies in the directory: `note` says what was wrong.
+    """
+    notes: list[str] = []
+    readers = {"tokenizer.json": _from_tokenizer, "vocab.txt": _from_lines, "vocab.json": _from_json}
+    for name, read in readers.items():
+        file = path / name
+        if not file.is_file():
+            continue
+        try:
+            if (size := file.stat().st_size) > LARGEST_TOKENIZER:
+                raise ValueError(f"expected at most {LARGEST_TOKENIZER} bytes, got {size}")
+            return TokenLabels(_placed(read(file), n), "; ".join(notes) or None)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic in Rust is no Exception
+            notes.append(f"{file} gives no tokens ({first_line(error)})")
+    return TokenLabels(None, "; ".join(notes) or f"no tokenizer.json, vocab.txt or vocab.json in {path}")
+
+
+def _placed(ids: dict[str, int], n: int) -> list[str | None]:
+    labels: list[str | None] = [None] * n
+    for token, index in ids.items():
+        if type(index) is int and 0 <= index < n:
+            # JSON can spell half a surrogate pair.
+            labels[index] = token.encode("utf-8", "replace").decode("utf-8")
+    return labels
+
+
+def _from_tokenizer(file: Path) -> dict[str, int]:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(file))
+    ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    # Where two tokens claim one id the last one stays: an added one, as in decoding. The order of get_vocab is random.
+    return dict(sorted(ids.items(), key=lambda item: (item[0] in added, item[0])))
+
+
+def _from_lines(file: Path) -> dict[str, int]:
+    # As BERT's own reader: universal newlines, nothing else is stripped.
+    with TextIOWrapper(open_regular(file), encoding="utf-8") as lines:
+        return {line.rstrip("\n"): index for index, line in enumerate(lines)}
+
+
+def _from_json(file: Path) -> dict[str, int]:
+    vocabulary: dict[str, int] = read_json(file, dict)
+    added = file.with_name("added_tokens.json")
+    return vocabulary | read_json(added, dict) if added.is_file() else vocabulary

@@ -1,12 +1,14 @@
 """A matrix read block by block, and written: one file a format, behind one `Rows`."""
 
-from uncone.rows.array import ArrayRows, as_rows, from_numpy
 from uncone.rows.base import (
     GRID,
+    ArrayRows,
     CenteredRows,
     DerivedRows,
     Rows,
     SelectedRows,
+    as_rows,
+    from_numpy,
     nonfinite_error,
     nonfinite_rows,
     without_nonfinite,

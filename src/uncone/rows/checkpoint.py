@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.array import ArrayRows
-from uncone.rows.base import Rows
+from uncone.rows.base import ArrayRows, Rows
 from uncone.rows.bytes import LocalFile
 from uncone.rows.safetensors import FLOATS, Entry, tensor_rows
 from uncone.rows.target import raw_bytes

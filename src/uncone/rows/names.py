@@ -1,13 +1,14 @@
-"""What to say of a name that is not there: the nearest ones that are."""
+"""The matrices of a file by name: which one is meant, and the nearest names where none is."""
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
+
+from uncone.errors import InputError
 
 _SHOWN = 12
-_LONGEST, _COMPARED = (
-    200,
-    2000,
-)  # comparing takes the product of lengths, and a header may hold a million names
+_LONGEST, _COMPARED = 200, 2000
+"""Comparing takes the product of lengths, and a header may hold a million names."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -28,3 +29,20 @@ def listing(names: Iterable[str]) -> str:
     names = list(names)
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(repr(name[:_LONGEST]) for name in names[:_SHOWN]) + rest
+
+
+def only(names: list[str], path: Path, *, among: str, kind: str = "matrix") -> str:
+    """The one name of a file that has `among` other things.
+
+    Raises:
+        InputError: there is none, or more than one.
+    """
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise InputError(
+            f"expected a {kind} of floats in {path}, got none among {among}: there are no rows to read"
+        )
+    raise InputError(
+        f"expected one {kind} in {path}, got {len(names)}: say which with {path.name}#NAME; it holds {listing(names)}"
+    )

@@ -22,7 +22,7 @@ import torch
 from uncone.errors import InputError
 from uncone.rows.base import Rows
 from uncone.rows.bytes import FlatRows, LocalFile, SequentialFile
-from uncone.rows.names import listing, nearest
+from uncone.rows.names import nearest, only
 from uncone.rows.npy import LONGEST_HEADER, ArrayHeader, NpyWriter, matrix_header, rows_at
 from uncone.rows.streamed import StreamedRows
 from uncone.rows.target import Source, Target
@@ -49,18 +49,10 @@ def open_npz(path: str | os.PathLike[str], key: str | None = None) -> Rows:
     if key is not None:
         if key not in members:
             raise InputError(f"no array {key!r} in {path}{nearest(key, members)}")
-        return _rows(archive, members[key], f"{path}#{key}")
-    matrices = [name for name, member in members.items() if _is_matrix(archive, member)]
-    if len(matrices) == 1:
-        return _rows(archive, members[matrices[0]], f"{path}#{matrices[0]}")
-    if not matrices:
-        raise InputError(
-            f"expected a matrix of floats in {path}, got none among {len(members)} arrays: there are no rows to read"
-        )
-    raise InputError(
-        f"expected one matrix in {path}, got {len(matrices)}: say which with {os.path.basename(path)}#NAME; "
-        f"it holds {listing(matrices)}"
-    )
+    else:
+        matrices = [name for name, member in members.items() if _is_matrix(archive, member)]
+        key = only(matrices, Path(path), among=f"{len(members)} arrays")
+    return _rows(archive, members[key], f"{path}#{key}")
 
 
 class InflatedRows(StreamedRows):
@@ -96,10 +88,8 @@ class _StoredRows(FlatRows):
         super().__init__(source, **where)
         self._member, self._stop = member, start + member.file_size
         head = source.read(start, self._offset - start)
-        self._first = self._reached = (
-            self._offset,
-            zlib.crc32(head),
-        )  # a place, and the checksum of all before it
+        # A place, and the checksum of all before it.
+        self._first = self._reached = self._offset, zlib.crc32(head)
 
     def _read_into(self, offset: int, content: npt.NDArray[np.uint8]) -> None:
         super()._read_into(offset, content)

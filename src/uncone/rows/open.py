@@ -2,7 +2,7 @@
 written."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from uncone.errors import InputError
 from uncone.rows.base import DTYPES, Rows
 from uncone.rows.bytes import FlatRows, LocalFile
 from uncone.rows.checkpoint import checkpoint_rows, is_checkpoint, read_checkpoint, without_ties
-from uncone.rows.names import listing
+from uncone.rows.names import only
 from uncone.rows.npy import ColumnRows, NpyWriter, open_npy
 from uncone.rows.npz import InflatedRows, NpzWriter, open_npz
 from uncone.rows.parquet import ParquetRows, is_parquet_folder, open_parquet
 from uncone.rows.parquet_writer import ParquetRowsWriter
-from uncone.rows.safetensors import Entry, SafetensorsWriter, matrices, read_header, tensor_rows
+from uncone.rows.safetensors import SafetensorsWriter, matrices, read_header, tensor_rows
 from uncone.rows.target import Source, Target, Writer
 from uncone.rows.word2vec import Word2VecRows, Word2VecWriter, open_word2vec_binary
 from uncone.rows.word_vectors import GzipWriter, TextWriter, WordVectorRows, open_word_vectors
@@ -170,40 +170,27 @@ def is_there(text: str) -> bool:
 def _open_safetensors(path: Path, part: str | None) -> Rows:
     source = LocalFile(path)
     entries, _ = read_header(source)
-    return tensor_rows(source, entries, _only(entries, path, among=len(entries)) if part is None else part)
+    if part is None:
+        part = only(list(matrices(entries)), path, among=f"{len(entries)} tensors")
+    return tensor_rows(source, entries, part)
 
 
 def _open_checkpoint(path: Path, part: str | None) -> Rows:
     source = LocalFile(path)
     entries = read_checkpoint(source)
-    name = _only(without_ties(entries), path, among=len(entries)) if part is None else part
-    return checkpoint_rows(source, entries, name)
+    if part is None:
+        part = only(list(matrices(without_ties(entries))), path, among=f"{len(entries)} tensors")
+    return checkpoint_rows(source, entries, part)
 
 
 def _open_word2vec(path: Path) -> Rows:
-    if (
-        not LocalFile(path).head(1).isdigit()
-    ):  # word2vec's begins with a number, and its reader says what is wrong then
+    # A word2vec file begins with a number, and its reader says what is wrong then.
+    if not LocalFile(path).head(1).isdigit():
         raise InputError(
             f"expected a .bin file of torch.save or of word2vec, got {path} of another kind: convert it, or load it and pass "
             "the array"
         )
     return open_word2vec_binary(path)
-
-
-def _only(entries: Mapping[str, Entry], path: Path, *, among: int) -> str:
-    """The name of the one matrix of floats among the tensors of a file, of which there are `among` with those
-    that tie."""
-    names = list(matrices(entries))
-    if len(names) == 1:
-        return names[0]
-    if not names:
-        raise InputError(
-            f"expected a matrix of floats in {path}, got none among {among} tensors: there are no rows to read"
-        )
-    raise InputError(
-        f"expected one matrix in {path}, got {len(names)}: say which with {path.name}#NAME; it holds {listing(names)}"
-    )
 
 
 def _written_dtype(form: str, stored: str) -> tuple[str, tuple[str, ...]]:

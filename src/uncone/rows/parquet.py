@@ -22,7 +22,7 @@ from torch.utils.dlpack import from_dlpack
 from uncone.errors import InputError
 from uncone.rows.base import GRID, Rows, check_shape
 from uncone.rows.bytes import LocalFile, SequentialFile
-from uncone.rows.names import listing, nearest
+from uncone.rows.names import listing, nearest, only
 from uncone.rows.streamed import StreamedRows
 
 T = TypeVar("T")
@@ -56,8 +56,10 @@ def open_parquet(path: str | os.PathLike[str], column: str | None = None) -> Row
     if not files:
         raise InputError(f"expected {SUFFIX} files in {path}, got none: give a folder of part files")
     parts = [open_part(file) for file in files]
-    name = _only_column(parts[0], str(path)) if column is None else column
-    return ParquetRows(parts, name, f"{path}#{name}")
+    if column is None:
+        names = [field.name for field in parts[0].schema if _kind(field.type) is not None]
+        column = only(names, folder, among=listing(parts[0].schema.names), kind="column of lists")
+    return ParquetRows(parts, column, f"{path}#{column}")
 
 
 def is_parquet_folder(path: Path) -> bool:
@@ -285,21 +287,6 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
             yield entry
         elif is_folder:
             yield from _walk(entry, depth + 1)
-
-
-def _only_column(part: Part, where: str) -> str:
-    names: list[str] = [field.name for field in part.schema if _kind(field.type) is not None]
-    if len(names) == 1:
-        return names[0]
-    if not names:
-        raise InputError(
-            f"expected a column of lists of {_FLOATING} in {where}, got none among {listing(part.schema.names)}: "
-            "write one vector a row, as a list"
-        )
-    raise InputError(
-        f"expected one column of lists in {where}, got {len(names)}: say which with {Path(where).name}#NAME; "
-        f"it holds {listing(names)}"
-    )
 
 
 def _kind(arrow: Any) -> Kind | None:

@@ -313,18 +313,15 @@ class TextWriter:
         """Nothing follows the last row."""
 
 
-class GzipWriter:
+class GzipWriter(TextWriter):
     """The same text, gzipped; equal rows give equal bytes."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        self._stream = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=handle, mtime=0)
-        self._text = TextWriter(self._stream, target, source)
-
-    def write(self, rows: torch.Tensor) -> None:
-        self._text.write(rows)
+        stream = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=handle, mtime=0)
+        super().__init__(stream, target, source)
 
     def close(self) -> None:
-        self._stream.close()
+        self._handle.close()
 
 
 def written_words(target: Target, source: Source, unreadable: Callable[[bytes], str]) -> Iterator[bytes]:
