@@ -27,10 +27,9 @@ from uncone.edits.texts import ProofText, proof_text
 from uncone.edits.tied import find_compensation, lookups, reads_token_types
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, find_places, rows_of
-from uncone.model.model_class import objects
 from uncone.model.files import read_json
 from uncone.model.head_map import HeadMap, logit_map
-from uncone.model.model_class import load_model
+from uncone.model.model_class import load_model, objects
 from uncone.model.ties import parameter_keys, parted, shared_names, without_ties
 from uncone.records.head_edit import HeadEdit, HeadProof
 from uncone.rows import Rows, nonfinite_rows

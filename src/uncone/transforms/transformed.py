@@ -10,8 +10,7 @@ import torch
 from uncone.errors import InputError
 from uncone.memory import uninitialised
 from uncone.rows import GRID, DerivedRows, Rows, nonfinite_error
-from uncone.rows.base import float_tensor
-from uncone.rows.base import FLOATING
+from uncone.rows.base import FLOATING, float_tensor
 from uncone.threads import share_rows
 
 Tensor = torch.Tensor
