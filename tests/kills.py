@@ -35,7 +35,7 @@ from uncone.transforms.apply import repair_rows
 from uncone.transforms.faiss import to_faiss
 
 Writer = Callable[[Path, int], None]
-N, D = 20_000, 32
+N, D = 4_000, 32
 FORMATS = ("npy", "npz", "safetensors", "parquet", "vec", "txt.gz", "bin")
 RUNS_OF_A_CHILD_S = 30.0
 

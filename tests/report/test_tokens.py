@@ -130,8 +130,9 @@ class TestTerminal:
         shown = _terminal(_diagnosis(make_groups(), make_under_trained()))
         assert max(len(line) for line in shown.splitlines()) <= 80
         words = " ".join(shown.split())
-        assert "Groups by count: the first 30%. Below each value the reach of its 95% interval." in words
-        assert re.search(r"rare +1,200 +1,000 +0\.200 +0\.200 +0\.200 +1\.25", shown)
+        assert "Groups by count: the first 30%. Mean cosines to the reserved rows" in words
+        assert "below each value the reach of its 95% interval" in words
+        assert re.search(r"rare +1,200 +0\.200 +0\.200 +0\.200 +1\.25", shown)
         assert re.search(r"± 0\.010 +± 0\.010 +± 0\.010", shown)
         assert (
             "60 of 5,000 rows look as if no text had trained them, at a false-discovery rate of 1%" in words

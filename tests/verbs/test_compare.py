@@ -441,7 +441,7 @@ def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) ->
     }
     found = uncone.compare([diagnoses["healthy"], diagnoses["faulty"]]).subjects[0]
     rare = next(measure for measure in found.tokens if measure.name == "rare.mean_cosine")
-    change, readings = rare.changes[1], found.readings("rare.mean_cosine", table="tokens")
+    change, readings = rare.changes[1], found.readings("rare.mean_cosine", part="tokens")
     assert change is not None
     assert change.interval is not None
     assert change.direction == "worse"

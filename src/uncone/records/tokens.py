@@ -18,14 +18,15 @@ _LENGTHS = (0.0, None)
 _READINGS: tuple[
     tuple[Literal["mean_cosine", "cosine_to_reserved", "cosine_to_common", "mean_norm"], str, str, Literal["lower", "neither"]], ...
 ] = (
-    ("cosine_to_reserved", "cosine to reserved", "mean cosine between the rows of the group and the reserved rows", "lower"),
-    ("mean_cosine", "cosine within", "mean cosine between rows of the group", "lower"),
-    ("cosine_to_common", "cosine to common", "mean cosine between the rows of the group and the mean of all rows", "neither"),
+    ("cosine_to_reserved", "to reserved", "mean cosine between the rows of the group and the reserved rows", "lower"),
+    ("mean_cosine", "within", "mean cosine between rows of the group", "lower"),
+    ("cosine_to_common", "to common", "mean cosine between the rows of the group and the mean of all rows", "neither"),
     ("mean_norm", "norm", "mean norm of the rows of the group", "neither"),
 )  # fmt: skip
 _CHANCE = (
-    "Cosine to common: to the direction of the sum of all unit rows. Above chance: the standard deviations by which the "
-    "cosine within lies above that of random groups of the same size, and the most that such a group's probability can be "
+    "Mean cosines: to the reserved rows, within the group, and to the direction of the sum of all unit rows. "
+    "Above chance: the standard deviations by which the cosine within lies above that of random groups of the same size, "
+    "and the most that such a group's probability can be "
     "(Cantelli), whatever the distribution."
 )
 
@@ -176,16 +177,20 @@ def frequency_blocks(groups: FrequencyGroups) -> Iterator[Block]:
     """Frequent and rare tokens compared."""
     yield Heading("Frequent and rare tokens")
     yield Text(
-        f"Groups by {groups.by}: {groups.definition}. Below each value the reach of its {100 * groups.confidence:g}% interval.",
+        f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the group and to the common "
+        f"direction, and norms; below each value the reach of its {100 * groups.confidence:g}% interval.",
         "lead",
     )
-    counts = any(group.occurrences is not None for group in groups.groups)
     names = [words for _, words, _, _ in _READINGS]
-    columns = ("group", "rows", *(["occurrences"] if counts else []), *names, "above chance")
-    yield Table(columns, tuple(_group(group, counts) for group in groups.groups), columns[1:])
-    yield Folded("What the columns say", (Text(_CHANCE),))
+    columns = ("group", "rows", *names, "above chance")
+    yield Table(columns, tuple(_group(group) for group in groups.groups), columns[1:])
+    counts = tuple(
+        (group.name, count(group.occurrences)) for group in groups.groups if group.occurrences is not None
+    )
+    occurrences = (Table(("group", "occurrences"), counts, ("occurrences",)),) if counts else ()
+    yield Folded("What the columns say", (Text(_CHANCE), *occurrences))
     if groups.differences:
-        words = {name: words for name, words, _, _ in _READINGS}
+        words = {name: words if name == "mean_norm" else f"cosine {words}" for name, words, _, _ in _READINGS}
         rows = tuple(
             (f"{title(d.first)} minus {d.second}", words[d.reading], _estimate(d.difference))
             for d in groups.differences
@@ -194,8 +199,7 @@ def frequency_blocks(groups: FrequencyGroups) -> Iterator[Block]:
         yield Folded("Differences between groups, with their intervals", (table,))
 
 
-def _group(group: FrequencyGroup, counts: bool) -> tuple[str | Cell, ...]:
-    occurrences = ["-" if group.occurrences is None else count(group.occurrences)] if counts else []
+def _group(group: FrequencyGroup) -> tuple[str | Cell, ...]:
     readings = (
         _estimate(getattr(group, name), _LENGTHS if name == "mean_norm" else _COSINES)
         for name, *_ in _READINGS
@@ -204,7 +208,7 @@ def _group(group: FrequencyGroup, counts: bool) -> tuple[str | Cell, ...]:
         "" if group.chance is None or group.chance >= 1 else f"p <= {number(group.chance, limits=(0.0, 1.0))}"
     )
     above = Cell("-" if group.excess is None else f"{number(group.excess)} sd", chance)
-    return group.name, count(group.n), *occurrences, *readings, above
+    return group.name, count(group.n), *readings, above
 
 
 def _estimate(estimate: Estimate, limits: tuple[float | None, float | None] = (None, None)) -> Cell:
