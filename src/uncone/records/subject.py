@@ -217,7 +217,7 @@ def measurement_blocks(
             m.definition,
             f"{span(m.range)}, {better(m.better)}",
             m.reads_badly,
-        )  # fmt: skip
+        )
         for m in measurements
     )
     details = tuple(
