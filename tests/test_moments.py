@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from uncone import InputError, Moments, UndefinedMeasure, diagnose, measure
 from uncone.moments.eigen import consume_to_eigen
-from uncone.moments.products import mirror, symmetric_product
+from uncone.moments.products import mirror, lower_product
 from uncone.rows import GRID
 from uncone.threads import share
 
@@ -394,9 +394,9 @@ def test_inputs_are_not_modified() -> None:
 def test_the_symmetric_product_is_the_product(n: int, d: int) -> None:
     y = gaussian(n, d, seed=d, dtype=torch.float64)
     out = torch.full((d, d), torch.nan, dtype=torch.float64)
-    assert torch.allclose(mirror(symmetric_product(y, out)), y.T @ y, atol=1e-12)
+    assert torch.allclose(mirror(lower_product(y, y, out)), y.T @ y, atol=1e-12)
     assert torch.equal(out, out.T)
-    assert torch.allclose(mirror(symmetric_product(y, out, add=True)), 2 * y.T @ y, atol=1e-12)
+    assert torch.allclose(mirror(lower_product(y, y, out, add=True)), 2 * y.T @ y, atol=1e-12)
 
 
 def test_weights_that_leave_one_row() -> None:

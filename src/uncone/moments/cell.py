@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from uncone.moments.norms import are_safe, inverse, measured_norms
-from uncone.moments.products import add_lower_product, symmetric_product
+from uncone.moments.products import lower_product
 from uncone.threads import share
 
 Tensor = torch.Tensor
@@ -70,7 +70,7 @@ class Cell:
             product = product.double()
             # sum w (z + a)(z + a)' = sum w z z' + half a' + a half', with half = sum w z + sum w a / 2
             for half, offset in self._between:
-                add_lower_product(product, torch.cat([half, offset]), torch.cat([offset, half]))
+                lower_product(torch.cat([half, offset]), torch.cat([offset, half]), product, add=True)
         return product
 
     def _add_unit_product(self, x: Tensor, norms: Tensor, w: Tensor | None) -> None:
@@ -118,9 +118,8 @@ class Cell:
         rows = self._buffer("rows", tuple(x.shape), x.dtype)
         sample = rows[:: -(-len(rows) // _COMPARED)]
         gram = sample @ sample.T
-        return len(self._shift) > 1 and bool(
-            gram.diagonal().sum().square() < _ALONG_ONE * gram.square().sum()
-        )
+        along_one = gram.diagonal().sum().square() < _ALONG_ONE * gram.square().sum()
+        return len(self._shift) > 1 and bool(along_one)
 
     def _sum_pieces(
         self, x: Tensor, w: Tensor | None, norms: Tensor, scale: Tensor | None
@@ -129,23 +128,15 @@ class Cell:
         sums = torch.empty((len(cuts), len(self._names), x.shape[1]), dtype=x.dtype, device=x.device)
         centers = _centers(self._shift, x, cuts) if self._second else None
         weight, scale = None if w is None else _column(w, x), None if scale is None else _column(scale, x)
-        pieces = (
-            _Piece(
-                x[cut],
-                y,
-                norms[cut],
-                sums[i],
-                None if centers is None else centers[i],
-                *(None if f is None else f[cut] for f in (weight, scale)),
-            )
-            for i, (cut, y) in enumerate(zip(cuts, self._working(x, cuts), strict=True))
-        )
+        pieces = []
+        for i, (cut, y) in enumerate(zip(cuts, self._working(x, cuts), strict=True)):
+            center = None if centers is None else centers[i]
+            factors = (None if f is None else f[cut] for f in (weight, scale))
+            pieces.append(partial(_sum_piece, x[cut], y, norms[cut], sums[i], center, *factors))
         if self._second:
             share(pieces)
-        else:
-            for piece in (
-                pieces
-            ):  # torch shares out each operation, and rounds sums of columns and norms of rows alike
+        else:  # torch shares out each operation, and rounds sums of columns and norms of rows alike
+            for piece in pieces:
                 piece()
         return sums, sums if centers is None else centers.double() - self._shift
 
@@ -179,52 +170,40 @@ class Cell:
         kept = self._products.get(name)
         if kept is None:
             out = self._buffer(f"{name} product", (y.shape[1], y.shape[1]), y.dtype)
-            self._products[name] = symmetric_product(y, out=out)
+            self._products[name] = lower_product(y, y, out)
             return
         wider = torch.promote_types(y.dtype, kept.dtype)  # one of the two may be float64 for its lengths
         if wider != kept.dtype and name == "second":
             self._add("rounding", _rounding(kept))
-        self._products[name] = symmetric_product(y.to(wider), out=kept.to(wider), add=True)
+        y = y.to(wider)
+        self._products[name] = lower_product(y, y, kept.to(wider), add=True)
 
 
-class _Piece:
-    """A few rows x with weights: their norms, and their sums into `sums` (3, D), or (1, D) without unit rows;
-    `scale` stands for 1 / norm if given.
+def _sum_piece(
+    x: Tensor, y: Tensor, norms: Tensor, sums: Tensor,
+    center: Tensor | None, weight: Tensor | None, scale: Tensor | None,
+) -> None:  # fmt: skip
+    """The norms of a few rows x, and their sums into `sums` (3, D), or (1, D) without unit rows; `scale`
+    stands for 1 / norm if given.
 
     `y` is working memory of the shape of x, as fresh memory would cost more than the sums; with a `center` it
     ends as sqrt(weight) (x - center).
     """
-
-    def __init__(
-        self,
-        x: Tensor,
-        y: Tensor,
-        norms: Tensor,
-        sums: Tensor,
-        center: Tensor | None,
-        weight: Tensor | None,
-        scale: Tensor | None,
-    ) -> None:
-        self._x, self._y, self._norms, self._sums = x, y, norms, sums
-        self._center, self._weight, self._scale = center, weight, scale
-
-    def __call__(self) -> None:
-        x, y, weight, scale = self._x, self._y, self._weight, self._scale
-        first, *unit = self._sums
-        if scale is None:
-            scale = torch.linalg.vector_norm(x, dim=1, out=self._norms).reciprocal()[:, None]
-        if unit:
-            torch.sum(torch.mul(x, scale if weight is None else scale * weight, out=y), 0, out=unit[0])
-            torch.sum(y.square_(), 0, out=unit[1])
-        if self._center is not None:
-            x = torch.sub(x, self._center, out=y)
-        if weight is None:
-            torch.sum(x, 0, out=first)
-        elif self._center is None:
-            torch.sum(torch.mul(x, weight, out=y), 0, out=first)
-        else:
-            root = weight.sqrt()
-            torch.sum(y.mul_(root) * root, 0, out=first)
+    first, *unit = sums
+    if scale is None:
+        scale = torch.linalg.vector_norm(x, dim=1, out=norms).reciprocal()[:, None]
+    if unit:
+        torch.sum(torch.mul(x, scale if weight is None else scale * weight, out=y), 0, out=unit[0])
+        torch.sum(y.square_(), 0, out=unit[1])
+    if center is not None:
+        x = torch.sub(x, center, out=y)
+    if weight is None:
+        torch.sum(x, 0, out=first)
+    elif center is None:
+        torch.sum(torch.mul(x, weight, out=y), 0, out=first)
+    else:
+        root = weight.sqrt()
+        torch.sum(y.mul_(root) * root, 0, out=first)
 
 
 def _rounding(product: Tensor) -> float:

@@ -12,6 +12,7 @@ import torch
 
 from uncone.errors import UndefinedMeasure
 from uncone.moments import file
+from uncone.memory import uninitialised
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
 from uncone.moments.norms import NotFiniteError
 from uncone.moments.sums import Sums, weight_blocks
@@ -127,41 +128,32 @@ class Moments(Sums):
         if "concentration" not in self._derived:
             self._require_rows(2)
             second, m = self._second(), self.first / self.weight
-            trace = float(
-                second.diagonal().sum() - self.first @ m
-            )  # C times a factor that falls out of the ratio
-            found = 0.0
+            # Of C times a factor that falls out of the ratio, as the trace.
+            trace, concentration = float(second.diagonal().sum() - self.first @ m), 0.0
             if trace > 0:
-                for strip, first in zip(
-                    torch.split(second, _STRIP_ROWS), torch.split(self.first, _STRIP_ROWS), strict=True
-                ):
-                    found += (
-                        float(torch.linalg.vector_norm(torch.addr(strip, first, m, alpha=-1.0).div_(trace)))
-                        ** 2
-                    )
-            self._derived["concentration"] = found
+                strips = (torch.split(sums, _STRIP_ROWS) for sums in (second, self.first))
+                for strip, first in zip(*strips, strict=True):
+                    strip = torch.addr(strip, first, m, alpha=-1.0).div_(trace)
+                    concentration += float(torch.linalg.vector_norm(strip)) ** 2
+            self._derived["concentration"] = concentration
         return self._derived["concentration"]  # type: ignore[no-any-return]
 
     def covariance(self) -> Tensor:
         """The covariance, float64 (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
         self._require_rows(2)
-        second = self._second()
-        m = self.first / self.weight
         n = self.effective_n
-        return torch.addr(second, self.first, m, alpha=-1.0, out=self._matrix()).mul_(
-            n / ((n - 1) * self.weight)
-        )
+        return self._scatter().mul_(n / ((n - 1) * self.weight))
 
     def second_moment(self) -> Tensor:
         """The mean of x x' about the origin, float64 (D, D): the Gram matrix divided by N."""
         self._require_rows(1)
-        second, mean = self._second(), self.mean()
-        m = self.first / self.weight
-        return (
-            torch.addr(second, self.first, m, alpha=-1.0, out=self._matrix())
-            .div_(self.weight)
-            .addr_(mean, mean)
-        )
+        mean = self.mean()
+        return self._scatter().div_(self.weight).addr_(mean, mean)
+
+    def _scatter(self) -> Tensor:
+        """The sum of w (x - mean)(x - mean)', (D, D)."""
+        out = uninitialised((self.d, self.d), torch.float64, self.device)
+        return torch.addr(self._second(), self.first, self.first / self.weight, alpha=-1.0, out=out)
 
     def spectrum(self, *, centered: bool) -> Tensor:
         """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` when centred, else of
@@ -182,9 +174,8 @@ class Moments(Sums):
         as `rounding`, and those of float64 sums to `_SUMS` roundings of the trace.
         """
         n = self.effective_n
-        products = min(
-            _PRODUCTS * self.rounding / self.weight, self.epsilon * float(self.spectrum(centered=centered)[0])
-        )
+        largest = float(self.spectrum(centered=centered)[0])
+        products = min(_PRODUCTS * self.rounding / self.weight, self.epsilon * largest)
         sums = _SUMS * _FLOAT64 * float(self._second().diagonal().sum()) / self.weight
         return max(products, sums) * (n / (n - 1) if centered else 1.0)
 
@@ -220,11 +211,7 @@ class Moments(Sums):
         eigenvectors, float64 (D,)."""
         if "centered" not in self._derived:
             self._require_rows(1)
-            m = self.first / self.weight
-            about_mean = torch.addr(self._second(), self.first, m, alpha=-1.0, out=self._matrix()).div_(
-                self.weight
-            )
-            values, vectors = consume_to_eigen(about_mean)
+            values, vectors = consume_to_eigen(self._scatter().div_(self.weight))
             self._derived["centered"] = values.clamp_min_(0.0), self.mean() @ vectors
         return self._derived["centered"]  # type: ignore[no-any-return]
 

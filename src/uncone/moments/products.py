@@ -14,37 +14,23 @@ _ADDED = 2**16
 """Numbers added at once: what a core's cache holds."""
 
 
-def symmetric_product(y: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
-    """y' y of a contiguous y (n, D) into the lower half of `out` (D, D), or added to it; `mirror` makes it
-    whole.
+def lower_product(left: Tensor, right: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
+    """left' right of (n, D) matrices whose product is symmetric, into the lower half of `out` (D, D), or
+    added to it; `mirror` makes it whole.
 
     torch has no symmetric product. Strips below the diagonal take 9/16 of the time of a full one at D = 768,
     hardly more than a BLAS syrk does. What is above the diagonal afterwards has no meaning.
     """
-    if y.device.type != "cpu":
-        return out.addmm_(y.T, y, beta=float(add))
-    # The last strips are the longest; given out first, they leave the short ones to even out the threads.
-    share(partial(_strip, y, out, start, add) for start in reversed(range(0, y.shape[1], STRIP)))
-    return out
-
-
-def _strip(y: Tensor, out: Tensor, start: int, add: bool) -> None:
-    stop = min(start + STRIP, y.shape[1])
-    out[start:stop, :stop].addmm_(y[:, start:stop].T, y[:, :stop], beta=float(add))
-
-
-def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left' right of (k, D) matrices whose product is symmetric, below and on the diagonal, in
-    place."""
-    if total.device.type != "cpu":
-        total.addmm_(left.T, right)
-        return
+    if left.device.type != "cpu":
+        return out.addmm_(left.T, right, beta=float(add))
 
     def strip(start: int) -> None:
-        stop = min(start + STRIP, len(total))
-        total[start:stop, :stop].addmm_(left[:, start:stop].T, right[:, :stop])
+        stop = min(start + STRIP, len(out))
+        out[start:stop, :stop].addmm_(left[:, start:stop].T, right[:, :stop], beta=float(add))
 
-    share(partial(strip, start) for start in reversed(range(0, len(total), STRIP)))
+    # The last strips are the longest; given out first, they leave the short ones to even out the threads.
+    share(partial(strip, start) for start in reversed(range(0, len(out), STRIP)))
+    return out
 
 
 def mirror(product: Tensor) -> Tensor:

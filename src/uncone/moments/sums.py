@@ -193,10 +193,8 @@ class Sums:
         merged.shift = self.shift if self.shift is not None else other.shift
         for name in SCALARS:
             setattr(merged, name, getattr(self, name) + getattr(other, name))
-        merged.norm_min, merged.norm_max = (
-            min(self.norm_min, other.norm_min),
-            max(self.norm_max, other.norm_max),
-        )
+        merged.norm_min = min(self.norm_min, other.norm_min)
+        merged.norm_max = max(self.norm_max, other.norm_max)
         merged.epsilon = max(self.epsilon, other.epsilon)
         first, second = other._about(merged.shift)
         merged.first = self.first + first
@@ -269,9 +267,6 @@ class Sums:
         if kept is None or kept.dtype != dtype or kept.shape[1:] != shape[1:] or len(kept) < shape[0]:
             kept = self._scratch[name] = uninitialised(shape, dtype, self.device)
         return kept[: shape[0]]
-
-    def _matrix(self) -> Tensor:
-        return uninitialised((self.d, self.d), torch.float64, self.device)
 
     def _zeros(self, *shape: int) -> Tensor:
         return zeros(shape, torch.float64, self.device)
