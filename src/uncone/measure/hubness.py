@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.neighbours import Metric, Neighbours, check_searched, nearest_neighbours
+from uncone.measure.neighbours import Metric, Neighbours, searched
 from uncone.measure.reading import reading
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
@@ -82,12 +82,17 @@ def hubness(
     rows = as_rows(rows)
     if k < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: {NEIGHBOURS} is customary")
-    m = Moments.of(rows, second=False) if moments is None else moments
-    if neighbours is None:
-        neighbours = nearest_neighbours(
-            rows, k, m, metric=metric, sample=sample, seed=seed, progress=progress
-        )
-    check_searched(neighbours, rows, metric=metric, distinct=False)
+    m, neighbours = searched(
+        rows,
+        moments,
+        neighbours,
+        k,
+        metric=metric,
+        distinct=False,
+        sample=sample,
+        seed=seed,
+        progress=progress,
+    )
     if neighbours.k < k:
         raise UndefinedMeasure(
             f"expected more than k = {k} rows to be neighbours, got {neighbours.searched}: pass more rows or a smaller k"
@@ -155,9 +160,8 @@ def _sampled_skewness(lists: Tensor, n: int, seed: int) -> tuple[float, tuple[fl
     if len(values) < _GROUPS:
         return value, None
     mean = sum(values) / _GROUPS
-    error = math.sqrt(
-        (_GROUPS - 1) / _GROUPS * sum((one - mean) ** 2 for one in values) * (1 - len(lists) / n)
-    )
+    squares = sum((one - mean) ** 2 for one in values)
+    error = math.sqrt((_GROUPS - 1) / _GROUPS * squares * (1 - len(lists) / n))
     return value, (max(-bound, value - _T_19 * error), min(bound, value + _T_19 * error))
 
 
@@ -169,13 +173,8 @@ def _thinned_skewness(lists: Tensor, n: int) -> float | None:
         return None
     counts = torch.bincount(lists.reshape(-1)).double()
     second = float((counts * (counts - 1)).sum()) / n * (n / q) * ((n - 1) / (q - 1))
-    third = (
-        float((counts * (counts - 1) * (counts - 2)).sum())
-        / n
-        * (n / q)
-        * ((n - 1) / (q - 1))
-        * ((n - 2) / (q - 2))
-    )
+    triples = float((counts * (counts - 1) * (counts - 2)).sum())
+    third = triples / n * (n / q) * ((n - 1) / (q - 1)) * ((n - 2) / (q - 2))
     square, cube = second + k, third + 3 * second + k
     variance = square - k**2
     return None if variance <= _ROUNDING * square else (cube - 3 * k * square + 2 * k**3) / variance**1.5
@@ -213,13 +212,11 @@ def _warnings(neighbours: Neighbours, k: int) -> tuple[str, ...]:
         warnings.append(f"{neighbours.searched} rows are few: single rows decide the skewness")
     zero, copies, tied = neighbours.rows - neighbours.searched, neighbours.duplicates, neighbours.tied
     if zero:
-        warnings.append(
-            f"{zero} {plural(zero, 'row is', 'rows are')} all zero, without a direction, and left out"
-        )
+        are = plural(zero, "row is", "rows are")
+        warnings.append(f"{zero} {are} all zero, without a direction, and left out")
     if copies:
-        warnings.append(
-            f"{copies} {plural(copies, 'row equals', 'rows equal')} another: of copies, the first are listed"
-        )
+        equal = plural(copies, "row equals", "rows equal")
+        warnings.append(f"{copies} {equal} another: of copies, the first are listed")
     if tied and neighbours.k == k:
         warnings.append(
             f"{tied} {plural(tied, 'row has', 'rows have')} two candidates for the last neighbour equally far: "

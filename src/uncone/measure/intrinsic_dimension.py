@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.neighbours import Neighbours, check_searched, nearest_neighbours
+from uncone.measure.neighbours import Neighbours, searched
 from uncone.measure.reading import reading
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
@@ -98,7 +98,9 @@ def two_nn(
         >>> round(float(uncone.measure.two_nn(line)), 4)  # 3 / ln 13.5
         1.1527
     """
-    m, neighbours = _searched(rows, moments, 2, neighbours, sample, seed, progress)
+    m, neighbours = searched(
+        as_rows(rows), moments, neighbours, 2, distinct=True, sample=sample, seed=seed, progress=progress
+    )
     return _two_nn(m, neighbours)
 
 
@@ -157,7 +159,9 @@ def levina_bickel(
         raise InputError(
             f"expected k of 2 or more, got {k}: an estimate compares distances; {NEIGHBOURS} is customary"
         )
-    m, neighbours = _searched(rows, moments, k, neighbours, sample, seed, progress)
+    m, neighbours = searched(
+        as_rows(rows), moments, neighbours, k, distinct=True, sample=sample, seed=seed, progress=progress
+    )
     return _levina_bickel(m, k, neighbours)
 
 
@@ -239,26 +243,6 @@ def gamma_quantile(probability: float, shape: float) -> float:
         else:
             high = middle
     return (low + high) / 2
-
-
-def _searched(
-    rows: Any,
-    moments: Moments | None,
-    k: int,
-    neighbours: Neighbours | None,
-    sample: int | None,
-    seed: int,
-    progress: Callable[[int], None] | None,
-) -> tuple[Moments, Neighbours]:
-    """The moments and the neighbours of the rows, found where they are not given."""
-    rows = as_rows(rows)
-    m = Moments.of(rows, second=False) if moments is None else moments
-    if neighbours is None:
-        neighbours = nearest_neighbours(
-            rows, k, m, distinct=True, sample=sample, seed=seed, progress=progress
-        )
-    check_searched(neighbours, rows, metric="euclidean", distinct=True)
-    return m, neighbours
 
 
 def _require_two(neighbours: Neighbours, k: int = 2) -> None:

@@ -11,8 +11,8 @@ from typing import Any, Self
 import torch
 
 from uncone.errors import UndefinedMeasure
-from uncone.moments import file
 from uncone.memory import uninitialised
+from uncone.moments import file
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
 from uncone.moments.norms import NotFiniteError
 from uncone.moments.sums import Sums, weight_blocks

@@ -4,9 +4,9 @@ from uncone.measure.neighbours.nearest import (
     EXACT_ROWS,
     SAMPLED_ROWS,
     Neighbours,
-    check_searched,
     nearest_neighbours,
     sampled_rows,
+    searched,
     ticks,
 )
 from uncone.measure.neighbours.points import Metric, Points
@@ -18,9 +18,9 @@ __all__ = [
     "Metric",
     "Neighbours",
     "Points",
-    "check_searched",
     "nearest_neighbours",
     "sampled_rows",
+    "searched",
     "sum_by_query",
     "sum_over_pairs",
     "ticks",

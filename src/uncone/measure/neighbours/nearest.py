@@ -155,20 +155,29 @@ def sampled_rows(total: int, sample: int | None, seed: int) -> Tensor:
     return torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:sample].sort().values
 
 
-def check_searched(neighbours: Neighbours, rows: Rows, *, metric: str, distinct: bool) -> None:
-    """Raise InputError unless this is such a search of as many rows."""
+def searched(
+    rows: Rows, moments: Moments | None, neighbours: Neighbours | None, k: int, *, metric: Metric = "euclidean",
+    distinct: bool, **rest: Any,
+) -> tuple[Moments, Neighbours]:  # fmt: skip
+    """The moments and the neighbours of the rows, as given or made; `rest` is as for `nearest_neighbours`.
+
+    Raises:
+        InputError: neighbours of another search.
+    """
+    m = Moments.of(rows, second=False) if moments is None else moments
+    if neighbours is None:
+        return m, nearest_neighbours(rows, k, m, metric=metric, distinct=distinct, **rest)
     if (neighbours.rows, neighbours.metric, neighbours.distinct) != (rows.shape[0], metric, distinct):
         raise InputError(
-            f"expected neighbours of {rows.shape[0]} rows, {metric}, with distinct={distinct}, got a search of {neighbours.rows} rows, "
-            f"{neighbours.metric}, with distinct={neighbours.distinct}: search these rows so"
+            f"expected neighbours of {rows.shape[0]} rows, {metric}, with distinct={distinct}, got a search of "
+            f"{neighbours.rows} rows, {neighbours.metric}, with distinct={neighbours.distinct}: search these rows so"
         )
+    return m, neighbours
 
 
 def _require(count: int, what: str) -> None:
     if count < 2:
-        raise UndefinedMeasure(
-            f"expected at least two {what}, got {count}: there are no neighbours to look for"
-        )
+        raise UndefinedMeasure(f"expected at least two {what}, got {count}: there are no neighbours")
 
 
 def ticks(n: int, progress: Callable[[int], None] | None) -> Callable[[float], None]:
