@@ -78,9 +78,8 @@ def _drift(values: Mapping[str, Measurement]) -> list[Finding]:
     evidence = [f"two random rows have a mean cosine of {float(cosine):.3f} (isotropic: 0)"]
     if "mean_shift" in values:
         shift = values["mean_shift"]
-        evidence.append(
-            f"the mean row is {percent(float(shift))} as long as an average row {_isotropic(shift)}"
-        )
+        length = percent(float(shift))
+        evidence.append(f"the mean row is {length} as long as an average row {_isotropic(shift)}")
     if "partition_isotropy" in values:
         partition = values["partition_isotropy"]
         evidence.append(f"I(W) over both signs is {float(partition):.3g} {_isotropic(partition)}")
@@ -97,15 +96,9 @@ def _rogue(values: Mapping[str, Measurement]) -> list[Finding]:
     evidence, cosine = [], values.get("mean_cosine")
     rogue, dominant = values.get("rogue_dimensions"), values.get("dominant_dimension")
     if rogue is not None and cosine is not None and float(cosine) >= ROGUE_COSINE and _is_rogue(rogue):
-        carried = (
-            f"dimension {rogue.details['dimensions'][0]} carries {percent(float(rogue))} of the mean cosine"
-        )
-        evidence.append(f"{carried} (even spread: {_number(rogue.reference)})")
+        evidence.append(_carries(rogue, rogue.details["dimensions"][0], "mean cosine"))
     if dominant is not None and _is_rogue(dominant):
-        carried = (
-            f"dimension {dominant.details['dimension']} carries {percent(float(dominant))} of the variance"
-        )
-        evidence.append(f"{carried} (even spread: {_number(dominant.reference)})")
+        evidence.append(_carries(dominant, dominant.details["dimension"], "variance"))
     if not evidence:
         return []
     return [Finding(
@@ -115,6 +108,11 @@ def _rogue(values: Mapping[str, Measurement]) -> list[Finding]:
         "Standardise the features (subtract each mean, divide by each standard deviation), or remove the named dimensions "
         "from similarities.",
     )]  # fmt: skip
+
+
+def _carries(share: Measurement, dimension: int, total: str) -> str:
+    even = _number(share.reference)
+    return f"dimension {dimension} carries {percent(float(share))} of the {total} (even spread: {even})"
 
 
 def _is_rogue(share: Measurement) -> bool:
@@ -204,9 +202,9 @@ def _rank(values: Mapping[str, Measurement]) -> list[Finding]:
 
 def _coupling(values: Mapping[str, Measurement]) -> list[Finding]:
     coupling = values.get("norm_id_correlation")
-    if coupling is None or abs(float(coupling)) < max(
-        NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)
-    ):
+    if coupling is None:
+        return []
+    if abs(float(coupling)) < max(NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)):
         return []
     way = "shorter" if float(coupling) < 0 else "longer"
     return [Finding(
@@ -226,10 +224,8 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
     u, n = under_trained, under_trained.found
     evidence = [f"{n:,} of {u.tested:,} rows, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"]
     if u.known:
-        looks = counted(u.known_found, "looks", "look")
-        evidence.append(
-            f"of the {counted(u.known, 'row')} known to be unused, {looks} it by the same measure"
-        )
+        known, looks = counted(u.known, "row"), counted(u.known_found, "looks", "look")
+        evidence.append(f"of the {known} known to be unused, {looks} it by the same measure")
     tokens = [repr(token.token) for token in u.tokens if not token.expected and token.token is not None]
     if tokens:
         evidence.append(f"first: {', '.join(tokens[:_TOKENS_SHOWN])}")

@@ -32,18 +32,10 @@ MEASURES: tuple[tuple[str, Measure], ...] = (
     ("gaussian_isotropy", measure.gaussian_isotropy),
     ("uniformity", measure.uniformity),
 )
-OF_A_HEAD = tuple(
-    (name, function)
-    for name, function in MEASURES
-    if name
-    not in (
-        "mean_shift",
-        "stable_rank_centered",
-        "anisotropy_1_raw",
-        "singular_entropy_raw",
-        "outlier_dimensions",
-    )
-)
+_OF_A_MEAN = {
+    "mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions",
+}  # fmt: skip
+OF_A_HEAD = tuple((name, function) for name, function in MEASURES if name not in _OF_A_MEAN)
 """A head is read with its mean removed: no means are left, and raw and centred are the same."""
 OF_THE_GAUGE: tuple[tuple[str, Measure], ...] = (
     ("mean_cosine", measure.mean_cosine),

@@ -53,9 +53,7 @@ def draw_picture(
                 "count the tokens by id"
             )
         if n and int(counts.min()) < 0:
-            raise InputError(
-                f"expected counts of at least 0, got {int(counts.min())}: count the tokens by id"
-            )
+            raise InputError(f"expected counts of at least 0, got {int(counts.min())}: count tokens by id")
     indices = _sample(n, reserved)
     mean = moments.mean().cpu()
     axes = torch.cat([_axes(moments, centered=centered, toward=mean) for centered in (False, True)], dim=1)

@@ -115,9 +115,7 @@ def _group(
     mean = m.mean_norm()
     spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
     cosine = read("mean_cosine", mean_cosine, m).value
-    to_reserved = (
-        None
-        if reserved is None
-        else read("cosine_between", partial(cosine_between, shared=shared[1]), reserved, m).value
-    )
+    to_reserved = None
+    if reserved is not None:
+        to_reserved = read("cosine_between", partial(cosine_between, shared=shared[1]), reserved, m).value
     return Group(name, start, stop, m.n, m.zero_rows, mean, spread, cosine, to_reserved, shared[0])

@@ -87,9 +87,7 @@ def mean_shift(m: Moments) -> Measurement:
         0.6
     """
     if m.mean_norm() == 0:
-        raise UndefinedMeasure(
-            "expected a row that is not zero, got none: there is no length to compare with"
-        )
+        raise UndefinedMeasure("expected a row that is not zero, got none: no length to compare with")
     length = float(row_norms(m.mean()[None]))
     return reading(
         MEAN_SHIFT, length / m.mean_norm(), m, reference=1 / math.sqrt(m.effective_n),

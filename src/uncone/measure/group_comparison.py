@@ -61,14 +61,10 @@ def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor 
             "count the tokens by id"
         )
     groups = torch.zeros(n, dtype=torch.int64)
-    definition = (
-        f"the first {FREQUENT_SHARE:.0%} of the rows, the next {1 - FREQUENT_SHARE - RARE_SHARE:.0%}, "
-    )
-    definition += f"and the last {RARE_SHARE:.0%} (Yu et al. 2022), ranked by "
-    if counts is None:
-        definition += "id, because no counts were given: low ids are taken for frequent tokens"
-    else:
-        definition += "count"
+    medium_share = 1 - FREQUENT_SHARE - RARE_SHARE
+    definition = f"the first {FREQUENT_SHARE:.0%} of the rows, the next {medium_share:.0%}, and the last {RARE_SHARE:.0%} "
+    by_id = "id, because no counts were given: low ids are taken for frequent tokens"
+    definition += f"(Yu et al. 2022), ranked by {by_id if counts is None else 'count'}"
     if reserved is not None:
         groups[reserved] = 3
         definition += "; reserved rows apart"
@@ -192,9 +188,7 @@ class PairSums:
         """From unweighted moments with `unit_second=True`; no pair is formed."""
         first, _ = m.unit_sums()
         if m.unit_second is None or m.weight != m.n:
-            raise InputError(
-                "expected unweighted moments with sums of u u', got others: sum with unit_second=True"
-            )
+            raise InputError("expected unweighted sums of u u', got others: sum with unit_second=True")
         n, square = m.n - m.zero_rows, float(first @ first)
         along = float(first @ m.unit_second @ first)
         return cls(n, square - n, float(m.unit_second.square().sum()) - n, along - 2 * square + n)
@@ -220,9 +214,8 @@ class PairSums:
             share *= (size - k) / (self.n - k) if self.n > k else 0.0
             p.append(share)
         one = self.row_squares - self.squares
-        square = (
-            2 * p[2] * self.squares + 4 * p[3] * one + p[4] * (self.total**2 - 2 * self.squares - 4 * one)
-        )
+        none = self.total**2 - 2 * self.squares - 4 * one
+        square = 2 * p[2] * self.squares + 4 * p[3] * one + p[4] * none
         variance = square - (p[2] * self.total) ** 2
         rounding = _ROUNDING * (4 * p[3] * abs(self.row_squares) + 2 * p[2] * abs(self.squares))
         deviation = math.sqrt(variance) / (size * (size - 1)) if variance > rounding else 0.0

@@ -58,11 +58,8 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
 
 def named_reserved(labels: Sequence[str | None]) -> list[int]:
     """The numbers of the rows whose token is reserved by its name, however few."""
-    return [
-        i
-        for i, label in enumerate(labels)
-        if label is not None and label.startswith(_FIRST) and _RESERVED.fullmatch(label)
-    ]
+    begun = ((i, label) for i, label in enumerate(labels) if label is not None and label.startswith(_FIRST))
+    return [i for i, label in begun if _RESERVED.fullmatch(label)]
 
 
 class GroupMoments:
@@ -75,9 +72,8 @@ class GroupMoments:
     def __init__(
         self, count: int, d: int, *, second: bool = False, unit_second: bool = False, device: str = "cpu"
     ) -> None:
-        self._moments = [
-            Moments(d, second=second, unit_second=unit_second, device=device) for _ in range(count)
-        ]
+        sums = {"second": second, "unit_second": unit_second}
+        self._moments = [Moments(d, device=device, **sums) for _ in range(count)]
         if self._moments:
             self.work_with(self._moments[0])
 

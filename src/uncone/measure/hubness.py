@@ -83,15 +83,7 @@ def hubness(
     if k < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: {NEIGHBOURS} is customary")
     m, neighbours = searched(
-        rows,
-        moments,
-        neighbours,
-        k,
-        metric=metric,
-        distinct=False,
-        sample=sample,
-        seed=seed,
-        progress=progress,
+        rows, moments, neighbours, k, metric=metric, sample=sample, seed=seed, progress=progress
     )
     if neighbours.k < k:
         raise UndefinedMeasure(

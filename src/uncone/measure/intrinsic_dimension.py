@@ -156,9 +156,7 @@ def levina_bickel(
         1.5369
     """
     if k < 2:
-        raise InputError(
-            f"expected k of 2 or more, got {k}: an estimate compares distances; {NEIGHBOURS} is customary"
-        )
+        raise InputError(f"expected k of 2 or more, got {k}: {NEIGHBOURS} is customary")
     m, neighbours = searched(
         as_rows(rows), moments, neighbours, k, distinct=True, sample=sample, seed=seed, progress=progress
     )
@@ -201,9 +199,7 @@ def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Tensor:
         UndefinedMeasure: fewer than two neighbours a row. InputError: neighbours with copies among them.
     """
     if not neighbours.distinct:
-        raise InputError(
-            "expected neighbours without copies, got a search with them: search with distinct=True"
-        )
+        raise InputError("expected neighbours without copies, got copies: search with distinct=True")
     return _inverse_dimensions(neighbours, k).reciprocal()
 
 

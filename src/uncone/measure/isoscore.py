@@ -145,9 +145,7 @@ def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None 
 
 def _check_features(m: Moments) -> None:
     if m.d < 2:
-        raise UndefinedMeasure(
-            "expected at least two features, got 1: isotropy needs more than one direction"
-        )
+        raise UndefinedMeasure("expected at least two features, got 1: isotropy needs two directions")
 
 
 def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
@@ -156,9 +154,7 @@ def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
     if not debiased:
         return 1 / concentration, isotropic.participation_ratio(n, m.d)
     if n <= 1:
-        raise UndefinedMeasure(
-            f"expected at least three rows for the debiased ratio, got {m.n}: pass more rows"
-        )
+        raise UndefinedMeasure(f"expected at least three rows for the debiased ratio, got {m.n}: pass more")
     excess = concentration - 1 / n
     # The sum of squares about the shift is so much larger than about the mean, and so much larger is its rounding.
     about_mean = m.variances().sum() * (1 - 1 / m.effective_n)

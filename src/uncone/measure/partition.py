@@ -133,14 +133,8 @@ def gaussian_isotropy(m: Moments) -> Measurement:
     # Along its own eigenvectors, the second moment is the covariance (1 - 1/n) plus the mean's square.
     quadratic = 0.5 * (values - linear.square()).clamp_min(0.0) * (n / max(n - 1, 1))
     value = math.exp(float((quadratic - linear).min() - (quadratic + linear).max()))
-    return reading(
-        GAUSSIAN_ISOTROPY,
-        value,
-        m,
-        reference=_isotropic(m),
-        asked={"norm": m.mean_norm()},
-        warnings=_warnings(m),
-    )
+    asked = {"norm": m.mean_norm()}
+    return reading(GAUSSIAN_ISOTROPY, value, m, reference=_isotropic(m), asked=asked, warnings=_warnings(m))
 
 
 def log_partition(

@@ -103,9 +103,7 @@ def _unit_scales(rows: Rows) -> tuple[Tensor, Tensor]:
     for block in rows.blocks():
         part = slice(done, done + len(block))
         for piece, x in zip(torch.split(scales[part], _PIECE), torch.split(block, _PIECE), strict=True):
-            wide = (
-                x.double()
-            )  # norms in float32 would make unit rows longer and shorter than 1, which counts as cosine
+            wide = x.double()  # by float32 norms unit rows would be longer or shorter than 1
             piece.copy_(inverse(row_norms(wide)))
             total += piece @ wide
         done += len(block)

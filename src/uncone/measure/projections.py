@@ -109,9 +109,8 @@ def project_about(
 def _unit(axes: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     """The axes at unit length, (K, D) in the dtype of the blocks, and their lengths (K,)."""
     lengths = axes.norm(dim=0)
-    return (axes / torch.where(lengths > 0, lengths, 1.0)).T.contiguous().to(
-        rows.widened
-    ), lengths  # twice as fast as (D, K)
+    unit = axes / torch.where(lengths > 0, lengths, 1.0)
+    return unit.T.contiguous().to(rows.widened), lengths  # twice as fast as (D, K)
 
 
 def _about(x: Tensor, near: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:

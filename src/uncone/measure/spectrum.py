@@ -112,13 +112,11 @@ def effective_rank(m: Moments, *, centered: bool = True) -> Measurement:
         >>> round(float(uncone.measure.effective_rank(m, centered=False)), 4)  # (4/3)^(3/4) 4^(1/4)
         1.7548
     """
-    return _spectral(
-        EFFECTIVE_RANK,
-        lambda values: math.exp(_entropy(values.sqrt())),
-        m,
-        centered,
-        highest=float(min(m.n, m.d)),
-    )
+
+    def rank(values: Tensor) -> float:
+        return math.exp(_entropy(values.sqrt()))
+
+    return _spectral(EFFECTIVE_RANK, rank, m, centered, highest=float(min(m.n, m.d)))
 
 
 def rankme(m: Moments) -> Measurement:

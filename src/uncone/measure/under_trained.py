@@ -160,9 +160,7 @@ def find_projected(
     """As `under_trained_tokens`, from a pass that was made: the norms of all rows (N,), and of the rows less
     `axes.mean` the products with `axes.axes` (N, 3) and the squared lengths (N,)."""
     if not 0 < rate < 1:
-        raise InputError(
-            f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is one false find in a hundred"
-        )
+        raise InputError(f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is customary")
     evidence, reasons = _evidence(axes, norms, products, squares), list[str]()
     order: tuple[Indicator, ...] = ("cosine", "norm") if prefer == "cosine" else ("norm", "cosine")
     if evidence.to_unused is None:

@@ -120,9 +120,7 @@ def uniformity_exact(
     check_moments(m, rows.shape[0])
     n = m.n - m.zero_rows
     if n < 2:
-        raise UndefinedMeasure(
-            f"expected at least two rows with a direction, got {n} of {m.n}: pass more rows"
-        )
+        raise UndefinedMeasure(f"expected at least two rows with a direction, got {n} of {m.n}: pass more")
     queries = sampled_rows(n, sample, seed)
     first = m.unit_sums()[0] / m.unit_weight
     # Exponents that are so small keep the digits in exp - 1 that exp would round off.

@@ -58,9 +58,7 @@ def _iterate(matrix: Tensor, block: Tensor, k: int, most: int) -> tuple[Tensor, 
 def _extended(basis: Tensor, image: Tensor, width: int, matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The basis (rows) and its image, longer by what the matrix makes of the last `width` rows."""
     new = image[-width:]
-    for _ in range(
-        3
-    ):  # twice is enough where something is left; where nothing is, the first turn leaves noise
+    for _ in range(3):  # twice is enough; where nothing is left, the first turn leaves noise
         new = torch.linalg.qr((new - (new @ basis.T) @ basis).T)[0].T
     new = new.contiguous()
     return torch.cat([basis, new]), torch.cat([image, new @ matrix])
@@ -119,10 +117,8 @@ def add_rank_one(values: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     roots, along = settled, torch.zeros_like(settled)
     if len(poles):
         tiles = [(first, min(first + _TILE, len(poles))) for first in range(0, len(poles), _TILE)]
-        origin, tau = (
-            torch.cat(part)
-            for part in zip(*share(partial(_roots, poles, weights, *tile) for tile in tiles), strict=True)
-        )
+        found = share(partial(_roots, poles, weights, *tile) for tile in tiles)
+        origin, tau = (torch.cat(part) for part in zip(*found, strict=True))
         weights = torch.cat(share(partial(_weights_of, poles, origin, tau, *tile) for tile in tiles))
         moved = torch.cat(share(partial(_along, poles, weights, origin, tau, *tile) for tile in tiles))
         roots, along = torch.cat([roots, origin + tau]), torch.cat([along, moved])
@@ -196,9 +192,7 @@ def _roots(poles: Tensor, weights: Tensor, first: int, stop: int) -> tuple[Tenso
     middle = equation.at(poles - poles[k][:, None], 0.5 * gap)[0]
     to_right = (middle < 0) & (k + 1 < len(poles))
     origin, beside = torch.where(to_right, beyond, k), torch.where(to_right, k, beyond)
-    offsets = (
-        poles - poles[origin][:, None]
-    )  # every root is a distance from its nearer pole: no digits cancel
+    offsets = poles - poles[origin][:, None]  # roots as distances from poles: no digits cancel
     own, other = weights[origin], offsets.gather(1, beside[:, None])[:, 0]
     low = torch.where(to_right, -0.5 * gap, torch.where(middle < 0, 0.5 * gap, 0.0))
     high = torch.where(to_right, 0.0, torch.where(middle < 0, gap, 0.5 * gap))

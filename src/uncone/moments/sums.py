@@ -64,13 +64,9 @@ class Sums:
     ) -> None:
         self.d, self.device = d, usable(device)
         if unit_second and not unit_first:
-            raise InputError(
-                "expected unit_first=True with unit_second=True, got False: what reads the one wants the other"
-            )
+            raise InputError("expected unit_first=True with unit_second=True, got False: pass both")
         if shift is not None and shift.shape != (d,):
-            raise InputError(
-                f"expected a shift of shape ({d},), got {tuple(shift.shape)}: give one number a feature"
-            )
+            raise InputError(f"expected a shift of shape ({d},), got {tuple(shift.shape)}: reshape it")
         if second and self.device.type == "cpu":
             check_memory(products_bytes(d), f"the products of {d:,} columns with each other", _TRANSPOSED)
         self.shift = None if shift is None else shift.to(self.device, torch.float64)
@@ -213,7 +209,7 @@ class Sums:
         """
         if self.unit_first is None or self.unit_square is None:
             raise InputError(
-                "expected moments with sums over unit rows, got moments made with unit_first=False: sum again"
+                "expected sums over unit rows, got moments made with unit_first=False: sum again"
             )
         return self.unit_first, self.unit_square
 
@@ -227,9 +223,7 @@ class Sums:
 
     def _second(self) -> Tensor:
         if self.second is None:
-            raise InputError(
-                "expected moments with second-order sums, got moments made with second=False: sum again without it"
-            )
+            raise InputError("expected second-order sums, got moments made with second=False: sum again")
         if 0 < self.norm_max < SHORTEST:
             raise InputError(
                 f"expected a row longer than {SHORTEST:.0e}, got {self.norm_max:.3g} at most: scale the rows"

@@ -40,9 +40,7 @@ def _codes(points: Points) -> Tensor:
         x = points.exact(raw, slice(start, start + len(raw))) if points.metric == "cosine" else raw
         x = x + 0.0  # -0 is 0
         bits = x.view(torch.int32).long() if x.dtype == torch.float32 else x.view(torch.int64)
-        if (
-            x.dtype == torch.float64
-        ):  # whole numbers differ in high bits only, which a product would not bring down
+        if x.dtype == torch.float64:  # whole numbers differ in high bits, which a product leaves there
             bits = bits ^ (bits >> 29)
         codes[start : start + len(raw)] = (bits * odd).sum(1)
 
@@ -84,11 +82,8 @@ class Places:
             places = torch.cat([self.place[queries[at]][:, None], near[row[at]]], 1)
             far = torch.cat([torch.zeros((len(at), 1), dtype=torch.float64), squares[row[at]]], 1)
             who = self.members(places, most)
-            far = (
-                far[..., None]
-                .expand(who.shape)
-                .masked_fill((who < 0) | (who == queries[at][:, None, None]), torch.inf)
-            )
+            left_out = (who < 0) | (who == queries[at][:, None, None])
+            far = far[..., None].expand(who.shape).masked_fill(left_out, torch.inf)
             far, who = far.reshape(len(at), -1), who.reshape(len(at), -1)
             far, who = in_order(far, who)
             points[at], found[at] = who[:, :k], far[:, :k]

@@ -132,9 +132,8 @@ def _nearest(
     k = min(k, total - 1)
     asked = queries if distinct else places.place[queries].unique()
     if count > 1:
-        near, squares = nearest_points(
-            points, min(k + 1, count - 1), None if len(asked) == count else asked, tick
-        )
+        some = None if len(asked) == count else asked
+        near, squares = nearest_points(points, min(k + 1, count - 1), some, tick)
     else:  # one place has no other
         near, squares = torch.empty((1, 0), dtype=torch.int64), torch.empty((1, 0), dtype=torch.float64)
     if duplicates and not distinct:
@@ -157,7 +156,7 @@ def sampled_rows(total: int, sample: int | None, seed: int) -> Tensor:
 
 def searched(
     rows: Rows, moments: Moments | None, neighbours: Neighbours | None, k: int, *, metric: Metric = "euclidean",
-    distinct: bool, **rest: Any,
+    distinct: bool = False, **rest: Any,
 ) -> tuple[Moments, Neighbours]:  # fmt: skip
     """The moments and the neighbours of the rows, as given or made; `rest` is as for `nearest_neighbours`.
 

@@ -16,10 +16,8 @@ Metric = Literal["euclidean", "cosine"]
 KEPT_BYTES = 192 * 2**20
 """Rows of up to this size are kept for a search; larger matrices are read again, stripe by stripe."""
 STRIPE_BYTES = 64 * 2**20
-_ORDINARY = (
-    1e-6,
-    1e6,
-)  # between these, squares and products of float32 are nowhere near the ends of its range
+_ORDINARY = (1e-6, 1e6)
+"""Between these, squares and products of float32 are nowhere near the ends of its range."""
 _CONE = 0.75  # the mean cosine from which on unit rows are centred in float64: what they differ by is less than they are
 _PAIRS = 128  # rows a thread subtracts at once: float64 copies of them fit into a core's cache
 _ROUNDING = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
@@ -51,9 +49,9 @@ class Points:
         self.unit, self._divisor, center = self._scaling(norms)
         self._center = center.to(rows.widened)
         # In float64, unless float32 will do: for unit rows of ordinary length in no narrow cone, and where nothing is divided.
-        plain = self._divisor is None or (
-            norms is not None and _ordinary(norms) and float(center.square().sum()) < _CONE
-        )
+        plain = self._divisor is None
+        if norms is not None:
+            plain = _ordinary(norms) and float(center.square().sum()) < _CONE
         self._wide = rows.widened == torch.float64 or not plain
         itemsize = rows.widened.itemsize
         self.fits = self.n * self.d * itemsize <= KEPT_BYTES

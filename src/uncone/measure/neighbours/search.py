@@ -163,9 +163,8 @@ def _settle(
     ordered, nearest = in_order(squares, who)
     last = ordered[:, k - 1]
     error = points.product_error(length, length + last.sqrt())
-    settled = (
-        last / 2 + error < -candidates.worst.double()
-    )  # strictly: an equally far point may have a lower number
+    # Strictly: an equally far point may have a lower number.
+    settled = last / 2 + error < -candidates.worst.double()
     if who.shape[1] == points.n - 1:
         settled = there.all(1)
     # Products err by more than float32 can where a library was told to round to bfloat16 or less.

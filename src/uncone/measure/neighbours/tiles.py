@@ -55,9 +55,8 @@ class Tiles:
         except IndexError:  # as many as there are workers
             flat = uninitialised((BLOCK * BLOCK,), torch.float32)
         tile = flat[: len(a) * len(b)].view(len(a), len(b))
-        return torch.addmm(self.half_squares[at_b].neg(), a, b.T, out=tile).sub_(
-            self.half_squares[at_a][:, None]
-        )
+        torch.addmm(self.half_squares[at_b].neg(), a, b.T, out=tile)
+        return tile.sub_(self.half_squares[at_a][:, None])
 
     def give_back(self, tile: Tensor) -> None:
         """Let the memory of a tile be used for another."""
