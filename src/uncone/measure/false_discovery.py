@@ -61,7 +61,9 @@ def robust_null(values: Tensor) -> Null:
     center = at(0.5)
     scale = max((center - at(0.25)) / _QUARTER, (at(0.75) - center) / _QUARTER, (center - at(0.1)) / _TENTH)
     if not scale > 1e-12 * abs(center):
-        raise UndefinedMeasure("expected rows that differ, got the same reading for most of them: none does")
+        raise UndefinedMeasure(
+            "expected rows that differ, got the same reading for most of them: pass others"
+        )
     return Null(center, scale)
 
 

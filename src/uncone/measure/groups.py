@@ -72,7 +72,7 @@ class GroupMoments:
     def __init__(
         self, count: int, d: int, *, second: bool = False, unit_second: bool = False, device: str = "cpu"
     ) -> None:
-        sums = {"second": second, "unit_second": unit_second}
+        sums: dict[str, Any] = {"second": second, "unit_second": unit_second}
         self._moments = [Moments(d, device=device, **sums) for _ in range(count)]
         if self._moments:
             self.work_with(self._moments[0])
