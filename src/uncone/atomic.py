@@ -33,9 +33,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         InputError: the folder does not exist or cannot be written, or `path` is a folder.
     """
     target = writable(path)
-    with _moved_to(
-        target, lambda name: open(name, "xb").close(), "write", "a folder that exists and"
-    ) as temporary:
+    with _moved_to(target, lambda name: open(name, "xb").close(), "write") as temporary:
         with open(temporary, "wb") as handle:
             yield handle
             handle.flush()
@@ -87,15 +85,15 @@ def writable(path: str | os.PathLike[str]) -> Path:
         raise InputError(
             f"expected a file to write, got {path} which is a device or a pipe: give a file name"
         )
-    if not target.parent.is_dir():
-        raise InputError(
-            f"cannot write {path}: there is no folder {target.parent}: give a folder that exists"
-        )
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise InputError(
-            f"cannot write {path}: the folder {target.parent} is read-only: give a folder that can be written"
-        )
+    _check_folder(target.parent, f"cannot write {path}")
     return target
+
+
+def _check_folder(folder: Path, failure: str) -> None:
+    if not folder.is_dir():
+        raise InputError(f"{failure}: there is no folder {folder}: give a folder that exists")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{failure}: the folder {folder} is read-only: give a folder that can be written")
 
 
 def resolved(path: str | os.PathLike[str]) -> Path:
@@ -123,18 +121,9 @@ def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] |
         raise InputError(
             f"expected a new folder, got {target} which exists: choose another name or remove it"
         )
-    if not target.parent.is_dir():
-        raise InputError(
-            f"cannot create {target}: there is no folder {target.parent}: give a parent folder that can be written"
-        )
-    if outside is not None and lies_in(target, outside):
-        raise InputError(
-            f"expected a place outside the model to write to, got {target}, which lies in {outside}: choose another"
-        )
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise InputError(
-            f"cannot create {target}: the folder {target.parent} is read-only: give a parent folder that can be written"
-        )
+    if outside is not None:
+        _check_outside(target, outside)
+    _check_folder(target.parent, f"cannot create {target}")
     return target
 
 
@@ -142,7 +131,7 @@ def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] |
 def new_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Fill a temporary folder beside `path`; on a clean exit it becomes `path`, which must not exist yet."""
     target = creatable(path)
-    with _moved_to(target, os.mkdir, "create", "a parent folder that") as temporary:
+    with _moved_to(target, os.mkdir, "create") as temporary:
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
@@ -150,12 +139,14 @@ def new_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def _moved_to(target: Path, make: Callable[[Path], object], verb: str, place: str) -> Iterator[Path]:
+def _moved_to(target: Path, make: Callable[[Path], object], verb: str) -> Iterator[Path]:
     """A temporary file or folder that `make` makes: moved to `target` on a clean exit, removed otherwise."""
     try:
         temporary, lock = _beside(target, make)
     except OSError as error:
-        raise InputError(f"cannot {verb} {target}: {error.strerror}: give {place} can be written") from error
+        raise InputError(
+            f"cannot {verb} {target}: {error.strerror}: give a folder that can be written"
+        ) from error
     try:
         yield temporary
         os.replace(temporary, target)
@@ -268,10 +259,14 @@ def check_apart(
                 f"expected another file to write than what is read, got {target}: it would be replaced; give another name"
             )
         for model in folders:
-            if lies_in(target, model):
-                raise InputError(
-                    f"expected a place outside the model to write to, got {target}, which lies in {model}: choose another"
-                )
+            _check_outside(target, model)
+
+
+def _check_outside(target: Path, model: str | os.PathLike[str]) -> None:
+    if lies_in(target, model):
+        raise InputError(
+            f"expected a place outside the model to write to, got {target}, which lies in {model}: choose another"
+        )
 
 
 def is_new_result(target: Path) -> bool:

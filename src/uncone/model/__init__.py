@@ -2,7 +2,7 @@
 
 from uncone.model.files import ModelFiles, TokenLabels, open_model_files, rows_of, token_labels
 from uncone.model.hugging_face import cached_snapshot
-from uncone.model.language_model import LanguageModel, is_model_file, open_language_model
+from uncone.model.open import LanguageModel, is_model_file, open_language_model
 from uncone.model.places import Places, find_places
 
 __all__ = [

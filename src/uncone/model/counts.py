@@ -63,8 +63,7 @@ def read_counts(
 
 
 def as_counts(counts: Any, n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
-    """`counts` of n rows: a path for `read_counts`, or a tensor or array (n,) of whole numbers of at least
-    0."""
+    """`counts` of n rows: a path for `read_counts`, or a tensor or array (n,) of whole numbers from 0 up."""
     if isinstance(counts, str | os.PathLike):
         return read_counts(counts, n, labels)
     if not isinstance(counts, torch.Tensor | np.ndarray):

@@ -51,8 +51,7 @@ class ModelFiles:
 
     @property
     def vocab_size(self) -> int | None:
-        """`vocab_size` of config.json, or of its `text_config`; None where it is missing or the two
-        disagree."""
+        """`vocab_size` of config.json or its `text_config`; None where it is missing or the two disagree."""
         sizes = [part["vocab_size"] for part in text_parts(self.config) if part.get("vocab_size") is not None]
         agreed = sizes and all(type(size) is int and size > 0 and size == sizes[0] for size in sizes)
         return sizes[0] if agreed else None
@@ -121,8 +120,7 @@ def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Row
 
 
 def _about(n: int, vocab_size: int | None) -> bool:
-    """Tables are padded upwards for speed, by at most a thousand rows or so, and vocabularies grow by added
-    tokens."""
+    """Tables are padded for speed, by a thousand rows or so, and vocabularies grow by added tokens."""
     return vocab_size is None or 0.9 * vocab_size <= n <= 1.1 * vocab_size + 1024
 
 
@@ -213,8 +211,7 @@ class TokenLabels:
     """What the rows stand for, or why that is not known."""
 
     labels: list[str | None] | None
-    """One string a row, as the tokenizer spells it; None for a row without a token; None as a whole where
-    nothing is known."""
+    """As the tokenizer spells them; None for a row without a token, or where nothing is known."""
     note: str | None = None
     """Why there are no labels, or why a tokenizer file was passed over."""
 

@@ -23,8 +23,7 @@ _SMALL, _HUGE = 1.0, 1e4
 
 @dataclass(frozen=True)
 class HeadMap:
-    """Logits are cap tanh((scale z + bias) / cap) of the head's output z; targets are the labels, shifted by
-    one or not."""
+    """Logits are cap tanh((scale z + bias) / cap) of the head's output z; targets may be shifted."""
 
     scale: float
     bias: Tensor | None
@@ -141,8 +140,7 @@ def probe_batch(model: Any) -> dict[str, Tensor]:
 
 
 def without_labels(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The inputs of a batch alone, and the decoder's of its labels where the model has a decoder of its
-    own."""
+    """The inputs of a batch, without its labels; those of a decoder are made of the labels."""
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     return inputs | decoder_inputs(model, batch["labels"])
 
@@ -155,9 +153,8 @@ def decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
 def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
     """The ids that a sequence-to-sequence model feeds its decoder when it is given `labels`."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
-        with suppress(
-            ValueError, AttributeError, TypeError
-        ):  # so the classes say that their config names no start
+        # So the classes say that their config names no start.
+        with suppress(ValueError, AttributeError, TypeError):
             ids: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels)
             return ids
     start, pad = _config_id(model, "decoder_start"), _config_id(model, "pad")
@@ -206,8 +203,7 @@ def forward_of(head: torch.nn.Module, forward: Callable[[Tensor], Tensor]) -> It
 
 @contextmanager
 def undisturbed(model: Any) -> Iterator[None]:
-    """Evaluation without gradients; afterwards the mode of each module and the random numbers are as
-    before."""
+    """Evaluation without gradients; the modes of modules and the random numbers are restored."""
     training = [module for module in model.modules() if module.training]
     device = next(model.parameters()).device
     model.eval()

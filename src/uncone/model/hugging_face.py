@@ -1,5 +1,4 @@
-"""The libraries of Hugging Face at work on files of this machine: no network, no code of a model's, no
-messages.
+"""The libraries of Hugging Face on files of this machine: no network, no code of a model, no messages.
 
 Two locks on the door, as neither closes all of it. `LOCAL` goes with every call that opens a directory or
 looks into the cache. Within `asked`, huggingface_hub refuses every request before a socket is opened: it asks
@@ -28,8 +27,7 @@ _one_at_a_time = threading.RLock()  # the switches belong to the whole process
 
 @contextmanager
 def asked(what: str, library: str = "transformers") -> Iterator[None]:
-    """Offline and silent. Anything that a library raises becomes UnsupportedModel: "{library} cannot
-    {what}"."""
+    """Offline and silent. What a library raises becomes UnsupportedModel: "{library} cannot {what}"."""
     with _one_at_a_time, warnings.catch_warnings(), _silent_and_offline():
         warnings.simplefilter("ignore")
         try:
@@ -112,8 +110,7 @@ def open_tokenizer(directory: Path) -> Any:
 
 
 def load_encoder(directory: Path) -> tuple[Any, Any, int]:
-    """A model of transformers (of an encoder-decoder its encoder), its tokenizer, and the most tokens of a
-    text.
+    """A model (of an encoder-decoder its encoder), its tokenizer, and the most tokens of a text.
 
     Raises:
         UnsupportedModel: transformers is missing, or cannot load them.
@@ -133,8 +130,7 @@ def load_encoder(directory: Path) -> tuple[Any, Any, int]:
 
 
 def cached_snapshot(name: str) -> Path | None:
-    """The cached directory of a Hub model such as "gpt2", "org/name" or "org/name@revision"; None where it is
-    not cached.
+    """The cached directory of a Hub model such as "gpt2", "org/name" or "org/name@revision"; else None.
 
     The revision is a branch, a tag or a full commit, "main" where none is given. The cache is
     huggingface_hub's (HF_HUB_CACHE, HF_HOME). A string that is no Hub name gives None too.

@@ -155,8 +155,7 @@ def _base_class(files: ModelFiles) -> Any:
 
 
 def _config_for(model_class: Any, config: Mapping[str, Any]) -> Any:
-    """The class's config from the checked object, not from the directory, where other files could be drawn
-    in."""
+    """The class's config from the checked object: the directory could draw in other files."""
     own, config_class = config, model_class.config_class
     kind = getattr(config_class, "model_type", None)
     if config.get("model_type") != kind:  # the text model of a multimodal config

@@ -1,13 +1,23 @@
-"""From a spec to `Rows`: arrays, files, and the matrices of a model."""
+"""From a spec to `Rows`: arrays, files, and the matrices of every kind of model."""
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, UnconeError
-from uncone.model import cached_snapshot, is_model_file, open_language_model
+from uncone.model.files import open_model_files, rows_of
+from uncone.model.gguf import find_gguf, gguf_model_rows, gguf_places, is_gguf, open_gguf
+from uncone.model.hugging_face import cached_snapshot
+from uncone.model.places import Places, find_places
+from uncone.model.sentence_transformers import (
+    is_sentence_transformers,
+    open_sentence_transformers,
+    sentence_places,
+    sentence_rows,
+)
 from uncone.rows import Rows, as_rows, without_nonfinite
 from uncone.rows.base import DTYPES
 from uncone.rows.open import KINDS, is_there, open_file, split_part
@@ -15,6 +25,17 @@ from uncone.rows.parquet import is_parquet_folder
 
 Spec = str | os.PathLike[str]
 _LONGEST_SPEC = 4000
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A model whose headers are read and whose tensors are not."""
+
+    path: Path
+    places: Callable[[], Places]
+    """Which tensors are its table and its head; looked for when asked."""
+    rows: Callable[..., Rows]
+    """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +100,7 @@ def open_subjects(
 
 
 def split(spec: Spec) -> tuple[Path, str | None]:
-    """The existing path in a spec, and the part after its '#'. A model's name becomes the path of its cached
-    snapshot.
+    """The existing path in a spec (of a model's name its cached snapshot), and the part after its '#'.
 
     Raises:
         InputError: no such path and no cached model of that name, or nothing after the '#'.
@@ -101,8 +121,7 @@ def split(spec: Spec) -> tuple[Path, str | None]:
 
 
 def name_of(spec: Spec, path: Path) -> str:
-    """What to call a model in a report that people share: as it was named, but never a whole path of their
-    machine."""
+    """What a shared report calls a model: as it was named, but never a whole path of a machine."""
     text, _ = split_part(spec, names=True)
     return "/".join(path.resolve().parts[-2:]) if is_there(text) else text
 
@@ -178,3 +197,31 @@ def _open_model(path: Path, name: str) -> Subjects:
     if kinds:
         notes.append(f"The rows are stored as {' and '.join(kinds)}: what is read are the dequantised rows.")
     return Subjects(name, tuple(rows), tuple(notes))
+
+
+def is_model_file(path: Path) -> bool:
+    """A file that is a whole model, of a table and a head, and not only tensors: GGUF."""
+    return path.is_file() and is_gguf(path)
+
+
+def open_language_model(path: Path) -> LanguageModel:
+    """Open a model: a directory with modules.json, config.json or one GGUF model, or a GGUF file.
+
+    Raises:
+        InputError: nothing of this, or a file that is cut or lies.
+        UnsupportedModel: a Sentence Transformers model without a token table.
+    """
+    if path.is_file():
+        return _gguf(path)
+    if is_sentence_transformers(path):
+        sentence = open_sentence_transformers(path)
+        return LanguageModel(path, partial(sentence_places, sentence), partial(sentence_rows, sentence))
+    if not (path / "config.json").is_file() and (file := find_gguf(path)) is not None:
+        return _gguf(file)
+    files = open_model_files(path)
+    return LanguageModel(path, partial(find_places, files), partial(rows_of, files))
+
+
+def _gguf(path: Path) -> LanguageModel:
+    model = open_gguf(path)
+    return LanguageModel(path, partial(gguf_places, model), partial(gguf_model_rows, model))

@@ -29,8 +29,7 @@ roberta starcoder2 xglm xlm xlm-roberta"""
 _SEQ2SEQ = frozenset(_SEQ2SEQ_NAMES.split())
 """Model types whose ForConditionalGeneration is a text model with one vocabulary."""
 TIED_BY_DEFAULT = _SEQ2SEQ | frozenset(_OTHER_NAMES.split())
-"""Model types whose config class ties where config.json does not say: older versions wrote the flag only to
-say no."""
+"""Model types whose config class ties by default: older versions wrote the flag only to say no."""
 
 # Checked against 1,001 classes of transformers 5.23 that these rules speak of, built from their default configs; a class
 # of which neither rule speaks is left to `locate`.
@@ -96,8 +95,7 @@ def _from_header(files: ModelFiles) -> Places | None:
 
 
 def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
-    """One table and one head by well-known names, or the error of the better way, with the tensors to choose
-    from."""
+    """One table and one head by well-known names, or `reason` with the tensors to choose from."""
     candidates, architecture = vocabulary_matrices(files), _architecture(files.config)
     tables = [name for name in candidates if _ends_in(name, _TABLES)]
     heads = [name for name in candidates if _ends_in(name, _HEADS)]
@@ -110,8 +108,7 @@ def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
 
 
 def _way_out(files: ModelFiles, candidates: list[str]) -> str:
-    """The tensors to choose from: those with vocabulary-many rows, or all that can be opened, the longest
-    first."""
+    """The tensors to choose from: those with `vocab_size` rows, or all matrices, the longest first."""
     known = matrices(files.entries)
     choice = candidates or sorted(known, key=lambda name: (-known[name].shape[0], name))
     if not choice:
@@ -120,8 +117,7 @@ def _way_out(files: ModelFiles, candidates: list[str]) -> str:
 
 
 def _settled(files: ModelFiles, table: str, head: str, why: str) -> Places:
-    """`tied` by the numbers: transformers 5 ties two stored matrices only where they are equal, whatever the
-    flag says."""
+    """`tied` by the numbers: transformers 5 ties two stored matrices only where they are equal."""
     return Places(table, head, head == table or same_rows(files, table, head), why)
 
 
@@ -148,8 +144,7 @@ def _architecture(config: Mapping[str, Any]) -> str | None:
 
 
 def _is_tied(config: Mapping[str, Any]) -> bool:
-    """The flag says yes everywhere it stands; or it stands nowhere and the class's default is known to be
-    yes."""
+    """The flag says yes wherever it stands; or it stands nowhere and the class ties by default."""
     flags = [part["tie_word_embeddings"] for part in text_parts(config) if "tie_word_embeddings" in part]
     if "text_config" in config and "tie_word_embeddings" not in config:
         return False
@@ -158,8 +153,7 @@ def _is_tied(config: Mapping[str, Any]) -> bool:
 
 
 def _has_second_vocabulary(files: ModelFiles) -> bool:
-    """An encoder and a decoder with vocabularies of their own: Marian's `decoder_vocab_size`, FSMT's
-    `tgt_vocab_size`."""
+    """Encoder and decoder differ: Marian's `decoder_vocab_size`, FSMT's `tgt_vocab_size`."""
     return any(
         key.endswith("vocab_size") and not key.startswith("type_") and value not in (None, files.vocab_size)
         for key, value in files.config.items()
@@ -167,8 +161,7 @@ def _has_second_vocabulary(files: ModelFiles) -> bool:
 
 
 def _has_head(architecture: str, model_type: object = None) -> bool | None:
-    """Whether a class of this name has one output head, a row for each token; None where the name does not
-    tell."""
+    """Whether a class of this name has one output head over the vocabulary; None where it does not tell."""
     if architecture.endswith("ForConditionalGeneration"):  # speech and image models are called that too
         return True if isinstance(model_type, str) and model_type in _SEQ2SEQ else None
     if _NEITHER.fullmatch(architecture):

@@ -59,8 +59,7 @@ def _files_of(path: Path) -> list[Path]:
 
 
 def _models_of(path: Path) -> list[Path]:
-    """The folder of the model that the path is, or is a file of; a model of sentences has others in its
-    folder."""
+    """The folder of the model that the path is, or lies in, at most one folder further down."""
     if path.is_dir():
         return [path] if is_model(path) else []
     return [

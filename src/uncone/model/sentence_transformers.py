@@ -1,5 +1,4 @@
-"""A directory of Sentence Transformers: its modules.json, the module with the token table, and the whole as a
-model that runs."""
+"""A directory of Sentence Transformers: modules.json, the token table, and the model that runs."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -90,8 +89,7 @@ def open_sentence_transformers(directory: Path) -> SentenceModel:
 
 
 def sentence_places(model: SentenceModel) -> Places:
-    """The token table. Sentence Transformers loads a Transformer without the head that its checkpoint may
-    have been trained with.
+    """The token table. Sentence Transformers loads a Transformer without the head of its checkpoint.
 
     Raises:
         UnsupportedModel: the table cannot be found.

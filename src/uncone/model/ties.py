@@ -17,8 +17,7 @@ from uncone.model.model_class import build
 
 
 def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:
-    """From the name of a parameter to the one tensor among `names` of the file that is loaded into it
-    unchanged."""
+    """From a parameter's name to the tensor among `names` of the file that is loaded into it unchanged."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
@@ -38,8 +37,7 @@ def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:
 
 
 def parameter_keys(files: ModelFiles) -> dict[str, str]:
-    """From the name of a parameter of the model class to the tensor in the file that is loaded into it
-    unchanged.
+    """From a parameter's name to the tensor of the file that is loaded into it unchanged.
 
     Raises:
         UnsupportedModel, InputError: as `find_places`, where transformers cannot build the class.
@@ -48,8 +46,7 @@ def parameter_keys(files: ModelFiles) -> dict[str, str]:
 
 
 def shared_names(files: ModelFiles) -> frozenset[str]:
-    """The tensors of the file that are loaded into the head's parameter, or one tied to it: torch.save writes
-    several.
+    """The tensors loaded into the head's parameter or one tied to it: torch.save writes several.
 
     Raises:
         UnsupportedModel, InputError: as `find_places`.
@@ -105,8 +102,7 @@ def parted(files: ModelFiles) -> Parted:
 
 
 def without_ties(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` with tie_word_embeddings false, in its text_config too, and wherever else it stands one level
-    down."""
+    """`config` with tie_word_embeddings false, in its text_config and wherever it stands one level down."""
     inner = {
         key: {**value, "tie_word_embeddings": False}
         for key, value in config.items()

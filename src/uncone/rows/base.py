@@ -12,8 +12,7 @@ from uncone.errors import InputError
 
 Tensor = torch.Tensor
 GRID = 8192
-"""Rows in one unit of work. Block k holds the rows [k * GRID, (k + 1) * GRID) of the whole matrix, on any
-engine."""
+"""Rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID), on any engine."""
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
@@ -34,8 +33,7 @@ class Rows:
     shape: tuple[int, int]
     """(N, D)"""
     dtype: str
-    """The dtype as stored: "float64", "float32", "float16", "bfloat16", or a quantised type of GGUF such as
-    "Q4_K"."""
+    """The dtype as stored: of `DTYPES`, or a quantised type of GGUF such as "Q4_K"."""
     name: str
     """Where the rows come from, for messages and reports."""
     left_out: tuple[int, ...] = ()
@@ -190,8 +188,7 @@ def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) ->
 
 
 def nonfinite_error(rows: Rows) -> InputError:
-    """The error to raise once a row that is not finite has been met: how many there are, and the first of
-    them."""
+    """The error over rows that are not finite: how many there are, and the first of them."""
     bad = nonfinite_rows(rows)
     first = ", ".join(str(i) for i in bad[:_NAMED].tolist())
     more = ", ..." if len(bad) > _NAMED else ""
@@ -255,8 +252,7 @@ class ArrayRows(Rows):
 
 
 def float_tensor(x: npt.NDArray[Any], name: str) -> torch.Tensor:
-    """An array of floats as a tensor, without a copy where the memory allows it; another byte order is
-    converted.
+    """An array of floats, in either byte order, as a tensor; without a copy where the memory allows it.
 
     Raises:
         InputError: an array with a mask, or of another dtype.

@@ -16,8 +16,7 @@ from uncone.rows.base import DTYPES, Rows
 
 
 class LocalFile:
-    """Random access to the bytes of a file. Nothing is mapped, so the memory in use is the caller's buffer
-    and nothing else.
+    """Random access to the bytes of a file. Nothing is mapped: the memory in use is the caller's buffer.
 
     The descriptor is closed with the object.
     """
@@ -62,8 +61,7 @@ class LocalFile:
 
 
 class SequentialFile(io.RawIOBase):
-    """The bytes of `source` from `offset` on as a file object; positions count from the first byte of the
-    source."""
+    """The bytes of `source` from `offset` on as a file object; positions count from byte 0 of the source."""
 
     def __init__(self, source: LocalFile, offset: int = 0) -> None:
         self._source, self._at = source, offset

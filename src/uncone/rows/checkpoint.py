@@ -32,8 +32,7 @@ _CONVERT = (
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
 _PIECE_BYTES = 2**22
 _LONGEST_NAME = 4096
-"""Characters of a name once it is joined: containers in containers would otherwise make far more text than
-the file holds."""
+"""Characters of a joined name: nested containers could make far more text than the file holds."""
 
 
 @dataclass(frozen=True)
@@ -223,8 +222,7 @@ def _check_stored(source: LocalFile) -> None:
 
 
 def _tensors(content: Any, source: LocalFile) -> list[tuple[str, torch.Tensor]]:
-    """Every tensor in nested dicts and lists, in the file's order; a container that is met again is passed
-    over."""
+    """Every tensor in nested dicts and lists, in the file's order; each container once."""
     tensors, seen = list[tuple[str, torch.Tensor]](), set[int]()
     waiting: list[tuple[str, Any]] = [("", content)]
     while waiting:

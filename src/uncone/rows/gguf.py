@@ -170,8 +170,7 @@ def strings(source: LocalFile, array: StringArray) -> Iterator[str]:
 
 
 class _Cursor:
-    """Reads the header from front to back through one small buffer; no length is believed before the file is
-    known to be so long."""
+    """Reads the header through one small buffer; every length is held against the file first."""
 
     def __init__(self, source: LocalFile, at: int) -> None:
         self.source, self.at = source, at

@@ -23,8 +23,7 @@ _APART = 16  # elements: columns a power of two apart would share lines of that 
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """The header of a `.npy` file. `offset` is the first byte of the numbers, from where the header
-    begins."""
+    """The header of a `.npy` file. `offset` of the numbers counts from the begin of the header."""
 
     shape: tuple[int, ...]
     column_major: bool
@@ -77,8 +76,7 @@ def matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
 def rows_at(
     source: LocalFile, start: int, header: ArrayHeader, name: str, flat: Callable[..., FlatRows] = FlatRows
 ) -> Rows:
-    """The rows of a matrix that lies at byte `start` of `source` as `.npy`; row-major ones are opened by
-    `flat`."""
+    """The rows of the `.npy` at byte `start` of `source`; a row-major one is opened by `flat`."""
     if header.column_major:
         return ColumnRows(source, start + header.offset, header, name)
     return flat(

@@ -56,8 +56,7 @@ def open_npz(path: str | os.PathLike[str], key: str | None = None) -> Rows:
 
 
 class InflatedRows(StreamedRows):
-    """A deflated row-major matrix. It can only be inflated from its first byte on: rows read backwards cost a
-    pass each."""
+    """A deflated row-major matrix, inflated from its first byte on: rows read backwards cost a pass each."""
 
     def __init__(self, archive: "_Archive", member: zipfile.ZipInfo, header: ArrayHeader, name: str) -> None:
         super().__init__()
@@ -81,8 +80,7 @@ class InflatedRows(StreamedRows):
 
 
 class _StoredRows(FlatRows):
-    """A stored row-major matrix. Once it was read in order, from its first number to its end, its checksum is
-    compared."""
+    """A stored row-major matrix. Its checksum is compared once all of it was read in order."""
 
     def __init__(self, source: LocalFile, *, member: zipfile.ZipInfo, start: int, **where: Any) -> None:
         super().__init__(source, **where)
@@ -132,8 +130,7 @@ class _Archive:
         return members
 
     def stream(self, member: zipfile.ZipInfo) -> zipfile.ZipExtFile:
-        """The bytes of a member, whose own header must have the name that the directory gives. Its checksum
-        is compared at the end."""
+        """The bytes of a member, named alike in its own header; the checksum is compared at the end."""
         try:
             return self.zip.open(member)  # type: ignore[return-value]
         except Exception as error:

@@ -1,5 +1,4 @@
-"""One file with one or more matrices: what PATH#PART names, which format it is, and how that is opened and
-written."""
+"""One file of matrices: what PATH#PART names, in which format, and how that is opened and written."""
 
 import os
 from collections.abc import Callable
@@ -40,8 +39,7 @@ _WRITERS: dict[str, Callable[[BufferedIOBase, Target, Source], Writer]] = {
     "word2vec": Word2VecWriter,
 }
 _PARTS = {"npz": "vectors", "safetensors": "vectors", "parquet": "vector"}
-"""Formats that are written with several things by name, and what the rows are called where nothing says
-it."""
+"""Formats that hold several things by name, and the default name of the rows."""
 _SINGLE = {
     "npy": "a .npy file",
     "text": "a file of word vectors",

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from uncone.errors import InputError
+from uncone.errors import InputError, first_line
 from uncone.rows.base import GRID, Rows, check_shape
 from uncone.rows.bytes import LocalFile, SequentialFile
 from uncone.rows.names import listing, nearest, only
@@ -136,8 +136,7 @@ class ParquetRows(StreamedRows):
 
 @dataclass(frozen=True)
 class Kind:
-    """The lists of a column: the name of Arrow's type of their values, and their length where the type says
-    it."""
+    """The lists of a column: Arrow's name of the type of their values, and their length where it is fixed."""
 
     value: str
     length: int | None
@@ -181,8 +180,7 @@ class Part:
         return next((name for name in LABEL_COLUMNS if name in text), None)
 
     def labels(self, column: str) -> Iterator[str | None]:
-        """The texts of a column. A text is decoded once, however long it is and however often it stands
-        there."""
+        """The texts of a column. Each different text is decoded once."""
         count = 0
         for array in self.batches(column, GRID, as_dictionary=True):
             count += len(array)
@@ -190,8 +188,7 @@ class Part:
         self.check_count("labels", count)
 
     def check_count(self, what: str, count: int) -> None:
-        """Raise InputError unless so many rows came as the footer says: pages may hold others, and pyarrow
-        hands them on."""
+        """Raise InputError unless as many came as the footer says: pyarrow hands on what pages hold."""
         if count != self.rows:
             got = "more" if count > self.rows else count
             raise InputError(
@@ -239,9 +236,8 @@ def guarded(path: Path, work: Callable[[], T]) -> T:
     except InputError:
         raise
     except Exception as error:
-        told: str = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise InputError(
-            f"expected a Parquet file, got {path} which pyarrow does not read ({told}): copy or write it again"
+            f"expected a Parquet file, got {path} which pyarrow does not read ({first_line(error)}): copy or write it again"
         ) from error
 
 
@@ -332,8 +328,7 @@ def _first_null(array: Any) -> int:
 
 
 def _shortened(array: Any) -> list[str | None]:
-    """Texts as labels. Those that are no UTF-8, which Parquet does not rule out, get U+FFFD and cost nothing
-    else."""
+    """Texts as labels. Bytes that are no UTF-8, which Parquet does not rule out, become U+FFFD."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,5 +1,4 @@
-"""The writer of a Parquet column of lists, with the other columns of the source where that is Parquet too.
-Needs pyarrow."""
+"""The writer of a Parquet column of lists, beside the other columns of a Parquet source. Needs pyarrow."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -24,8 +23,7 @@ _TYPED = b"huggingface"
 
 
 class ParquetRowsWriter:
-    """A Parquet file. Row groups are of about 32 MiB of vectors; other columns and the schema's metadata are
-    those of the source."""
+    """A Parquet file, in row groups of about 32 MiB; other columns and metadata are those of the source."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         try:
@@ -143,8 +141,7 @@ def _labels(target: Target, source: Source) -> _Beside:
 
 
 def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any) -> tuple[_Beside, Any]:
-    """All columns of the source but the vectors, and its schema with the vectors as they will be, of
-    `value`."""
+    """All columns of the source but the vectors, and the schema to write, with vectors of `value`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,8 +1,8 @@
 """safetensors: the rows of a tensor, and files written whole or with other rows in place of a tensor.
 
 The library checks the header. It gives no offsets, so they are taken from the JSON that it has checked. The
-header is written
-here: the library puts the metadata in another order each time, and equal results are to be equal bytes.
+header is written here: the library puts the metadata in another order each time, and equal results are to
+be equal bytes.
 """
 
 import json
@@ -178,8 +178,7 @@ def framed(content: Mapping[str, Any]) -> bytes:
 
 
 class SafetensorsWriter:
-    """The rows as one tensor, between the other tensors and the metadata of the source where it is
-    safetensors too."""
+    """The rows as one tensor, with the other tensors and the metadata of a safetensors source."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         self._handle, self._file = handle, None

@@ -36,11 +36,8 @@ class StreamedRows(Rows):
         raise NotImplementedError
 
     def pieces(self, begin: int) -> Iterator[Tensor]:
-        """The rows from `begin` on, in order, as tensors (any number, D) in the dtype of the source or of the
-        blocks.
-
-        A piece is never written to again.
-        """
+        """The rows from `begin` on, in order, as tensors (any number, D), in the dtype of the source or the
+        blocks. A piece is never written to again."""
         raise NotImplementedError
 
     def all_pieces(self) -> Iterator[Tensor]:
@@ -102,8 +99,7 @@ class _Cursor:
             done += len(piece)
 
     def whole(self, count: int, dtype: torch.dtype) -> Tensor | None:
-        """The next `count` rows without a copy, if one piece holds them in `dtype`; else None, and nothing is
-        taken."""
+        """The next `count` rows without a copy if one piece holds them in `dtype`, else None."""
         piece = self._piece()
         return self._take(count) if len(piece) >= count and piece.dtype == dtype else None
 
@@ -125,8 +121,7 @@ class _Cursor:
 
 
 def one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """`items`, the next of which is made on another thread while this one is in use. At most two exist at
-    once."""
+    """`items`; while one is in use, the next is made on another thread. At most two exist at once."""
     with ThreadPoolExecutor(1, thread_name_prefix="uncone-ahead") as pool:
         coming = pool.submit(next, items, None)
         while (item := coming.result()) is not None:

@@ -13,8 +13,7 @@ from uncone.rows.base import DTYPES, Rows
 
 @dataclass(frozen=True)
 class Source:
-    """The rows that are read. `format`, `path` and `part` say in which file they lie, if it is of a format
-    that is written too."""
+    """The rows that are read, and the part of a file that they are, if its format is written too."""
 
     rows: Rows
     format: str | None = None
@@ -24,8 +23,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Target:
-    """The file to write: `shape` (N, K) of `dtype` in `format`, under the name `part` where a file of that
-    format has names."""
+    """The file to write: `shape` (N, K) of `dtype` in `format`, named `part` where the format has names."""
 
     path: Path
     format: str

@@ -1,5 +1,4 @@
-"""A word2vec binary file, its rows and its writer: a line "N D", then each word, a space, and D little-endian
-float32.
+"""word2vec binary, its rows and its writer: a line "N D", then each word, a space, D little-endian float32.
 
 Words are of any length, so that no row's place can be computed: one pass finds the places of every `GRID`-th
 row, which is where reading begins later.
@@ -110,8 +109,7 @@ class Word2VecRows(WordRows):
 
 @dataclass(frozen=True)
 class _Records:
-    """Whole records in a buffer read at `offset`: where each word begins and where its vector does; the last
-    ends at `end`."""
+    """Whole records in a buffer read at `offset`: where words and vectors begin, and the last one ends."""
 
     buffer: Bytes
     offset: int
@@ -121,8 +119,7 @@ class _Records:
 
 
 def _scan(buffer: Bytes, vector: int, most: int) -> tuple[list[int], list[int], int]:
-    """Up to `most` records that are whole in `buffer`. A newline after a vector belongs to it; word2vec
-    writes one, gensim none."""
+    """Up to `most` whole records. A newline may follow a vector: word2vec writes one, gensim none."""
     content, words, vectors, end = buffer.tobytes(), list[int](), list[int](), 0
     while len(words) < most:
         begin = end + (content[end : end + 1] == b"\n")

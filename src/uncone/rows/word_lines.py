@@ -39,8 +39,7 @@ class LineError(Exception):
 
 
 class Piece:
-    """Whole lines of text: `size` bytes of `buffer`, the last of them a newline, and at least `PADDING` bytes
-    after them."""
+    """Whole lines of text: `size` bytes of `buffer`, then at least `PADDING` bytes more."""
 
     def __init__(self, buffer: bytearray, size: int) -> None:
         self.bytes: Bytes = np.frombuffer(buffer, np.uint8)
@@ -84,8 +83,7 @@ def words_of(piece: Piece, d: int) -> list[bytes]:
 
 
 def split_line(line: bytes, d: int) -> tuple[bytes, list[bytes]]:
-    """The word of a line, and the up to `d` fields at its end; what white space separates is a field, and a
-    word may be empty."""
+    """The word of a line, which may be empty, and the up to `d` fields between white space at its end."""
     fields = line.rstrip(WHITE).rsplit(None, d)
     if len(fields) <= d and line[:1] not in (b" ", b"\t"):
         return (fields[0], fields[1:]) if fields else (b"", [])
@@ -116,8 +114,7 @@ class _Lines:
     usual: Places
     """Which lines have the usual form, (m,)"""
     places: Places
-    """For those: the space before the first number, then in turn the point of a number and the mark after it,
-    (m, 2D + 1)"""
+    """Their first space, then in turn the point of a number and the mark after it, (m, 2D + 1)"""
 
     def text(self, piece: Piece, i: int) -> bytes:
         return piece.text(int(self.begin[i]), int(self.end[i]))
@@ -125,9 +122,8 @@ class _Lines:
 
 def _locate(piece: Piece, d: int) -> _Lines:
     text = piece.bytes[: piece.size]
-    marks = np.flatnonzero(
-        (text <= _POINT) & (text != _MINUS)
-    )  # white space, points, and a few others that are never usual
+    # White space, points, and a few others that are never usual.
+    marks = np.flatnonzero((text <= _POINT) & (text != _MINUS))
     kinds = text.take(marks)
     newline = np.flatnonzero(kinds == _NEWLINE)
     end = marks.take(newline)
@@ -151,8 +147,7 @@ def _locate(piece: Piece, d: int) -> _Lines:
 
 
 def _without_white_end(marks: Places, kinds: Bytes, newline: Places, before: Places) -> Places:
-    """Where the last number of each line ends, as an index of `marks`: two bytes of "\\r" or space are passed
-    over."""
+    """Where the last number of each line ends in `marks`: up to two bytes of "\\r" or space may follow."""
     last = newline.copy()
     for _ in range(2):
         earlier = np.maximum(last - 1, 0)
@@ -166,8 +161,7 @@ def _without_white_end(marks: Places, kinds: Bytes, newline: Places, before: Pla
 
 
 def _refuse_short_lines(piece: Piece, lines: _Lines, d: int) -> None:
-    """Before room is made for D numbers a line: a line without room for them is an error, or an earlier line
-    is."""
+    """A line too short for D numbers is an error, or an earlier line is; raised before room is made."""
     short = lines.end - lines.begin < 2 * d - 1
     if short.any():
         for i in range(int(short.argmax()) + 1):
@@ -175,15 +169,13 @@ def _refuse_short_lines(piece: Piece, lines: _Lines, d: int) -> None:
 
 
 def extra_number(word: bytes) -> bytes | None:
-    """The last part of a word of several parts, if it is a number like "1.5": the line has more than D
-    numbers."""
+    """The end of a word if it is a number like "1.5": the line has more than D numbers."""
     parts = word.rsplit(None, 1)
     return parts[1] if len(parts) == 2 and b"." in parts[1] and number(parts[1]) is not None else None
 
 
 def _usual_numbers(piece: Piece, places: Places) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """The numbers of lines of the usual form, (m, D), and which of the lines the plain rule has to read,
-    (m,)."""
+    """The numbers of usual lines, (m, D), and which of these the plain rule has to read, (m,)."""
     start, end = places[:, :-1:2] + 1, places[:, 2::2]
     value, doubtful = parse_decimals(piece.bytes, start, places[:, 1::2], end)
     unread = np.zeros(len(places), np.bool_)
@@ -280,8 +272,7 @@ def _whole_part(
 
 
 def _digits(words: Words, at: Places, count: Places) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """The whole numbers of `count` (0 to 8) digits that begin at byte `at`, and where another character is
-    among them."""
+    """The whole numbers of `count` (0 to 8) digits from byte `at` on, and where there is no digit."""
     index = at >> 3
     bits = ((at & 7) << 3).astype(np.uint64)
     packed = words.take(index)

@@ -39,8 +39,7 @@ from uncone.rows.word_lines import (
 
 LONGEST_LINE = 16 * 2**20
 _PIECE_BYTES = 2**17
-"""Small enough that no array made of a piece gets a mapping of its own, whose pages the system would have to
-give anew each time."""
+"""So small that no array made of a piece gets a mapping of its own, with new pages each time."""
 _NEWLINE = ord("\n")
 _HEADER = re.compile(rb"(?:\xef\xbb\xbf)?[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t\r]*\n?")
 _MARK = b"\xef\xbb\xbf"
@@ -173,8 +172,7 @@ class WordVectorRows(WordRows):
         )
 
     def _count_lines(self) -> tuple[int, list[int]]:
-        """How many lines there are after the header, white lines at the end left out, and where every GRID-th
-        begins."""
+        """How many lines follow the header, without white ones at the end, and where every GRID-th begins."""
         begun = n = 0
         stop = offset = self._start
         offsets: list[int] = []
@@ -197,9 +195,8 @@ class WordVectorRows(WordRows):
         first = next(self._text(self._start), None)
         if first is None:
             raise self._another_count(0)
-        one, two = first.text(0, first.size).split(b"\n", 2)[
-            :2
-        ]  # the last line of a piece ends in a newline too
+        # The last line of a piece ends in a newline too.
+        one, two, *_ = first.text(0, first.size).split(b"\n", 2)
         merges = one.startswith(b"#version:") and self.shape[1] == 1
         if self._lines_before == 0 and (merges or (two.strip() and number(two.split()[-1]) is None)):
             raise self._no_vectors(one, two)
@@ -290,8 +287,7 @@ def _count_numbers(line: bytes, name: str) -> int:
 
 
 class TextWriter:
-    """One line a row: the word and its numbers. There is a first line "N D" if the source has one; else if
-    the name is not `.glove`."""
+    """A line a row: the word and its numbers; "N D" before them, unless the source or `.glove` has none."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         n, k = target.shape
