@@ -82,8 +82,8 @@ def test_no_more_is_kept_than_is_said() -> None:
     del memory
     large = recycled((RECYCLED_BYTES + 1,), torch.uint8)
     del large
-    assert len(_freed._kept) <= _MOST_MAPPINGS
-    assert sum(len(m) for m in _freed._kept) <= RECYCLED_BYTES
+    assert len(_freed.kept) <= _MOST_MAPPINGS
+    assert sum(len(m) for m in _freed.kept) <= RECYCLED_BYTES
 
 
 def test_memory_is_recycled_from_many_threads() -> None:

@@ -59,8 +59,9 @@ def check_memory(size: int, what: str, way_out: str) -> None:
     told = os.environ.get(MEMORY_GB, "")
     allowed = free_bytes() if not told else _told_bytes(told)
     if allowed is not None and size > allowed:
+        of_all = f"{size / 1e9:.1f} GB of the {allowed / 1e9:.1f} GB that are {'allowed' if told else 'free'}"
         raise InputError(
-            f"expected work that fits into memory, got {what}, which take {_gb(size)} of the {_gb(allowed)} that {'are allowed' if told else 'are free'}: "
+            f"expected work that fits into memory, got {what}, which take {of_all}: "
             f"{way_out}. To allow more, set {MEMORY_GB}={math.ceil(size / 1e9)}"
         )
 
@@ -68,23 +69,17 @@ def check_memory(size: int, what: str, way_out: str) -> None:
 def free_bytes() -> int | None:
     """Memory that can be taken without swapping, within the limits of the process's control group; None where
     the system does not say."""
-    found = list[int]()
+    free = list[int]()
     with suppress(OSError, StopIteration, ValueError, IndexError):
-        line = next(
-            line
-            for line in Path("/proc/meminfo").read_text().splitlines()
-            if line.startswith("MemAvailable:")
-        )
-        found.append(int(line.split()[1]) * 1024)
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        free.append(int(line.split()[1]) * 1024)
     for folder, limit, used in _CGROUPS:
         with suppress(OSError, ValueError, KeyError):  # "max" is no limit
-            cached = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())[
-                "inactive_file"
-            ]
-            found.append(
-                max(0, int((folder / limit).read_text()) - int((folder / used).read_text()) + int(cached))
-            )
-    return min(found, default=None)
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            allowed, taken = (int((folder / name).read_text()) for name in (limit, used))
+            free.append(max(0, allowed - taken + int(stat["inactive_file"])))
+    return min(free, default=None)
 
 
 def _told_bytes(told: str) -> int:
@@ -94,10 +89,6 @@ def _told_bytes(told: str) -> int:
         raise InputError(
             f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set it to one such as 16"
         ) from error
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.1f} GB"
 
 
 def uninitialised(
@@ -135,9 +126,7 @@ def _tensor(
         content = np.frombuffer(mmap.mmap(-1, size, **_PRIVATE), np.uint8)
     else:
         mapping = _freed.take(size) or mmap.mmap(-1, size, **_PRIVATE)
-        content = np.frombuffer(
-            mapping, np.uint8
-        )  # every view of it, a tensor's too, keeps this one array alive
+        content = np.frombuffer(mapping, np.uint8)  # every view of it, a tensor's too, keeps this array alive
         weakref.finalize(content, _freed.put, mapping).atexit = False
         content = content[:size]
     return torch.from_numpy(content).view(dtype).view(shape)
@@ -148,28 +137,25 @@ class _Freed:
     here."""
 
     def __init__(self) -> None:
-        self._kept: deque[mmap.mmap] = deque()
+        self.kept: deque[mmap.mmap] = deque()
 
     def put(self, mapping: mmap.mmap) -> None:
-        self._kept.append(mapping)
-        while len(self._kept) > _MOST_MAPPINGS or sum(len(m) for m in tuple(self._kept)) > RECYCLED_BYTES:
+        self.kept.append(mapping)
+        while len(self.kept) > _MOST_MAPPINGS or sum(len(m) for m in tuple(self.kept)) > RECYCLED_BYTES:
             try:
-                self._kept.popleft()
+                self.kept.popleft()
             except IndexError:
                 return
 
     def take(self, size: int) -> mmap.mmap | None:
-        for mapping in sorted(self._kept, key=len):
+        for mapping in sorted(self.kept, key=len):
             if size <= len(mapping) <= 2 * size:
                 try:
-                    self._kept.remove(mapping)
+                    self.kept.remove(mapping)
                 except ValueError:  # another thread has it
                     continue
                 return mapping
         return None
-
-    def clear(self) -> None:
-        self._kept.clear()
 
 
 _freed = _Freed()
@@ -177,7 +163,7 @@ _freed = _Freed()
 
 def clear_recycled() -> None:
     """Give what `recycled` keeps to the system."""
-    _freed.clear()
+    _freed.kept.clear()
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:

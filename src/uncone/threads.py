@@ -107,9 +107,8 @@ def _share(tasks: list[Callable[[], T]]) -> list[T]:
     finally:
         waiting.clear()
         # A job that no worker has begun is not waited for: the workers may all be waiting, as this one is.
-        failed = [
-            error for error in (job.exception() for job in jobs if not job.cancel()) if error is not None
-        ]
+        errors = [job.exception() for job in jobs if not job.cancel()]
+    failed = [error for error in errors if error is not None]
     if failed:
         raise failed[0]
     return results

@@ -145,11 +145,8 @@ def compare_projected(
         excess, chance = _against_chance(estimates["mean_cosine"].value, readings.n[g], pairs)
         # A sum of int64 may wrap.
         occurrences = None if counts is None else int(counts[membership.groups == g].double().sum())
-        groups.append(
-            FrequencyGroup(
-                NAMES[g], len(readings.norms[g]), occurrences, **estimates, excess=excess, chance=chance
-            )
-        )
+        n = len(readings.norms[g])
+        groups.append(FrequencyGroup(NAMES[g], n, occurrences, **estimates, excess=excess, chance=chance))
     differences = tuple(
         Difference(NAMES[a], NAMES[b], which, estimate)
         for a, b in _PAIRS

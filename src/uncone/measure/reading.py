@@ -104,9 +104,7 @@ def rounding_warnings(value: float, m: Moments, error: float) -> tuple[str, ...]
     if error <= ROUNDED * abs(value):
         return ()
     digits = max(0, math.floor(-math.log10(error / abs(value)))) if value else 0
-    left = (
-        "no digit is" if digits == 0 else "about 1 digit is" if digits == 1 else f"about {digits} digits are"
-    )
+    left = f"about {counted(digits, 'digit is', 'digits are')}" if digits else "no digit is"
     return (f"{left} left after rounding" + (": pass float64 rows for more" if m.epsilon > _FLOAT64 else ""),)
 
 

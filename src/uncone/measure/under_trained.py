@@ -125,9 +125,8 @@ def untrained_axes(
             unused += (rows.take(part).double() - mean).sum(0)
         if n > d > 1:
             first += m.leading_directions(1, centered=True)[:, 0].cpu()
-    return UntrainedAxes(
-        rows, torch.stack([mean, unused, first], dim=1), m.mean_norm(), expected, reference, why
-    )
+    axes = torch.stack([mean, unused, first], dim=1)
+    return UntrainedAxes(rows, axes, m.mean_norm(), expected, reference, why)
 
 
 def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Tensor, str]:
