@@ -17,9 +17,9 @@ from uncone.model.hugging_face import LARGEST_TOKENIZER
 from uncone.regular import open_regular
 from uncone.rows import Rows
 from uncone.rows.bytes import LocalFile
-from uncone.rows.checkpoint import StoredTensor, checkpoint_rows, read_checkpoint
+from uncone.rows.checkpoint import checkpoint_rows, read_checkpoint
 from uncone.rows.names import listing, nearest
-from uncone.rows.safetensors import Entry, read_header, tensor_rows
+from uncone.rows.safetensors import Entry, read_header
 
 LARGEST_JSON = 64 * 2**20
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -108,11 +108,7 @@ def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Row
     if tensor not in files.tensors:
         raise InputError(f"no tensor {tensor!r} in {files.path}{nearest(tensor, files.tensors)}")
     source, entry = files.tensors[tensor]
-    where = f"{files.path}#{tensor}"
-    if isinstance(entry, StoredTensor) and isinstance(source, LocalFile):
-        rows = checkpoint_rows(source, {tensor: entry}, tensor, where=where)
-    else:
-        rows = tensor_rows(source, {tensor: entry}, tensor, where=where)
+    rows = checkpoint_rows(source, {tensor: entry}, tensor, where=f"{files.path}#{tensor}")
     n = rows.shape[0]  # not rows in the function: they would keep themselves, and their file, open
     if with_tokens and _about(n, files.vocab_size):
         rows.load_labels = lambda: token_labels(files.path, n).labels

@@ -133,11 +133,12 @@ def stored_bytes(source: LocalFile, entry: Entry) -> Iterator[memoryview]:
             yield memoryview(source.read(at, min(_PIECE_BYTES, entry.stop - at)))
 
 
-def without_ties(entries: Mapping[str, StoredTensor]) -> dict[str, Entry]:
+def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     """Each tensor once: of names for the same numbers the first stays."""
     seen = dict[tuple[Any, ...], str]()
     for name, entry in entries.items():
-        strides = entry.tensor.stride() if entry.tensor.layout == torch.strided else ()
+        tensor = entry.tensor if isinstance(entry, StoredTensor) else None
+        strides = tensor.stride() if tensor is not None and tensor.layout == torch.strided else ()
         seen.setdefault((entry.start, entry.dtype, entry.shape, strides), name)
     return {name: entries[name] for name in seen.values()}
 

@@ -1,7 +1,7 @@
 """One file of matrices: what PATH#PART names, in which format, and how that is opened and written."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import BufferedIOBase
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from uncone.rows.npy import ColumnRows, NpyWriter, open_npy
 from uncone.rows.npz import InflatedRows, NpzWriter, open_npz
 from uncone.rows.parquet import ParquetRows, is_parquet_folder, open_parquet
 from uncone.rows.parquet_writer import ParquetRowsWriter
-from uncone.rows.safetensors import SafetensorsWriter, matrices, read_header, tensor_rows
+from uncone.rows.safetensors import Entry, SafetensorsWriter, matrices, read_header
 from uncone.rows.target import Source, Target, Writer
 from uncone.rows.word2vec import Word2VecRows, Word2VecWriter, open_word2vec_binary
 from uncone.rows.word_vectors import GzipWriter, TextWriter, WordVectorRows, open_word_vectors
@@ -95,10 +95,8 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
         return open_npz(path, part)
     if form == "parquet":
         return open_parquet(path, part)
-    if form == "safetensors":
-        return _open_safetensors(path, part)
-    if form == "checkpoint":
-        return _open_checkpoint(path, part)
+    if form in ("safetensors", "checkpoint"):
+        return _open_tensors(path, part, form)
     if form == "word2vec":
         return _open_word2vec(path)
     return open_word_vectors(path, zipped=form == "gzip")
@@ -165,17 +163,9 @@ def is_there(text: str) -> bool:
         return False
 
 
-def _open_safetensors(path: Path, part: str | None) -> Rows:
+def _open_tensors(path: Path, part: str | None, form: str) -> Rows:
     source = LocalFile(path)
-    entries, _ = read_header(source)
-    if part is None:
-        part = only(list(matrices(entries)), path, among=f"{len(entries)} tensors")
-    return tensor_rows(source, entries, part)
-
-
-def _open_checkpoint(path: Path, part: str | None) -> Rows:
-    source = LocalFile(path)
-    entries = read_checkpoint(source)
+    entries: Mapping[str, Entry] = read_checkpoint(source) if form == "checkpoint" else read_header(source)[0]
     if part is None:
         part = only(list(matrices(without_ties(entries))), path, among=f"{len(entries)} tensors")
     return checkpoint_rows(source, entries, part)
