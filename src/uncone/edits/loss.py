@@ -12,7 +12,7 @@ from uncone.edits.proof import Progress
 from uncone.edits.texts import cut, load_tokenizer, longest_input, read_text, token_ids
 from uncone.errors import InputError, UnconeError
 from uncone.model import ModelFiles
-from uncone.model.files import read_json
+from uncone.model.files import special_tokens
 from uncone.model.head_map import is_seq2seq, run_model
 from uncone.model.model_class import load_model
 from uncone.records.token_edit import TextLoss
@@ -113,15 +113,8 @@ def _asked(files: ModelFiles, windows: Tensor, kind: Kind) -> tuple[Tensor, Tens
 
 
 def _mask_id(files: ModelFiles) -> int | None:
-    names = ["[MASK]", "<mask>"]
-    for file in ("tokenizer_config.json", "special_tokens_map.json"):
-        try:
-            token = read_json(files.path / file, dict).get("mask_token")
-        except InputError:
-            continue
-        token = token.get("content") if isinstance(token, dict) else token
-        names = [token, *names] if isinstance(token, str) else names
     tokenizer, _ = load_tokenizer(files)
+    names = [*special_tokens(files.path, "mask_token"), "[MASK]", "<mask>"]
     known = (tokenizer.token_to_id(name) for name in names)
     return next((int(i) for i in known if i is not None), None)
 

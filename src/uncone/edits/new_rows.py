@@ -122,9 +122,8 @@ def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]
     content = json.loads(tokenizer.to_str())
     added = {item["id"]: item["content"] for item in content.get("added_tokens") or ()}
     kind = content["model"].get("type")
-    pieces = {
-        i: added.get(i) or tokenizer.id_to_token(i) for i in without
-    }  # of an added one, the library gives the normalised string
+    # of an added one, the library gives the normalised string
+    pieces = {i: added.get(i) or tokenizer.id_to_token(i) for i in without}
     reduced = _without(content, without, {piece for piece in pieces.values() if piece is not None})
     unknown = _unknown(content["model"], tokenizer)
     split = {}
@@ -185,10 +184,7 @@ def _parts(
     prefix = model.get("continuing_subword_prefix")
     if kind == "WordPiece" and prefix and piece.startswith(prefix) and not is_text:
         return _continuing(reduced, piece.removeprefix(prefix), prefix)
-    if is_text or kind in (
-        "WordPiece",
-        "WordLevel",
-    ):  # these split text only behind what is done to it before
+    if is_text or kind in ("WordPiece", "WordLevel"):  # these split text only behind what is done before
         return list(reduced.encode(piece, add_special_tokens=False).ids)
     suffix = model.get("end_of_word_suffix") or ""
     inner = bool(suffix) and not piece.endswith(suffix)

@@ -51,9 +51,9 @@ class Matrix:
 def reinitialise_tokens(
     model: str | os.PathLike[str],
     out: str | os.PathLike[str],
-    ids: Sequence[int] | Literal["zero", "added"] = "zero",
+    ids: Sequence[int] | str = "zero",
     *,
-    method: Way = "sub_tokens",
+    method: str = "sub_tokens",
     text: str | os.PathLike[str] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -87,18 +87,17 @@ def reinitialise_tokens(
             written.
         UnsupportedModel: quantised weights, an adapter, a table that is not found.
     """
-    if method not in WAYS:
-        raise InputError(f"expected a method of {', '.join(WAYS)}, got {method!r}: choose one of them")
+    way = way_named(method)
     creatable(out, outside=model)
     files = open_directory(model)
     places = find_places(files)
     n = files.entries[places.input].shape[0]
     labels = token_labels(files.path, n).labels
     chosen = chosen_ids(files, places, ids, n, labels)
-    parts = sub_tokens(tokenizer_of(files), chosen) if method == "sub_tokens" else {}
+    parts = sub_tokens(tokenizer_of(files), chosen) if way == "sub_tokens" else {}
     kept = kept_ids(chosen, n, labels)
     parts = {i: tuple(part for part in parts[i] if part < n) for i in parts}
-    edited = _matrices(files, places, chosen, parts, kept, method, seed)
+    edited = _matrices(files, places, chosen, parts, kept, way, seed)
     tensors = {
         name: _with_rows(files, name, chosen, matrix.rows)
         for matrix in edited
@@ -109,10 +108,20 @@ def reinitialise_tokens(
         unchanged = compare_untouched(files, copy.files, frozenset(tensors))
         loss, no_loss = text_loss(files, copy.files, set(chosen), n, text, progress)
         return TokenEdit(
-            name=files.path.resolve().name, method=method, edited=len(chosen), tokens=_listed(chosen, labels, parts, method),
+            name=files.path.resolve().name, method=way, edited=len(chosen), tokens=_listed(chosen, labels, parts, way),
             tensors=measured, unchanged=unchanged, seed=seed, loss=loss, no_loss=no_loss,
-            notes=_notes(chosen, parts, method, labels), left_out=copy.left_out,
+            notes=_notes(chosen, parts, way, labels), left_out=copy.left_out,
         )  # fmt: skip
+
+
+def way_named(method: str) -> Way:
+    """The way of this name, which InputError refuses if there is none."""
+    for way in WAYS:
+        if way == method:
+            return way
+    raise InputError(
+        f"expected --method (method=) {', '.join(WAYS)}, got {method!r}: choose what new rows are made of"
+    )
 
 
 def _matrices(

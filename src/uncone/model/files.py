@@ -150,6 +150,20 @@ def read_json(path: Path, kind: type) -> Any:
     return value
 
 
+def special_tokens(directory: Path, role: str) -> list[str]:
+    """The names for a `role` ("unk_token") in the files beside a tokenizer, which may be missing or unsound."""
+    names = []
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        try:
+            token = read_json(directory / name, dict).get(role)
+        except InputError:
+            continue
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str):
+            names.append(token)
+    return names
+
+
 def _open_single(path: Path) -> dict[str, tuple[LocalFile, Entry]]:
     source = LocalFile(path)
     entries: Mapping[str, Entry] = (

@@ -16,6 +16,7 @@ from uncone.tasks.fitting import finite_rows, fit_repairs
 from uncone.tasks.results import Scores, Settings, TaskResult
 from uncone.tasks.retrieval import read_retrieval
 from uncone.tasks.search import nearest, unit
+from uncone.transforms.faiss import need_faiss
 from uncone.transforms.fitted import digest
 
 Array = npt.NDArray[np.float32]
@@ -94,10 +95,7 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
         raise InputError(
             f"expected a quantiser out of {', '.join(QUANTISERS)}, got {quantiser!r}: choose among these"
         )
-    try:
-        import faiss
-    except ImportError as error:
-        raise InputError(f"the quantiser {quantiser} is one of Faiss: pip install 'uncone[faiss]'") from error
+    faiss = need_faiss(f"the quantiser {quantiser}")
     n, d = documents.shape
     if quantiser != "pq":
         kind = faiss.ScalarQuantizer.QT_8bit if quantiser == "int8" else faiss.ScalarQuantizer.QT_8bit_uniform
@@ -112,9 +110,8 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
         index = faiss.IndexPQ(d, codes, 8)
         index.pq.cp.seed = seed + 1234  # Faiss' own where seed is 0
         index.pq.cp.niter = 10  # of Faiss' 25: the last ones take most of the time and change little
-        index.pq.cp.min_points_per_centroid = (
-            1  # else it warns on standard error of sets below 10,000 documents
-        )
+        # else it warns on standard error of sets below 10,000 documents
+        index.pq.cp.min_points_per_centroid = 1
     index.train(documents)
     return np.asarray(index.sa_decode(index.sa_encode(documents)), np.float32)
 

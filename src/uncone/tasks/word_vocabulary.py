@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError
-from uncone.model.files import read_json
+from uncone.model.files import special_tokens
 from uncone.model.hugging_face import open_tokenizer
 
 PROBES = (
@@ -93,13 +93,11 @@ def _of_directory(directory: Path) -> Vocabulary:
         raise InputError(
             f"expected tokenizer.json in {directory}, got no tokenizer: put the model's tokenizer there"
         )
-    return _of_tokenizer(tokenizer, _unknown_tokens(directory))
+    return _of_tokenizer(tokenizer, set(special_tokens(directory, "unk_token")))
 
 
 def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:
-    own = type(tokenizer).from_str(
-        tokenizer.to_str()
-    )  # a copy: the caller's keeps its padding and truncation
+    own = type(tokenizer).from_str(tokenizer.to_str())  # the caller's keeps its padding and truncation
     own.no_padding()  # sentence encoders save theirs with padding to a fixed length
     own.no_truncation()
     refused = _unknown_ids(own, unknown)
@@ -145,17 +143,3 @@ def _unknown_ids(tokenizer: Any, names: set[str]) -> frozenset[int]:
     tokens = names | {token for token in (getattr(model, "unk_token", None),) if isinstance(token, str)}
     ids = {tokenizer.token_to_id(token) for token in tokens} | {getattr(model, "unk_id", None)}
     return frozenset(index for index in ids if isinstance(index, int))
-
-
-def _unknown_tokens(directory: Path) -> set[str]:
-    """What the files beside tokenizer.json call the unknown token; they need not be there, nor be sound."""
-    unknown = set()
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        file = directory / name
-        try:
-            token = read_json(file, dict).get("unk_token")
-        except InputError:
-            continue
-        token = token.get("content") if isinstance(token, dict) else token
-        unknown |= {token} if isinstance(token, str) else set()
-    return unknown

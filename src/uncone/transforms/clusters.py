@@ -11,10 +11,9 @@ from uncone.moments import Moments, NotFiniteError
 from uncone.moments.sums import weight_blocks
 from uncone.rows import GRID, Rows, as_rows, nonfinite_error
 from uncone.threads import share_rows
-from uncone.transforms.components import are_equal
+from uncone.transforms.components import are_equal, principal_directions
 from uncone.transforms.fitted import DigestedRows, fitted_on
 from uncone.transforms.fitting import Progress, Transformation, check_whole
-from uncone.transforms.principal import principal_directions
 from uncone.transforms.transformed import X, apply
 
 Tensor = torch.Tensor
@@ -154,13 +153,10 @@ def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor
         raise nonfinite_error(rows)
     mean = sample.mean(0, dtype=torch.float64)
     sample.sub_(mean.to(sample))  # distances of rows far from the origin lose their digits
-    with (
-        warnings.catch_warnings(),
-        threadpool_limits(1),
-    ):  # threads add up a centre's rows in whichever order they end
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # fewer distinct rows than clusters: some stay empty
+    # Threads would add up a centre's rows in whichever order they end.
+    with warnings.catch_warnings(), threadpool_limits(1):
+        # It warns of fewer distinct rows than clusters: some stay empty.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         means = KMeans(n_clusters, n_init=1, random_state=seed % 2**32, copy_x=False).fit(
             sample.numpy(), sample_weight=None if w is None else w[chosen].numpy()
         )

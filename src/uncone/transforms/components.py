@@ -8,10 +8,10 @@ import torch
 
 from uncone.errors import InputError
 from uncone.moments import Moments
+from uncone.moments.eigen import leading_pairs
 from uncone.threads import on_one_thread
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Summary, Transformation, check_whole, require_rows
-from uncone.transforms.principal import principal_directions
 
 Tensor = torch.Tensor
 
@@ -74,6 +74,23 @@ class AllButTheTop(Transformation):
         removed = self.components_.T @ self.components_
         weight = torch.eye(m.d, dtype=torch.float64) - removed
         return Affine(self.mean_, weight, offset=None if self.centered else -self.mean_ @ removed)
+
+
+def principal_directions(m: Moments, k: int) -> tuple[Tensor, Tensor]:
+    """The first k unit directions of variance as rows (r, D) and the variances (r,); r < k where the rest is
+    rounding.
+
+    Sums of products in the dtype of the rows hold no variance below its epsilon times the largest.
+    """
+    values, vectors = leading_pairs(m.covariance(), k)
+    known = int((values > 4 * m.epsilon * float(values[0])).sum())
+    return with_signs(vectors[:, :known].T.cpu()), values[:known].cpu()
+
+
+def with_signs(directions: Tensor) -> Tensor:
+    """The same directions (k, D), each with its largest entry positive, so that no library chooses signs."""
+    largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
+    return directions * torch.where(largest < 0, -1.0, 1.0)
 
 
 def refuse_equal_rows(m: Moments) -> None:

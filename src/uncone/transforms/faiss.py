@@ -36,7 +36,7 @@ def to_faiss(transformation: Transformation | Affine, path: str | os.PathLike[st
         >>> to_faiss(fitted).apply(np.array([[1.0, 5.0]], dtype="float32")).tolist()
         [[-1.0, 0.0]]
     """
-    faiss = _faiss()
+    faiss = need_faiss("a Faiss transform")
     affine = affine_of(transformation, "a Faiss transform")
     matrix, bias = affine.as_linear()
     transform = faiss.LinearTransform(affine.d, affine.k, True)
@@ -51,11 +51,16 @@ def to_faiss(transformation: Transformation | Affine, path: str | os.PathLike[st
     return transform
 
 
-def _faiss() -> Any:
+def need_faiss(what: str) -> Any:
+    """The library faiss.
+
+    Raises:
+        InputError: it is not installed.
+    """
     try:
         import faiss
     except ImportError as error:
         raise InputError(
-            "expected faiss for a Faiss transform, got none installed: pip install 'uncone[faiss]'"
+            f"expected faiss for {what}, got none installed: pip install 'uncone[faiss]'"
         ) from error
     return faiss

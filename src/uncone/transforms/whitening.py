@@ -10,9 +10,8 @@ from uncone.errors import InputError
 from uncone.moments.eigen import consume_to_eigen
 from uncone.threads import alone
 from uncone.transforms.affine import Affine
-from uncone.transforms.components import refuse_equal_rows
+from uncone.transforms.components import refuse_equal_rows, with_signs
 from uncone.transforms.fitting import Summary, Transformation, check_share, check_whole, require_rows
-from uncone.transforms.principal import with_signs
 
 Tensor = torch.Tensor
 LEAST_ROWS_PER_FEATURE = 5

@@ -1,6 +1,5 @@
 """`repair_tokens`: new rows for tokens of a language model that no text has trained."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -8,12 +7,12 @@ from typing import Literal
 from uncone.edits.directory import whole_model
 from uncone.edits.proof import Progress
 from uncone.edits.texts import Path_
-from uncone.edits.tokens import WAYS, reinitialise_tokens
+from uncone.edits.tokens import WAYS, reinitialise_tokens, way_named
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure import under_trained_tokens
 from uncone.model import open_language_model
 from uncone.model.counts import read_counts
-from uncone.records.token_edit import TokenEdit, Way
+from uncone.records.token_edit import TokenEdit
 from uncone.regular import open_regular
 
 MOST_IDS = 100_000
@@ -48,32 +47,23 @@ def repair_tokens(
         InputError: no such ids or method, counts of other rows or without "auto", or no token that looks
             untrained, and what `reinitialise_tokens` raises.
     """
-    directory, way = whole_model(model), _way(method)
+    directory, way = whole_model(model), way_named(method)
     if counts is not None and tokens != "auto":
         raise InputError(
             "expected --counts (counts=) with tokens that are found (auto), got them with tokens that are "
             "named: leave them out"
         )
-    notes, ids = tuple[str, ...](), list[int]()
+    ids: str | list[int] = tokens
+    notes = tuple[str, ...]()
     if tokens == "auto":
-        ids, notes = _found(directory, counts)
+        ids, notes = _untrained(directory, counts)
     elif tokens not in ("zero", "added"):
         ids = _ids(tokens)
-    which: Sequence[int] | Literal["zero", "added"] = (
-        "zero" if tokens == "zero" else "added" if tokens == "added" else ids
-    )
-    edit = reinitialise_tokens(directory, out, which, method=way, text=text, progress=progress)
+    edit = reinitialise_tokens(directory, out, ids, method=way, text=text, progress=progress)
     return replace(edit, notes=(*edit.notes, *notes)) if notes else edit
 
 
-def _way(method: str) -> Way:
-    for way in WAYS:
-        if way == method:
-            return way
-    raise InputError(f"expected --method {', '.join(WAYS)}, got {method!r}: choose what new rows are made of")
-
-
-def _found(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[str, ...]]:
+def _untrained(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[str, ...]]:
     """The ids that look untrained and are not reserved by name; and notes on the counts."""
     model = open_language_model(directory)
     places = model.places()
