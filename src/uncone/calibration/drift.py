@@ -15,8 +15,7 @@ _Z = 1.959964
 
 
 def drift(saved: Calibration, now: Calibration) -> Drift:
-    """How the scores of random pairs differ from those of a saved calibration, and what its thresholds let
-    pass now.
+    """How random pairs' scores differ from a saved calibration's, and what its thresholds let pass now.
 
     Args:
         saved: the calibration whose thresholds are in use.

@@ -1,5 +1,4 @@
-"""Intervals of shares of pairs. Pairs that share a row depend on each other: groups of rows give the
-variance."""
+"""Intervals of shares of pairs. Pairs that share a row are dependent: groups of rows give the variance."""
 
 import math
 from dataclasses import dataclass
@@ -76,8 +75,7 @@ def curve_of(counts: Counts) -> Curve:
 
 
 def clustered(values: Floats, groups: npt.NDArray[np.int64]) -> Share:
-    """The mean of `values` (K,) in [0, 1], with its interval; values of one group (one query, say) may depend
-    on each other.
+    """The mean of `values` (K,) in [0, 1], with its interval; values of one group (a query) may be dependent.
 
     The variance is that of a ratio of group sums (Cochran 1977, section 11.7). Where all values are 0 or all
     are 1, each group counts as one observation.
@@ -109,8 +107,7 @@ def student(freedom: Floats | float) -> Floats:
 
 
 def hoeffding(independent: int) -> float:
-    """Half the width of a 95 % interval of a share of pairs, whatever the distribution: `independent` pairs
-    share no row.
+    """Half the width of a distribution-free 95 % interval of a share; `independent` pairs share no row.
 
     sqrt(ln(2 / 0.05) / (2 k)) for U-statistics with k = min(m, n) or n // 2 (Hoeffding 1963, section 5).
     """

@@ -17,18 +17,9 @@ from uncone.rows import Rows
 _FORM = (
     "columns between tabs: id of the query or first row, id of the row, and a label (without it all match)"
 )
-_NAMES = [
-    "query-id",
-    "query_id",
-    "corpus-id",
-    "corpus_id",
-    "query",
-    "document",
-    "id1",
-    "id2",
-    "sentence1",
-    "sentence2",
-]
+_NAMES = (
+    "query-id", "query_id", "corpus-id", "corpus_id", "query", "document", "id1", "id2", "sentence1", "sentence2",
+)  # fmt: skip
 """Names of columns of ids, as a first line may have them."""
 _LARGEST = 512 * 2**20
 
@@ -56,8 +47,7 @@ class Labels:
         """
         if not (self.matches & kept).any():
             raise InputError(
-                f"expected a match of two rows with a direction in {self.source}, got none: its rows are "
-                "all zero"
+                f"expected a match of two rows with a direction in {self.source}, got none: all are zero"
             )
         where = torch.from_numpy(kept)
         return Labels(
@@ -92,8 +82,7 @@ def read_labels(
             a, b = min(a, b), max(a, b)
             if a == b:
                 raise InputError(
-                    f"expected a pair of two different rows in {where}, got a row with itself: take that "
-                    "line out"
+                    f"expected a pair of two different rows in {where}, got a row with itself: drop it"
                 )
         value = _label(fields[2], where) if len(fields) == 3 else 1.0
         match = value > 0 if match_at is None else value >= match_at
@@ -114,8 +103,7 @@ def read_labels(
 
 
 def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
-    """The place among the rows of each id: a line of the file `ids`, else a label of the rows, else the row's
-    number in its source.
+    """The place of each id: a line of the file `ids`, else a label of the rows, else the row's number.
 
     Of a label that stands twice the first row counts, as where words are looked up.
 
@@ -183,8 +171,7 @@ def _place(name: str, places: Mapping[str, int], where: str) -> int:
     if name not in places:
         raise InputError(
             f"expected the id of a row in {where}, got {name[:60]!r}: ids are the rows' own labels or "
-            "numbers from 0, "
-            "or the lines of a file given with --ids and --query-ids"
+            "numbers from 0, or the lines of a file given with --ids and --query-ids"
         )
     return places[name]
 

@@ -97,8 +97,7 @@ def open_side(
     if side.n < 2:
         raise InputError(
             f"expected at least two {what} with a score, got {side.n} of {n} in {rows.name} (rows that are "
-            "all zero have no cosine): "
-            "a distribution needs more, best thousands"
+            "all zero have no cosine): a distribution needs more, best thousands"
         )
     return side
 
@@ -169,16 +168,14 @@ def floor_of(side: Side, queries: Side | None, *, left_out: Tensor | None = None
         total_square -= float(left_out.square().sum())
     if pairs < 1:
         raise InputError(
-            "expected random pairs beside the labelled matches, got none: give the whole collection as "
-            "vectors"
+            "expected random pairs beside the labelled matches, got none: give the whole collection"
         )
     mean = total / pairs
     return Floor(pairs, mean, max(0.0, total_square / pairs - mean**2))
 
 
 def alignment(side: Side, queries: Side) -> float:
-    """How far rows and queries prefer the same directions: the cosine of G_q / tr G_q - I/D and G / tr G -
-    I/D.
+    """How far rows and queries share directions: the cosine of G_q / tr G_q - I/D and G / tr G - I/D.
 
     1 for equal second moments, about 0 for those of two models that have nothing to do with each other. In
     [-1, 1].

@@ -27,8 +27,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Counted:
-    """Shares with intervals at every edge, the counts, a half-width for any distribution, and the rows
-    drawn."""
+    """Shares with intervals at every edge, counts, a distribution-free half-width, and the rows drawn."""
 
     curve: Curve
     histogram: ScoreHistogram
@@ -74,8 +73,7 @@ def count_scores(
     seed: int,
     progress: Progress | None,
 ) -> Counted:
-    """Count the scores of random pairs of rows, or of queries with rows, in bins; labelled matches are no
-    random pairs.
+    """Count the scores of random pairs of rows, or of queries with rows, in bins, without labelled matches.
 
     Args:
         side: the rows.
@@ -96,8 +94,7 @@ def count_scores(
     q = None if other is None or queries is None else draw(other, queries, seed + 1)
     if len(x.x) < 2 or (q is not None and len(q.x) < 2):
         raise InputError(
-            "expected two rows with a direction among those drawn, got fewer: most rows are zero, leave "
-            "them out"
+            "expected two rows with a direction among those drawn, got fewer: leave out zero rows"
         )
     grid = _grid(side, other, floor)
     left_out = None if labels is None else _places(labels, x, q)
@@ -105,8 +102,7 @@ def count_scores(
     total = counts.total()
     if not total.any():
         raise InputError(
-            "expected random pairs beside the labelled matches, got none: give the whole collection as "
-            "vectors"
+            "expected random pairs beside the labelled matches, got none: give the whole collection"
         )
     occupied = np.flatnonzero(total)
     kept = total[occupied[0] : occupied[-1] + 1]

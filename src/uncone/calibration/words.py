@@ -60,8 +60,7 @@ def reached_by(one: ScoreMeaning, histogram: ScoreHistogram) -> str:
 
 
 def function_of(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> str:
-    """Python text of a function from a score to its false-match rate, linear between knots in its
-    logarithm."""
+    """Python text of a function from a score to its false-match rate, log-linear between knots."""
     used = [knot for knot in knots if knot.false_match_rate.value * histogram.pairs >= _FEWEST]
     if len(used) < 2:
         return ""
@@ -125,8 +124,7 @@ def remarks(
         high = "can reach any threshold" if side.metric == "cosine" else "score what a row does with itself"
         notes.append(
             f"{counted(equal, 'pair is', 'pairs are')} of two equal rows ({equal / floor.pairs:.2g} of all) "
-            f"and {high}: "
-            "take repeated texts out if such pairs are no mistakes."
+            f"and {high}: take repeated texts out if such pairs are no mistakes."
         )
     if other is not None:
         notes += _notes_on_queries(side, other)

@@ -1,5 +1,4 @@
-"""An edited copy of a model directory: the named tensors replaced or added, every other byte of the weights
-as it was.
+"""An edited copy of a model directory: named tensors replaced or added, all others to the bit as they were.
 
 Weights are copied in pieces, so that no shard is ever held whole. The copy is written beside its target and
 appears whole or not at all.
@@ -89,8 +88,7 @@ def edited_copy(
     beside: str | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Iterator[Copy]:
-    """Write a copy of the directory of `files` in which `tensors` stand in the place of those of their names,
-    or are added.
+    """Write a copy of the directory of `files` in which `tensors` replace those of their names, or are added.
 
     Every other file is copied as it is; a checkpoint of torch.save is written as safetensors. Files that hold
     the weights a second time, in another format, are left out: they would be those of the original. Whatever
@@ -125,8 +123,7 @@ def edited_copy(
 def copied_files(
     original: Path, out: str | os.PathLike[str], *, skip: Callable[[Path, bool], bool] = lambda *_: False
 ) -> Iterator[tuple[Path, list[str]]]:
-    """A new folder with the files of `original`, which becomes `out` at the end of the `with` block, and is
-    gone after an error.
+    """A new folder with the files of `original`, which becomes `out` at the end of the `with` block.
 
     Links to files are followed, as a cache has them.
 
@@ -168,22 +165,17 @@ def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset
         (here, a), (there, b) = original.tensors[name], copy.tensors[name]
         if name in touched:
             continue
-        if a.stop - a.start != b.stop - b.start:
-            raise _differs(name, copy.path)
-        at = b.start
+        same, at = a.stop - a.start == b.stop - b.start, b.start
         for piece in stored_bytes(here, a):
-            if piece != there.read(at, len(piece)):
-                raise _differs(name, copy.path)
+            same = same and piece == there.read(at, len(piece))
             at += len(piece)
+        if not same:
+            raise InputError(
+                f"expected tensor {name[:200]!r} to be copied to the bit, got other numbers in the copy: the "
+                "original was written to meanwhile, or the disk is faulty; nothing was written"
+            )
         compared += 1
     return compared
-
-
-def _differs(name: str, path: Path) -> InputError:
-    return InputError(
-        f"expected tensor {name[:200]!r} to be copied to the bit, got other numbers in the copy: the "
-        "original was written to meanwhile, or the disk is faulty; nothing was written"
-    )
 
 
 def _refuse_other_kinds(path: Path) -> None:
@@ -217,10 +209,7 @@ def _copy_files(original: Path, folder: Path, skip: Callable[[Path, bool], bool]
         for entry in sorted(os.scandir(original / relative), key=lambda entry: entry.name):
             name, is_folder = relative / entry.name, entry.is_dir(follow_symlinks=False)
             if not is_folder and not entry.is_file():
-                raise InputError(
-                    f"expected only files and folders in {original}, got {name}: take it out of the model, "
-                    "or copy the model"
-                )
+                raise InputError(f"expected only files and folders in {original}, got {name}: take it out")
             if skip(name, is_folder):
                 skipped.append(f"{name}/" if is_folder else str(name))
             elif is_folder:

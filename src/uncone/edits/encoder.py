@@ -58,8 +58,7 @@ def repair_encoder(
     most_sentences: int = MOST_SENTENCES,
     progress: Progress | None = None,
 ) -> Repaired:
-    """Write a copy of a Sentence Transformers model with a repair before its Normalize: what `uncone.repair`
-    does with an encoder.
+    """Write a copy of an encoder with a repair before its Normalize: what `uncone.repair` does with one.
 
     The options and the result are those of `uncone.repair`, which has checked `out` and that the options fit
     together.
@@ -185,8 +184,7 @@ def told_of_split(fitted: int, measured: int) -> tuple[str, ...]:
         return (split,)
     return (
         split,
-        f"{measured} sentences are few: other ones would give other measures, and perhaps another verdict. "
-        "Give more text.",
+        f"{measured} sentences are few: others may give another verdict. Give more text.",
     )
 
 
@@ -196,8 +194,7 @@ def _refuse_early(name: str | None) -> None:
         return
     if name in ZIPF_REPAIRS:
         raise InputError(
-            f"expected a repair of sentences, got {name}, which weighs tokens: choose "
-            f"{name.removeprefix('zipf_')}"
+            f"expected a repair of sentences, got {name} of tokens: choose {name.removeprefix('zipf_')}"
         )
     transformation = repair_named(name, d=2**31)
     if not transformation.affine:

@@ -52,8 +52,7 @@ def fit_repair(
     force: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Fit:
-    """The repair called `method`, fitted on `rows`; with `counts` each row weighs as often as its token
-    occurs.
+    """The repair called `method`, fitted on `rows`; with `counts` each row is weighted by its token's.
 
     Raises:
         InputError: no such repair, counts missing or of other rows, or rows that it cannot be fitted on.
@@ -70,8 +69,7 @@ def fit_repair(
     if counts is not None:
         if rows.left_out:
             raise InputError(
-                f"expected finite rows with --counts (counts=), got {len(rows.left_out)} that are left out: "
-                "mend them first"
+                f"expected finite rows with --counts (counts=), got {len(rows.left_out)} left out: mend them"
             )
         read = read_counts(counts, rows.shape[0], rows.labels)
         weights, notes = read.counts.to(torch.float64), (*read.notes, _UNWEIGHTED)

@@ -108,8 +108,7 @@ def record_of(
 
 
 def gains(geometry: Geometry) -> bool | None:
-    """Whether the common direction got clearly smaller, or dimensions are clearly more evenly used, and
-    neither clearly worse.
+    """Whether the common direction or the use of dimensions got clearly better, and neither clearly worse.
 
     None where neither was measured.
 

@@ -1,5 +1,4 @@
-"""Centre an output head: an exact edit that changes no probability, written once that is proven on the model
-itself.
+"""Centre an output head: an exact edit that changes no probability, which is proven on the model first.
 
 Logits are z = W h + b. One vector v subtracted from every row of W changes them by a constant:
 
@@ -75,8 +74,7 @@ def center_head(
     dtype: str | None = None,
     progress: Progress | None = None,
 ) -> HeadEdit:
-    """Write a copy of a language model whose head's rows have mean zero: no probability changes, which is
-    proven first.
+    """Write a copy of a language model whose head's rows have mean zero, proven to change no probability.
 
     The mean row, in float64, is subtracted from every row, padded ones included, as they all enter the
     softmax. The result is rounded once to the stored dtype, and the bias stays. Then both models run on the
@@ -125,10 +123,8 @@ def center_head(
     if is_tied and not untie:
         del original, head
         wide = torch.float64 if before.dtype in (torch.float32, torch.float64) else torch.float32
-        original, how = (
-            load_model(files, dtype=wide),
-            f"the whole original in {str(wide).removeprefix('torch.')}",
-        )
+        original = load_model(files, dtype=wide)
+        how = f"the whole original in {str(wide).removeprefix('torch.')}"
         reference = _wide_run(original, ids, progress)
         layout = _folded(files, original, ids, places.head)
     else:  # the input of the head stays as it is, so only its product is in question
@@ -273,8 +269,7 @@ def _dtype(name: str | None) -> torch.dtype | None:
         return None
     if name not in _PROVEN_IN:
         raise InputError(
-            f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {name!r}: leave it "
-            "out for the model's own"
+            f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {name!r}"
         )
     return _PROVEN_IN[name]
 
@@ -291,8 +286,7 @@ def linear_head(model: Any) -> torch.nn.Linear:
         head = None
     if head is None:
         raise UnsupportedModel(
-            f"expected a model with an output head, got {type(model).__name__} without one: there is nothing "
-            "to centre"
+            f"expected a model with an output head, got {type(model).__name__} without one"
         )
     if not isinstance(head, torch.nn.Linear) or not head.weight.dtype.is_floating_point:
         raise UnsupportedModel(

@@ -1,5 +1,4 @@
-"""The proof of an edit that may change no probability: both models run, and their log-probabilities compared
-with what rounding does.
+"""The proof of an edit that may change no probability: both models' log-probabilities, against rounding.
 
 Both are compared with the same reference, the original computed in a wider dtype. How far the original itself
 lies from it is its rounding; the edited model has to lie as near. Then the two also differ by no more than
@@ -66,17 +65,9 @@ def run(
     head, logits, hidden = model.get_output_embeddings(), list[Tensor](), list[Tensor]()
     taken: list[Tensor] = []
     hook = head.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach()))
-    own = head.forward
-
-    def forward(x: Tensor) -> Tensor:
-        if product is None:
-            z: Tensor = own(x)
-            return z
-        return product(x)
-
     inputs = list(batches(proof))
     try:
-        with torch.no_grad(), forward_of(head, forward):
+        with torch.no_grad(), forward_of(head, product or head.forward):
             for done, batch in enumerate(inputs):
                 taken.clear()
                 keep = batch["attention_mask"].bool()

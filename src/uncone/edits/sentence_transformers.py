@@ -1,5 +1,4 @@
-"""Models of Sentence Transformers, saved or loaded: their embeddings, and an affine repair as a layer before
-their Normalize.
+"""Sentence Transformers models, saved or loaded: embeddings, and an affine repair before their Normalize.
 
 The repair becomes one Dense layer, which any program loads without uncone. A saved model is a directory: all
 its files are copied as they are, but for one more entry in modules.json and one new folder. No code that the
@@ -37,8 +36,7 @@ WHERE = "a Sentence Transformers model"
 
 
 def insert(model: Any, transformation: Transformation | Affine) -> Any:
-    """Insert the repair into a loaded `SentenceTransformer`, in place: before the Normalize at its end, or
-    else after its last module.
+    """Insert the repair into a loaded `SentenceTransformer`: before its last Normalize, or at its end.
 
     Args:
         model: a `SentenceTransformer`. It is changed; `model.save` then writes it with the repair.
@@ -56,9 +54,7 @@ def insert(model: Any, transformation: Transformation | Affine) -> Any:
     affine = affine_of(transformation, WHERE)
     names = list(model._modules)
     at = insertion([type(model._modules[name]).__name__ for name in names])
-    d = _width([model._modules[name] for name in names[:at]])
-    if d is not None and d != affine.d:
-        raise _other_width(affine.d, d)
+    _check_width(affine.d, _width([model._modules[name] for name in names[:at]]))
     matrix, bias = affine.as_linear()
     parameter = next(model.parameters(), torch.empty(0))
     weight, bias = (x.to(parameter.device, parameter.dtype).contiguous() for x in (matrix.T, bias))
@@ -81,8 +77,7 @@ def insert_into_directory(
     *,
     check: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Write a copy of a saved model with the repair in it, before the Normalize at its end or else after its
-    last module.
+    """Write a copy of a saved model with the repair before its last Normalize, or at its end.
 
     Args:
         directory: what `SentenceTransformer.save` wrote.
@@ -102,9 +97,7 @@ def insert_into_directory(
     affine = affine_of(transformation, WHERE)
     modules = read_modules(source)
     at = insertion([_kind(source, module) for module in modules])
-    d = _configured_width(source, modules[at - 1]) if at else None
-    if d is not None and d != affine.d:
-        raise _other_width(affine.d, d)
+    _check_width(affine.d, _configured_width(source, modules[at - 1]) if at else None)
     with copied_files(source, target) as (folder, _):
         place = _free(f"{at}_Dense", os.listdir(folder))
         _write_dense(folder / place, affine)
@@ -152,11 +145,12 @@ def _width(modules: Sequence[Any]) -> int | None:
     return None
 
 
-def _other_width(given: int, d: int) -> InputError:
-    return InputError(
-        f"expected a transformation of rows of {d} features, as the model gives them before its Normalize, "
-        f"got one of {given}: fit it on those"
-    )
+def _check_width(given: int, d: int | None) -> None:
+    if d not in (None, given):
+        raise InputError(
+            f"expected a transformation of rows of {d} features, as the model gives them before its "
+            f"Normalize, got one of {given}: fit it on those"
+        )
 
 
 def _inserted(modules: list[dict[str, Any]], at: int, place: str) -> list[dict[str, Any]]:

@@ -60,8 +60,7 @@ def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.
 
 
 def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """`x` in `dtype`, to the nearest. torch takes float64 to 16 bits by way of float32, which rounds twice
-    and can miss it.
+    """`x` in `dtype`, to the nearest: torch takes float64 to 16 bits by way of float32, which rounds twice.
 
     In between is rounded to odd: towards 0, and the last bit set where anything was lost, so that no new tie
     arises.
@@ -86,8 +85,7 @@ def shard_name(name: str) -> str:
 def write_shard(
     source: LocalFile, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path
 ) -> None:
-    """Write a file of weights as safetensors, with `tensors` in the place of those of their names, or behind
-    all others.
+    """Write a file of weights as safetensors, with `tensors` for those of their names, or behind all.
 
     Numbers that are not replaced stay as they are stored, to the bit, and in their order. Of a checkpoint of
     torch.save each name gets numbers of its own, also where two shared theirs.

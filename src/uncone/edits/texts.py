@@ -74,8 +74,7 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> Pro
     if ids is None:
         if text is not None:
             raise InputError(
-                f"expected a tokenizer in {files.path} for the text, got none that works ({why}): leave the "
-                "text out"
+                f"expected a tokenizer in {files.path} for the text, got none ({why}): leave the text out"
             )
         return ProofText(f"random ids, as {why}", None, random)
     windows = cut(ids[:count], length)
@@ -159,15 +158,11 @@ class Sentences:
         """Notes on a text of which not every line is kept."""
         if self.n <= len(self.lines):
             return ()
-        return (
-            f"The text has {self.n:,} sentences: {len(self.lines):,} of them were taken, drawn at random "
-            "from all of it.",
-        )
+        return (f"The text has {self.n:,} sentences: {len(self.lines):,} of them were drawn at random.",)
 
 
 def read_sentences(path: Path_, *, most: int = MOST_SENTENCES) -> Sentences:
-    """The different lines of a text in UTF-8, in the order in which they first stand; empty ones are passed
-    over.
+    """The different lines of a text in UTF-8 that are not empty, in the order in which they first stand.
 
     It is read once, line by line. Of a text with more than `most` different lines so many are drawn, each
     line as likely as the others and the same ones every time (Vitter 1985, algorithm R); of lines that were

@@ -1,5 +1,4 @@
-"""Where the mean of a tied table can go: tables that are added to the token's row at every position. Found by
-running the model.
+"""Tables that can take the mean of a tied table, as they are always added to it: found by running the model.
 
 A tied head shares its rows with the lookup, so subtracting a vector from all rows moves the model's input.
 Where a table of positions or token types is always added, that vector can be added to its rows, and the sum
@@ -34,8 +33,7 @@ class Compensation:
 
 
 def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> Compensation | None:
-    """The fewest tables that undo a vector subtracted from all token rows; None where no one or two of them
-    do.
+    """The fewest tables that undo a vector subtracted from all token rows; None where no two do.
 
     Args:
         model: tied, in float32 or float64; it is changed and put back.

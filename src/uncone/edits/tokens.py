@@ -264,10 +264,7 @@ def chosen_ids(
         chosen = _added_tokens(files, n) if ids == "added" else _zero_rows(files, places, labels)
         if not chosen:
             what = "is zero or not finite" if ids == "zero" else "was added behind the vocabulary"
-            raise InputError(
-                f"expected a token whose row {what} in {files.path}, got none: give ids, such as "
-                "under_trained_tokens finds"
-            )
+            raise InputError(f"expected a token whose row {what} in {files.path}, got none: give ids")
         return chosen
     chosen = sorted({whole_id(i) for i in ids})
     if not chosen:

@@ -1,5 +1,4 @@
-"""Quantised search: the exact neighbours still found among vectors of few bits, with and without each
-repair."""
+"""Quantised search: the exact neighbours still found among vectors of few bits, for each repair."""
 
 import os
 from collections.abc import Sequence
@@ -35,10 +34,9 @@ _HELD_OUT = 1000
 _K = 10
 _WAYS = (
     "recall10: cosine; the exact ten of the original vectors that are found. recall10_own: the same of the "
-    "exact ten under the "
-    "repair, so what quantisation alone loses. recall10_inner: inner products of repaired queries with "
-    "repaired documents; "
-    "recall10_inner_documents: of repaired documents with queries as they are."
+    "exact ten under the repair, so what quantisation alone loses. recall10_inner: inner products of "
+    "repaired queries with repaired documents; recall10_inner_documents: of repaired documents with queries "
+    "as they are."
 )
 
 
@@ -57,8 +55,7 @@ def quantised_neighbours(
     k: int = 10,
     seed: int = 0,
 ) -> npt.NDArray[np.int64]:
-    """As `exact_neighbours`, of documents that went through a quantiser and back; it is trained on the
-    documents.
+    """As `exact_neighbours`, of documents that went through a quantiser, trained on them, and back.
 
     The queries stay as they are (asymmetric distances, as Faiss computes them) but for `binary_hamming`.
     Every document is compared, so what is lost is lost by the quantiser and not by an index.
@@ -103,8 +100,7 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
     else:
         if n < _LEAST_OF_PQ:
             raise InputError(
-                f"expected at least {_LEAST_OF_PQ} documents for product quantisation with 8 bits, got {n}: "
-                "use more"
+                f"expected at least {_LEAST_OF_PQ} documents for product quantisation (8 bits), got {n}: use more"
             )
         codes = next(count for count in range(max(1, d // _FEATURES_A_CODE), 0, -1) if d % count == 0)
         index = faiss.IndexPQ(d, codes, 8)
@@ -134,8 +130,7 @@ def evaluate_ann(
 
 
 def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings: Settings) -> TaskResult:
-    """Stored vectors, searched with `queries`; without them with up to 1,000 of their own, taken out
-    first."""
+    """Stored vectors, searched with `queries`; without, with up to 1,000 of their own, taken out first."""
     documents = _whole(spec)
     if queries is None:
         count = min(_HELD_OUT, len(documents) // 10)

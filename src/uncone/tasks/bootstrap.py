@@ -28,8 +28,7 @@ def paired_bootstrap(
     resamples: int = 10_000,
     level: float = 0.95,
 ) -> Interval:
-    """How much higher the mean of `b` is than the mean of `a` on the same items, with its percentile
-    bootstrap interval.
+    """The mean of `b` less the mean of `a` on the same items, with its percentile bootstrap interval.
 
     Items are drawn with replacement, both scores of an item together (Efron & Tibshirani 1993, section 13.3;
     for systems on shared test items Koehn 2004, section 4). `a` is the baseline: a positive difference says
@@ -105,8 +104,7 @@ def correlation_bootstraps(
     resamples: int = 10_000,
     level: float = 0.95,
 ) -> tuple[Interval, ...]:
-    """How much better other systems correlate with `gold` than the baseline, with percentile bootstrap
-    intervals.
+    """How much better systems correlate with `gold` than the baseline, with percentile bootstrap intervals.
 
     Items are drawn with replacement, the scores of all systems and the gold score of an item together. Ranks
     are computed anew, ties averaged, in every resample. With `subsets` the number is the mean over the
@@ -138,8 +136,7 @@ def correlation_bootstraps(
     scores, truth = _systems(baseline, others, seed, resamples, level), _scores(gold, "gold")
     if len(truth) != scores.shape[1]:
         raise InputError(
-            f"expected a gold score for each of the {scores.shape[1]} items, got {len(truth)}: pass them in "
-            "one order"
+            f"expected a gold score for each of the {scores.shape[1]} items, got {len(truth)}: pair them"
         )
     if kind not in RESAMPLED:
         raise InputError(f"expected kind 'spearman' or 'pearson', got {kind!r}")
@@ -204,8 +201,7 @@ def _systems(
     first, rows = _scores(baseline, "baseline"), np.asarray(others)
     if rows.ndim != 2 or rows.shape[1] != len(first):
         raise InputError(
-            f"expected scores of the same {len(first)} items from every system, got shape {rows.shape}: "
-            "pass them paired, in one order"
+            f"expected the same {len(first)} items from every system, got shape {rows.shape}: pair them"
         )
     check_seed(seed)
     if resamples < 100:
@@ -215,8 +211,7 @@ def _systems(
     if resamples * (1 - level) / 2 < 1:
         raise InputError(
             f"expected at least {math.ceil(2 / (1 - level)):,} resamples for an interval at level "
-            f"{level:.6g}, "
-            f"got {resamples:,}: its ends would be the extremes of what was drawn"
+            f"{level:.6g}, got {resamples:,}: its ends would be the extremes of what was drawn"
         )
     return np.stack([first, *(_scores(row, "scores") for row in rows)])
 

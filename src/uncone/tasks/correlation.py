@@ -33,8 +33,7 @@ class PairScores:
     """Pairs in the set, scored or not."""
 
     def numbers(self) -> dict[str, float | int | None]:
-        """Correlations x 100, n and pairs. None where undefined: one pair, or scores all equal or not
-        finite."""
+        """Correlations x 100, n and pairs; None where undefined (one pair, equal or not finite scores)."""
         numbers: dict[str, float | int | None] = {
             f"{kind}_{name}": correlation_x100(scores, self.gold, kind=kind)
             for kind in KINDS
@@ -94,8 +93,7 @@ def correlation(x: Array, y: Array, *, kind: Kind) -> float:
 
 
 class Pearson:
-    """Pearson's correlations of S rows of scores with one gold score, when each item occurs a number of
-    times.
+    """Pearson's correlations of S rows of scores with one gold score, for how often each item occurs.
 
     They come from weighted sums: a few products for all resamples and scores.
     """

@@ -42,8 +42,7 @@ class Encoder(Protocol):
 
 
 def open_encoder(directory: Path) -> Encoder:
-    """The encoder in a directory: Sentence Transformers where there is a modules.json, else a transformers
-    model.
+    """The encoder in a directory: Sentence Transformers where it has a modules.json, else transformers.
 
     Nothing is downloaded, and no code of the model is run.
 
@@ -58,8 +57,7 @@ def open_encoder(directory: Path) -> Encoder:
         return _MeanPooled(directory)
     raise InputError(
         f"expected an encoder of sentences, got {directory} without modules.json and config.json: give a "
-        "directory of "
-        "Sentence Transformers or transformers, or a file of word vectors"
+        "directory of Sentence Transformers or transformers, or a file of word vectors"
     )
 
 
@@ -124,8 +122,7 @@ class WordMeans:
         labels = rows.labels
         if labels is None:
             raise InputError(
-                f"expected word vectors with their words, got {rows.name} without: give a text or binary "
-                "file of word vectors"
+                f"expected word vectors with their words, got {rows.name} without: give a .vec or .bin file"
             )
         self.kind, self.digest = "mean of word vectors", digest
         self.rows = rows

@@ -26,8 +26,7 @@ Array = npt.NDArray[Any]
 _WORDS = "Word vectors: repairs are fitted on all words, and a text is the mean of its repaired words."
 _NORMALIZES = (
     "The model divides its vectors by their norm at the end. Cosine: repaired before that, as a repaired "
-    "model has it. "
-    "Inner product: its own vectors repaired as they would be stored, and not divided again."
+    "model has it. Inner product: its own vectors repaired as they would be stored, and not divided again."
 )
 _FORM = "uncone.vectors/1"
 """Goes into the names of kept vectors, so that those made in another way are made anew."""
@@ -35,8 +34,7 @@ _FORM = "uncone.vectors/1"
 
 @dataclass(frozen=True)
 class Texts:
-    """Vectors of texts before the model normalises (for cosine), and as it gives them (for inner
-    products)."""
+    """Vectors of texts before the model normalises (for cosine), and after (for inner products)."""
 
     cosine: Array
     inner: Array
@@ -77,8 +75,7 @@ class Encoding:
     def fit(
         self, names: Sequence[str], texts: Texts, *, fitted_on: str, tick: Progress | None = None
     ) -> Repairs:
-        """The repairs fitted on `texts`, which are `fitted_on` in words; those of word vectors on their
-        table."""
+        """The repairs fitted on `texts` (`fitted_on` in words); those of word vectors on their table."""
         if isinstance(self.encoder, WordMeans):
             rows, on = self.encoder.rows, "all rows of the table"
             both = fit_repairs(names, rows, fitted_on=on, of_words=True, tick=tick)
@@ -101,8 +98,7 @@ class Encoding:
 
 
 def open_encoding(spec: str | os.PathLike[str], *, cache: Path | None = None, inner: bool = True) -> Encoding:
-    """The encoder that `spec` names: a directory of Sentence Transformers or transformers, the name of a
-    cached one, or word vectors.
+    """The encoder that `spec` names: a model directory, the name of a cached one, or word vectors.
 
     Raises:
         InputError: no such thing, word vectors that are not finite, or a part of a model ("#input"), which
@@ -202,8 +198,7 @@ def encoded_texts(
     *,
     progress: Progress | None = None,
 ) -> tuple[Rows, Rows | None]:
-    """The vectors of texts, and of queries, with the texts as labels; what `calibrate` takes as vectors and
-    queries.
+    """The vectors of texts, and of queries, with the texts as labels, as `calibrate` takes them.
 
     Args:
         model: a directory of Sentence Transformers, or of an encoder of transformers (the mean of its last

@@ -138,8 +138,7 @@ def is_affine(name: str) -> bool:
 
 
 def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """The repairs that were asked for, in the order of all; all where none was named. The original is always
-    there.
+    """The repairs that were asked for, in the order of all; all where none was named.
 
     Raises:
         InputError: a name that is no repair.

@@ -63,8 +63,7 @@ def read_pairs(path: str | os.PathLike[str], *, columns: Sequence[str | int] | N
         len(columns) != 3 or any(isinstance(one, int) and one < 1 for one in columns)
     ):
         raise InputError(
-            f"expected three columns, of two texts and of a score, got {columns!r}: give names, or numbers "
-            "from 1"
+            f"expected three columns, of two texts and of a score, got {columns!r}: give names or numbers"
         )
     file = Path(path)
     name = Path(file.stem if file.suffix in PACKED else file.name).stem
@@ -75,8 +74,7 @@ def read_pairs(path: str | os.PathLike[str], *, columns: Sequence[str | int] | N
 def read_word_sets(
     directory: str | os.PathLike[str], *, sets: Sequence[str] | None = None
 ) -> tuple[PairSet, ...]:
-    """The word-similarity sets that lie in `directory` (or in its folders wordsim, too_much_in_common,
-    datasets).
+    """The word-similarity sets in `directory` or its folders wordsim, too_much_in_common, datasets.
 
     Two layouts of each set are known: the original release, as the authors of Bis et al. 2021 pass it on, and
     a tidy TSV with the header `word1 word2 score`. Where both are there the original is read. Lines are split
@@ -218,9 +216,7 @@ def _without_tags(rows: Rows) -> Rows:
         parts = [word.rpartition("-") for word in cells[:2]]
         if any(not lemma or len(tag) != 1 for lemma, _, tag in parts):
             raise InputError(
-                f"expected words like sun-n in {where}, got {' '.join(cells[:2])[:80]!r}: take MEN's lemma "
-                "form, "
-                "or its tidy form men3000.tsv"
+                f"expected words like sun-n in {where}, got {' '.join(cells[:2])[:80]!r}: take men3000.tsv"
             )
         yield where, [*(lemma for lemma, _, _ in parts), cells[2]]
 
@@ -273,9 +269,7 @@ def _senteval_rows(file: Path) -> Rows:
     inputs, scores = list(lines_of(file)), [line for _, line in lines_of(gold)]
     if len(inputs) != len(scores):
         raise InputError(
-            f"expected a score for each of the {len(inputs)} lines of {file}, got {len(scores)} in "
-            f"{gold.name}: "
-            "copy both again"
+            f"expected {len(inputs)} scores, one a line of {file}, got {len(scores)} in {gold.name}: copy it"
         )
     for (number, line), score in zip(inputs, scores, strict=True):
         first, tab, second = line.partition("\t")

@@ -152,8 +152,7 @@ def varies(scores: Scores) -> bool:
 def verdict(
     name: str, task: str, measure: str, differences: Mapping[str, Mapping[str, Mapping[str, Interval]]]
 ) -> str:
-    """Which repair does best over the sets, on which its interval lies above 0 or below, and whether any does
-    anything.
+    """Which repair does best over the sets, on which its interval lies above 0 or below, or that none does.
 
     The repair named is that with the highest mean difference; if any helps, among those that rise on a set
     beyond chance. It was chosen by looking, so that its intervals are no proof: `select_repair` is for that.

@@ -20,9 +20,8 @@ from uncone.tasks.text_files import find_file, objects_of, table
 
 _DEPTH = 100
 _DOCUMENTS_ONLY = (
-    "inner_documents: inner products of repaired documents with queries as they are. Left out where a "
-    "repair turns the axes "
-    "(whiten_pca), since the two sides would no longer mean the same."
+    "inner_documents: inner products of repaired documents with queries as they are. Left out where a repair "
+    "turns the axes (whiten_pca), since the two sides would no longer mean the same."
 )
 
 
@@ -49,8 +48,7 @@ class RetrievalData:
         """
         if split not in self.judged:
             raise InputError(
-                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}: "
-                "name the split so"
+                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}"
             )
         judged = self.judged[split].items()
         return tuple(query for query, relevant in judged if any(rank > 0 for rank in relevant.values()))
@@ -61,8 +59,7 @@ class RetrievalData:
 
 
 def read_retrieval(directory: str | os.PathLike[str]) -> RetrievalData:
-    """Read `corpus.jsonl` and `queries.jsonl` (each may be .xz or .gz) and every `qrels/SPLIT.tsv` of a
-    directory.
+    """Read `corpus.jsonl`, `queries.jsonl` (.xz and .gz too) and every `qrels/SPLIT.tsv` of a directory.
 
     Raises:
         InputError: a file is missing, a line is no object with the fields it must have, an id comes twice, or
@@ -71,18 +68,14 @@ def read_retrieval(directory: str | os.PathLike[str]) -> RetrievalData:
     root = Path(directory)
     if not root.is_dir():
         raise InputError(
-            f"expected a directory in the layout of BEIR, got {root}: it holds corpus.jsonl, queries.jsonl "
-            "and qrels/"
+            f"expected a directory in the layout of BEIR, got {root}: name the one with corpus.jsonl"
         )
     corpus, queries = find_file(root, "corpus.jsonl"), find_file(root, "queries.jsonl")
     qrels = sorted((root / "qrels").glob("*.tsv*"))
     files = {"corpus.jsonl": corpus, "queries.jsonl": queries, "qrels/test.tsv": qrels}
     missing = [name for name, there in files.items() if not there]
     if corpus is None or queries is None or missing:
-        raise InputError(
-            f"expected {', '.join(missing)} in {root}, got no such file: give a directory in the layout of "
-            "BEIR"
-        )
+        raise InputError(f"expected {', '.join(missing)} in {root}, got no such file: give a BEIR data set")
     documents, asked = dict(_texts(corpus)), dict(_texts(queries))
     judged = {file.name.split(".")[0]: _judgements(file, documents, asked) for file in qrels}
     wanted = dict.fromkeys(query for split in judged.values() for query in split)
@@ -143,8 +136,7 @@ def retrieve(
     *,
     split: str,
 ) -> dict[str, Scores]:
-    """`ndcg10` and `recall100` of each query, (Q,) in [0, 1], of an exact search by inner product; higher is
-    better.
+    """`ndcg10` and `recall100` of each query, (Q,) in [0, 1], of an exact search by inner product.
 
     nDCG@10 = DCG of the first ten over the DCG of the best order, gain = relevance, discount log2(rank + 1)
     (Jarvelin & Kekalainen 2002, as trec_eval has it; computed by ir-measures). Of equal scores the document
@@ -226,8 +218,7 @@ def ranked(
     """Scores of every repair and measure, one a query; without `encoding.inner` those of the cosine alone."""
     if len(queries) < 2:
         raise InputError(
-            f"expected at least two queries in qrels/{split}.tsv of {corpus.data.name}, got {len(queries)}: "
-            "judge more"
+            f"expected at least two queries in {corpus.data.name}/qrels/{split}.tsv, got {len(queries)}"
         )
     texts = corpus.data.texts_of(queries)
     asked = encoding.texts(texts, role="query", tick=settings.tick("encoding queries"))

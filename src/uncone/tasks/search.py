@@ -17,8 +17,7 @@ _DOCUMENTS = 8192
 def nearest(
     queries: npt.NDArray[Any], documents: npt.NDArray[Any], k: int
 ) -> tuple[Array, npt.NDArray[np.int64]]:
-    """The `k` documents with the highest inner product of each query, highest first; of equal scores the
-    lower number first.
+    """The `k` documents with the highest inner product of each query, highest first; ties by number.
 
     Args:
         queries: (Q, D) floats.
@@ -33,8 +32,7 @@ def nearest(
     """
     if queries.shape[1] != documents.shape[1]:
         raise InputError(
-            f"expected queries and documents of one width, got {queries.shape[1]} and {documents.shape[1]}: "
-            "encode both alike"
+            f"expected one width, got {queries.shape[1]} and {documents.shape[1]}: encode both sides alike"
         )
     x, y = (torch.from_numpy(np.ascontiguousarray(given, np.float32)) for given in (queries, documents))
     step = max(1, _SCORES // min(_DOCUMENTS, len(y)))

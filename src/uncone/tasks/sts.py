@@ -22,8 +22,7 @@ _TRANSDUCTIVE = "the sentences of the set itself, without their scores"
 
 
 def sts_numbers(pairs: PairSet, scores: PairScores) -> Numbers:
-    """Correlations x 100 over all pairs, and where there are subsets the mean over them of Spearman's with
-    the cosine.
+    """Correlations x 100 over all pairs, and for subsets the mean over them of Spearman's with the cosine.
 
     Two ways are in use for STS12 to 16: one correlation over the pairs of all subsets (`spearman_cosine`;
     SimCSE's "all"), and the mean of the subsets' correlations (`spearman_cosine_subset_mean`; SentEval's

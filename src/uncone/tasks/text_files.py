@@ -149,8 +149,7 @@ def _places(first: Sequence[str], columns: Sequence[str | int] | None, where: st
     if missing:
         names = ", ".join(map(str, columns))
         raise InputError(
-            f"expected a header with {names} in {where}, got {' '.join(first)[:120]!r}: name columns that "
-            "are there"
+            f"expected a header with {names} in {where}, got {' '.join(first)[:120]!r}: name others"
         )
     places = [name - 1 if isinstance(name, int) else first.index(name) for name in columns]
     by_name = any(isinstance(name, str) for name in columns)

@@ -11,19 +11,8 @@ from uncone.model.files import special_tokens
 from uncone.model.hugging_face import open_tokenizer
 
 PROBES = (
-    "water",
-    "time",
-    "house",
-    "people",
-    "small",
-    "world",
-    "light",
-    "hand",
-    "night",
-    "school",
-    "cat",
-    "dog",
-)
+    "water", "time", "house", "people", "small", "world", "light", "hand", "night", "school", "cat", "dog"
+)  # fmt: skip
 """Words looked at to decide how a word starts inside a text."""
 _IN_TEXT = "the"
 

@@ -92,16 +92,14 @@ def word_similarity(
         raise InputError(f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}")
     if transformations and ORIGINAL in transformations:
         raise InputError(
-            f"expected names of repairs, got {ORIGINAL!r}: the vectors as they are have this name, call it "
-            "otherwise"
+            f"expected names of repairs, got {ORIGINAL!r}: the vectors as they are have this name"
         )
     table = _WordVectors(rows, vocabulary, sets, single=protocol == "paper")
     kept = [table.evaluated(one) for one in sets]
     if not any(kept):
         raise InputError(
             f"expected words of {rows.name} in the word sets, got none in {sum(len(s.pairs) for s in sets)} "
-            "pairs "
-            f"({vocabulary.described}): is this the table's own vocabulary?"
+            f"pairs ({vocabulary.described}): is this the table's own vocabulary?"
         )
     scores: dict[str, dict[str, PairScores]] = {one.name: {} for one in sets}
     for name, repair in {ORIGINAL: None, **(transformations or {})}.items():

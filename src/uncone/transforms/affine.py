@@ -78,8 +78,7 @@ class Affine:
         return self.d if self.weight is None else self.weight.shape[1]
 
     def transform(self, x: X) -> X:
-        """The transformed rows: of a tensor or array (..., D) the same kind (..., K), of `Rows` rows computed
-        when they are read.
+        """The transformed rows: a tensor or array (..., D) gives one (..., K); `Rows` are lazy.
 
         dtype and device come back; float16 and bfloat16 are computed in float32.
 
@@ -110,10 +109,7 @@ class Affine:
             InputError: `after` takes rows of another width.
         """
         if after.d != self.k:
-            raise InputError(
-                f"expected a transformation of rows of {self.k} features, got one of {after.d}: they do not "
-                "fit together"
-            )
+            raise InputError(f"expected a transformation of rows of {self.k} features, got one of {after.d}")
         if self.weight is None:
             return replace(after, shift=self.shift + after.shift, fitted=self.fitted)
         carried = -after.shift if self.offset is None else self.offset - after.shift
@@ -135,16 +131,12 @@ class Affine:
             return Affine(-self.shift)
         if self.d != self.k:
             raise InputError(
-                f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is "
-                "lost"
+                f"expected a square weight to invert, got ({self.d}, {self.k}): it has no inverse"
             )
         values = torch.linalg.svdvals(self.weight)
         if not float(values[-1]) > self.d * torch.finfo(torch.float64).eps * float(values[0]):
             lost = int((values <= self.d * torch.finfo(torch.float64).eps * float(values[0])).sum())
-            raise InputError(
-                f"expected an invertible weight, got one without {lost} of {self.d} directions: what was "
-                "removed is lost"
-            )
+            raise InputError(f"expected an invertible weight, got one without {lost} of {self.d} directions")
         start = torch.zeros(self.k, dtype=torch.float64) if self.offset is None else self.offset
         return Affine(start, torch.linalg.inv(self.weight), offset=self.shift)
 
@@ -164,8 +156,7 @@ class Affine:
         return matrix, bias if self.offset is None else bias + self.offset
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a safetensors file, atomically: tensors `shift`, `weight`, `offset`, and in the header
-        what it was fitted on.
+        """Write `shift`, `weight`, `offset` and what it was fitted on to a safetensors file, atomically.
 
         Raises:
             InputError: the folder does not exist or cannot be written.

@@ -40,8 +40,7 @@ _FLUSHED_BYTES = 32 * 2**20
 
 @dataclass(frozen=True)
 class Applied:
-    """What `repair_rows` wrote: `shape` (N, K) of `dtype`, as the part `part` of a file that has parts, and
-    what is to be said of it."""
+    """What `repair_rows` wrote: `shape` (N, K) of `dtype`, as the part `part` of a file that has parts."""
 
     path: Path
     format: str
@@ -126,10 +125,7 @@ def _check_path(out: Path, rows: Rows, *, overwrite: bool) -> None:
             or (source.is_dir() and target.is_relative_to(source))
             or (out.exists() and out.samefile(read))
         ):
-            raise InputError(
-                f"expected another file to write than what is read, got {out}: it would be replaced by rows that do not fit it; "
-                "give a new name"
-            )
+            raise InputError(f"expected another file to write than what is read, got {out}: give a new name")
     if (out.exists() or out.is_symlink()) and not overwrite:
         raise InputError(
             f"expected a new file, got {out} which exists: choose another name, or say --overwrite (overwrite=True)"
@@ -155,8 +151,7 @@ def _fitted_elsewhere(owner: Fitted | None, rows: Rows, read: Rows) -> tuple[str
 def _block_map(
     transformation: Transformation | Affine, size: int, dtype: torch.dtype
 ) -> Callable[[Tensor], Tensor]:
-    """The transformation of blocks of at most `size` rows; an affine one computes in memory that the next but
-    one uses again."""
+    """The transformation of blocks of at most `size` rows; an affine one's results share two buffers."""
     affine = (
         transformation if isinstance(transformation, Affine) else getattr(transformation, "affine_", None)
     )
@@ -223,8 +218,7 @@ class _AheadRows(DerivedRows):
 
 
 class _Output:
-    """Blocks checked, rounded once to the dtype that is stored, and written. The system is told early to
-    bring them to the disk."""
+    """Blocks checked, rounded once to the dtype that is stored, and written to the disk early."""
 
     def __init__(self, gate: "_Gate", writer: Writer, target: Target, rows: Rows) -> None:
         self._gate, self._writer, self._rows, self._stored = gate, writer, rows, target.stored
@@ -280,8 +274,7 @@ class _Gate(io.BufferedIOBase):
             self._handle.flush()
 
     def write_back(self, start: int) -> int:
-        """Begin to write the bytes from `start` on to the disk now, and not at the end, where everybody would
-        wait for it."""
+        """Begin to write the bytes from `start` on to the disk now, and not at the end."""
         self._handle.flush()
         at = self._handle.tell()
         with suppress(OSError, AttributeError):  # a system without posix_fadvise

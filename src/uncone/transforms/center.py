@@ -107,8 +107,7 @@ class RemoveMeanDirection(Transformation):
         length = float(torch.linalg.vector_norm(mean))
         if length <= 4 * m.epsilon * m.mean_norm():
             raise InputError(
-                f"expected rows whose mean is not zero, got a mean of length {length:.2g}: it has no "
-                "direction to remove"
+                f"expected rows whose mean is not zero, got one of length {length:.2g}: nothing to remove"
             )
         self.direction_ = mean / length
         weight = torch.eye(m.d, dtype=torch.float64) - torch.outer(self.direction_, self.direction_)

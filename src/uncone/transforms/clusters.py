@@ -24,8 +24,7 @@ _SUMS_BYTES = 96 * 2**20
 
 
 class ClusterCenter(Transformation):
-    """All-but-the-Top within each cluster of rows: y = z - sum_j (u_cj . z) u_cj with z = x - mean_c, c the
-    cluster of x.
+    """All-but-the-Top within each cluster of rows: y = z - sum_j (u_cj . z) u_cj, z = x - mean_c.
 
     Rajaee & Pilehvar 2021, A Cluster-based Approach for Improving Isotropy in Contextual Embedding Space:
     k-means, then for each cluster its mean and its first principal directions are removed. A new row is of
@@ -74,13 +73,11 @@ class ClusterCenter(Transformation):
         n, d = rows.shape
         if n < self.n_clusters:
             raise InputError(
-                f"expected at least {self.n_clusters} rows for as many clusters, got {n}: choose fewer "
-                "clusters"
+                f"expected at least {self.n_clusters} rows for as many clusters, got {n}: choose fewer"
             )
         if self.n_components >= d:
             raise InputError(
-                f"expected rows of more than {self.n_components} features to remove as many directions, got "
-                f"{d}: choose fewer"
+                f"expected more than {self.n_components} features to remove so many, got {d}: choose fewer"
             )
         w = (
             None

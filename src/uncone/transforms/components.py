@@ -59,8 +59,7 @@ class AllButTheTop(Transformation):
         k = math.ceil(m.d / 100) if self.n_components is None else self.n_components
         if k >= m.d:
             raise InputError(
-                f"expected rows of more than {k} features to remove {k} directions, got {m.d}: choose fewer "
-                "directions"
+                f"expected rows of more than {k} features to remove {k} directions, got {m.d}: choose fewer"
             )
         require_rows(summary, k + 1, f"{k} principal directions")
         refuse_equal_rows(m)
@@ -77,8 +76,7 @@ class AllButTheTop(Transformation):
 
 
 def principal_directions(m: Moments, k: int) -> tuple[Tensor, Tensor]:
-    """The first k unit directions of variance as rows (r, D) and the variances (r,); r < k where the rest is
-    rounding.
+    """The first k unit directions of variance as rows (r, D), and the variances (r,); the rest is rounding.
 
     Sums of products in the dtype of the rows hold no variance below its epsilon times the largest.
     """

@@ -64,8 +64,7 @@ def _of_moments(m: Moments, weights: Any, *, second: bool, unit_first: bool) -> 
         raise InputError("expected moments of at least one row, got none: update them with rows first")
     if second and m.second is None:
         raise InputError(
-            "expected moments with second-order sums, got moments made with second=False: sum again without "
-            "it"
+            "expected moments with second-order sums, got moments made with second=False: sum again"
         )
     if unit_first:
         m.unit_sums()  # says what is missing
@@ -228,15 +227,13 @@ def affine_of(transformation: Transformation | Affine, where: str) -> Affine:
     """
     if isinstance(transformation, Affine):
         return transformation
-    name = type(transformation).__name__
     if not transformation.affine:
         raise InputError(
             f"expected an affine transformation for {where}, which computes x @ weight + bias and nothing "
-            f"else, got {name}, which depends on each row's norm or cluster: apply it to the vectors, or "
+            f"else, got {type(transformation).__name__}, which depends on each row's norm or cluster: apply it to the vectors, or "
             "choose another"
         )
-    if not hasattr(transformation, "affine_"):
-        raise InputError(f"expected a fitted {name}, got one that is not: call fit(x) first")
+    transformation._require_fit()
     return transformation.affine_
 
 

@@ -79,7 +79,6 @@ def load(path: str | os.PathLike[str]) -> Affine | Transformation:
     if state.kind not in _CLASSES:
         known = ", ".join(["Affine", *_CLASSES])
         raise InputError(
-            f"expected one of {known} in {path}, got {state.kind[:60]!r}: read it with the version that "
-            "wrote it"
+            f"expected one of {known} in {path}, got {state.kind[:60]!r}: read it with the version that wrote"
         )
     return _CLASSES[state.kind].from_state(state)

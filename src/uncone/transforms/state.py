@@ -1,5 +1,4 @@
-"""A saved transformation as plain data: tensors that any program can read, and in the header what they are
-and whose.
+"""A saved transformation as plain data: tensors that any program can read, and a header that names them.
 
 Of an affine one, `shift`, `weight` and `offset` are all that is needed: y = (x - shift) @ weight + offset,
 with what is absent left out. A `State` knows no class: each class gives its state and is made from one.

@@ -36,7 +36,7 @@ def apply(x: X, function: Map, *, d: int, k: int) -> X:
     if isinstance(x, torch.Tensor):
         return _of_tensor(x, function, d=d, k=k)
     if isinstance(x, np.ndarray):
-        return _of_array(x, function, d=d, k=k)
+        return _of_tensor(float_tensor(x, "the array"), function, d=d, k=k).numpy()
     raise InputError(
         f"expected a tensor or an array of shape (N, {d}), or Rows, got {type(x).__name__}: convert it, for instance with numpy.asarray(x)"
     )
@@ -70,10 +70,6 @@ class TransformedRows(DerivedRows):
         return found
 
 
-def _of_array(x: npt.NDArray[Any], function: Map, *, d: int, k: int) -> npt.NDArray[Any]:
-    return _of_tensor(float_tensor(x, "the array"), function, d=d, k=k).numpy()
-
-
 def _of_tensor(x: Tensor, function: Map, *, d: int, k: int) -> Tensor:
     if x.dtype not in _COMPUTED:
         raise InputError(
@@ -103,9 +99,8 @@ def _check_width(shape: tuple[int, ...], d: int, name: str) -> None:
 
 def _is_finite(x: Tensor) -> bool:
     total = x.detach().sum(dtype=torch.float64 if x.dtype == torch.float64 else torch.float32)
-    return bool(torch.isfinite(total)) or bool(
-        torch.isfinite(x).all()
-    )  # finite numbers can have a sum that is not
+    # finite numbers can have a sum that is not
+    return bool(torch.isfinite(total)) or bool(torch.isfinite(x).all())
 
 
 def overflow(dtype: torch.dtype, name: str) -> InputError:

@@ -69,11 +69,8 @@ class Whiten(Transformation):
         if kind not in ("zca", "pca"):
             raise InputError(f"expected kind 'zca' or 'pca', got {kind!r}: choose one of the two")
         self.kind: Literal["zca", "pca"] = kind
-        self.power, self.floor, self.force = (
-            check_share(power, "power"),
-            check_share(floor, "floor"),
-            bool(force),
-        )
+        self.power, self.floor = check_share(power, "power"), check_share(floor, "floor")
+        self.force = bool(force)
         if self.floor == 0:
             raise InputError("expected a floor above 0, got 0: directions without variance would explode")
         self.n_components = None if n_components is None else check_whole(n_components, "n_components", 1)

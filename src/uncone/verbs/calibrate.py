@@ -11,8 +11,8 @@ import torch
 
 from uncone.calibration.drift import drift
 from uncone.calibration.labels import Labels, places_of, read_labels
-from uncone.calibration.sides import METRICS, Floor, Metric, Side, equal_pairs, floor_of, open_side
-from uncone.calibration.thresholds import Counted, count_scores, labelled, pair_scores, with_labels
+from uncone.calibration.sides import METRICS, Metric, Side, equal_pairs, floor_of, open_side
+from uncone.calibration.thresholds import count_scores, labelled, pair_scores, with_labels
 from uncone.calibration.words import function_of, remarks, verdict
 from uncone.errors import InputError
 from uncone.records import Calibration
@@ -106,8 +106,7 @@ def calibrate(
     check_seed(seed)
     if (query_texts is not None and texts is None) or (texts is not None and queries is not None):
         raise InputError(
-            "expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both "
-            "or neither"
+            "expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both"
         )
     if texts is not None:
         vectors, queries = encoded_texts(vectors, texts, query_texts, progress=progress)
@@ -118,37 +117,23 @@ def calibrate(
     floor = floor_of(side, other, left_out=matching)
     counted = count_scores(side, other, labels, floor, most_pairs, seed, progress)
     wanted = (0.8,) if scores is None and metric == "cosine" else tuple(scores or ())
-    record = _record(side, other, labels, floor, counted, wanted, rates, seed)
-    if labels is not None and values is not None and table is not None:
-        told = tuple(with_labels(one, labels, values, table.prior) for one in record.thresholds)
-        known = labelled(labels, values, counted.histogram, table.prior)
-        record = replace(record, labelled=known, thresholds=told)
-    return record if against is None else replace(record, drift=drift(against, record))
-
-
-def _record(
-    side: Side,
-    other: Side | None,
-    labels: Labels | None,
-    floor: Floor,
-    counted: Counted,
-    scores: Sequence[float],
-    rates: Sequence[float],
-    seed: int,
-) -> Calibration:
-    """What is read off the counted pairs; what labels say of matches comes after."""
     histogram, knots = counted.histogram, counted.knots()
     equal = equal_pairs(side, other, None if labels is None else labels.matching())
-    meanings = tuple(counted.meaning(float(score)) for score in scores)
+    meanings = tuple(counted.meaning(float(score)) for score in wanted)
     thresholds = tuple(counted.threshold(float(rate)) for rate in sorted(rates, reverse=True))
-    return Calibration(
-        side.fitted.name, verdict(side.metric, meanings, thresholds, histogram), side.metric,
+    record = Calibration(
+        side.fitted.name, verdict(metric, meanings, thresholds, histogram), metric,
         side.fitted, None if other is None else other.fitted,
         floor.pairs, floor.mean, floor.variance, histogram, knots, counted.free, meanings, thresholds,
         function_of(knots, histogram), equal_pairs=equal, seed=seed,
         notes=remarks(side, other, labels, histogram, floor, counted.drawn, equal),
         versions=versions("torch"),
     )  # fmt: skip
+    if labels is not None and values is not None and table is not None:
+        told = tuple(with_labels(one, labels, values, table.prior) for one in thresholds)
+        known = labelled(labels, values, histogram, table.prior)
+        record = replace(record, labelled=known, thresholds=told)
+    return record if against is None else replace(record, drift=drift(against, record))
 
 
 def _sides(
@@ -162,8 +147,7 @@ def _sides(
     if side.rows.shape[1] != other.rows.shape[1]:
         raise InputError(
             f"expected queries of {side.rows.shape[1]} features like {side.rows.name}, got "
-            f"{other.rows.shape[1]} in "
-            f"{other.rows.name}: encode both with the same model"
+            f"{other.rows.shape[1]} in {other.rows.name}: encode both with the same model"
         )
     return side, other
 
@@ -184,10 +168,7 @@ def _check(
         if not 0 < rate < 1:
             raise InputError(f"expected a false-match rate above 0 and below 1, got {rate}: 1 % is 0.01")
     if most_pairs < 1000:
-        raise InputError(
-            f"expected at least 1000 pairs to count, got {most_pairs}: a distribution needs more, best "
-            "millions"
-        )
+        raise InputError(f"expected at least 1000 pairs to count, got {most_pairs}: best are millions")
     if isinstance(pairs, PairTable) and not 0 < pairs.prior < 1:
         raise InputError(
             f"expected a prior above 0 and below 1, got {pairs.prior}: 1 match in 100 pairs compared is 0.01"
@@ -197,10 +178,7 @@ def _check(
 def _labels(side: Side, other: Side | None, table: PairTable) -> tuple[Labels, npt.NDArray[np.float64]]:
     """The labelled pairs of rows with a direction, and their scores."""
     if other is None and table.query_ids is not None:
-        raise InputError(
-            "expected queries with ids of queries, got none: give the queries too, or only the ids of the "
-            "rows"
-        )
+        raise InputError("expected queries with ids of queries, got none: give the queries too")
     places = places_of(side.rows, table.ids)
     first = places if other is None else places_of(other.rows, table.query_ids)
     labels = read_labels(table.path, first, None if other is None else places, match_at=table.match_at)

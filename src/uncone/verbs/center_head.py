@@ -1,5 +1,4 @@
-"""`center_head`: a language model whose output head has no mean row, with the proof that no probability
-changed."""
+"""`center_head`: a language model whose head has no mean row, with the proof that no probability changed."""
 
 from uncone.edits.head import center_head
 

@@ -91,8 +91,7 @@ def _number(diagnosis: Diagnosis, name: str) -> tuple[str, float]:
 
 
 def _find(diagnosis: Diagnosis, name: str) -> tuple[str, Measurement, str]:
-    """The measurement that `name` begins with: its whole name, itself, and the rest of `name`, which leads
-    into its details."""
+    """The whole name of the measurement that `name` begins with, the measurement, and the rest of `name`."""
     named = dict[str, Measurement]()
     for subject in diagnosis.subjects:
         for table in PARTS:

@@ -19,6 +19,10 @@ from uncone.version import versions
 
 TASKS = ("wordsim", "sts", "retrieval", "ann")
 _OF_PAIRS = ("wordsim", "sts")
+_ITEMS = {
+    "wordsim": "pairs of words",
+    "sts": "pairs of sentences (for a mean over subsets within each of them)",
+}
 
 
 def evaluate(
@@ -85,10 +89,7 @@ def evaluate(
     stored = task == "ann" and path.is_file()
     if cache is not None and (stored or task == "wordsim"):
         which = f"{task} of stored vectors" if stored else task
-        raise InputError(
-            f"expected no cache with the task {which}, got one (--cache, cache=): no text is encoded; leave "
-            "it out"
-        )
+        raise InputError(f"expected no cache with the task {which}, got one (--cache, cache=): leave it out")
     if stored:
         result = evaluate_ann_of_rows(spec, data, names, settings)
     elif data is None:
@@ -113,9 +114,8 @@ def evaluate(
         differences={task: result.differences},
         prices=result.prices,
         notes=tuple(result.notes),
-        intervals=f"Intervals: 95 %, percentile bootstrap over {_items(task)}, {resamples:,} resamples, "
-        f"seed {seed}; "
-        "the same resamples for a repair and the original. Each is taken by itself.",
+        intervals=f"Intervals: 95 %, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, "
+        f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself.",
         provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
     )
 
@@ -132,8 +132,3 @@ def no_data(task: str) -> InputError:
     """The error where a task is asked without its data."""
     form = "a directory or a table" if task in _OF_PAIRS else "a directory"
     return InputError(f"expected {form} of data for the task {task}, got none: name it with --data")
-
-
-def _items(task: str) -> str:
-    sentences = "pairs of sentences (for a mean over subsets within each of them)"
-    return {"wordsim": "pairs of words", "sts": sentences}.get(task, "queries")

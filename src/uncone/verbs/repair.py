@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from uncone.atomic import creatable, writable
 from uncone.edits.encoder import repair_encoder
@@ -82,31 +82,42 @@ def repair(
             Then nothing is changed.
     """
     kind = check_repair(
-        spec,
-        out,
-        text=text,
-        fit_on=fit_on,
-        load=load,
-        counts=counts,
-        save=save,
-        overwrite=overwrite,
+        spec, out, text=text, fit_on=fit_on, load=load, counts=counts, save=save, overwrite=overwrite,
         skip_nonfinite=skip_nonfinite,
-    )
+    )  # fmt: skip
     _check_options(method=method, fit_on=fit_on, load=load, counts=counts)
     _check_save(save, overwrite=overwrite)
-    fit: dict[str, Any] = {
-        "method": method,
-        "fit_on": fit_on,
-        "load": load,
-        "save": save,
-        "force": force,
-        "progress": progress,
-    }
     if kind == "encoder":
-        return repair_encoder(spec, out, text=text, most_sentences=most_sentences, **fit)
-    return _repair_vectors(
-        spec, out, counts=counts, overwrite=overwrite, skip_nonfinite=skip_nonfinite, **fit
+        return repair_encoder(
+            spec, out, method=method, text=text, fit_on=fit_on, load=load, save=save, force=force,
+            most_sentences=most_sentences, progress=progress,
+        )  # fmt: skip
+    rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
+    check_out(out, rows, overwrite=overwrite)
+
+    def tick(what: str, total: int) -> Callable[[int], None] | None:
+        return None if progress is None else lambda done: progress(what, done, total)
+
+    if load is not None:
+        fit = load_repair(load)
+    else:
+        assert method is not None  # _check_options refused it
+        fit_rows = rows if fit_on is None else open_rows(fit_on, skip_nonfinite=skip_nonfinite)
+        fit = fit_repair(
+            fit_rows, method, counts=counts, force=force, progress=tick("fitting", fit_rows.shape[0])
+        )
+    applied = repair_rows(
+        rows, fit.transformation, out, overwrite=overwrite, progress=tick("writing", rows.shape[0])
     )
+    if save is not None:
+        fit.transformation.save(save)
+    if progress is not None:
+        progress("measuring", 0, 0)
+    n, k = applied.shape
+    return record_of(
+        fit, compare(rows, open_written(applied)), name=shared_name(rows.name), out=out, kind="vectors", n=n, d=rows.shape[1],
+        k=k, dtype=applied.dtype, seconds=applied.seconds, notes=(*applied.notes, *_left_out(rows)),
+    )  # fmt: skip
 
 
 def check_repair(
@@ -198,49 +209,6 @@ def _check_save(save: Path_ | None, *, overwrite: bool = False) -> None:
             f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another "
             "name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
         )
-
-
-def _repair_vectors(
-    spec: Path_,
-    out: Path_,
-    *,
-    method: str | None,
-    fit_on: Path_ | None,
-    load: Path_ | None,
-    counts: Path_ | None,
-    save: Path_ | None,
-    force: bool,
-    overwrite: bool,
-    skip_nonfinite: bool,
-    progress: Progress | None,
-) -> Repaired:
-    """Vectors of a file into another file."""
-    rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
-    check_out(out, rows, overwrite=overwrite)
-
-    def tick(what: str, total: int) -> Callable[[int], None] | None:
-        return None if progress is None else lambda done: progress(what, done, total)
-
-    if load is not None:
-        fit = load_repair(load)
-    else:
-        assert method is not None  # _check_options refused it
-        fit_rows = rows if fit_on is None else open_rows(fit_on, skip_nonfinite=skip_nonfinite)
-        fit = fit_repair(
-            fit_rows, method, counts=counts, force=force, progress=tick("fitting", fit_rows.shape[0])
-        )
-    applied = repair_rows(
-        rows, fit.transformation, out, overwrite=overwrite, progress=tick("writing", rows.shape[0])
-    )
-    if save is not None:
-        fit.transformation.save(save)
-    if progress is not None:
-        progress("measuring", 0, 0)
-    n, k = applied.shape
-    return record_of(
-        fit, compare(rows, open_written(applied)), name=shared_name(rows.name), out=out, kind="vectors", n=n, d=rows.shape[1],
-        k=k, dtype=applied.dtype, seconds=applied.seconds, notes=(*applied.notes, *_left_out(rows)),
-    )  # fmt: skip
 
 
 def _left_out(rows: Rows) -> tuple[str, ...]:

@@ -29,8 +29,7 @@ def repair_tokens(
     text: Path_ | None = None,
     progress: Progress | None = None,
 ) -> TokenEdit:
-    """Write a copy of a language model in which some tokens have new rows, and measure what that did to its
-    loss.
+    """Write a copy of a language model in which some tokens have new rows, and measure its loss.
 
     Args:
         model: a directory of transformers, or the name of a cached one.
@@ -50,8 +49,7 @@ def repair_tokens(
     directory, way = whole_model(model), way_named(method)
     if counts is not None and tokens != "auto":
         raise InputError(
-            "expected --counts (counts=) with tokens that are found (auto), got them with tokens that are "
-            "named: leave them out"
+            "expected --counts (counts=) with tokens that are found (auto), got named ones: leave it out"
         )
     ids: str | list[int] = tokens
     notes = tuple[str, ...]()

@@ -1,5 +1,4 @@
-"""`select_repair`: choose a repair on one split and confirm it on another, or leave the vectors as they
-are."""
+"""`select_repair`: choose a repair on one split and confirm it on another, or choose none."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -63,8 +62,7 @@ def select_repair(
     resamples: int = 10_000,
     progress: Progress | None = None,
 ) -> Selection:
-    """The repair that a task calls for, if any does: chosen on a development split, confirmed on a test
-    split.
+    """The repair that a task calls for, if any: chosen on a development split, confirmed on a test split.
 
     A repair becomes the candidate if the lower limit of its difference on the development split is above 0,
     at 95 % for all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such
@@ -95,10 +93,7 @@ def select_repair(
             fitted.
     """
     if task not in _TASKS:
-        raise InputError(
-            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: choose among "
-            "these"
-        )
+        raise InputError(f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}")
     path, _ = split(spec)
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
@@ -161,8 +156,7 @@ def _verdict(
         return f"Repair {name} with {candidate}: on the test split it changes {title} by {told(confirmed)}."
     return (
         f"Leave {name} as it is: the development split chose {candidate}, but on the test split it changes "
-        f"{title} by "
-        f"{told(confirmed)}."
+        f"{title} by {told(confirmed)}."
     )
 
 
