@@ -158,7 +158,10 @@ class Sentences:
         """Notes on a text of which not every line is kept."""
         if self.n <= len(self.lines):
             return ()
-        return (f"The text has {self.n:,} sentences: {len(self.lines):,} of them were drawn at random.",)
+        return (
+            f"The text has {self.n:,} sentences: {len(self.lines):,} of them were taken, drawn at random "
+            "from all of it.",
+        )
 
 
 def read_sentences(path: Path_, *, most: int = MOST_SENTENCES) -> Sentences:

@@ -130,13 +130,14 @@ class Affine:
         if self.weight is None:
             return Affine(-self.shift)
         if self.d != self.k:
-            raise InputError(
-                f"expected a square weight to invert, got ({self.d}, {self.k}): it has no inverse"
-            )
+            raise InputError(f"expected a square weight to invert, got shape ({self.d}, {self.k})")
         values = torch.linalg.svdvals(self.weight)
         if not float(values[-1]) > self.d * torch.finfo(torch.float64).eps * float(values[0]):
             lost = int((values <= self.d * torch.finfo(torch.float64).eps * float(values[0])).sum())
-            raise InputError(f"expected an invertible weight, got one without {lost} of {self.d} directions")
+            raise InputError(
+                f"expected an invertible weight, got one without {lost} of {self.d} directions: what was "
+                "removed is lost"
+            )
         start = torch.zeros(self.k, dtype=torch.float64) if self.offset is None else self.offset
         return Affine(start, torch.linalg.inv(self.weight), offset=self.shift)
 

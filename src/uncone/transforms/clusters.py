@@ -77,7 +77,8 @@ class ClusterCenter(Transformation):
             )
         if self.n_components >= d:
             raise InputError(
-                f"expected more than {self.n_components} features to remove so many, got {d}: choose fewer"
+                f"expected rows of more than {self.n_components} features to remove as many directions, got "
+                f"{d}: choose fewer"
             )
         w = (
             None

@@ -230,8 +230,8 @@ def affine_of(transformation: Transformation | Affine, where: str) -> Affine:
     if not transformation.affine:
         raise InputError(
             f"expected an affine transformation for {where}, which computes x @ weight + bias and nothing "
-            f"else, got {type(transformation).__name__}, which depends on each row's norm or cluster: apply it to the vectors, or "
-            "choose another"
+            f"else, got {type(transformation).__name__}, which depends on each row's norm or cluster: apply "
+            "it to the vectors, or choose another"
         )
     transformation._require_fit()
     return transformation.affine_
