@@ -130,7 +130,10 @@ class Affine:
         if self.weight is None:
             return Affine(-self.shift)
         if self.d != self.k:
-            raise InputError(f"expected a square weight to invert, got shape ({self.d}, {self.k})")
+            raise InputError(
+                f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is "
+                "lost"
+            )
         values = torch.linalg.svdvals(self.weight)
         if not float(values[-1]) > self.d * torch.finfo(torch.float64).eps * float(values[0]):
             lost = int((values <= self.d * torch.finfo(torch.float64).eps * float(values[0])).sum())
