@@ -269,7 +269,8 @@ def _dtype(name: str | None) -> torch.dtype | None:
         return None
     if name not in _PROVEN_IN:
         raise InputError(
-            f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {name!r}"
+            f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {name!r}: "
+            "leave it out for the model's own"
         )
     return _PROVEN_IN[name]
 
@@ -286,7 +287,8 @@ def linear_head(model: Any) -> torch.nn.Linear:
         head = None
     if head is None:
         raise UnsupportedModel(
-            f"expected a model with an output head, got {type(model).__name__} without one"
+            f"expected a model with an output head, got {type(model).__name__} without one: "
+            "there is nothing to centre"
         )
     if not isinstance(head, torch.nn.Linear) or not head.weight.dtype.is_floating_point:
         raise UnsupportedModel(

@@ -100,7 +100,8 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
     else:
         if n < _LEAST_OF_PQ:
             raise InputError(
-                f"expected at least {_LEAST_OF_PQ} documents for product quantisation (8 bits), got {n}"
+                f"expected at least {_LEAST_OF_PQ} documents for product quantisation (8 bits), got {n}: "
+                "use more"
             )
         codes = next(count for count in range(max(1, d // _FEATURES_A_CODE), 0, -1) if d % count == 0)
         index = faiss.IndexPQ(d, codes, 8)

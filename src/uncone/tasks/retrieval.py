@@ -48,7 +48,8 @@ class RetrievalData:
         """
         if split not in self.judged:
             raise InputError(
-                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}"
+                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}: "
+                "name the split so"
             )
         judged = self.judged[split].items()
         return tuple(query for query, relevant in judged if any(rank > 0 for rank in relevant.values()))
@@ -218,7 +219,7 @@ def ranked(
     """Scores of every repair and measure, one a query; without `encoding.inner` those of the cosine alone."""
     if len(queries) < 2:
         raise InputError(
-            f"expected at least two queries in {corpus.data.name}/qrels/{split}.tsv, got {len(queries)}"
+            f"expected at least two queries in {corpus.data.name}/qrels/{split}.tsv, got {len(queries)}: judge more"
         )
     texts = corpus.data.texts_of(queries)
     asked = encoding.texts(texts, role="query", tick=settings.tick("encoding queries"))

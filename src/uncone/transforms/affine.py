@@ -109,7 +109,9 @@ class Affine:
             InputError: `after` takes rows of another width.
         """
         if after.d != self.k:
-            raise InputError(f"expected a transformation of rows of {self.k} features, got one of {after.d}")
+            raise InputError(
+                f"expected a transformation of rows of {self.k} features, got one of {after.d}: fit it on these"
+            )
         if self.weight is None:
             return replace(after, shift=self.shift + after.shift, fitted=self.fitted)
         carried = -after.shift if self.offset is None else self.offset - after.shift

@@ -106,7 +106,9 @@ class RemoveMeanDirection(Transformation):
         mean = m.mean().cpu()
         length = float(torch.linalg.vector_norm(mean))
         if length <= 4 * m.epsilon * m.mean_norm():
-            raise InputError(f"expected rows whose mean is not zero, got a mean of length {length:.2g}")
+            raise InputError(
+                f"expected rows whose mean is not zero, got a mean of length {length:.2g}: leave them"
+            )
         self.direction_ = mean / length
         weight = torch.eye(m.d, dtype=torch.float64) - torch.outer(self.direction_, self.direction_)
         return Affine(torch.zeros_like(mean), weight)

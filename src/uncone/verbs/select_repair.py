@@ -93,7 +93,9 @@ def select_repair(
             fitted.
     """
     if task not in _TASKS:
-        raise InputError(f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}")
+        raise InputError(
+            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: name one"
+        )
     path, _ = split(spec)
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
