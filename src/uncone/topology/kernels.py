@@ -1,7 +1,7 @@
-"""The loops of the barcode, compiled by numba. Imported only where numba is installed, by the functions that call them.
+"""The loops of the barcode, compiled by numba. The functions that call them import this file, where numba is.
 
-Flags: a sum of squares may be added in any order (reassoc); a search for the smallest must know that no NaN comes (nnan) to use
-vectors. Distances to be compared are computed the same way from either end, so that equal ones are equal to the bit.
+Flags: a sum of squares may be added in any order (reassoc); a search for the smallest uses vectors where no NaN
+comes (nnan). Distances are computed the same way from either end, so that equal ones are equal to the bit.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,7 @@ _TILE = 32
 
 
 def loop(**flags: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compiles a function at its first call, for every process once: where there is room for a cache, beside
-    the code or in the user's folder."""
+    """Compiles a function at its first call, once for all processes where a cache can be written."""
 
     def compiled(function: Callable[..., Any]) -> Any:
         try:
@@ -59,8 +58,7 @@ def squared(a, b):
 
 @loop(fastmath=_SUM)
 def direct(points, rows, product):
-    """Minus half the squared distances (n, n) of one cloud by direct difference, four pairs at a time: what a
-    product less the norms would be."""
+    """Minus half the squared distances (n, n) of one cloud, by direct difference, four pairs at a time."""
     n, half = len(rows), points.dtype.type(-0.5)
     for i in range(n):
         x = points[rows[i]]
@@ -83,8 +81,7 @@ def direct(points, rows, product):
 
 @loop()
 def mirror(product, begin, end, n):
-    """Write what rows `begin` to `end` have right of the diagonal to below it, a tile at a time: a column at
-    once would miss the cache."""
+    """Mirror rows `begin` to `end` below the diagonal, a tile at a time: a column would miss the cache."""
     for left in range(begin, n, _TILE):
         for top in range(begin, end, _TILE):
             bottom = min(top + _TILE, end)
@@ -108,8 +105,7 @@ def _visit(row, norm, new, waiting, best, parent):
 
 @loop()
 def _lowest(bits):
-    """The lowest of non-negative floats by their bits, which have the same order: compilers do not search
-    floats by vectors."""
+    """The lowest of non-negative floats by their bits, in the same order: searched by vectors."""
     low = bits[0]
     for u in range(len(bits)):
         low = min(low, bits[u])
@@ -118,8 +114,7 @@ def _lowest(bits):
 
 @loop()
 def _nearest(best, parent, lowest):
-    """Of the points outside that are nearest to the tree, the one whose edge has the smaller row, then the
-    larger row first."""
+    """Of the points nearest to the tree, the one whose edge has the smaller row, then the larger row."""
     low = lowest.min()
     found, small, large = -1, np.int64(0), np.int64(0)
     for block in range(len(lowest)):
@@ -134,8 +129,7 @@ def _nearest(best, parent, lowest):
 
 @loop()
 def prim(product, norms, integer, ends, weights):
-    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]: what joins and to which point, in
-    that order, and how far it was.
+    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]: joined points, in order, and how far.
 
     `integer` is the type of integers as wide as these floats. False where a distance is not finite.
     """
@@ -160,8 +154,7 @@ def prim(product, norms, integer, ends, weights):
 
 @loop(fastmath=_SUM)
 def _length(a, b):
-    """The distance of two points; where all squares vanish their largest difference, so that it is 0 for
-    equal points alone."""
+    """The distance of two points; where all squares vanish, their largest difference."""
     total, largest = 0.0, 0.0
     for k in range(a.shape[0]):
         t = np.float64(a[k] - b[k])
@@ -175,8 +168,7 @@ def _length(a, b):
 
 @loop()
 def rounding(points, rows, ends, weights, norms):
-    """How far the squared lengths of a tree's edges are off at most, of the sum of the squared norms and of
-    themselves; and that sum of them."""
+    """The error of a tree's squared lengths, as shares of the norms' sum and of their own; and their sum."""
     of_sums = of_itself = sums_of = 0.0
     for e in range(len(weights)):
         exact = _length(points[rows[ends[e, 0]]], points[rows[ends[e, 1]]]) ** 2
@@ -190,8 +182,7 @@ def rounding(points, rows, ends, weights, norms):
 
 @loop()
 def settle(points, rows, product, norms, ends, weights, error):
-    """Replace `product` by minus half the squared distances, by direct difference wherever rounding could
-    have hidden an edge of the tree.
+    """Replace `product` by minus half the squared distances: direct ones where rounding could hide an edge.
 
     A distance from the product is off by at most `error` times the sum of the squared norms. In the order in
     which points joined, the largest edge on the way between the i-th and the j-th is the largest of the
@@ -222,8 +213,7 @@ def _to_squared(row, norms, norm, half):
 
 @loop()
 def ordered(points, rows, ends, vanishing, edges, lengths):
-    """Write the edges as rows of points, the smaller one first, with their lengths, in ascending order of
-    (length, smaller row, larger row).
+    """Write the edges as rows of points, smaller first, and lengths, ascending by (length, smaller, larger row).
 
     False where a length is above 0 and below `vanishing`, so that its square is not exact.
     """
@@ -251,8 +241,7 @@ def ordered(points, rows, ends, vanishing, edges, lengths):
 
 @loop()
 def small_clouds(points, order, offsets, first, which, integer, vanishing, edges, lengths):
-    """Edges and lengths of the clouds `which`, by direct differences, one after another. False where a square
-    left the range of its floats."""
+    """Edges and lengths of the clouds `which`, by direct differences. False where a square overflowed."""
     most = np.int64(0)
     for c in which:
         most = max(most, offsets[c + 1] - offsets[c])
@@ -281,8 +270,7 @@ def small_clouds(points, order, offsets, first, which, integer, vanishing, edges
 
 @loop(fastmath={"contract"})
 def pull(points, edges, lengths, grads, tiny, out):
-    """The sum over the edges of each point of grad / length times the difference to the other end: one row
-    after another, always in the same order.
+    """For each point the sum over its edges of grad / length * (difference to the other end), in one order.
 
     False where such a quotient leaves the range of its floats.
     """
@@ -315,8 +303,7 @@ def pull(points, edges, lengths, grads, tiny, out):
 
 @loop(fastmath=_FINITE)
 def light_edges(product, rows, columns, errors, bounds, points, order, scale, tree, ends, squared):
-    """Writes pairs (k, 2) and their squared lengths (k,) to `ends` and `squared`; returns k and how many
-    pairs were measured.
+    """Writes pairs (k, 2) and squared lengths (k,) to `ends` and `squared`; returns k and the pairs measured.
 
     `rows` and `columns` are (first position, squares, moved), `errors` those of the product and absolute,
     `bounds` and `tree` the fields of a `Forest`; `bounds` are on lengths times `scale`.
@@ -358,8 +345,7 @@ def light_edges(product, rows, columns, errors, bounds, points, order, scale, tr
 
 @loop(fastmath=_FINITE)
 def _least_excess(row, products, squares, moved, bounds, product_error, out):
-    """Of pairs of one row, to `out`: the least squared distance there can be, less the square of the longest
-    edge there can be; returns the least."""
+    """Least squared distances less that of the longest edge, to `out`; returns the least."""
     square, shift, far, own, inside = row
     reach, part, within = bounds
     least = np.float32(3e38)
@@ -399,8 +385,7 @@ def _squared_distance(a, b):
 
 @loop(fastmath=_FINITE)
 def _is_light(length, i, j, order, tree):
-    """Whether an edge comes before the last one on the tree's path between its ends, by (length, smaller row,
-    larger row)."""
+    """Whether an edge comes before the last on the tree's path, by (length, smaller row, larger row)."""
     tree_ends, tree_squared, rank, parent = tree
     a, b, last = i, j, 0
     while a != b:
