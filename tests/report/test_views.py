@@ -193,6 +193,8 @@ def test_plot_draws_the_numbers_of_the_record() -> None:
     pyplot.close(figure)
     with pytest.raises(InputError, match=r"of this forecast \(days, towns\), got 'moon'"):
         Weather("n", 7.5).plot("moon")
+    with pytest.raises(InputError, match="got a repair, which has none: use to_frame"):
+        REPAIRED.plot()
     spectrum = make_diagnosis().subjects[0].spectrum
     assert spectrum is not None
     figure, ax = make_diagnosis().plot("spectrum")

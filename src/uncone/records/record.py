@@ -107,9 +107,13 @@ class Record:
         from uncone.report.plot import charts_of, draw
 
         charts = charts_of(self.blocks())
+        if not charts:
+            raise InputError(
+                f"expected a result with charts, got a {self.KIND}, which has none: use to_frame()"
+            )
         chosen = name or next(iter(charts), "")
         if chosen not in charts:
-            have = ", ".join(charts) or "none"
+            have = ", ".join(charts)
             raise InputError(
                 f"expected the name of a chart of this {self.KIND} ({have}), got {name!r}: give one of these"
             )
