@@ -15,7 +15,7 @@ import torch
 import uncone
 from uncone import InputError, cli
 from uncone.edits.encoder import narrow_dtype, told_of_rounding, told_of_split
-from uncone.edits.geometry import compare, gains, rank_lost
+from uncone.edits.repair import compare, gains
 from uncone.edits.texts import Sentences, _drawn, read_sentences
 from uncone.records import Interval, Repaired, Selection, load_record
 from uncone.transforms import Center, load
@@ -208,7 +208,7 @@ def test_what_was_written_is_measured_whatever_its_name_ends_in(cone: Path, tmp_
 
 
 def test_many_rows_are_measured_by_evenly_spaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uncone.edits.geometry.MOST_ROWS", 100)
+    monkeypatch.setattr("uncone.edits.repair.MOST_ROWS", 100)
     x = gaussian(1001, 4) + 1
     found = compare(x, x - 1)
     assert found.measured == 100
@@ -216,7 +216,7 @@ def test_many_rows_are_measured_by_evenly_spaced_ones(monkeypatch: pytest.Monkey
     assert found.before[0].value == pytest.approx(
         float(uncone.measure.mean_cosine(uncone.Moments.of(chosen)))
     )
-    assert rank_lost(Center().fit(x)) == 0
+    assert Center().fit(x).affine_.rank_lost() == 0
 
 
 def test_kinds_of_specs(tmp_path: Path, cone: Path) -> None:

@@ -74,7 +74,10 @@ def repair(
     out
         A file, whose ending says its format; for an encoder a new directory.
     """
-    rows: dict[str, Any] = {"counts": counts, "overwrite": overwrite, "skip_nonfinite": skip_nonfinite}
+    options: dict[str, Any] = {
+        "text": text, "fit_on": fit_on, "load": load, "save": save, "counts": counts, "force": force,
+        "overwrite": overwrite, "skip_nonfinite": skip_nonfinite,
+    }  # fmt: skip
     selection = None
     if method == AUTO or (method is None and data is not None):
         _refuse(_given(load=load), "--method auto")
@@ -82,7 +85,7 @@ def repair(
             raise InputError(
                 "expected --data DIR with --method auto, got none: a repair is chosen by a task, which needs its data"
             )
-        _check(spec, out, text=text, fit_on=fit_on, **rows)
+        _check(spec, out, **options)
         selection = _choose(spec, task, data, cache, json=json, html=html)
         if selection.leaves_it:
             return
@@ -92,11 +95,10 @@ def repair(
         raise InputError(
             f"expected {flag} with --method auto, got it with {_method(method)}: other methods ask no task"
         )
-    fit: dict[str, Any] = {"method": method, "fit_on": fit_on, "load": load, "save": save, "force": force}
     from uncone.verbs.repair import repair as run
 
     with progress_bar() as progress:
-        result = run(spec, out, text=text, progress=progress, **fit, **rows)
+        result = run(spec, out, method=method, progress=progress, **options)
     if selection is not None:
         result = replace(result, notes=(*result.notes, _why(task, data)))
     # the selection was printed when it was made, and is kept with the rest
@@ -106,9 +108,9 @@ def repair(
 
 def _check(spec: str, out: str, **options: Any) -> None:
     """What is missing or out of place is said before a task is asked, which takes minutes."""
-    from uncone.verbs.repair import check_repair
+    from uncone.verbs.repair import RepairOptions, check_repair
 
-    check_repair(spec, out, **options)
+    check_repair(spec, out, RepairOptions(**options))
 
 
 def _choose(

@@ -122,6 +122,15 @@ class Affine:
         return replace(self, weight=self.weight @ after.weight, offset=offset)
 
     @on_one_thread
+    def rank_lost(self) -> int:
+        """How many directions of the rows nothing is left of, up to the rounding of float64."""
+        if self.weight is None:
+            return 0
+        values = torch.linalg.svdvals(self.weight)
+        kept = int((values > self.d * torch.finfo(torch.float64).eps * float(values[0])).sum())
+        return self.d - kept
+
+    @on_one_thread
     def inverse(self) -> "Affine":
         """The transformation that undoes this one.
 
@@ -136,9 +145,7 @@ class Affine:
                 f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is "
                 "lost"
             )
-        values = torch.linalg.svdvals(self.weight)
-        if not float(values[-1]) > self.d * torch.finfo(torch.float64).eps * float(values[0]):
-            lost = int((values <= self.d * torch.finfo(torch.float64).eps * float(values[0])).sum())
+        if lost := self.rank_lost():
             raise InputError(
                 f"expected an invertible weight, got one without {lost} of {self.d} directions: what was "
                 "removed is lost"

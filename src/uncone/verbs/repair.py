@@ -1,15 +1,13 @@
 """`repair`: a repaired copy of vectors, or of an encoder, and what changed: measured on what was written."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 from uncone.atomic import creatable, writable
 from uncone.edits.encoder import repair_encoder
-from uncone.edits.fit import fit_repair, load_repair
-from uncone.edits.geometry import compare, record_of
 from uncone.edits.proof import Progress
+from uncone.edits.repair import RepairOptions, compare, fit_repair, record_of
 from uncone.edits.texts import MOST_SENTENCES, Path_
 from uncone.errors import InputError
 from uncone.model.open import is_model, open_rows, split
@@ -19,9 +17,10 @@ from uncone.records.repair import Repaired
 from uncone.records.wording import counted, plural
 from uncone.rows import Rows
 from uncone.rows.open import open_file, split_part
-from uncone.transforms.apply import Applied, check_out, repair_rows
+from uncone.transforms.apply import check_out, repair_rows
 from uncone.transforms.fitted import shared_name
 
+__all__ = ["RepairOptions", "check_repair", "kind_of", "repair"]
 Kind = Literal["vectors", "encoder", "model"]
 
 
@@ -81,66 +80,38 @@ def repair(
             on, an `out` that may not or cannot be written, a copy that does not give the repaired vectors.
             Then nothing is changed.
     """
-    kind = check_repair(
-        spec, out, text=text, fit_on=fit_on, load=load, counts=counts, save=save, overwrite=overwrite,
-        skip_nonfinite=skip_nonfinite,
-    )  # fmt: skip
-    _check_options(method=method, fit_on=fit_on, load=load, counts=counts)
-    _check_save(save, overwrite=overwrite)
+    options = RepairOptions(
+        method, text, fit_on, load, counts, save, force, overwrite, skip_nonfinite, most_sentences
+    )
+    kind = check_repair(spec, out, options)
+    _check_fit(options)
+    if save is not None and writable(save).exists() and not overwrite:
+        raise InputError(
+            f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another "
+            "name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
+        )
     if kind == "encoder":
-        return repair_encoder(
-            spec, out, method=method, text=text, fit_on=fit_on, load=load, save=save, force=force,
-            most_sentences=most_sentences, progress=progress,
-        )  # fmt: skip
+        return repair_encoder(spec, out, options, progress=progress)
     rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
     check_out(out, rows, overwrite=overwrite)
-
-    def tick(what: str, total: int) -> Callable[[int], None] | None:
-        return None if progress is None else lambda done: progress(what, done, total)
-
-    if load is not None:
-        fit = load_repair(load)
-    else:
-        assert method is not None  # _check_options refused it
-        fit_rows = rows if fit_on is None else open_rows(fit_on, skip_nonfinite=skip_nonfinite)
-        fit = fit_repair(
-            fit_rows, method, counts=counts, force=force, progress=tick("fitting", fit_rows.shape[0])
-        )
-    applied = repair_rows(
-        rows, fit.transformation, out, overwrite=overwrite, progress=tick("writing", rows.shape[0])
-    )
+    fit = fit_repair(options, lambda: rows, progress)
+    tick = None if progress is None else lambda done: progress("writing", done, rows.shape[0])
+    applied = repair_rows(rows, fit.transformation, out, overwrite=overwrite, progress=tick)
     if save is not None:
         fit.transformation.save(save)
     if progress is not None:
         progress("measuring", 0, 0)
+    # what was written is read whatever its name ends in
+    geometry = compare(rows, open_file(applied.path, applied.part or None, applied.format))
     n, k = applied.shape
     return record_of(
-        fit, compare(rows, open_written(applied)), name=shared_name(rows.name), out=out, kind="vectors", n=n, d=rows.shape[1],
-        k=k, dtype=applied.dtype, seconds=applied.seconds, notes=(*applied.notes, *_left_out(rows)),
+        fit, geometry, name=shared_name(rows.name), out=out, kind="vectors", n=n, d=rows.shape[1], k=k,
+        dtype=applied.dtype, seconds=applied.seconds, notes=(*applied.notes, *_left_out(rows)),
     )  # fmt: skip
 
 
-def check_repair(
-    spec: Path_,
-    out: Path_,
-    *,
-    text: Path_ | None = None,
-    fit_on: Path_ | None = None,
-    load: Path_ | None = None,
-    counts: Path_ | None = None,
-    save: Path_ | None = None,
-    overwrite: bool = False,
-    skip_nonfinite: bool = False,
-) -> Kind:
-    """Refuse before any work what `repair` could not do after it.
-
-    Returns:
-        "vectors" or "encoder".
-
-    Raises:
-        InputError: a language model, options of vectors with an encoder or the other way round, nothing to
-            fit an encoder's repair on, or an `out` that cannot be written.
-    """
+def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
+    """Refuse before any work what `repair` could not do after it: "vectors" or "encoder"."""
     kind = kind_of(spec)
     if kind == "model":
         raise InputError(
@@ -148,9 +119,12 @@ def check_repair(
             f"{os.fspath(spec)}: name a matrix (MODEL#input); center_head and repair_tokens (`uncone "
             "center-head`, `uncone repair-tokens`) edit a whole model"
         )
-    of_vectors = {"counts": counts, "overwrite": overwrite or None, "skip-nonfinite": skip_nonfinite or None}
-    for flag, value in (of_vectors if kind == "encoder" else {"text": text}).items():
-        if value is not None:
+    text, fit_on, load, counts = options.text, options.fit_on, options.load, options.counts
+    of_vectors = {
+        "counts": counts is not None, "overwrite": options.overwrite, "skip-nonfinite": options.skip_nonfinite
+    }  # fmt: skip
+    for flag, given in (of_vectors if kind == "encoder" else {"text": text is not None}).items():
+        if given:
             raise InputError(
                 f"expected no --{flag} with {'a model' if kind == 'encoder' else 'vectors'}, got it: leave "
                 "it out"
@@ -160,9 +134,9 @@ def check_repair(
             "expected sentences to fit on, got none: give --text F with one a line, --fit-on VECTORS, or "
             "--load T.safetensors"
         )
-    check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, text, counts))
+    check_targets_apart((split_part(os.fspath(out))[0], options.save), (spec, fit_on), (load, text, counts))
     if kind == "vectors":  # before the pass that looks for rows to skip
-        check_out(out, open_rows(spec), overwrite=overwrite)
+        check_out(out, open_rows(spec), overwrite=options.overwrite)
     else:
         creatable(out, outside=split(spec)[0])
     return kind
@@ -180,34 +154,21 @@ def kind_of(spec: str | os.PathLike[str]) -> Kind:
     return "encoder" if is_sentence_transformers(path) else "model"
 
 
-def _check_options(
-    *, method: str | None, fit_on: Path_ | None, load: Path_ | None, counts: Path_ | None = None
-) -> None:
+def _check_fit(options: RepairOptions) -> None:
     """Raise InputError where a transformation would be both loaded and fitted, or is not named."""
-    given = [
-        flag
-        for flag, value in (("--method", method), ("--fit-on", fit_on), ("--counts", counts))
-        if value is not None
-    ]
-    if load is not None and given:
+    flags = {"--method": options.method, "--fit-on": options.fit_on, "--counts": options.counts}
+    given = [flag for flag, value in flags.items() if value is not None]
+    if options.load is not None and given:
         raise InputError(f"expected either --load or {given[0]}, got both: what is loaded was fitted before")
-    if load is None and method is None:
+    if options.load is None and options.method is None:
         raise InputError(
             "expected a repair by its name (--method center, method=), or --data DIR to have one chosen by "
             "a task, got neither: no repair helps every task, so by default vectors stay as they are"
         )
+    fit_on = options.fit_on
     if fit_on is not None and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(
             f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors"
-        )
-
-
-def _check_save(save: Path_ | None, *, overwrite: bool = False) -> None:
-    """Raise InputError where the transformation's file cannot be written or (unless `overwrite`) exists."""
-    if save is not None and writable(save).exists() and not overwrite:
-        raise InputError(
-            f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another "
-            "name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
         )
 
 
@@ -220,8 +181,3 @@ def _left_out(rows: Rows) -> tuple[str, ...]:
         f"written, the first row {rows.left_out[0]}: rows behind it have other numbers now, and of what "
         "stands beside them only labels are kept.",
     )
-
-
-def open_written(applied: Applied) -> Rows:
-    """The rows as they stand in what was written, whatever its name ends in."""
-    return open_file(applied.path, applied.part or None, applied.format)

@@ -1,0 +1,237 @@
+"""A repair of vectors: fitted or loaded, and what it did to them, by measures before and after."""
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from uncone import measure
+from uncone.edits.texts import MOST_SENTENCES, Path_
+from uncone.errors import InputError
+from uncone.measure.reading import read
+from uncone.model.counts import read_counts
+from uncone.model.open import open_rows
+from uncone.moments import Moments
+from uncone.records import Measurement
+from uncone.records.fitted import Fitted
+from uncone.records.repair import RepairCost, Repaired
+from uncone.records.wording import listing, percent, plural
+from uncone.rows import Rows, as_rows
+from uncone.threads import on_one_thread
+from uncone.transforms import Affine, Transformation, Whiten, load, repair_named
+from uncone.transforms.fitted import shared_name
+from uncone.version import versions
+
+Tensor = torch.Tensor
+MOST_ROWS = 65_536
+_MOST_BYTES = 128 * 2**20
+"""Of the measured rows on each side: so many give the numbers of all rows to three digits."""
+NEAR_ZERO = 0.05
+"""A mean cosine below this is no common direction to speak of."""
+CLEARLY_MORE = 0.05
+"""IsoScore and the mean cosine are of 0 to 1: a smaller step is none that a reader would act on."""
+_ZIPF = "zipf_"
+_TITLES = {"mean_cosine": "the mean cosine", "isoscore": "IsoScore", "partition_isotropy": "I(W)"}
+_UNWEIGHTED = (
+    "The fit weighs rows by how often their tokens occur; the measures count each row once, so that they "
+    "need not improve."
+)
+_TURNED = (
+    "PCA whitening also turns the axes: a coordinate is no longer that of the source, and how far vectors "
+    "moved says little."
+)
+_TASK = (
+    "These numbers are about the vectors' geometry, not about a task. Whether search or similarity gets "
+    "better is for a task to say: uncone evaluate, or --method auto --data DIR."
+)
+
+
+@dataclass(frozen=True)
+class RepairOptions:
+    """The options of `uncone.repair`, where their meanings stand."""
+
+    method: str | None = None
+    text: Path_ | None = None
+    fit_on: Path_ | None = None
+    load: Path_ | None = None
+    counts: Path_ | None = None
+    save: Path_ | None = None
+    force: bool = False
+    overwrite: bool = False
+    skip_nonfinite: bool = False
+    most_sentences: int = MOST_SENTENCES
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted transformation, its method, its rows, the seconds to fit (None where loaded), and notes."""
+
+    transformation: Transformation | Affine
+    method: str
+    fitted: Fitted | None
+    seconds: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def fit_repair(
+    options: RepairOptions,
+    own: Callable[[], Rows],
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Fit:
+    """The transformation that `options` load, or fit on the rows they name or else on `own` rows."""
+    if options.load is not None:
+        loaded = load(options.load)
+        if isinstance(loaded, Affine):
+            return Fit(loaded, "Affine", loaded.fitted)
+        return Fit(loaded, type(loaded).__name__, loaded.fitted_, None, loaded.warnings_)
+    method, counts = options.method, options.counts
+    assert method is not None  # check_repair refused it
+    rows = (
+        own() if options.fit_on is None else open_rows(options.fit_on, skip_nonfinite=options.skip_nonfinite)
+    )
+    transformation = repair_named(method, d=rows.shape[1])
+    if options.force and isinstance(transformation, Whiten):
+        transformation.force = True
+    if method.startswith(_ZIPF) and counts is None:
+        raise InputError(
+            f"expected counts of tokens for {method}, got none: give --counts F (counts=F), or choose "
+            f"{method.removeprefix(_ZIPF)}"
+        )
+    weights, notes = None, tuple[str, ...]()
+    if counts is not None:
+        if rows.left_out:
+            raise InputError(
+                f"expected finite rows with --counts (counts=), got {len(rows.left_out)} left out: mend them"
+            )
+        counted = read_counts(counts, rows.shape[0], rows.labels)
+        weights, notes = counted.counts.to(torch.float64), (*counted.notes, _UNWEIGHTED)
+        method = f"{_ZIPF}{method.removeprefix(_ZIPF)}"
+    tick = None if progress is None else lambda done: progress("fitting", done, rows.shape[0])
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # said in the record
+        transformation.fit(rows, weights=weights, progress=tick)
+    seconds = time.perf_counter() - began
+    if isinstance(transformation, Whiten) and transformation.kind == "pca":
+        notes = (*notes, _TURNED)
+    return Fit(transformation, method, transformation.fitted_, seconds, (*notes, *transformation.warnings_))
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The same measures of the same rows on both sides; none where nothing was measured."""
+
+    measured: int = 0
+    before: tuple[Measurement, ...] = ()
+    after: tuple[Measurement, ...] = ()
+    relative_change: float | None = None
+
+
+def compare(before: Rows | Tensor, after: Rows | Tensor) -> Geometry:
+    """Mean cosine, IsoScore and I(W) of the same rows (N, D) and (N, K): up to `MOST_ROWS`, evenly spaced."""
+    sides = as_rows(before), as_rows(after)
+    n = sides[0].shape[0]
+    room = _MOST_BYTES // (8 * max(rows.shape[1] for rows in sides))
+    count = min(n, MOST_ROWS, max(2, room))
+    chosen = torch.arange(count) * (n - 1) // max(1, count - 1) if count < n else torch.arange(n)
+    x, y = (rows.take(chosen) for rows in sides)
+    change = _relative_change(x, y) if x.shape == y.shape else None
+    return Geometry(count, _measures(x), _measures(y), change)
+
+
+@on_one_thread
+def _relative_change(x: Tensor, y: Tensor) -> float | None:
+    moved, whole = (float(torch.linalg.vector_norm(rows.double())) for rows in (y - x, x))
+    return moved / whole if whole > 0 else None
+
+
+def _measures(x: Tensor) -> tuple[Measurement, ...]:
+    m = Moments.of(x)
+    cosine = replace(read("mean_cosine", measure.mean_cosine, m), better="lower")
+    isoscore = replace(read("isoscore", measure.isoscore, m), better="higher")
+    isotropy = replace(read("partition_isotropy", measure.partition_isotropy, x, m), better="higher")
+    return cosine, isoscore, isotropy
+
+
+def record_of(
+    fit: Fit, geometry: Geometry, *, name: str, out: Path_, kind: Literal["vectors", "encoder"],
+    n: int, d: int, k: int, dtype: str, seconds: float, notes: tuple[str, ...],
+) -> Repaired:  # fmt: skip
+    """The record of a repair of rows (n, d) to (n, k), written in `seconds`."""
+    repair = fit.transformation
+    affine = getattr(repair, "affine_", repair)
+    lost = affine.rank_lost() if isinstance(affine, Affine) else None
+    record = Repaired(
+        verdict="", name=name, out=shared_name(str(out)), kind=kind, method=fit.method, gains=gains(geometry),
+        n=n, d=d, k=k, dtype=dtype, fitted=fit.fitted,
+        cost=RepairCost(fit.seconds, seconds, geometry.relative_change, lost),
+        measured=geometry.measured, before=geometry.before, after=geometry.after,
+        options=repair.options() if isinstance(repair, Transformation) else {},
+        notes=(*fit.notes, *notes, _TASK), versions=versions("torch"),
+    )  # fmt: skip
+    return replace(record, verdict=f"{_verdict(record)} {_paid(record)}")
+
+
+def gains(geometry: Geometry) -> bool | None:
+    """Whether the common direction or the use of dimensions got clearly better, and neither clearly worse.
+
+    None where neither was measured. I(W) takes no part: it depends on the scale of the vectors, which repairs
+    change.
+    """
+    before, after = ({m.name: m.value for m in side} for side in (geometry.before, geometry.after))
+    steps = []
+    if (common := before.get("mean_cosine")) is not None and (then := after["mean_cosine"]) is not None:
+        step = abs(common) - abs(then)
+        steps.append(step if abs(common) > NEAR_ZERO or step < 0 else 0.0)
+    if (even := before.get("isoscore")) is not None and (then := after["isoscore"]) is not None:
+        steps.append(then - even)
+    return max(steps) >= CLEARLY_MORE and min(steps) > -CLEARLY_MORE if steps else None
+
+
+def _verdict(record: Repaired) -> str:
+    """The gain; without one, the advice to leave the vectors as they are."""
+    name, method = record.name, record.method
+    if not record.measured:
+        return f"{name} was repaired with {method}; nothing was measured."
+    if record.gains is None:
+        return (
+            f"{name} was repaired with {method}, but neither its mean cosine nor its IsoScore is defined on "
+            "both sides: nothing can be said of a gain."
+        )
+    changes = [
+        f"{_TITLES[before.name]} from {_shown(before.value)} to {_shown(after.value)}"
+        for before, after in zip(record.before, record.after, strict=True)
+    ]
+    told = f"{method} takes {listing(changes)}."
+    if record.gains:
+        return f"{name}: {told}"
+    common = record.before[0].value  # the mean cosine
+    near = common is not None and abs(common) <= NEAR_ZERO
+    why = f"its mean cosine is near 0 already ({_shown(common)})" if near else "nothing gains clearly"
+    return f"Leave {name} as it is: {why}; {told}"
+
+
+def _paid(record: Repaired) -> str:
+    cost, d = record.cost, record.d
+    fit = "" if cost.fit_seconds is None else f"{_seconds(cost.fit_seconds)} to fit, "
+    parts = [f"{fit}{_seconds(cost.apply_seconds)} to write"]
+    if cost.relative_change is not None:
+        parts.append(f"the vectors moved by {percent(cost.relative_change)} of their length")
+    if record.k != d:
+        parts.append(f"{record.k} of {d} columns are left")
+    elif cost.rank_lost:
+        parts.append(f"{cost.rank_lost} of {d} {plural(d, 'direction')} lost")
+    elif cost.rank_lost is not None:
+        parts.append("no direction was lost")
+    return f"Cost: {'; '.join(parts)}."
+
+
+def _shown(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3g}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"
