@@ -11,6 +11,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +22,6 @@ try:
 except ImportError:  # a system without locks of this kind: what a killed writer left stays
     fcntl = None  # type: ignore[assignment]
 
-
 _RESULTS = (".json", ".html")
 
 
@@ -30,53 +30,40 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`; on a clean exit flush it to disk and move it over `path`.
 
     Raises:
-        InputError: the folder does not exist or cannot be written, or `path` is a folder.
+        InputError: `path` is not `writable`, or the disk takes no more.
     """
-    target = writable(path)
-    with _moved_to(target, lambda name: open(name, "xb").close(), "write") as temporary:
-        with open(temporary, "wb") as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        with suppress(OSError):  # nothing is there, or the mode is not ours to set
-            os.chmod(temporary, target.stat().st_mode & 0o777)
+    try:
+        target = writable(path)
+        with _moved_to(target, partial(Path.touch, exist_ok=False), "write") as temporary:
+            with open(temporary, "wb") as handle:
+                yield handle
+                handle.flush()
+                os.fsync(handle.fileno())
+            with suppress(OSError):  # nothing is there, or the mode is not ours to set
+                os.chmod(temporary, target.stat().st_mode & 0o777)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {os.fspath(path)}: {error.strerror or error}: nothing of it was written; "
+            "free some space, or give another folder"
+        ) from error
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes | memoryview) -> None:
-    """Write `content`, atomically.
-
-    Raises:
-        InputError: what `replacing` raises, or a disk that takes no more.
-    """
-    try:
-        with replacing(path) as handle:
-            handle.write(content)
-    except OSError as error:
-        raise unwritten(path, error) from error
+    """Write `content`, atomically. Raises what `replacing` raises."""
+    with replacing(path) as handle:
+        handle.write(content)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` as UTF-8, atomically.
-
-    Raises:
-        InputError: as `write_bytes` does.
-    """
+    """Write `text` as UTF-8, atomically. Raises what `replacing` raises."""
     write_bytes(path, text.encode("utf-8"))
 
 
-def unwritten(path: str | os.PathLike[str], error: OSError) -> InputError:
-    """What to say of a file that could not be written in the middle."""
-    told = error.strerror or str(error)
-    return InputError(
-        f"cannot write {os.fspath(path)}: {told}: nothing of it was written; free some space, or give another folder"
-    )
-
-
 def writable(path: str | os.PathLike[str]) -> Path:
-    """The file that `path` names, links followed, so that the file they lead to is what is replaced.
+    """The file that `path` names, links followed, so that the file they lead to is replaced.
 
     Raises:
-        InputError: a folder, a device or a pipe, or no folder to write into, or one that is read-only; a link that leads to itself.
+        InputError: a folder, a device or a pipe; no folder to write into, or a read-only one; a loop of links.
     """
     target = resolved(path)
     if target.is_dir():
@@ -97,11 +84,7 @@ def _check_folder(folder: Path, failure: str) -> None:
 
 
 def resolved(path: str | os.PathLike[str]) -> Path:
-    """The absolute path, links followed.
-
-    Raises:
-        InputError: a loop of links, or a name with a NUL.
-    """
+    """The absolute path, links followed."""
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop is a RuntimeError before Python 3.13
@@ -111,10 +94,10 @@ def resolved(path: str | os.PathLike[str]) -> Path:
 
 
 def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] | None = None) -> Path:
-    """The new folder that `path` names; `outside` is a folder that is read, of which it would become a part.
+    """The new folder that `path` names.
 
     Raises:
-        InputError: it exists or lies in `outside`, or there is no folder to make it in, or none that can be written.
+        InputError: it exists or lies in `outside`, a folder that is read; no folder to make it in.
     """
     target = Path(path)
     if os.path.lexists(target):
@@ -130,8 +113,7 @@ def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] |
 @contextmanager
 def new_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Fill a temporary folder beside `path`; on a clean exit it becomes `path`, which must not exist yet."""
-    target = creatable(path)
-    with _moved_to(target, os.mkdir, "create") as temporary:
+    with _moved_to(creatable(path), Path.mkdir, "create") as temporary:
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
@@ -159,15 +141,14 @@ def _moved_to(target: Path, make: Callable[[Path], object], verb: str) -> Iterat
 
 
 def _beside(target: Path, make: Callable[[Path], object]) -> tuple[Path, int | None]:
-    """A new file or folder beside `target` that `make` makes, locked; what killed writers of the same target
-    left is removed first.
-
-    Raises:
-        OSError: what `make` raises.
-    """
+    """A new file or folder beside `target`, and its lock; removes what killed writers of the same target left."""
     stem = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}"
     for left in target.parent.glob(f"{stem}.*.tmp"):
-        _remove_unlocked(left)
+        with suppress(BlockingIOError):  # its writer is still there
+            lock = _locked(left)
+            if lock is not None:
+                _remove(left)
+                _release(lock)
     while True:
         temporary = target.with_name(f"{stem}.{secrets.token_hex(8)}.tmp")
         make(temporary)
@@ -178,29 +159,14 @@ def _beside(target: Path, make: Callable[[Path], object]) -> tuple[Path, int | N
             _release(lock)
 
 
-def _remove_unlocked(left: Path) -> None:
-    """Remove a temporary file or folder whose writer is gone."""
-    try:
-        lock = _locked(left)
-    except BlockingIOError:
-        return
-    if lock is None:
-        return
-    _remove(left)
-    _release(lock)
-
-
 def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()
+    shutil.rmtree(path, ignore_errors=True)  # leaves a file as it is
+    with suppress(OSError):
+        path.unlink()
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock of `path` until it is closed or its process ends; None where there is
-    no such file, or there are no locks.
+    """A descriptor that holds the lock of `path` until it is closed; None without such a file, or without locks.
 
     Raises:
         BlockingIOError: another holds it.
@@ -213,12 +179,11 @@ def _locked(path: Path) -> int | None:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
         os.close(descriptor)
-        raise
-    except OSError:  # a file system without locks
-        os.close(descriptor)
-        return None
+        if isinstance(error, BlockingIOError):
+            raise
+        return None  # a file system without locks
     return descriptor
 
 
@@ -232,31 +197,31 @@ def check_apart(
     sources: Iterable[str | os.PathLike[str]],
     models: Iterable[str | os.PathLike[str]] = (),
 ) -> None:
-    """Refuse to write what is read: links, relative names and names in another case are followed to the file they lead to.
+    """Refuse to write what is read: links, relative names and names in another case are followed to their file.
 
     Args:
         targets: files and folders to write; those that are not there yet too.
-        sources: files that are read, and folders of which files are read. What ends in `.json` or `.html` is none of them: it is what an earlier
-            run wrote there.
+        sources: files that are read, and folders of which files are read. A file there that ends in `.json` or
+            `.html` is none of them: an earlier run wrote it.
         models: folders into which nothing is written at all.
 
     Raises:
-        InputError: two targets are one file; a target is a source, lies among the files of one, or lies in the folder of a model.
+        InputError: two targets are one file; a target is a source, lies among the files of one, or lies in a model.
     """
-    named, folders = [Path(target) for target in targets], [Path(model) for model in models]
+    named, read, folders = [Path(target) for target in targets], [*map(Path, sources)], [*map(Path, models)]
     for i, target in enumerate(named):
-        if any(_is_same(target, other) or _in_any_case(target) == _in_any_case(other) for other in named[:i]):
+        # Some file systems take names in another case for the same.
+        cased = str(resolved(target)).casefold()
+        if any(_is_same(target, other) or cased == str(resolved(other)).casefold() for other in named[:i]):
             raise InputError(
                 f"expected two files to write, got {target.name} twice: the second would replace the first"
             )
     for target in named:
-        is_result = is_new_result(target)
-        if any(
-            _is_same(target, source) or (not is_result and _is_part(target, source))
-            for source in map(Path, sources)
-        ) or any(_is_same(target, model) or _is_part(target, model) for model in folders):
+        parted = folders if is_new_result(target) else [*read, *folders]
+        if any(_is_same(target, one) for one in [*read, *folders]) or _lies_among_files(target, parted):
             raise InputError(
-                f"expected another file to write than what is read, got {target}: it would be replaced; give another name"
+                f"expected another file to write than what is read, got {target}: it would be replaced; "
+                "give another name"
             )
         for model in folders:
             _check_outside(target, model)
@@ -286,9 +251,9 @@ def _is_same(one: Path, other: Path) -> bool:
         return False
 
 
-def _is_part(target: Path, source: Path) -> bool:
-    """The target is a file of the folder `source`, also one that a link there leads to."""
-    return target.exists() and any(_is_same(target, part) for part in _files_in(source))
+def _lies_among_files(target: Path, folders: Iterable[Path]) -> bool:
+    """The target is a file below one of the folders, also one that a link there leads to."""
+    return target.exists() and any(_is_same(target, file) for folder in folders for file in _files_in(folder))
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
@@ -303,16 +268,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
 def lies_in(target: Path, folder: str | os.PathLike[str]) -> bool:
     """The target is the folder, or would stand in it."""
     place = resolved(target)
-    for parent in (place, *place.parents):
-        with suppress(OSError):
-            if parent.samefile(folder):
-                return True
-    return False
-
-
-def _in_any_case(path: Path) -> str:
-    """One text for all names that some file systems take for the same."""
-    return str(resolved(path)).casefold()
+    return any(_is_same(parent, Path(folder)) for parent in (place, *place.parents))
 
 
 def _sync(path: Path) -> None:

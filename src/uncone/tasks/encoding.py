@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uncone.atomic import replacing, unwritten
+from uncone.atomic import replacing
 from uncone.errors import InputError
 from uncone.model.open import name_of, open_rows, split
 from uncone.regular import open_regular
@@ -154,13 +154,10 @@ def encode_texts(
     if kept is not None:
         return kept
     vectors = encoder.encode(texts, role=role, tick=tick)
-    try:
-        with replacing(file) as handle:
-            content = np.ascontiguousarray(vectors)
-            np.lib.format.write_array_header_1_0(handle, np.lib.format.header_data_from_array_1_0(content))
-            handle.write(content.data)  # numpy.save would not say why a disk takes no more
-    except OSError as error:
-        raise unwritten(file, error) from error
+    with replacing(file) as handle:
+        content = np.ascontiguousarray(vectors)
+        np.lib.format.write_array_header_1_0(handle, np.lib.format.header_data_from_array_1_0(content))
+        handle.write(content.data)  # numpy.save would not say why a disk takes no more
     return vectors
 
 

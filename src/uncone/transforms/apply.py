@@ -92,17 +92,14 @@ def repair_rows(
     read = DigestedRows(_AheadRows(rows)) if _may_be(owner, rows) else _AheadRows(rows)
     size = min(rows.shape[0], max(1, BLOCK_BYTES // (max(rows.shape[1], k) * rows.widened.itemsize)))
     move = _block_map(transformation, size, rows.widened)
-    try:
-        with atomic.replacing(target.path) as handle:
-            gate = _Gate(handle)
-            try:
-                output = _Output(gate, open_writer(gate, target, described), target, rows)
-                _stream(read.blocks(size), move, output, progress)
-                output.close()
-            finally:
-                gate.shut = True
-    except OSError as error:
-        raise atomic.unwritten(target.path, error) from error
+    with atomic.replacing(target.path) as handle:
+        gate = _Gate(handle)
+        try:
+            output = _Output(gate, open_writer(gate, target, described), target, rows)
+            _stream(read.blocks(size), move, output, progress)
+            output.close()
+        finally:
+            gate.shut = True
     notes = (*target.notes, *_fitted_elsewhere(owner, rows, read))
     seconds = time.perf_counter() - began
     return Applied(target.path, target.format, target.part, target.shape, target.dtype, seconds, notes)
