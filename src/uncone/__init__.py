@@ -31,95 +31,33 @@ if TYPE_CHECKING:
     from uncone.verbs.repair_tokens import repair_tokens
     from uncone.verbs.select_repair import select_repair
 
-_WHERE = {
-    "Attached": "uncone.prevent",
-    "AttachedStates": "uncone.prevent",
-    "Calibration": "uncone.records",
-    "Check": "uncone.records",
-    "Comparison": "uncone.records",
-    "CrossEntropyOptions": "uncone.cross_entropy",
-    "Diagnosis": "uncone.records",
-    "Evaluation": "uncone.records",
-    "Finding": "uncone.records",
-    "InputError": "uncone.errors",
-    "Measurement": "uncone.records",
-    "Moments": "uncone.moments",
-    "PersistentEntropy": "uncone.prevent",
-    "RareTokenGate": "uncone.prevent",
-    "Repaired": "uncone.records",
-    "Rows": "uncone.rows",
-    "Subject": "uncone.records",
-    "UnconeError": "uncone.errors",
-    "UndefinedMeasure": "uncone.errors",
-    "UnsupportedModel": "uncone.errors",
-    "attach": "uncone.prevent",
-    "attach_states": "uncone.prevent",
-    "calibrate": "uncone.verbs.calibrate",
-    "center_head": "uncone.verbs.center_head",
-    "check": "uncone.verbs.check",
-    "evaluate": "uncone.verbs.evaluate",
-    "select_repair": "uncone.verbs.select_repair",
-    "compare": "uncone.verbs.compare",
-    "diagnose": "uncone.verbs.diagnose",
-    "gated_linear_cross_entropy": "uncone.cross_entropy",
-    "linear_cross_entropy": "uncone.cross_entropy",
-    "measure": "uncone.measure",
-    "measures": "uncone.verbs.measures",
-    "open_rows": "uncone.model.open",
-    "transforms": "uncone.transforms",
-    "repair": "uncone.verbs.repair",
-    "repair_tokens": "uncone.verbs.repair_tokens",
-    "report": "uncone.report",
+_NAMES = {
+    "cross_entropy": "CrossEntropyOptions gated_linear_cross_entropy linear_cross_entropy",
+    "errors": "InputError UnconeError UndefinedMeasure UnsupportedModel",
+    "model.open": "open_rows",
+    "moments": "Moments",
+    "prevent": "Attached AttachedStates PersistentEntropy RareTokenGate attach attach_states",
+    "records": "Calibration Check Comparison Diagnosis Evaluation Finding Measurement Repaired Subject",
+    "rows": "Rows",
 }
+"""The names of each room; every other public name is a room itself, or the function of a verb."""
+_ROOM = {name: room for room, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Attached",
-    "AttachedStates",
-    "Calibration",
-    "Check",
-    "Comparison",
-    "CrossEntropyOptions",
-    "Diagnosis",
-    "Evaluation",
-    "Finding",
-    "InputError",
-    "Measurement",
-    "Moments",
-    "PersistentEntropy",
-    "RareTokenGate",
-    "Repaired",
-    "Rows",
-    "Subject",
-    "UnconeError",
-    "UndefinedMeasure",
-    "UnsupportedModel",
-    "__version__",
-    "attach",
-    "attach_states",
-    "calibrate",
-    "center_head",
-    "check",
-    "compare",
-    "diagnose",
-    "evaluate",
-    "gated_linear_cross_entropy",
-    "linear_cross_entropy",
-    "measure",
-    "measures",
-    "open_rows",
-    "repair",
-    "repair_tokens",
-    "report",
-    "select_repair",
-    "transforms",
-]
+    "Attached", "AttachedStates", "Calibration", "Check", "Comparison", "CrossEntropyOptions", "Diagnosis", "Evaluation",
+    "Finding", "InputError", "Measurement", "Moments", "PersistentEntropy", "RareTokenGate", "Repaired", "Rows", "Subject",
+    "UnconeError", "UndefinedMeasure", "UnsupportedModel", "__version__", "attach", "attach_states", "calibrate",
+    "center_head", "check", "compare", "diagnose", "evaluate", "gated_linear_cross_entropy", "linear_cross_entropy",
+    "measure", "measures", "open_rows", "repair", "repair_tokens", "report", "select_repair", "transforms",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in __all__:
         raise AttributeError(f"module 'uncone' has no attribute {name!r}")
-    module = import_module(_WHERE[name])
-    value = module if module.__name__ == f"uncone.{name}" else getattr(module, name)
+    if name in ("measure", "report", "transforms"):
+        return import_module(f"uncone.{name}")  # which sets the attribute
+    value = getattr(import_module(f"uncone.{_ROOM.get(name, f'verbs.{name}')}"), name)
     globals()[name] = value
     return value
 
