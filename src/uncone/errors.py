@@ -1,5 +1,4 @@
-"""What can go wrong, said once: every error a user can cause is an `UnconeError` whose message is a way
-out."""
+"""Every error that a user can cause is an `UnconeError`, whose message is a way out."""
 
 import re
 from typing import Any
@@ -9,11 +8,9 @@ _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
 
 def bounded(message: str) -> str:
-    """`message` in at most 1,000 characters: of one that is longer, long words are cut in their middle, and
-    then the whole is.
+    """`message` in at most 1,000 characters: long words of a longer one are cut in their middle, then the whole is.
 
-    What came from a file may be of any length. What was expected stands first in a message and what to do
-    last, so both stay.
+    A name from a file may be of any length. A message begins with what was expected and ends with what to do: both stay.
     """
     if len(message) <= _LONGEST:
         return message
@@ -47,5 +44,4 @@ class UndefinedMeasure(UnconeError, ArithmeticError):  # noqa: N818 - the name i
 
 
 class UnsupportedModel(UnconeError):  # noqa: N818
-    """The model is readable, but uncone does not know how its table or head lies in it, or a package is
-    missing."""
+    """The model is readable, but uncone does not know where its table or head lies, or a package is missing."""

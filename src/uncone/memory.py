@@ -31,33 +31,33 @@ _CGROUPS = (
 
 
 def usable(device: str | torch.device) -> torch.device:
-    """The device, if sums can be taken there in float64.
-
-    Raises:
-        InputError: torch does not know it, the machine has none, or it holds no numbers (meta).
-    """
+    """The device, if sums can be taken there in float64: not where it is unknown, missing, or holds no numbers (meta)."""
     try:
-        found = torch.device(device)
-        if found.type != "cpu":
-            torch.zeros(1, dtype=torch.float64, device=found).item()
+        known = torch.device(device)
+        if known.type != "cpu":
+            torch.zeros(1, dtype=torch.float64, device=known).item()
     except (RuntimeError, TypeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
             f"expected a device that torch can compute on in float64, got {str(device)!r} ({reason}): use cpu or cuda"
         ) from error
-    return found
+    return known
 
 
 def check_memory(size: int, what: str, way_out: str) -> None:
-    """Refuse work that takes more memory than is free, before it begins; up to 512 MiB nothing is asked.
+    """Refuse work of `size` bytes before it begins: more than the variable UNCONE_MEMORY_GB allows or, unset, are free.
 
-    Raises:
-        InputError: `size` bytes are more than the environment variable UNCONE_MEMORY_GB allows, or, where it is not set, more than are free.
+    Up to 512 MiB nothing is asked.
     """
     if size <= _UNASKED_BYTES:
         return
     told = os.environ.get(MEMORY_GB, "")
-    allowed = free_bytes() if not told else _told_bytes(told)
+    try:
+        allowed = int(float(told) * 1e9) if told else free_bytes()
+    except (ValueError, OverflowError) as error:
+        raise InputError(
+            f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set it to one such as 16"
+        ) from error
     if allowed is not None and size > allowed:
         of_all = f"{size / 1e9:.1f} GB of the {allowed / 1e9:.1f} GB that are {'allowed' if told else 'free'}"
         raise InputError(
@@ -67,13 +67,10 @@ def check_memory(size: int, what: str, way_out: str) -> None:
 
 
 def free_bytes() -> int | None:
-    """Memory that can be taken without swapping, within the limits of the process's control group; None where
-    the system does not say."""
+    """Memory that can be taken without swapping, within the control group's limits; None where the system does not say."""
     free = list[int]()
-    with suppress(OSError, StopIteration, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        line = next(line for line in lines if line.startswith("MemAvailable:"))
-        free.append(int(line.split()[1]) * 1024)
+    with suppress(OSError, ValueError, IndexError):
+        free.append(int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) * 1024)
     for folder, limit, used in _CGROUPS:
         with suppress(OSError, ValueError, KeyError):  # "max" is no limit
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
@@ -82,34 +79,22 @@ def free_bytes() -> int | None:
     return min(free, default=None)
 
 
-def _told_bytes(told: str) -> int:
-    try:
-        return int(float(told) * 1e9)
-    except (ValueError, OverflowError) as error:
-        raise InputError(
-            f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set it to one such as 16"
-        ) from error
-
-
 def uninitialised(
     shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu"
 ) -> torch.Tensor:
     """A tensor with nothing written to it yet, as `torch.empty` gives one.
 
-    From 4 MiB on it has a mapping of its own, and goes back to the system when it is freed: the C library
-    would keep it, and leave holes that the next matrix does not fit into. Up to 8 MiB, freed memory is used
-    again.
+    From 4 MiB on it has a mapping of its own, and goes back to the system when it is freed: the C library would
+    keep it, and leave holes that the next matrix does not fit into. Up to 8 MiB, freed memory is used again.
     """
     return _tensor(shape, dtype, device, most_recycled=_SMALL)
 
 
 def recycled(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
-    """As `uninitialised`, of any size in memory that was freed by another tensor of this module, if some
-    fits; it holds anything.
+    """As `uninitialised`, in memory of any size that another tensor of this module has freed, if some fits.
 
-    For what is needed again in every step of a training: the first touch of fresh memory can take as long as
-    the work that it is for. A few freed mappings of `RECYCLED_BYTES` in all are kept; on a GPU torch does
-    that.
+    For tensors of every step of a training: the first touch of fresh memory can take as long as the work that it
+    is for. A few freed mappings of `RECYCLED_BYTES` in all are kept; on a GPU torch does that.
     """
     return _tensor(shape, dtype, device, most_recycled=RECYCLED_BYTES)
 
@@ -133,28 +118,23 @@ def _tensor(
 
 
 class _Freed:
-    """Mappings without a user. Tensors are freed on any thread, even between two lines of one that is
-    here."""
+    """Mappings without a user. Tensors are freed on any thread, even between two lines of one that is here."""
 
     def __init__(self) -> None:
         self.kept: deque[mmap.mmap] = deque()
 
     def put(self, mapping: mmap.mmap) -> None:
         self.kept.append(mapping)
-        while len(self.kept) > _MOST_MAPPINGS or sum(len(m) for m in tuple(self.kept)) > RECYCLED_BYTES:
-            try:
+        while len(self.kept) > _MOST_MAPPINGS or sum(map(len, tuple(self.kept))) > RECYCLED_BYTES:
+            with suppress(IndexError):  # another thread has them
                 self.kept.popleft()
-            except IndexError:
-                return
 
     def take(self, size: int) -> mmap.mmap | None:
         for mapping in sorted(self.kept, key=len):
             if size <= len(mapping) <= 2 * size:
-                try:
+                with suppress(ValueError):  # another thread has it
                     self.kept.remove(mapping)
-                except ValueError:  # another thread has it
-                    continue
-                return mapping
+                    return mapping
         return None
 
 
@@ -167,8 +147,7 @@ def clear_recycled() -> None:
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
-    """The same with zeros. No thread is woken for it: that would take longer than the zeros, and then be in
-    the way."""
+    """`uninitialised`, with zeros. No thread is woken: that would take longer than the zeros, and be in the way."""
     if torch.device(device).type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     tensor = uninitialised(shape, dtype)

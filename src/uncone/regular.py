@@ -7,9 +7,9 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from io import BufferedIOBase
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from uncone.errors import InputError
 
@@ -20,12 +20,9 @@ _UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 def open_regular(
     path: str | os.PathLike[str], *, how: str = "give a file that exists and can be read"
 ) -> BinaryIO:
-    """Open the regular file `path` for reading. A named pipe is refused without waiting for a writer, a device without a read.
+    """Open the regular file `path` for reading; `how` ends the message of each error: what to give instead.
 
-    `how` ends the message: what to give instead.
-
-    Raises:
-        InputError: no such file, one that may not be read, a loop of links, a name with a NUL; a folder, a pipe, a socket or a device.
+    A named pipe is refused without waiting for a writer, a device without a read.
     """
     try:
         # Without O_NONBLOCK, to open a named pipe waits for its writer. A regular file is read as without it.
@@ -49,17 +46,13 @@ def open_regular(
 def open_unpacked(path: str | os.PathLike[str], *, how: str) -> Iterator[BufferedIOBase]:
     """`open_regular`, with the bytes unpacked as they are read where the name ends in .gz or .xz.
 
-    Raises:
-        InputError: as `open_regular` does; within the `with` block, where the bytes cannot be read or do not unpack.
+    Within the `with` block too, bytes that cannot be read or do not unpack raise InputError.
     """
-    unpacked = _UNPACKED.get(os.path.splitext(os.fspath(path))[1])
+    unpacked = _UNPACKED.get(os.path.splitext(os.fspath(path))[1], nullcontext)
     with open_regular(path, how=how) as file:
         try:
-            if unpacked is None:
-                yield cast(BufferedIOBase, file)
-            else:
-                with unpacked(file, "rb") as inner:
-                    yield inner
+            with unpacked(file) as inner:
+                yield inner
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             why = getattr(error, "strerror", None) or error
             raise InputError(f"cannot read {os.fspath(path)}: {why}: {how}") from error
@@ -68,11 +61,7 @@ def open_unpacked(path: str | os.PathLike[str], *, how: str) -> Iterator[Buffere
 def lines_of(
     path: str | os.PathLike[str], *, how: str, longest: int = LONGEST_LINE
 ) -> Iterator[tuple[int, str]]:
-    """(number from 1, text without its end) of each line of a file in UTF-8, plain or packed as .gz or .xz.
-
-    Raises:
-        InputError: as `open_unpacked` does; not UTF-8, or a line of more than `longest` bytes.
-    """
+    """(number from 1, text without its end) of each line of a file in UTF-8, plain or packed as .gz or .xz."""
     with open_unpacked(path, how=how) as file:
         for number in itertools.count(1):
             line = file.readline(longest + 1)

@@ -1,8 +1,8 @@
 """Work shared out to threads, with the same bytes on any number of them.
 
-A library that splits one operation over its threads adds in another order for each number of threads. Here
-each task is computed by one thread, from start to end, and more threads only share the tasks out. The threads
-stay in one pool: two pools, torch's and one beside it, would spin against each other for the same cores.
+A library that splits one operation over its threads adds in another order for each number of threads. Here one
+thread computes each task from start to end, and more threads only share the tasks out. The threads stay in one
+pool: two pools, torch's and one beside it, would spin against each other for the same cores.
 """
 
 import os
@@ -23,12 +23,11 @@ _PIECE = 1024
 
 
 def alone(function: Callable[[], T]) -> T:
-    """Run `function` on one of the workers and wait: its torch operations take one thread, and `share` inside
-    it has the rest.
+    """Run `function` on one of the workers and wait: its torch operations take one thread, `share` inside it the rest.
 
-    The threads of torch's own pool spin for milliseconds after each operation, on the cores that the workers
-    need; work that calls `share` again and again keeps that pool asleep. The caller's own number of threads
-    is never touched: torch hands it on to every thread that is started meanwhile.
+    The threads of torch's own pool spin for milliseconds after each operation, on the cores that the workers need;
+    work that calls `share` again and again keeps that pool asleep. The caller's own number of threads is never
+    touched: torch hands it on to every thread that is started meanwhile.
     """
     threads = torch.get_num_threads()
     if _threads() or threads == 1:
@@ -41,8 +40,8 @@ def alone(function: Callable[[], T]) -> T:
         try:
             return work()
         finally:
-            # The worker lets go of this job only after the caller goes on; what it holds (a block of rows, whose buffer
-            # the reader wants again) has to be let go of before.
+            # The worker keeps this job until after the caller goes on. The job may hold a block of rows, whose buffer the
+            # reader wants again: it has to be let go of before.
             del work
             _mine.threads = 0
 
@@ -50,8 +49,7 @@ def alone(function: Callable[[], T]) -> T:
 
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, always run by `alone`: for linear algebra and sums of whole matrices, which round in
-    another way on each number of threads."""
+    """`function`, run by `alone`: for linear algebra and sums of matrices, which round as threads are many."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -61,8 +59,7 @@ def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def share_rows(work: Callable[..., object], *tensors: Tensor) -> None:
-    """`work` on the rows of `tensors`, of one length, in pieces: each piece on one thread, as a product of
-    rows wants it."""
+    """`work` on the rows of `tensors`, of one length, in pieces: each piece on one thread."""
     pieces = zip(*(torch.split(t, _PIECE) for t in tensors), strict=True)
     share([partial(work, *piece) for piece in pieces])
 
@@ -70,19 +67,16 @@ def share_rows(work: Callable[..., object], *tensors: Tensor) -> None:
 def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
     """Run the tasks, each on one thread, as many at once as torch has threads; their results in order.
 
-    Raises:
-        An exception that a task raised; no task is running any more then.
+    The first exception of a task is raised here when no task is running any more.
     """
     tasks = list(tasks)
     return alone(lambda: _share(tasks))
 
 
 def on_every_thread(work: Callable[[], object]) -> None:
-    """`work`, called by as many workers at once as torch has threads: each takes its part from where all find
-    theirs.
+    """`work`, called by as many workers at once as torch has threads: each takes its part from one shared place.
 
-    Raises:
-        An exception that one of them raised; none is running any more then, so tell the others to stop.
+    The first exception is raised here when no worker is running any more, so tell the others to stop.
     """
     alone(lambda: _share([work] * max(_threads(), 1)))
 
@@ -108,9 +102,8 @@ def _share(tasks: list[Callable[[], T]]) -> list[T]:
         waiting.clear()
         # A job that no worker has begun is not waited for: the workers may all be waiting, as this one is.
         errors = [job.exception() for job in jobs if not job.cancel()]
-    failed = [error for error in errors if error is not None]
-    if failed:
-        raise failed[0]
+    if failed := next(filter(None, errors), None):
+        raise failed
     return results
 
 
@@ -136,7 +129,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def _forget_pools() -> None:
-    """In a forked child: its parent's threads are not there, and a lock may be held by one of them."""
+    """In a forked child: its parent's threads are not there, and one of them may have held the lock."""
     global _lock
     _lock = threading.Lock()
     _pools.clear()
@@ -146,8 +139,7 @@ os.register_at_fork(after_in_child=_forget_pools)
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:
-    """Workers in which torch computes on one thread each. torch keeps that number per thread, and a default
-    for new ones."""
+    """Workers in which torch computes on one thread each: it keeps a number per thread, and a default for new ones."""
     with _lock:
         if workers not in _pools:
             ready = threading.Barrier(workers + 1)
