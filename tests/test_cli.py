@@ -124,7 +124,7 @@ def test_help_loads_no_torch() -> None:
 def test_long_work_shows_progress(tmp_path: Path) -> None:
     """On a terminal, work beyond the waiting time draws a bar; the waiting time is set to nothing here."""
     np.save(tmp_path / "x.npy", gaussian(40_000, 32).numpy())
-    code = f"from uncone.cli import main, progress; progress.PROGRESS_AFTER_S = 0.0; main(['diagnose', {str(tmp_path / 'x.npy')!r}])"
+    code = f"from uncone.cli import answer, main; answer.PROGRESS_AFTER_S = 0.0; main(['diagnose', {str(tmp_path / 'x.npy')!r}])"
     main, side = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", code],

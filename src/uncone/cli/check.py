@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
+from uncone.cli.answer import hand_over
 from uncone.cli.failures import UntoldError
-from uncone.cli.files import Html, Json, Role, hand_over, load_diagnosis
+from uncone.cli.files import Html, Json, Role, load
 from uncone.errors import InputError, UnconeError
+from uncone.records import Diagnosis
 
 BEYOND = 2
 
@@ -16,34 +16,25 @@ def check(
     diagnosis: Annotated[Path, Role.READ],
     /,
     *,
-    max: Annotated[
-        list[str] | None,
-        Parameter(
-            negative="", help="NAME=VALUE: the number NAME must not be above VALUE. Can be given again."
-        ),
-    ] = None,
-    min: Annotated[
-        list[str] | None,
-        Parameter(
-            negative="", help="NAME=VALUE: the number NAME must not be below VALUE. Can be given again."
-        ),
-    ] = None,
+    max: list[str] | None = None,
+    min: list[str] | None = None,
     json: Json = None,
     html: Html = None,
 ) -> None:
     """Hold numbers of a saved diagnosis against bars: exit status 0 within all, 1 could not be measured, 2 beyond one.
 
-    Parameters
-    ----------
-    diagnosis
-        A file written by `uncone diagnose SPEC --json FILE`. Its numbers are called SUBJECT.MEASURE, such as
-        input.isoscore, or SUBJECT.MEASURE.DETAIL; SUBJECT may be left out where there is one.
+    Args:
+        diagnosis: A file written by `uncone diagnose SPEC --json FILE`. Its numbers are called SUBJECT.MEASURE, such as
+            input.isoscore, or SUBJECT.MEASURE.DETAIL; SUBJECT may be left out where there is one.
+        max: NAME=VALUE: the number NAME must not be above VALUE. Can be given again.
+        min: NAME=VALUE: the number NAME must not be below VALUE. Can be given again.
     """
     from uncone.verbs.check import check as run
 
-    result = run(load_diagnosis(diagnosis), maxima=_bars(max, "--max"), minima=_bars(min, "--min"))
+    bars = {"maxima": _bars(max, "--max"), "minima": _bars(min, "--min")}
+    result = run(load(Diagnosis, diagnosis), **bars)
     try:
-        hand_over(result, json=json, html=html)
+        hand_over(result, json, html)
     except (OSError, UnconeError, SystemExit) as error:  # rich leaves the program at a closed pipe
         if result.ok:
             raise
@@ -57,17 +48,16 @@ def _bars(given: list[str] | None, flag: str) -> dict[str, float]:
     bars = dict[str, float]()
     for text in given or []:
         name, _, value = text.rpartition("=")
+        name = name.strip()
         try:
             number = float(value)
         except ValueError:
             name = ""
-        if not name.strip():
+        if not name:
             raise InputError(
                 f"expected {flag} NAME=VALUE, got {text!r}: give one such as {flag} head.mean_cosine=0.3"
             )
-        if name.strip() in bars:
-            raise InputError(
-                f"expected one {flag} of {name.strip()}, got two: the second would hide the first"
-            )
-        bars[name.strip()] = number
+        if name in bars:
+            raise InputError(f"expected one {flag} of {name}, got two: the second would hide the first")
+        bars[name] = number
     return bars

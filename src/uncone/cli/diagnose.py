@@ -1,54 +1,34 @@
 """`uncone diagnose`."""
 
-from pathlib import Path
-from typing import Annotated
+from functools import partial
 
-from cyclopts import Parameter
-
-from uncone.cli.files import Html, Json, Role, SkipNonfinite, hand_over
-from uncone.cli.progress import progress_bar
+from uncone.cli.answer import answer
+from uncone.cli.files import Html, Json, Read, SkipNonfinite, Spec
 
 
 def diagnose(
-    spec: Annotated[str, Role.SPEC],
+    spec: Spec,
     /,
     *,
     json: Json = None,
     html: Html = None,
-    counts: Annotated[
-        Path | None,
-        Role.READ,
-        Parameter(help="How often each token occurs: a table of ids or tokens and counts, or .npy."),
-    ] = None,
-    neighbours: Annotated[
-        bool,
-        Parameter(
-            negative="",
-            help="Also measure what takes the nearest neighbours of every row; minutes for large tables.",
-        ),
-    ] = False,
-    device: Annotated[
-        str, Parameter(help="Where products are computed, a torch device such as cuda.")
-    ] = "cpu",
+    counts: Read = None,
+    neighbours: bool = False,
+    device: str = "cpu",
     skip_nonfinite: SkipNonfinite = False,
 ) -> None:
     """Say how degenerate a token table and an output head are, why, and what to do next.
 
-    Parameters
-    ----------
-    spec
-        A model (MODEL, MODEL#input, MODEL#head, MODEL#tensor): a directory, the name of a cached one (NAME or
-        NAME@REVISION) or a GGUF file. Or a file of matrices, FILE or FILE#tensor.
+    Args:
+        spec: A model (MODEL, MODEL#input, MODEL#head, MODEL#tensor): a directory, the name of a cached one (NAME or
+            NAME@REVISION) or a GGUF file. Or a file of matrices, FILE or FILE#tensor.
+        counts: How often each token occurs: a table of ids or tokens and counts, or .npy.
+        neighbours: Also measure what takes the nearest neighbours of every row; minutes for large tables.
+        device: Where products are computed, a torch device such as cuda.
     """
     from uncone.verbs.diagnose import diagnose as run
 
-    with progress_bar() as progress:
-        diagnosis = run(
-            spec,
-            counts=counts,
-            neighbours=neighbours,
-            skip_nonfinite=skip_nonfinite,
-            device=device,
-            progress=progress,
-        )
-    hand_over(diagnosis, json=json, html=html)
+    work = partial(
+        run, spec, counts=counts, neighbours=neighbours, skip_nonfinite=skip_nonfinite, device=device
+    )
+    answer(work, json, html)

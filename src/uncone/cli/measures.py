@@ -1,15 +1,13 @@
 """`uncone measures`."""
 
-from uncone.cli.files import hand_over
+from uncone.cli.answer import hand_over
 
 
 def measures(name: str | None = None, /) -> None:
     """List all measures with their range and direction, or describe one: its formula, its source, when it reads badly.
 
-    Parameters
-    ----------
-    name
-        A measure, or a reading of one such as effective_rank_raw.
+    Args:
+        name: A measure, or a reading of one such as effective_rank_raw.
     """
     from uncone.verbs.measures import measures as run
 

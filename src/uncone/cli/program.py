@@ -3,7 +3,7 @@
 import os
 import sys
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from uncone.cli.calibrate import calibrate
 from uncone.cli.center_head import center_head
@@ -24,18 +24,13 @@ app = App(
     help="Measure and explain representation degeneration in language models.\n\n"
     "Any command takes --debug, for a traceback instead of one line when something fails.",
     version=__version__,
+    default_parameter=Parameter(negative=""),
 )
 app.suppress_keyboard_interrupt = False  # else it leaves without a word, and `end` is never asked
-app.command(calibrate)
-app.command(center_head)
-app.command(check)
+for command in (calibrate, center_head, check, diagnose, evaluate, repair, repair_tokens, report):
+    app.command(command)
 app.command(compare, usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
-app.command(diagnose)
-app.command(evaluate)
 app.command(measures, usage="Usage: uncone measures [NAME]")
-app.command(repair)
-app.command(repair_tokens)
-app.command(report)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -58,9 +53,8 @@ def main(arguments: list[str] | None = None) -> None:
     except (Exception, KeyboardInterrupt, SignalError) as error:
         ended = end(error, debug=debug)
         if isinstance(error, SignalError):
-            os._exit(
-                error.status
-            )  # all is cleaned up; a thread in a long product would hold the process for minutes
+            # All is cleaned up; a thread in a long product would hold the process for minutes.
+            os._exit(error.status)
         raise ended from None
     finally:
         release("stdout")

@@ -3,27 +3,18 @@
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
-from uncone.cli.files import Role, hand_over, tell
+from uncone.cli.answer import hand_over, tell
+from uncone.cli.files import Role, Write
 from uncone.records import load_record
 
 
-def report(
-    record: Annotated[Path, Role.READ],
-    /,
-    *,
-    html: Annotated[Path | None, Role.WRITE, Parameter(help="Write a page to this file; else print.")] = None,
-    markdown: Annotated[
-        Path | None, Role.WRITE, Parameter(help="Write Markdown to this file; else print.")
-    ] = None,
-) -> None:
+def report(record: Annotated[Path, Role.READ], /, *, html: Write = None, markdown: Write = None) -> None:
     """Print any saved record again, or write its page or its Markdown, without the model.
 
-    Parameters
-    ----------
-    record
-        A file that a command wrote with `--json FILE`: diagnose, compare, check, repair, evaluate or calibrate.
+    Args:
+        record: A file that a command wrote with `--json FILE`: diagnose, compare, check, repair, evaluate or calibrate.
+        html: Write a page to this file; else print.
+        markdown: Write Markdown to this file; else print.
     """
     from uncone import report as reports
 

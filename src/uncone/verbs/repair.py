@@ -84,12 +84,6 @@ def repair(
         method, text, fit_on, load, counts, save, force, overwrite, skip_nonfinite, most_sentences
     )
     kind = check_repair(spec, out, options)
-    _check_fit(options)
-    if save is not None and writable(save).exists() and not overwrite:
-        raise InputError(
-            f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another "
-            "name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
-        )
     if kind == "encoder":
         return repair_encoder(spec, out, options, progress=progress)
     rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
@@ -111,7 +105,7 @@ def repair(
 
 
 def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
-    """Refuse before any work what `repair` could not do after it: "vectors" or "encoder"."""
+    """Refuse before any work what `repair` could not do after it. The method may be "auto", which is still to be chosen."""
     kind = kind_of(spec)
     if kind == "model":
         raise InputError(
@@ -119,57 +113,52 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
             f"{os.fspath(spec)}: name a matrix (MODEL#input); center_head and repair_tokens (`uncone "
             "center-head`, `uncone repair-tokens`) edit a whole model"
         )
-    text, fit_on, load, counts = options.text, options.fit_on, options.load, options.counts
+    text, fit_on, counts = options.text, options.fit_on, options.counts
+    load, save = options.load, options.save
     of_vectors = {
         "counts": counts is not None, "overwrite": options.overwrite, "skip-nonfinite": options.skip_nonfinite
     }  # fmt: skip
     for flag, given in (of_vectors if kind == "encoder" else {"text": text is not None}).items():
         if given:
-            raise InputError(
-                f"expected no --{flag} with {'a model' if kind == 'encoder' else 'vectors'}, got it: leave "
-                "it out"
-            )
+            what = "a model" if kind == "encoder" else "vectors"
+            raise InputError(f"expected no --{flag} with {what}, got it: leave it out")
     if kind == "encoder" and text is None and fit_on is None and load is None:
         raise InputError(
             "expected sentences to fit on, got none: give --text F with one a line, --fit-on VECTORS, or "
             "--load T.safetensors"
         )
-    check_targets_apart((split_part(os.fspath(out))[0], options.save), (spec, fit_on), (load, text, counts))
+    check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, text, counts))
     if kind == "vectors":  # before the pass that looks for rows to skip
         check_out(out, open_rows(spec), overwrite=options.overwrite)
     else:
         creatable(out, outside=split(spec)[0])
-    return kind
-
-
-def kind_of(spec: str | os.PathLike[str]) -> Kind:
-    """A matrix, a directory of Sentence Transformers, or a language model as a whole.
-
-    Raises:
-        InputError: it names nothing that is there.
-    """
-    path, part = split(spec)
-    if part is not None or not is_model(path):
-        return "vectors"
-    return "encoder" if is_sentence_transformers(path) else "model"
-
-
-def _check_fit(options: RepairOptions) -> None:
-    """Raise InputError where a transformation would be both loaded and fitted, or is not named."""
-    flags = {"--method": options.method, "--fit-on": options.fit_on, "--counts": options.counts}
-    given = [flag for flag, value in flags.items() if value is not None]
-    if options.load is not None and given:
-        raise InputError(f"expected either --load or {given[0]}, got both: what is loaded was fitted before")
-    if options.load is None and options.method is None:
+    flags = {"--method": options.method, "--fit-on": fit_on, "--counts": counts}
+    fitted = [flag for flag, value in flags.items() if value is not None]
+    if load is not None and fitted:
+        raise InputError(f"expected either --load or {fitted[0]}, got both: what is loaded was fitted before")
+    if load is None and options.method is None:
         raise InputError(
             "expected a repair by its name (--method center, method=), or --data DIR to have one chosen by "
             "a task, got neither: no repair helps every task, so by default vectors stay as they are"
         )
-    fit_on = options.fit_on
     if fit_on is not None and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(
             f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors"
         )
+    if save is not None and writable(save).exists() and not options.overwrite:
+        raise InputError(
+            f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another "
+            "name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
+        )
+    return kind
+
+
+def kind_of(spec: Path_) -> Kind:
+    """A matrix, a directory of Sentence Transformers, or a language model as a whole."""
+    path, part = split(spec)
+    if part is not None or not is_model(path):
+        return "vectors"
+    return "encoder" if is_sentence_transformers(path) else "model"
 
 
 def _left_out(rows: Rows) -> tuple[str, ...]:
