@@ -29,7 +29,7 @@ from uncone.edits.sentence_transformers import insert_into_directory
 from uncone.model.files import open_model_files
 from uncone.prevent import RareTokenGate
 from uncone.report import write_html
-from uncone.tasks.encoding import encode_texts
+from uncone.tasks.encoding import Encoding
 from uncone.transforms import AllButTheTop, Center
 from uncone.transforms.apply import repair_rows
 from uncone.transforms.faiss import to_faiss
@@ -45,16 +45,6 @@ def rows(version: int) -> torch.Tensor:
     return torch.randn(N, D, generator=torch.Generator().manual_seed(version))
 
 
-class _Encoder:
-    digest = "same"
-
-    def __init__(self, version: int) -> None:
-        self._vectors = rows(version).numpy()
-
-    def encode(self, texts: object, **_: object) -> np.ndarray:
-        return self._vectors
-
-
 def _repaired(source: Path) -> Writer:
     def write(target: Path, version: int) -> None:
         repair_rows(open_rows(source), Center().fit(rows(version)), target, overwrite=True)
@@ -67,7 +57,8 @@ def _cache(target: Path, version: int) -> None:
     target.mkdir(exist_ok=True)
     for kept in target.glob("*.npy"):
         kept.unlink()
-    encode_texts(_Encoder(version), ["text"] * N, cache=target)  # type: ignore[arg-type]
+    encoder = Encoding("", "same", lambda texts, **_: rows(version).numpy(), cache=target)
+    encoder.vectors(["text"] * N)
 
 
 def _gate(target: Path, version: int) -> None:

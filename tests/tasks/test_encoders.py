@@ -3,6 +3,7 @@
 import json
 import resource
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,15 @@ import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.open import open_rows
-from uncone.tasks.encoders import WordMeans, files_digest, open_encoder
-from uncone.tasks.encoding import encode_texts
+from uncone.tasks.encoding import Encoding, files_digest, open_encoder, word_means
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "water", "time", "house", "people", "small", "."]
 
 
-def _words(tmp_path: Path) -> WordMeans:
+def _words(tmp_path: Path) -> Encoding:
     file = tmp_path / "words.vec"
     file.write_text("3 2\nwater 1 0\nTime 0 1\nhouse 3 3\n")
-    return WordMeans(open_rows(file), digest="words")
+    return word_means(open_rows(file), "words")
 
 
 def test_means_of_words_by_hand(tmp_path: Path) -> None:
@@ -32,64 +32,67 @@ def test_means_of_words_by_hand(tmp_path: Path) -> None:
 
 def test_rows_without_words_encode_nothing() -> None:
     with pytest.raises(InputError, match="expected word vectors with their words, got array without"):
-        WordMeans(open_rows(np.ones((3, 2), np.float32)), digest="")
+        word_means(open_rows(np.ones((3, 2), np.float32)), "")
 
 
 class _Counting:
-    """An encoder that counts its calls."""
+    """What an encoder does, and how often it did it."""
 
-    kind, digest, normalizes = "counting", "1", False
     calls = 0
 
-    def encode(self, texts: Sequence[str], *, role: str | None = None, tick: object = None) -> np.ndarray:
+    def __call__(self, texts: Sequence[str], *, role: str | None = None, tick: object = None) -> np.ndarray:
         self.calls += 1
         return np.array([[len(text), 1.0] for text in texts], np.float32)
 
 
 def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
-    encoder, cache = _Counting(), tmp_path / "cache"
-    first = encode_texts(encoder, ["a", "bb"], cache=cache)
+    encode, cache = _Counting(), tmp_path / "cache"
+    encoder = Encoding("counting", "1", encode, cache=cache)
+    first = encoder.vectors(["a", "bb"])
     (file,) = cache.iterdir()
     shape = b'{"descr": "<f4", "fortran_order": False, "shape": (2, 99999999999999), }'
     for damaged in (b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00v\x00" + shape.ljust(118), file.read_bytes()[:-1]):
         file.write_bytes(damaged)
-        assert np.array_equal(encode_texts(encoder, ["a", "bb"], cache=cache), first)
+        assert np.array_equal(encoder.vectors(["a", "bb"]), first)
 
 
 def test_the_cache_keeps_what_depends_on_nothing_else(tmp_path: Path) -> None:
-    encoder, cache = _Counting(), tmp_path / "cache"
-    first = encode_texts(encoder, ["a", "bb"], cache=cache)
-    assert np.array_equal(encode_texts(encoder, ["a", "bb"], cache=cache), first)
-    assert encoder.calls == 1
-    encode_texts(encoder, ["a", "bb"], role="query", cache=cache)
-    encode_texts(encoder, ["ab", "b"], cache=cache)
-    encoder.digest = "2"
-    encode_texts(encoder, ["a", "bb"], cache=cache)
-    assert encoder.calls == 4
+    encode, cache = _Counting(), tmp_path / "cache"
+    encoder = Encoding("counting", "1", encode, cache=cache)
+    first = encoder.vectors(["a", "bb"])
+    assert np.array_equal(encoder.vectors(["a", "bb"]), first)
+    assert encode.calls == 1
+    encoder.vectors(["a", "bb"], role="query")
+    encoder.vectors(["ab", "b"])
+    encoder = replace(encoder, digest="2")
+    encoder.vectors(["a", "bb"])
+    assert encode.calls == 4
     for file in cache.iterdir():
         file.write_bytes(b"\x93NUMPY damaged")
-    assert np.array_equal(encode_texts(encoder, ["a", "bb"], cache=cache), first)
-    assert encoder.calls == 5
-    encode_texts(encoder, ["a"])
-    encode_texts(encoder, ["a"])
-    assert encoder.calls == 7
+    assert np.array_equal(encoder.vectors(["a", "bb"]), first)
+    assert encode.calls == 5
+    encoder = replace(encoder, cache=None)
+    encoder.vectors(["a"])
+    encoder.vectors(["a"])
+    assert encode.calls == 7
 
 
 def test_the_cache_runs_no_code(tmp_path: Path) -> None:
-    encoder = _Counting()
-    encode_texts(encoder, ["a"], cache=tmp_path)
+    encode = _Counting()
+    encoder = Encoding("counting", "1", encode, cache=tmp_path)
+    encoder.vectors(["a"])
     (file,) = tmp_path.iterdir()
     np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    assert encode_texts(encoder, ["a"], cache=tmp_path).tolist() == [[1, 1]]
-    assert encoder.calls == 2
+    assert encoder.vectors(["a"]).tolist() == [[1, 1]]
+    assert encode.calls == 2
 
 
 def test_a_cache_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot keep vectors in"):
-        encode_texts(_Counting(), ["a"], cache=tmp_path / "file")
+        Encoding("counting", "1", _Counting(), cache=tmp_path / "file").vectors(["a"])
     with pytest.raises(InputError, match="expected texts to encode, got none"):
-        encode_texts(_Counting(), [])
+        Encoding("counting", "1", _Counting()).vectors([])
 
 
 def test_a_cache_on_a_full_disk_is_said(tmp_path: Path) -> None:
@@ -100,7 +103,7 @@ def test_a_cache_on_a_full_disk_is_said(tmp_path: Path) -> None:
             InputError,
             match=r"cannot write .*npy: File too large: nothing of it was written; free some space",
         ):
-            encode_texts(_Counting(), ["a"] * 5000, cache=tmp_path)
+            Encoding("counting", "1", _Counting(), cache=tmp_path).vectors(["a"] * 5000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())

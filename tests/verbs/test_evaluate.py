@@ -217,7 +217,7 @@ def test_a_text_is_the_mean_of_its_repaired_words(planted: Path) -> None:
     encoding = open_encoding(planted / "spoiled.vec")
     texts = ["t0w0 t3w4 t3w5", "nothing known", "t1w1"]
     vectors = encoding.texts(texts)
-    fitted = encoding.fit(["all_but_the_top_original_2", "whiten"], vectors, fitted_on="").cosine
+    fitted = encoding.fit(["all_but_the_top_original_2", "whiten"], vectors, fitted_on="")
     rows = open_rows(planted / "spoiled.vec")
     table = np.concatenate([block.numpy() for block in rows.blocks()])
     place = {label: at for at, label in enumerate(rows.labels or ())}
@@ -227,7 +227,7 @@ def test_a_text_is_the_mean_of_its_repaired_words(planted: Path) -> None:
             words[[place[word] for word in text.split()]].mean(0) if "t" in text[0] else np.zeros(16)
             for text in texts
         ]
-        assert fitted.apply(name, vectors.cosine) == pytest.approx(np.array(expected), abs=2e-4)
+        assert fitted.apply(name, vectors).cosine == pytest.approx(np.array(expected), abs=2e-4)
 
 
 def test_pairs_with_a_sentence_of_no_known_word_are_left_out_and_told(planted: Path, tmp_path: Path) -> None:
@@ -375,23 +375,23 @@ def test_verdicts() -> None:
             for at, one in enumerate(intervals)
         })  # fmt: skip
 
-    assert said(up) == "m, retrieval: center changes nDCG@10 by +0.0200 (95 %: +0.0100 to +0.0300)."
+    assert said(up) == "m, retrieval: center changes nDCG@10 by +0.0200 (95%: +0.0100 to +0.0300)."
     assert said(up, others=2).startswith(
-        "m, retrieval: of 3 repairs center does best; it changes nDCG@10 by +0.0200 (95 %"
+        "m, retrieval: of 3 repairs center does best; it changes nDCG@10 by +0.0200 (95%"
     )
     assert "no repair helps; the best, center, changes" in said(flat)
     assert said(flat).endswith("Leave it as it is.")
     assert said(up, flat, down) == (
         "m, retrieval: no repair helps on the whole; the best, center, changes nDCG@10 by -0.0233 on average over 3 sets "
-        "(95 %, at the widest: -0.0667 to +0.0033); beyond chance up on s0 and down on s2."
+        "(95%, at the widest: -0.0667 to +0.0033); beyond chance up on s0 and down on s2."
     )
     assert said(flat, flat).endswith(
-        "on average over 2 sets (95 %, at the widest: -0.0100 to +0.0300), on none beyond chance. Leave it as it is."
+        "on average over 2 sets (95%, at the widest: -0.0100 to +0.0300), on none beyond chance. Leave it as it is."
     )
     two = {"wide": {"ndcg10": Interval(0.03, -0.01, 0.07)}, "narrow": {"ndcg10": up}}
     assert verdict("m", "retrieval", "ndcg10", {"s": two}) == (
         "m, retrieval: of 2 repairs narrow does best of those that rise beyond chance; it changes nDCG@10 by +0.0200 "
-        "(95 %: +0.0100 to +0.0300)."
+        "(95%: +0.0100 to +0.0300)."
     )
     assert said() == "m, retrieval: no repair could be compared with the original."
 

@@ -10,24 +10,24 @@ import torch
 
 from uncone.errors import InputError
 from uncone.rows import as_rows
-from uncone.tasks.encoding import Encoding, Repairs, Texts, fit_both, texts_digest
-from uncone.tasks.fitting import finite_rows, fit_repairs
+from uncone.tasks.encoding import Encoding, texts_digest, unit
+from uncone.tasks.fitting import Texts, finite_rows, fit_repairs
 from uncone.tasks.results import Scores, Settings, TaskResult
-from uncone.tasks.retrieval import read_retrieval
-from uncone.tasks.search import nearest, unit
+from uncone.tasks.retrieval import nearest, read_retrieval
 from uncone.transforms.faiss import need_faiss
 from uncone.transforms.fitted import digest
 
 Array = npt.NDArray[np.float32]
+Neighbours = npt.NDArray[np.int64]
 Quantiser = Literal["int8", "int8_uniform", "pq", "binary", "binary_hamming"]
-QUANTISERS: tuple[Quantiser, ...] = ("int8", "int8_uniform", "pq", "binary", "binary_hamming")
-DEFINITIONS = {
+DEFINITIONS: dict[Quantiser, str] = {
     "int8": "8 bits a feature, each feature with its own range (faiss QT_8bit)",
     "int8_uniform": "8 bits a feature, all features with one range (faiss QT_8bit_uniform)",
     "pq": "product quantisation, 8 bits for about 8 features (faiss)",
     "binary": "1 bit a feature, its sign; the query keeps its numbers",
     "binary_hamming": "1 bit a feature, its sign, of the query too (Hamming distance)",
 }
+QUANTISERS = tuple(DEFINITIONS)
 _FEATURES_A_CODE = 8
 _LEAST_OF_PQ = 256
 _HELD_OUT = 1000
@@ -40,32 +40,19 @@ _WAYS = (
 )
 
 
-def exact_neighbours(
-    queries: npt.NDArray[Any], documents: npt.NDArray[Any], *, k: int = 10
-) -> npt.NDArray[np.int64]:
-    """The numbers (Q, k) of the documents with the highest inner products."""
-    return nearest(queries, documents, k)[1]
-
-
 def quantised_neighbours(
     queries: npt.NDArray[Any],
     documents: npt.NDArray[Any],
     quantiser: Quantiser,
     *,
-    k: int = 10,
+    k: int = _K,
     seed: int = 0,
-) -> npt.NDArray[np.int64]:
-    """As `exact_neighbours`, of documents that went through a quantiser, trained on them, and back.
+) -> Neighbours:
+    """As `nearest`, of documents that went through a quantiser, trained on them, and back.
 
     The queries stay as they are (asymmetric distances, as Faiss computes them) but for `binary_hamming`.
-    Every document is compared, so what is lost is lost by the quantiser and not by an index.
-
-    Args:
-        queries: (Q, D) vectors; for cosine of length 1.
-        documents: (N, D) vectors.
-        quantiser: one of `QUANTISERS`; `DEFINITIONS` says what each is.
-        k: how many.
-        seed: of the product quantiser's k-means.
+    Every document is compared, so what is lost is lost by the quantiser and not by an index. `seed` is that of
+    the product quantiser's k-means.
 
     Raises:
         InputError: the extra is not installed (`pip install 'uncone[faiss]'`), or fewer than 256 documents
@@ -75,10 +62,10 @@ def quantised_neighbours(
     if quantiser == "binary_hamming":
         x = _signs(x)
     stored = _signs(y) if quantiser.startswith("binary") else _through_faiss(y, quantiser, seed)
-    return nearest(x, stored, k)[1]
+    return nearest(x, stored, k)
 
 
-def overlap(neighbours: npt.NDArray[np.int64], truth: npt.NDArray[np.int64]) -> Scores:
+def overlap(neighbours: Neighbours, truth: Neighbours) -> Scores:
     """recall@k: the share of each row of `truth` (Q, k) in the same row of `neighbours` (Q, K); (Q,)."""
     return np.asarray((truth[:, :, None] == neighbours[:, None, :]).any(axis=2).mean(axis=1))
 
@@ -88,10 +75,6 @@ def _signs(x: Array) -> Array:
 
 
 def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
-    if quantiser not in QUANTISERS:
-        raise InputError(
-            f"expected a quantiser out of {', '.join(QUANTISERS)}, got {quantiser!r}: choose among these"
-        )
     faiss = need_faiss(f"the quantiser {quantiser}")
     n, d = documents.shape
     if quantiser != "pq":
@@ -156,63 +139,43 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings
     return result
 
 
-def _whole(spec: Any) -> npt.NDArray[Any]:
-    rows = finite_rows(spec)
-    return np.asarray(torch.cat([block.clone() for block in rows.blocks()]).numpy(), np.float32)
+def _whole(spec: Any) -> Array:
+    return np.asarray(torch.cat([block.clone() for block in finite_rows(spec).blocks()]).numpy(), np.float32)
 
 
 def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: Settings) -> TaskResult:
-    repairs = fit_both(
-        lambda x: fit_repairs(names, x, fitted_on="the documents", tick=settings.progress), documents
-    )
+    repairs = fit_repairs(names, documents, fitted_on="the documents", tick=settings.progress)
     n, result = len(documents.cosine), TaskResult()
     result.provenance |= {"documents": n, "queries": len(queries.cosine)}
     usable = [quantiser for quantiser in QUANTISERS if quantiser != "pq" or n >= _LEAST_OF_PQ]
     if "pq" not in usable:
         result.note(f"Product quantisation is left out: it needs {_LEAST_OF_PQ} documents, there are {n}.")
-    tested = repairs.names()
-    recalls = {
-        name: _recalls(queries, documents, repairs, name, usable, settings, (at, len(tested)))
-        for at, name in enumerate(tested)
-    }
-    for quantiser in usable:
-        per_query = {name: recalls[name][quantiser] for name in tested}
+    truth = nearest(unit(queries.cosine), unit(documents.cosine), _K)
+    inner_truth = nearest(queries.inner, documents.inner, _K)
+    recalls: dict[Quantiser, dict[str, dict[str, Scores]]] = {quantiser: {} for quantiser in usable}
+    for at, name in enumerate(repairs.names()):
+        asked, stored = (repairs.apply(name, texts) for texts in (queries, documents))
+        x, y = unit(asked.cosine), unit(stored.cosine)
+        own = nearest(x, y, _K)
+        # Both kinds of queries at once: the documents are quantised once.
+        both = np.concatenate((asked.inner, queries.inner)) if repairs.keeps_axes(name) else asked.inner
+        for quantiser in usable:
+            if settings.progress is not None:
+                settings.progress(f"{quantiser} with {name}", at, len(repairs.names()))
+            near = quantised_neighbours(x, y, quantiser, seed=settings.seed)
+            inner = quantised_neighbours(both, stored.inner, quantiser, seed=settings.seed)
+            moved, unmoved = inner[: len(x)], inner[len(x) :]
+            recalls[quantiser][name] = {
+                "recall10": overlap(near, truth),
+                "recall10_own": overlap(near, own),
+                "recall10_inner": overlap(moved, inner_truth),
+            }
+            # signs of queries that were not moved would mean others
+            if len(unmoved) and quantiser != "binary_hamming":
+                recalls[quantiser][name]["recall10_inner_documents"] = overlap(unmoved, inner_truth)
+    for quantiser, per_query in recalls.items():
         result.add_means(quantiser, per_query, len(queries.cosine), settings)
-        result.prices[quantiser] = repairs.cosine.prices()
+        result.prices[quantiser] = repairs.prices()
         result.note(f"{quantiser}: {DEFINITIONS[quantiser]}.")
-    result.note(*repairs.cosine.notes, _WAYS)
+    result.note(*repairs.notes, _WAYS)
     return result
-
-
-def _recalls(
-    queries: Texts,
-    documents: Texts,
-    repairs: Repairs,
-    name: str,
-    quantisers: Sequence[Quantiser],
-    settings: Settings,
-    place: tuple[int, int],
-) -> dict[str, dict[str, Scores]]:
-    """Per-query recalls of one repair: quantiser -> measure -> (queries,)."""
-    truth = exact_neighbours(unit(queries.cosine), unit(documents.cosine), k=_K)
-    x, y = (unit(repairs.cosine.apply(name, texts.cosine)) for texts in (queries, documents))
-    own = exact_neighbours(x, y, k=_K)
-    inner_truth = exact_neighbours(queries.inner, documents.inner, k=_K)
-    stored, moved = (repairs.inner.apply(name, texts.inner, timed=False) for texts in (documents, queries))
-    # Both kinds of queries at once: the documents are quantised once.
-    asked = np.concatenate((moved, queries.inner)) if repairs.inner.keeps_axes(name) else moved
-    recalls = dict[str, dict[str, Scores]]()
-    for quantiser in quantisers:
-        if settings.progress is not None:
-            settings.progress(f"{quantiser} with {name}", *place)
-        near = quantised_neighbours(x, y, quantiser, k=_K, seed=settings.seed)
-        inner = quantised_neighbours(asked, stored, quantiser, k=_K, seed=settings.seed)
-        recalls[quantiser] = {
-            "recall10": overlap(near, truth),
-            "recall10_own": overlap(near, own),
-            "recall10_inner": overlap(inner[: len(moved)], inner_truth),
-        }
-        # signs of queries that were not moved would mean others
-        if len(asked) > len(moved) and quantiser != "binary_hamming":
-            recalls[quantiser]["recall10_inner_documents"] = overlap(inner[len(moved) :], inner_truth)
-    return recalls

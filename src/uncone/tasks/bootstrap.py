@@ -38,7 +38,7 @@ def paired_bootstrap(
         per_item_a: scores of the baseline, (N,), one an item (say nDCG@10 of each query).
         per_item_b: scores of the other system on the same items in the same order, (N,).
         seed: of the resampling; the same seed gives the same interval whatever the machine's memory.
-        resamples: how many; with 10,000 the ends of a 95 % interval move by about 1.5 % of its half-width
+        resamples: how many; with 10,000 the ends of a 95% interval move by about 1.5% of its half-width
             from seed to seed.
         level: share of the resampled differences inside the interval.
 

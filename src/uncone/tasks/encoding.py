@@ -4,25 +4,32 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from uncone.atomic import replacing
-from uncone.errors import InputError
+from uncone.errors import InputError, UnsupportedModel
+from uncone.model.hugging_face import load_encoder
 from uncone.model.open import name_of, open_rows, split
+from uncone.model.sentence_transformers import is_sentence_transformers, load_sentence_transformer
 from uncone.regular import open_regular
 from uncone.rows import ArrayRows, Rows
-from uncone.tasks.encoders import Encoder, Role, Tick, WordMeans, files_digest, open_encoder
-from uncone.tasks.fitting import FittedRepairs, Progress, finite_rows, fit_repairs
-from uncone.tasks.search import unit
+from uncone.tasks.fitting import Progress, Repairs, Texts, finite_rows, fit_repairs
 from uncone.tasks.text_files import lines_of
 
-Array = npt.NDArray[Any]
+Array = npt.NDArray[np.float32]
+Role = Literal["query", "document"]
+Tick = Callable[[int, int], None]
+"""Called with texts done and texts in all."""
+_AT_ONCE = 256
+"""Texts between two reports of progress; sorted by length, so that little is padded."""
+_BATCH = 32
 _WORDS = "Word vectors: repairs are fitted on all words, and a text is the mean of its repaired words."
 _NORMALIZES = (
     "The model divides its vectors by their norm at the end. Cosine: repaired before that, as a repaired "
@@ -33,68 +40,76 @@ _FORM = "uncone.vectors/1"
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Vectors of texts before the model normalises (for cosine), and after (for inner products)."""
-
-    cosine: Array
-    inner: Array
-
-
-@dataclass(frozen=True)
-class Repairs:
-    """Repairs fitted for cosine and for inner products: the same ones, unless the model normalises."""
-
-    cosine: FittedRepairs
-    inner: FittedRepairs
-
-    def names(self) -> tuple[str, ...]:
-        """The original and every repair that could be fitted both ways."""
-        return tuple(name for name in self.cosine.names() if name in self.inner.names())
-
-
-def fit_both(fit: Callable[[Array], FittedRepairs], texts: Texts) -> Repairs:
-    """`fit` on either form of the vectors, once where they are one."""
-    cosine = fit(texts.cosine)
-    return Repairs(cosine, cosine if texts.inner is texts.cosine else fit(texts.inner))
-
-
-@dataclass(frozen=True)
 class Encoding:
-    """An encoder with its cache. Without `inner` nothing is fitted for inner products."""
+    """An encoder of texts, with its cache. Without `inner` nothing is fitted for inner products."""
 
-    name: str
-    encoder: Encoder
+    kind: str
+    """In words, such as "Sentence Transformers"."""
+    digest: str
+    """sha256 of all that the vectors depend on: files of the same content have the same."""
+    encode: Callable[..., Array]
+    """Of texts, and of keywords `role` (which prompt, of models that have several) and `tick`: one vector a
+    text, (N, D), as a repair meets it, before a last normalisation."""
+    normalizes: bool = False
+    """The model divides its vectors by their norm at the end."""
+    rows: Rows | None = None
+    """The table, of word vectors."""
+    name: str = ""
     cache: Path | None = None
+    """An existing folder, or one to be made in an existing one; None keeps nothing."""
     inner: bool = True
+
+    def vectors(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
+        """`encode`, read from the folder `cache` where it was kept, else kept there.
+
+        Raises:
+            InputError: no texts, or a cache that is no folder or cannot be written.
+        """
+        if not texts:
+            raise InputError("expected texts to encode, got none: is the data empty?")
+        if self.cache is None:
+            return self.encode(texts, role=role, tick=tick)
+        try:
+            self.cache.mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot keep vectors in {self.cache}: {error.strerror}: give a folder that can be written"
+            ) from error
+        name = hashlib.sha256(f"{_FORM}\0{self.digest}\0{role}\0{texts_digest(texts)}".encode()).hexdigest()
+        file = self.cache / f"{name}.npy"
+        kept = _kept(file, len(texts))
+        if kept is not None:
+            return kept
+        vectors = self.encode(texts, role=role, tick=tick)
+        with replacing(file) as handle:
+            content = np.ascontiguousarray(vectors)
+            np.lib.format.write_array_header_1_0(handle, np.lib.format.header_data_from_array_1_0(content))
+            handle.write(content.data)  # numpy.save would not say why a disk takes no more
+        return vectors
 
     def texts(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Texts:
         """The vectors of `texts`."""
-        vectors = encode_texts(self.encoder, texts, role=role, cache=self.cache, tick=tick)
-        return Texts(vectors, unit(vectors) if self.encoder.normalizes and self.inner else vectors)
+        vectors = self.vectors(texts, role=role, tick=tick)
+        return Texts(vectors, unit(vectors) if self.normalizes and self.inner else vectors)
 
     def fit(
         self, names: Sequence[str], texts: Texts, *, fitted_on: str, tick: Progress | None = None
     ) -> Repairs:
         """The repairs fitted on `texts` (`fitted_on` in words); those of word vectors on their table."""
-        if isinstance(self.encoder, WordMeans):
-            rows, on = self.encoder.rows, "all rows of the table"
-            both = fit_repairs(names, rows, fitted_on=on, of_words=True, tick=tick)
-            return Repairs(both, both)
-        return fit_both(lambda x: fit_repairs(names, x, fitted_on=fitted_on, tick=tick), texts)
+        if self.rows is None:
+            return fit_repairs(names, texts, fitted_on=fitted_on, tick=tick)
+        table = Texts(self.rows, self.rows)
+        return fit_repairs(names, table, fitted_on="all rows of the table", of_words=True, tick=tick)
 
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of how this encoder is repaired."""
-        if isinstance(self.encoder, WordMeans):
+        """What to say of how this encoder is repaired."""
+        if self.rows is not None:
             return (_WORDS,)
-        return (_NORMALIZES,) if self.encoder.normalizes and self.inner else ()
+        return (_NORMALIZES,) if self.normalizes and self.inner else ()
 
     def provenance(self) -> dict[str, Any]:
-        """What the vectors come from."""
-        return {
-            "encoder": self.encoder.kind,
-            "encoder_sha256": self.encoder.digest,
-            "normalizes": self.encoder.normalizes,
-        }
+        """Where the vectors come from."""
+        return {"encoder": self.kind, "encoder_sha256": self.digest, "normalizes": self.normalizes}
 
 
 def open_encoding(spec: str | os.PathLike[str], *, cache: Path | None = None, inner: bool = True) -> Encoding:
@@ -110,58 +125,126 @@ def open_encoding(spec: str | os.PathLike[str], *, cache: Path | None = None, in
             raise InputError(
                 f"expected a whole model to encode sentences with, got its part #{part}: leave that out"
             )
-        return Encoding(name_of(spec, path), open_encoder(path), cache, inner)
-    words = WordMeans(finite_rows(spec), digest=files_digest(path))
-    return Encoding("/".join(path.resolve().parts[-2:]), words, cache, inner)
+        return replace(open_encoder(path), name=name_of(spec, path), cache=cache, inner=inner)
+    words = word_means(finite_rows(spec), files_digest(path))
+    return replace(words, name="/".join(path.resolve().parts[-2:]), cache=cache, inner=inner)
 
 
-def encode_texts(
-    encoder: Encoder,
-    texts: Sequence[str],
-    *,
-    role: Role | None = None,
-    cache: Path | None = None,
-    tick: Tick | None = None,
-) -> npt.NDArray[np.float32]:
-    """`encoder.encode(texts)`, read from the folder `cache` where it was kept, else kept there.
+def open_encoder(directory: Path) -> Encoding:
+    """The encoder in a directory: Sentence Transformers where it has a modules.json, else transformers.
 
-    Args:
-        encoder: from `open_encoder`.
-        texts: the texts, each encoded as it stands.
-        role: which prompt, of models that have one for queries and for documents.
-        cache: an existing folder, or one to be made in an existing one; None keeps nothing.
-        tick: called with texts done and texts in all.
-
-    Returns:
-        (N, D) float32, before a last normalisation.
+    Nothing is downloaded, and no code of the model is run.
 
     Raises:
-        InputError: no texts, or a cache that is no folder or cannot be written.
+        InputError: the directory holds no model.
+        UnsupportedModel: its modules are not those of Sentence Transformers itself, it does not load, or an
+            extra is not installed (`pip install 'uncone[sentence]'` or `[hf]`).
     """
-    if not texts:
-        raise InputError("expected texts to encode, got none: is the data empty?")
-    if cache is None:
-        return encoder.encode(texts, role=role, tick=tick)
-    try:
-        cache.mkdir(exist_ok=True)
-    except OSError as error:
+    if is_sentence_transformers(directory):
+        return _sentence_transformer(directory)
+    if (directory / "config.json").is_file():
+        return _mean_pooled(directory)
+    raise InputError(
+        f"expected an encoder of sentences, got {directory} without modules.json and config.json: give a "
+        "directory of Sentence Transformers or transformers, or a file of word vectors"
+    )
+
+
+def _sentence_transformer(directory: Path) -> Encoding:
+    """A Sentence Transformers model without its last Normalize."""
+    digest, model = files_digest(directory), load_sentence_transformer(directory, device="cpu")
+    normalizes = len(model) > 1 and type(model[-1]).__name__ == "Normalize"
+    if normalizes:
+        del model[-1]
+    by_role = {"query": model.encode_query, "document": model.encode_document}
+
+    def encode(texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
+        own = by_role.get(role or "", model.encode)
+        return _by_length(texts, tick, partial(own, batch_size=_BATCH, show_progress_bar=False))
+
+    return Encoding("Sentence Transformers", digest, encode, normalizes)
+
+
+def _mean_pooled(directory: Path) -> Encoding:
+    """The mean of the last hidden states of a transformers model over the tokens of a text."""
+    digest = files_digest(directory)
+    model, tokenizer, longest = load_encoder(directory)
+    tokens = partial(tokenizer, padding=True, truncation=True, max_length=longest, return_tensors="pt")
+
+    def pooled(texts: list[str]) -> Array:
+        parts = []
+        for start in range(0, len(texts), _BATCH):
+            batch = tokens(texts[start : start + _BATCH])
+            ids, mask = batch["input_ids"], batch["attention_mask"]
+            with torch.inference_mode():
+                hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+            # A text of no tokens gets a vector of zeros, not NaN.
+            parts.append(((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)).numpy())
+        return np.concatenate(parts)
+
+    def encode(texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
+        return _by_length(texts, tick, pooled)
+
+    return Encoding("transformers, mean of the last layer", digest, encode)
+
+
+def word_means(rows: Rows, digest: str) -> Encoding:
+    """The mean of the vectors of a text's words, those without a vector left out; zeros where none has one.
+
+    Words stand between spaces. Each is looked up as it stands, then without punctuation around it, then in
+    lower case.
+    """
+    labels = rows.labels
+    if labels is None:
         raise InputError(
-            f"cannot keep vectors in {cache}: {error.strerror}: give a folder that can be written"
-        ) from error
-    name = hashlib.sha256(f"{_FORM}\0{encoder.digest}\0{role}\0{texts_digest(texts)}".encode()).hexdigest()
-    file = cache / f"{name}.npy"
-    kept = _kept(file, len(texts))
-    if kept is not None:
-        return kept
-    vectors = encoder.encode(texts, role=role, tick=tick)
-    with replacing(file) as handle:
-        content = np.ascontiguousarray(vectors)
-        np.lib.format.write_array_header_1_0(handle, np.lib.format.header_data_from_array_1_0(content))
-        handle.write(content.data)  # numpy.save would not say why a disk takes no more
-    return vectors
+            f"expected word vectors with their words, got {rows.name} without: give a .vec or .bin file"
+        )
+    row_of = {label: row for row, label in reversed(list(enumerate(labels))) if label is not None}
+
+    def row_of_word(word: str) -> int | None:
+        stripped = word.strip("".join(c for c in set(word) if not c.isalnum()))
+        forms = (word, stripped, stripped.lower())
+        return next((row_of[form] for form in forms if form in row_of), None)
+
+    def encode(texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
+        rows_of = [[row for word in text.split() if (row := row_of_word(word)) is not None] for text in texts]
+        needed = sorted({row for of_text in rows_of for row in of_text})
+        if not needed:
+            raise InputError(
+                f"expected words of {rows.name} in the texts, got none in {len(texts)} texts: another language?"
+            )
+        vectors = rows.take(torch.tensor(needed, dtype=torch.int64)).numpy()
+        place = {row: at for at, row in enumerate(needed)}
+        out = np.zeros((len(texts), vectors.shape[1]), np.float32)
+        for at, of_text in enumerate(rows_of):
+            if of_text:
+                out[at] = vectors[[place[row] for row in of_text]].mean(axis=0, dtype=np.float64)
+        if tick is not None:
+            tick(len(texts), len(texts))
+        return out
+
+    return Encoding("mean of word vectors", digest, encode, rows=rows)
 
 
-def _kept(file: Path, n: int) -> npt.NDArray[np.float32] | None:
+def _by_length(texts: Sequence[str], tick: Tick | None, encode: Callable[[list[str]], Any]) -> Array:
+    """`encode` from the longest text to the shortest: a batch pads little, and short memory shows at once."""
+    order = sorted(range(len(texts)), key=lambda at: -len(texts[at]))
+    parts = []
+    for start in range(0, len(order), _AT_ONCE):
+        parts.append(np.asarray(encode([texts[at] for at in order[start : start + _AT_ONCE]]), np.float32))
+        if tick is not None:
+            tick(min(start + _AT_ONCE, len(order)), len(order))
+    joined = np.concatenate(parts)
+    out = np.empty_like(joined)
+    out[order] = joined
+    if not np.isfinite(out).all():
+        raise UnsupportedModel(
+            "the model gives vectors that are not finite: its weights may be damaged; `uncone diagnose` looks"
+        )
+    return out
+
+
+def _kept(file: Path, n: int) -> Array | None:
     """The vectors of `n` texts; None where there is no such file, or a damaged one, which is made anew."""
     try:
         with open_regular(file) as handle:
@@ -173,10 +256,24 @@ def _kept(file: Path, n: int) -> npt.NDArray[np.float32] | None:
             is_ours = not by_columns and dtype == np.float32 and len(shape) == 2 and shape[0] == n
             if not is_ours or 4 * math.prod(shape) != size:
                 return None
-            kept: npt.NDArray[np.float32] = np.fromfile(handle, np.float32).reshape(shape)
+            kept: Array = np.fromfile(handle, np.float32).reshape(shape)
     except (OSError, ValueError, EOFError, SyntaxError):
         return None
     return kept if bool(np.isfinite(kept).all()) else None
+
+
+def files_digest(path: Path) -> str:
+    """sha256 of the names and contents of a model's files, or of one file; without *.md and hidden ones."""
+    digest = hashlib.sha256()
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    for file in files:
+        name = file.relative_to(path)
+        is_hidden = any(part.startswith(".") for part in name.parts)
+        if file == path or (file.is_file() and file.suffix != ".md" and not is_hidden):
+            digest.update(f"{name.as_posix()}\0{file.stat().st_size}\0".encode())
+            with open_regular(file) as handle:
+                hashlib.file_digest(handle, lambda: digest)  # type: ignore[arg-type]  # BinaryIO has readinto
+    return digest.hexdigest()
 
 
 def texts_digest(texts: Sequence[str]) -> str:
@@ -186,6 +283,14 @@ def texts_digest(texts: Sequence[str]) -> str:
         encoded = text.encode("utf-8", "surrogatepass")
         digest.update(f"{len(encoded)}\0".encode() + encoded)
     return digest.hexdigest()
+
+
+def unit(x: npt.NDArray[Any]) -> Array:
+    """The rows over their norms, float32; rows of zeros stay."""
+    rows = np.array(x, np.float64)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows /= np.where(norms > 0, norms, 1.0)
+    return rows.astype(np.float32)
 
 
 def encoded_texts(
@@ -209,7 +314,7 @@ def encoded_texts(
         InputError: no such model or file, vectors without words, no text, or an extra that is not installed.
     """
     path = Path(model)
-    encoder = open_encoder(path) if path.is_dir() else WordMeans(open_rows(model), digest=files_digest(path))
+    encoder = open_encoder(path) if path.is_dir() else word_means(open_rows(model), files_digest(path))
 
     def rows(file: Path, role: Role | None) -> Rows:
         lines = [line.strip() for _, line in lines_of(file) if line.strip()]
@@ -217,10 +322,8 @@ def encoded_texts(
             raise InputError(
                 f"expected one text a line in {file}, got none: give at least two, best thousands"
             )
-        tick = (
-            None if progress is None else lambda done, total: progress(f"encoding {file.name}", done, total)
-        )
-        vectors = torch.from_numpy(encode_texts(encoder, lines, role=role, tick=tick))
+        tick = None if progress is None else partial(progress, f"encoding {file.name}")
+        vectors = torch.from_numpy(encoder.vectors(lines, role=role, tick=tick))
         if encoder.normalizes:  # as the model itself does at its end: inner products depend on it
             vectors = torch.nn.functional.normalize(vectors)
         encoded = ArrayRows(vectors, name=f"{file.name} with {path.resolve().name}")

@@ -19,6 +19,14 @@ _WIDE = 1 << 20
 """Features, more than any repair removes, where only the kind of a repair is asked."""
 
 
+@dataclass(frozen=True)
+class Texts:
+    """Vectors of texts before the model normalises (for cosine), and after (for inner products)."""
+
+    cosine: Any
+    inner: Any
+
+
 @dataclass
 class FittedRepair:
     """A fitted transformation, and the time it took.
@@ -29,91 +37,99 @@ class FittedRepair:
 
     transformation: Any
     fit_s: float
-    of_words: bool = False
+    of_words: bool
     apply_s: float = 0.0
     applied_n: int = 0
 
-    def transform(self, x: Any, *, timed: bool = True) -> Any:
+    def transform(self, x: Any) -> Any:
         """`x`, an array or tensor, repaired; the time is added up."""
         started = time.perf_counter()
         out = self.transformation.transform(x)
         if self.of_words:
             out[(x == 0).all(1)] = 0
-        if timed:
-            self.apply_s += time.perf_counter() - started
-            self.applied_n += len(x)
+        self.apply_s += time.perf_counter() - started
+        self.applied_n += len(x)
         return out
-
-    def keeps_axes(self) -> bool:
-        """Whether features keep their meaning: not where the rows were turned onto principal axes."""
-        affine = getattr(self.transformation, "affine_", None)
-        weight: torch.Tensor | None = None if affine is None else affine.weight
-        if weight is None:
-            return True
-        is_square = weight.shape[0] == weight.shape[1]
-        return is_square and bool((weight - weight.T).abs().max() <= _SAME * weight.abs().max())
 
 
 @dataclass(frozen=True)
-class FittedRepairs:
-    """Repairs by name, the rows they were fitted on, and why others were left out."""
+class Repairs:
+    """Repairs by name, for cosine and for inner products: the same ones, unless the model normalises."""
 
-    repairs: Mapping[str, FittedRepair]
+    cosine: Mapping[str, FittedRepair]
+    inner: Mapping[str, FittedRepair]
     fitted_n: int
     fitted_on: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    """Warnings, and why others were left out."""
 
     def names(self) -> tuple[str, ...]:
-        """The original first, then the repairs."""
-        return (ORIGINAL, *self.repairs)
+        """The original, then every repair that could be fitted both ways."""
+        return (ORIGINAL, *(name for name in self.cosine if name in self.inner))
 
-    def apply(self, name: str, x: Any, *, timed: bool = True) -> Any:
-        """`x`, an array or tensor, under the repair called `name`; as it is under the original."""
-        return x if name == ORIGINAL else self.repairs[name].transform(x, timed=timed)
+    def apply(self, name: str, texts: Texts) -> Texts:
+        """`texts` under the repair called `name`; as they are under the original."""
+        if name == ORIGINAL:
+            return texts
+        cosine = self.cosine[name].transform(texts.cosine)
+        is_one = texts.inner is texts.cosine
+        return Texts(cosine, cosine if is_one else self.inner[name].transform(texts.inner))
 
     def keeps_axes(self, name: str) -> bool:
-        """`FittedRepair.keeps_axes`; true of the original."""
-        return name == ORIGINAL or self.repairs[name].keeps_axes()
+        """Whether features keep their meaning: not where the rows were turned onto principal axes."""
+        affine = None if name == ORIGINAL else getattr(self.inner[name].transformation, "affine_", None)
+        if affine is None or affine.weight is None:
+            return True
+        weight: torch.Tensor = affine.weight
+        is_square = weight.shape[0] == weight.shape[1]
+        return is_square and bool((weight - weight.T).abs().max() <= _SAME * weight.abs().max())
 
     def prices(self) -> dict[str, Price]:
-        """What each repair took."""
+        """What each repair took, for cosine."""
         return {
             name: Price(one.fit_s, one.apply_s, self.fitted_n, one.applied_n, self.fitted_on)
-            for name, one in self.repairs.items()
+            for name, one in self.cosine.items()
         }
 
 
 def fit_repairs(
-    names: Sequence[str], x: Any, *, fitted_on: str, of_words: bool = False, tick: Progress | None = None
-) -> FittedRepairs:
-    """Fit each of `names` on the rows of `x`, an array or `Rows` (N, D), which are `fitted_on` in words.
+    names: Sequence[str], x: Texts, *, fitted_on: str, of_words: bool = False, tick: Progress | None = None
+) -> Repairs:
+    """Fit each of `names` on the rows of `x`, arrays or `Rows` (N, D), which are `fitted_on` in words.
 
     With `of_words` they are word vectors and the repairs are for means of them; those that are not affine are
-    left out.
+    left out. So is a repair that refuses the rows (too few, a missing extra), with a note.
 
     Raises:
-        InputError: a name that is no repair. Whatever else a repair refuses (too few rows, a missing extra)
-            becomes a note.
+        InputError: a name that is no repair.
     """
-    n, d = x.shape
-    repairs, notes, left_out = dict[str, FittedRepair](), list[str](), list[str]()
+    usable = [name for name in names if not of_words or is_affine(name)]
+    cosine, notes = _fitted(usable, x.cosine, of_words, tick)
+    inner = cosine if x.inner is x.cosine else _fitted(usable, x.inner, of_words, tick)[0]
+    notes += [
+        f"{name} is left out: it is not affine, so means of repaired words are not repaired means."
+        for name in names
+        if name not in usable
+    ]
+    return Repairs(cosine, inner, x.cosine.shape[0], fitted_on, tuple(notes))
+
+
+def _fitted(
+    names: Sequence[str], x: Any, of_words: bool, tick: Progress | None
+) -> tuple[dict[str, FittedRepair], list[str]]:
+    repairs, notes = dict[str, FittedRepair](), list[str]()
     for at, name in enumerate(names):
-        if of_words and not is_affine(name):
-            left_out.append(
-                f"{name} is left out: it is not affine, so means of repaired words are not repaired means."
-            )
-            continue
         if tick is not None:
             tick(f"fitting {name}", at, len(names))
         started = time.perf_counter()
         try:
-            transformation = repair_named(name, d=d).fit(x)
+            transformation = repair_named(name, d=x.shape[1]).fit(x)
         except InputError as error:
             notes.append(f"{name} is left out: {error}.")
             continue
         repairs[name] = FittedRepair(transformation, time.perf_counter() - started, of_words)
         notes += [f"{name}: {warning}" for warning in transformation.warnings_]
-    return FittedRepairs(repairs, n, fitted_on, (*notes, *left_out))
+    return repairs, notes
 
 
 def finite_rows(spec: Any) -> Rows:

@@ -1,6 +1,7 @@
 """The outcome of a task: numbers, differences from the original, and a verdict in one sentence."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -34,8 +35,6 @@ PACKAGES = (
 """The packages that numbers may depend on."""
 Numbers = Mapping[str, Any]
 Scores = npt.NDArray[np.float64]
-Bootstrap = Callable[[Scores, Scores], Sequence[Interval]]
-"""The baseline's scores (N,), those of S other systems (S, N), and their S intervals."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class Settings:
 
     seed: int = 0
     resamples: int = 2000
-    level: float = 0.95
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
@@ -52,13 +50,22 @@ class Settings:
 
     def tick(self, what: str) -> Callable[[int, int], None] | None:
         """Progress of one step called `what`."""
-        tell = self.progress
-        return None if tell is None else lambda done, total: tell(what, done, total)
+        return None if self.progress is None else partial(self.progress, what)
 
-    def drawn(self, bootstrap: Callable[..., Any], *given: Any, **options: Any) -> Any:
-        """`bootstrap` with the seed, the resamples and the level, and with more `options`."""
-        own = {"seed": self.seed, "resamples": self.resamples, "level": self.level}
-        return bootstrap(*given, **own, **options)
+    def differences(
+        self,
+        bootstrap: Callable[..., Sequence[Interval]],
+        columns: Mapping[str, Scores],
+        *given: Any,
+        **options: Any,
+    ) -> dict[str, Interval]:
+        """Every repair less the original, by their scores (items,); nothing where either is missing."""
+        repairs = [name for name in columns if name != ORIGINAL]
+        if ORIGINAL not in columns or not repairs:
+            return {}
+        others = np.stack([columns[name] for name in repairs])
+        options |= {"seed": self.seed, "resamples": self.resamples}
+        return dict(zip(repairs, bootstrap(columns[ORIGINAL], others, *given, **options), strict=True))
 
 
 @dataclass
@@ -86,20 +93,9 @@ class TaskResult:
         changes = self.differences[name] = {repair: {} for repair in per_item if repair != ORIGINAL}
         for measure, baseline in per_item[ORIGINAL].items():
             columns = {repair: one[measure] for repair, one in per_item.items() if measure in one}
-            intervals = (
-                differences(columns, partial(settings.drawn, paired_bootstraps)) if len(baseline) > 1 else {}
-            )
-            for repair, interval in intervals.items():
-                changes[repair][measure] = interval
-
-
-def differences(columns: Mapping[str, Scores], bootstrap: Bootstrap) -> dict[str, Interval]:
-    """Every repair less the original, by their scores (items,); nothing where either is missing."""
-    repairs = [name for name in columns if name != ORIGINAL]
-    if ORIGINAL not in columns or not repairs:
-        return {}
-    intervals = bootstrap(columns[ORIGINAL], np.stack([columns[name] for name in repairs]))
-    return dict(zip(repairs, intervals, strict=True))
+            if len(baseline) > 1:
+                for repair, interval in settings.differences(paired_bootstraps, columns).items():
+                    changes[repair][measure] = interval
 
 
 def correlation_differences(
@@ -110,17 +106,11 @@ def correlation_differences(
     gold = scores[ORIGINAL].gold
 
     def add(measure: str, columns: Mapping[str, Scores], **options: Any) -> None:
-        def bootstrap(baseline: Scores, others: Scores) -> Sequence[Interval]:
-            intervals: Sequence[Interval] = settings.drawn(
-                correlation_bootstraps, baseline, others, gold, **options
-            )
-            return intervals
-
-        try:
-            for name, interval in differences(columns, bootstrap).items():
+        # With few pairs nearly every resample repeats a few.
+        with suppress(UndefinedMeasure):
+            intervals = settings.differences(correlation_bootstraps, columns, gold, **options)
+            for name, interval in intervals.items():
                 changes[name][measure] = interval.scaled(100)
-        except UndefinedMeasure:
-            return  # so few pairs that nearly every resample repeats a few
 
     for way in ("cosine", "inner"):
         columns = {name: getattr(one, way) for name, one in scores.items()}
@@ -141,7 +131,7 @@ def subset_mean(scores: PairScores, subset: Sequence[str]) -> float | None:
         for name in sorted(set(subset))
     ]
     defined = [value for value in each if value is not None]
-    return sum(defined) / len(defined) if len(defined) == len(each) else None
+    return _mean(defined) if len(defined) == len(each) else None
 
 
 def varies(scores: Scores) -> bool:
@@ -165,21 +155,19 @@ def verdict(
     start = f"{name}, {_NAMES[task]}:"
     if not per_repair:
         return f"{start} no repair could be compared with the original."
-    most = max(len(intervals) for intervals in per_repair.values())
+    most = max(map(len, per_repair.values()))
     full = {repair: intervals for repair, intervals in per_repair.items() if len(intervals) == most}
     mean = {repair: _mean([one.difference for one in each.values()]) for repair, each in full.items()}
-    highest = max(full, key=lambda repair: mean[repair])
+    highest = max(mean, key=mean.__getitem__)
     rose = [repair for repair, intervals in full.items() if any(one.low > 0 for one in intervals.values())]
-    helping = [repair for repair in rose if mean[repair] > 0]
-    if helping:
-        best = max(helping, key=lambda repair: mean[repair])
+    best = max(rose, key=mean.__getitem__, default=highest)
+    if rose and mean[best] > 0:
         among = "" if best == highest else " of those that rise beyond chance"
         subject = f"of {len(full)} repairs {best} does best{among}; it" if len(full) > 1 else best
         return f"{start} {subject} {_change(full[best], measure)}."
+    on_the_whole, advice = (" on the whole", "") if rose else ("", " Leave it as it is.")
     change = _change(full[highest], measure)
-    if rose:
-        return f"{start} no repair helps on the whole; the best, {highest}, {change}."
-    return f"{start} no repair helps; the best, {highest}, {change}. Leave it as it is."
+    return f"{start} no repair helps{on_the_whole}; the best, {highest}, {change}.{advice}"
 
 
 def shown(value: float, measure: str) -> str:
@@ -188,19 +176,19 @@ def shown(value: float, measure: str) -> str:
 
 
 def _change(intervals: Mapping[str, Interval], measure: str) -> str:
-    every = intervals.values()
     mean, low, high = (
-        shown(_mean([getattr(one, end) for one in every]), measure) for end in ("difference", "low", "high")
+        shown(_mean([getattr(one, end) for one in intervals.values()]), measure)
+        for end in ("difference", "low", "high")
     )
     start = f"changes {TITLES[measure]} by {mean}"
     if len(intervals) == 1:
-        return f"{start} (95 %: {low} to {high})"
+        return f"{start} (95%: {low} to {high})"
     rose = [name for name, one in intervals.items() if one.low > 0]
     fell = [name for name, one in intervals.items() if one.high < 0]
     moved = [f"{way} on {', '.join(names)}" for way, names in (("up", rose), ("down", fell)) if names]
     beyond = f"; beyond chance {' and '.join(moved)}" if moved else ", on none beyond chance"
     # A mean deviates at most by the mean of the deviations: wide enough whatever pairs the sets share.
-    return f"{start} on average over {len(intervals)} sets (95 %, at the widest: {low} to {high}){beyond}"
+    return f"{start} on average over {len(intervals)} sets (95%, at the widest: {low} to {high}){beyond}"
 
 
 def _mean(values: Sequence[float]) -> float:

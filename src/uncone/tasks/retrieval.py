@@ -1,7 +1,4 @@
-"""Retrieval: do the documents nearest to a query answer it, with and without each repair?
-
-Data sets have the layout of BEIR: documents, queries, and which documents answer which query.
-"""
+"""Retrieval: do the documents nearest to a query answer it, with and without each repair? Data are BEIR's."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +8,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from uncone.errors import InputError
-from uncone.tasks.encoding import Encoding, Repairs, Texts, texts_digest
+from uncone.tasks.encoding import Encoding, texts_digest, unit
+from uncone.tasks.fitting import Repairs, Texts
 from uncone.tasks.results import Scores, Settings, TaskResult
-from uncone.tasks.search import nearest, unit
 from uncone.tasks.text_files import find_file, objects_of, table
 
+Array = npt.NDArray[Any]
+_SCORES = 1 << 24
+"""Scores held at a time: 64 MiB."""
+_DOCUMENTS = 8192
 _DEPTH = 100
 _DOCUMENTS_ONLY = (
     "inner_documents: inner products of repaired documents with queries as they are. Left out where a repair "
@@ -129,13 +131,52 @@ def _judgements(
     return judged
 
 
+def nearest(queries: Array, documents: Array, k: int) -> npt.NDArray[np.int64]:
+    """The `k` documents with the highest inner product of each query, highest first; ties by number.
+
+    Args:
+        queries: (Q, D) floats; for cosine of length 1.
+        documents: (N, D) floats; for cosine of length 1.
+        k: how many.
+
+    Returns:
+        Document numbers (Q, min(k, N)).
+
+    Raises:
+        InputError: widths that differ.
+    """
+    if queries.shape[1] != documents.shape[1]:
+        raise InputError(
+            f"expected one width, got {queries.shape[1]} and {documents.shape[1]}: encode both sides alike"
+        )
+    x, y = (torch.from_numpy(np.ascontiguousarray(given, np.float32)) for given in (queries, documents))
+    step = max(1, _SCORES // min(_DOCUMENTS, len(y)))
+    return np.concatenate([_nearest(part, y, min(k, len(y))).numpy() for part in torch.split(x, step)])
+
+
+def _nearest(queries: torch.Tensor, documents: torch.Tensor, k: int) -> torch.Tensor:
+    scores = torch.empty((len(queries), 0))
+    ids = torch.empty((len(queries), 0), dtype=torch.int64)
+    for start in range(0, len(documents), _DOCUMENTS):
+        block = queries @ documents[start : start + _DOCUMENTS].T
+        numbers = torch.arange(start, start + block.shape[1]).expand(len(block), -1)
+        # Blocks come in the order of their numbers, so that columns stay in it too.
+        scores, ids = _best(torch.cat([scores, block], 1), torch.cat([ids, numbers], 1), k)
+    return ids.gather(1, torch.sort(scores, dim=1, descending=True, stable=True).indices)
+
+
+def _best(scores: torch.Tensor, ids: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The columns of the `k` highest scores in their order, of equal ones the first: topk alone takes any."""
+    if scores.shape[1] <= k:
+        return scores, ids
+    least = torch.topk(scores, k, dim=1, sorted=True).values[:, -1:]
+    above, equal = scores > least, scores == least
+    kept = above | (equal & (equal.cumsum(1) <= k - above.sum(1, keepdim=True)))
+    return scores[kept].view(-1, k), ids[kept].view(-1, k)
+
+
 def retrieve(
-    queries: npt.NDArray[Any],
-    documents: npt.NDArray[Any],
-    data: RetrievalData,
-    query_ids: Sequence[str],
-    *,
-    split: str,
+    queries: Array, documents: Array, data: RetrievalData, query_ids: Sequence[str], *, split: str
 ) -> dict[str, Scores]:
     """`ndcg10` and `recall100` of each query, (Q,) in [0, 1], of an exact search by inner product.
 
@@ -144,12 +185,7 @@ def retrieve(
     that stands first in the corpus ranks first. A document with the id and the text of the query itself is
     passed over (it is its own answer in some sets).
 
-    Args:
-        queries: (Q, D) vectors of `query_ids`; for cosine of length 1.
-        documents: (N, D) vectors of the corpus in its order; for cosine of length 1.
-        data: from `read_retrieval`.
-        query_ids: which queries.
-        split: whose judgements.
+    `queries` (Q, D) are the vectors of `query_ids`, `documents` (N, D) of the corpus in its order.
 
     Raises:
         InputError: the extra is not installed (`pip install 'uncone[evaluate]'`), or widths that differ.
@@ -158,7 +194,7 @@ def retrieve(
         import ir_measures
     except ImportError as error:
         raise InputError("retrieval is measured by ir-measures: pip install 'uncone[evaluate]'") from error
-    _, ids = nearest(queries, documents, _DEPTH + 1)
+    ids = nearest(queries, documents, _DEPTH + 1)
     text_of = dict(zip(data.document_ids, data.documents, strict=True))
     run = {}
     for query, numbers in zip(query_ids, ids.tolist(), strict=True):
@@ -198,8 +234,8 @@ def evaluate_retrieval(
         "queries_sha256": texts_digest(corpus.data.texts_of(queries)),
         "documents": len(corpus.data.documents),
     }
-    result.prices[name] = corpus.repairs.cosine.prices()
-    result.note(*corpus.repairs.cosine.notes, _DOCUMENTS_ONLY, *encoding.notes())
+    result.prices[name] = corpus.repairs.prices()
+    result.note(*corpus.repairs.notes, _DOCUMENTS_ONLY, *encoding.notes())
     return result
 
 
@@ -221,21 +257,22 @@ def ranked(
         raise InputError(
             f"expected at least two queries in {corpus.data.name}/qrels/{split}.tsv, got {len(queries)}: judge more"
         )
-    texts = corpus.data.texts_of(queries)
-    asked = encoding.texts(texts, role="query", tick=settings.tick("encoding queries"))
-    repairs, documents, scores = corpus.repairs, corpus.documents, dict[str, dict[str, Scores]]()
-    for at, name in enumerate(repairs.names()):
+    asked = encoding.texts(
+        corpus.data.texts_of(queries), role="query", tick=settings.tick("encoding queries")
+    )
+    scores, names = dict[str, dict[str, Scores]](), corpus.repairs.names()
+    for at, name in enumerate(names):
         if settings.progress is not None:
-            settings.progress(f"searching with {name}", at, len(repairs.names()))
-        sides = {"": tuple(unit(repairs.cosine.apply(name, x)) for x in (asked.cosine, documents.cosine))}
+            settings.progress(f"searching with {name}", at, len(names))
+        x, y = (corpus.repairs.apply(name, texts) for texts in (asked, corpus.documents))
+        sides = {"": (unit(x.cosine), unit(y.cosine))}
         if encoding.inner:
-            stored = repairs.inner.apply(name, documents.inner, timed=False)
-            sides["_inner"] = (repairs.inner.apply(name, asked.inner, timed=False), stored)
-            if repairs.inner.keeps_axes(name):
-                sides["_inner_documents"] = (asked.inner, stored)
+            sides["_inner"] = (x.inner, y.inner)
+            if corpus.repairs.keeps_axes(name):
+                sides["_inner_documents"] = (asked.inner, y.inner)
         scores[name] = {
             f"{measure}{way}": per_query
-            for way, (x, y) in sides.items()
-            for measure, per_query in retrieve(x, y, corpus.data, queries, split=split).items()
+            for way, vectors in sides.items()
+            for measure, per_query in retrieve(*vectors, corpus.data, queries, split=split).items()
         }
     return scores

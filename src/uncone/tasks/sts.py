@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from uncone.errors import InputError
 from uncone.records.wording import counted
 from uncone.tasks.correlation import PairScores, pair_scores
-from uncone.tasks.encoders import WordMeans
-from uncone.tasks.encoding import Encoding, Repairs, texts_digest
+from uncone.tasks.encoding import Encoding, texts_digest
+from uncone.tasks.fitting import Repairs
 from uncone.tasks.pairs import PairSet, read_pairs, read_sts
 from uncone.tasks.results import (
     SUBSET_MEAN,
@@ -57,14 +57,14 @@ def evaluate_sts(
         pairs, scores = scored(encoding, one, repairs, settings)
         result.results[one.name] = {name: sts_numbers(pairs, each) for name, each in scores.items()}
         result.differences[one.name] = correlation_differences(scores, settings, subset=pairs.subset)
-        result.prices[one.name] = repairs.cosine.prices()
-        result.note(*(f"{one.name}: {note}" for note in repairs.cosine.notes))
+        result.prices[one.name] = repairs.prices()
+        result.note(*(f"{one.name}: {note}" for note in repairs.notes))
         if len(pairs) < len(one):
             left_out = counted(len(one) - len(pairs), "pair")
             result.note(f"{one.name}: {left_out} with a sentence of no direction: left out.")
         if "train" not in one.others:
             transductive.append(one.name)
-    if transductive and not isinstance(encoding.encoder, WordMeans):
+    if transductive and encoding.rows is None:
         result.note(
             f"Repairs of {', '.join(transductive)} are fitted on {_TRANSDUCTIVE}: these sets have no "
             "training part."
@@ -107,8 +107,6 @@ def scored(
         )
     pairs, scores = one.only(kept), dict[str, PairScores]()
     for name in repairs.names():
-        cosine = repairs.cosine.apply(name, texts.cosine)
-        is_one = repairs.inner is repairs.cosine
-        inner = cosine if is_one else repairs.inner.apply(name, texts.inner, timed=False)
-        scores[name] = pair_scores(pairs, place, cosine, inner, total=len(pairs))
+        repaired = repairs.apply(name, texts)
+        scores[name] = pair_scores(pairs, place, repaired.cosine, repaired.inner, total=len(pairs))
     return pairs, scores

@@ -15,7 +15,7 @@ from uncone.records import ORIGINAL
 from uncone.rows import Rows, as_rows
 from uncone.tasks.correlation import PairScores, pair_scores
 from uncone.tasks.encoding import texts_digest
-from uncone.tasks.fitting import finite_rows, fit_repairs
+from uncone.tasks.fitting import Texts, finite_rows, fit_repairs
 from uncone.tasks.pairs import PairSet, read_pairs, read_word_sets
 from uncone.tasks.results import Numbers, Settings, TaskResult, correlation_differences
 from uncone.tasks.word_vocabulary import Vocabulary, vocabulary_of
@@ -166,8 +166,9 @@ def evaluate_wordsim(
     rows = finite_rows(f"{os.fspath(spec)}#input" if is_model and part is None else spec)
     vocabulary = vocabulary_of(path if is_model else rows.labels)
     sets = read_word_sets(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),)
-    repairs = fit_repairs(names, rows, fitted_on="all rows of the table", tick=settings.progress)
-    similarity = word_similarity(rows, vocabulary, sets, repairs.repairs, protocol=protocol)
+    table = Texts(rows, rows)
+    repairs = fit_repairs(names, table, fitted_on="all rows of the table", tick=settings.progress)
+    similarity = word_similarity(rows, vocabulary, sets, repairs.cosine, protocol=protocol)
     result = TaskResult(
         results=similarity.results(),
         provenance={"rows": rows.shape[0], "dimensions": rows.shape[1], "rows_sha256": digest(rows)},

@@ -18,7 +18,7 @@ from uncone.tasks.correlation import PairScores
 from uncone.tasks.encoding import Encoding, open_encoding, texts_digest
 from uncone.tasks.fitting import Progress, is_affine, repair_names
 from uncone.tasks.pairs import read_sts
-from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Scores, Settings, differences, shown, varies
+from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Scores, Settings, shown, varies
 from uncone.tasks.retrieval import Corpus, open_corpus, ranked
 from uncone.tasks.sts import fitted_on_set, scored
 from uncone.transforms import REPAIRS
@@ -186,8 +186,8 @@ def _retrieval(
     return _Splits(
         _of_queries(encoding, corpus, part, asked, settings),
         lambda: _of_queries(encoding, corpus, "test", queries, settings),
-        f"{described} Repairs are fitted on {corpus.repairs.cosine.fitted_on}.",
-        corpus.repairs.cosine.notes,
+        f"{described} Repairs are fitted on {corpus.repairs.fitted_on}.",
+        corpus.repairs.notes,
         {
             "documents_sha256": texts_digest(corpus.data.documents),
             "development_sha256": texts_digest(corpus.data.texts_of(asked)),
@@ -225,8 +225,8 @@ def _sts(
         development,
         lambda: _of_pairs(scored(encoding, benchmark, repairs, settings)[1], settings),
         f"Development: {len(dev)} pairs of the STS Benchmark; test: {len(benchmark)}. "
-        f"Repairs are fitted on {repairs.cosine.fitted_on}.",
-        (*repairs.cosine.notes, *((told,) if left_out else ())),
+        f"Repairs are fitted on {repairs.fitted_on}.",
+        (*repairs.notes, *((told,) if left_out else ())),
         {"development_sha256": texts_digest(dev.texts()), "test_sha256": texts_digest(benchmark.texts())},
     )
 
@@ -253,9 +253,9 @@ def _evidence(
     """`scores[repair]` (items,), the original's first; `unit` is 100 where the value is times 100."""
 
     def changes(names: Sequence[str], level: float) -> Mapping[str, Interval]:
-        drawn = partial(bootstrap, seed=settings.seed, resamples=settings.resamples, level=level)
         columns = {name: scores[name] for name in (ORIGINAL, *names)}
-        return {name: one.scaled(unit) for name, one in differences(columns, drawn).items()}
+        intervals = settings.differences(bootstrap, columns, level=level)
+        return {name: one.scaled(unit) for name, one in intervals.items()}
 
     return _Evidence(len(scores[ORIGINAL]), original, tuple(scores)[1:], changes)
 
