@@ -101,21 +101,19 @@ def _model(spec: str, chosen: argparse.Namespace, out: Path) -> dict[str, Any]:
     from geometry import table_1
     from pictures import draw, norm_densities
 
-    from uncone.moments import Moments
     from uncone.transforms import repair_named
     from uncone.transforms.fitting import summarise
 
     name, source = _named(spec)
     rows = _rows(source)
     began = time.perf_counter()
-    summary = summarise(rows, unit_first=True)
-    moments: Moments = summary.moments
+    moments, fitted, _ = summarise(rows, unit_first=True)
     options = _options(chosen)
     file = out / f"{name}.json"
-    found = _kept(file, summary.fitted.sha256, options) if not chosen.again else None
+    found = _kept(file, fitted.sha256, options) if not chosen.again else None
     if found is None:
         found = {
-            "format": FORMAT, "name": name, "n": rows.shape[0], "d": rows.shape[1], "sha256": summary.fitted.sha256,
+            "format": FORMAT, "name": name, "n": rows.shape[0], "d": rows.shape[1], "sha256": fitted.sha256,
             "options": options, "table_1": table_1(rows, moments, oracle=not chosen.no_oracle),
             "norms": norm_densities(rows, repair_named("center", d=rows.shape[1]).fit(moments).transform(rows)),
             "words": _words(source, rows, moments, chosen) if chosen.data else None,

@@ -29,7 +29,7 @@ from uncone.transforms import (
     Whiten,
     repair_named,
 )
-from uncone.transforms.fitted import digest, shared_name
+from uncone.transforms.fitting import digest, shared_name
 
 from ..matrices import gaussian
 from .repairs import EVERY, FROM_MOMENTS

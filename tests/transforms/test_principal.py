@@ -5,7 +5,7 @@ import torch
 
 from uncone import Moments
 from uncone.moments.eigen import leading_pairs
-from uncone.transforms.components import principal_directions, with_signs
+from uncone.transforms.directions import principal_directions, with_signs
 
 from ..matrices import gaussian, rotation
 

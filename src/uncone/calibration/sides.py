@@ -13,8 +13,9 @@ from uncone.errors import InputError
 from uncone.memory import uninitialised
 from uncone.model.open import open_rows
 from uncone.moments import Moments, row_norms
+from uncone.records.fitted import Fitted
 from uncone.rows import GRID, Rows
-from uncone.transforms.fitted import DigestedRows, Fitted, fitted_on
+from uncone.transforms.fitting import DigestedRows, fitted_on
 
 Tensor = torch.Tensor
 Prints = npt.NDArray[np.uint64]

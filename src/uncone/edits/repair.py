@@ -22,7 +22,7 @@ from uncone.records.wording import listing, percent, plural
 from uncone.rows import Rows, as_rows
 from uncone.threads import on_one_thread
 from uncone.transforms import Affine, Transformation, Whiten, load, repair_named
-from uncone.transforms.fitted import shared_name
+from uncone.transforms.fitting import shared_name
 from uncone.version import versions
 
 Tensor = torch.Tensor

@@ -15,7 +15,7 @@ from uncone.tasks.fitting import Texts, finite_rows, fit_repairs
 from uncone.tasks.results import Scores, Settings, TaskResult
 from uncone.tasks.retrieval import nearest, read_retrieval
 from uncone.transforms.faiss import need_faiss
-from uncone.transforms.fitted import digest
+from uncone.transforms.fitting import digest
 
 Array = npt.NDArray[np.float32]
 Neighbours = npt.NDArray[np.int64]

@@ -19,7 +19,7 @@ from uncone.tasks.fitting import Texts, finite_rows, fit_repairs
 from uncone.tasks.pairs import PairSet, read_pairs, read_word_sets
 from uncone.tasks.results import Numbers, Settings, TaskResult, correlation_differences
 from uncone.tasks.word_vocabulary import Vocabulary, vocabulary_of
-from uncone.transforms.fitted import digest
+from uncone.transforms.fitting import digest
 
 PROTOCOLS = ("paper", "field")
 _FEWEST = 2

@@ -5,10 +5,9 @@ from uncone.transforms.affine import Affine
 from uncone.transforms.apply import Applied, repair_rows
 from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter, Standardize
 from uncone.transforms.clusters import ClusterCenter
-from uncone.transforms.components import AllButTheTop
+from uncone.transforms.directions import AllButTheTop, Whiten
 from uncone.transforms.fitting import Transformation
 from uncone.transforms.names import REPAIRS, ZIPF_REPAIRS, load, repair_named
-from uncone.transforms.whitening import Whiten
 
 __all__ = [
     "REPAIRS",

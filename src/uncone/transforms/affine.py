@@ -1,18 +1,32 @@
-"""`Affine`: a fitted transformation as one record, y = (x - shift) @ weight."""
+"""`Affine`: a fitted transformation as one record, y = (x - shift) @ weight; and the file of a transformation.
 
+A file holds tensors that any program can read, and a header that names them. Nothing in it is trusted: sizes
+are checked against the file before anything is read, no code is run.
+"""
+
+import json
 import os
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
 
 import torch
 
+from uncone import atomic
 from uncone.errors import InputError
 from uncone.records.fitted import Fitted
+from uncone.records.rebuild import build_record, parsed
+from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.threads import on_one_thread
-from uncone.transforms.state import State
 from uncone.transforms.transformed import X, apply
+from uncone.version import __version__
 
 Tensor = torch.Tensor
+T = TypeVar("T")
+Path_ = str | os.PathLike[str]
+FORMAT = "uncone.repair/1"
+_COMMAND = "uncone repair SPEC OUT --save F"
+_HOW = f"`{_COMMAND}`, or with save() of a transformation"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,25 +56,26 @@ class Affine:
     offset: Tensor | None = None
 
     def __post_init__(self) -> None:
-        set_ = object.__setattr__  # the record is frozen for everybody else
-        set_(self, "shift", _numbers(self.shift, "shift", 1))
-        if self.weight is not None:
-            set_(self, "weight", _numbers(self.weight, "weight", 2))
-            if len(self.weight) != self.d:
+        shift, weight, offset = _numbers(self.shift, "shift", 1), self.weight, self.offset
+        if weight is not None:
+            weight = _numbers(weight, "weight", 2)
+            if len(weight) != len(shift):
                 raise InputError(
-                    f"expected a weight of shape ({self.d}, K), got {tuple(self.weight.shape)}: give one row "
+                    f"expected a weight of shape ({len(shift)}, K), got {tuple(weight.shape)}: give one row "
                     "a feature"
                 )
-        if self.offset is not None:
-            set_(self, "offset", _numbers(self.offset, "offset", 1))
-            if len(self.offset) != self.k:
+        if offset is not None:
+            offset, k = _numbers(offset, "offset", 1), len(shift) if weight is None else weight.shape[1]
+            if len(offset) != k:
                 raise InputError(
-                    f"expected an offset of shape ({self.k},), got {tuple(self.offset.shape)}: give one "
-                    "number a column"
+                    f"expected an offset of shape ({k},), got {tuple(offset.shape)}: give one number a column"
                 )
-            if self.weight is None or not bool(self.offset.any()):
-                set_(self, "shift", self.shift - self.offset if self.weight is None else self.shift)
-                set_(self, "offset", None)
+            if weight is None:
+                shift, offset = shift - offset, None
+            elif not bool(offset.any()):
+                offset = None
+        # the record is frozen for everybody else
+        self.__dict__.update(shift=shift, weight=weight, offset=offset)
 
     def __repr__(self) -> str:
         parts = [f"shift ({self.d},)", "identity" if self.weight is None else f"weight ({self.d}, {self.k})"]
@@ -127,23 +142,20 @@ class Affine:
         if self.weight is None:
             return 0
         values = torch.linalg.svdvals(self.weight)
-        kept = int((values > self.d * torch.finfo(torch.float64).eps * float(values[0])).sum())
-        return self.d - kept
+        return self.d - int((values > self.d * torch.finfo(torch.float64).eps * float(values[0])).sum())
 
     @on_one_thread
     def inverse(self) -> "Affine":
         """The transformation that undoes this one.
 
         Raises:
-            InputError: there is none: the weight is not square, or singular to float64 (directions were
-                removed).
+            InputError: the weight is not square, or singular to float64 (directions were removed).
         """
         if self.weight is None:
             return Affine(-self.shift)
         if self.d != self.k:
             raise InputError(
-                f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is "
-                "lost"
+                f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is lost"
             )
         if lost := self.rank_lost():
             raise InputError(
@@ -168,33 +180,21 @@ class Affine:
         bias = -self.shift @ matrix
         return matrix, bias if self.offset is None else bias + self.offset
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `shift`, `weight`, `offset` and what it was fitted on to a safetensors file, atomically.
+    def tensors(self) -> dict[str, Tensor]:
+        """`shift`, `weight` and `offset`, where they are there."""
+        tensors = {"shift": self.shift, "weight": self.weight, "offset": self.offset}
+        return {name: x for name, x in tensors.items() if x is not None}
+
+    def save(self, path: Path_) -> None:
+        """Write its tensors and what it was fitted on to a safetensors file, atomically.
 
         Raises:
             InputError: the folder does not exist or cannot be written.
         """
-        self.state().save(path)
-
-    def state(self) -> State:
-        """What is saved of it."""
-        tensors = {"shift": self.shift, "weight": self.weight, "offset": self.offset}
-        return State("Affine", {name: x for name, x in tensors.items() if x is not None}, self.fitted)
+        State(self.fitted, kind="Affine", tensors=self.tensors()).save(path)
 
     @classmethod
-    def from_state(cls, state: State) -> "Affine":
-        """The affine map in the state of an `Affine` or of an affine transformation.
-
-        Raises:
-            InputError: it has none, or shapes that do not fit.
-        """
-        tensors = state.tensors
-        if "shift" not in tensors:
-            raise state.lies("it has no tensor 'shift'")
-        return cls(tensors["shift"], tensors.get("weight"), state.fitted, tensors.get("offset"))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Affine":
+    def load(cls, path: Path_) -> "Affine":
         """Read what `save` wrote, or the `affine_` of any saved transformation that has one.
 
         Raises:
@@ -206,7 +206,7 @@ class Affine:
                 f"expected an affine transformation, got {path} with one that is not: read it with "
                 "uncone.transforms.load"
             )
-        return cls.from_state(state)
+        return state.affine()
 
 
 def _numbers(value: Any, name: str, rank: int) -> Tensor:
@@ -219,3 +219,65 @@ def _numbers(value: Any, name: str, rank: int) -> Tensor:
     if not bool(torch.isfinite(x).all()):
         raise InputError(f"expected finite numbers in {name}, got NaN or inf: fit on finite rows")
     return x
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The parts of a file's header that hold JSON. Options that were read are still to be checked."""
+
+    fitted: Fitted | None = None
+    options: Mapping[str, Any] | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class State(_Header):
+    """The content of a file: the name of the class, its tensors, and the header. It knows no class."""
+
+    kind: str = ""
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    path: Path_ = ""
+
+    def save(self, path: Path_) -> None:
+        header = {"format": FORMAT, "kind": self.kind, "uncone": __version__}
+        if self.fitted is not None:
+            header["fitted"] = json.dumps(asdict(self.fitted))
+        if self.options is not None:
+            header |= {"options": json.dumps(self.options), "warnings": json.dumps(self.warnings)}
+        atomic.write_bytes(path, to_bytes(self.tensors, header))
+
+    @classmethod
+    def load(cls, path: Path_) -> "State":
+        tensors, header = read_tensors(
+            path, format=FORMAT, what="a transformation", how=f"write it with {_HOW}"
+        )
+        state = cls(kind=header.get("kind", ""), tensors=tensors, path=path)
+        for name, tensor in tensors.items():
+            if tensor.dtype != torch.float64 or 0 in tensor.shape or not bool(torch.isfinite(tensor).all()):
+                raise state.lies(f"tensor {name[:60]!r} is not of finite float64 numbers")
+        said = {
+            key: parsed(header[key], what=f"record of {key}", how=_COMMAND)
+            for key in ("fitted", "options", "warnings")
+            if key in header
+        }
+        return replace(state, **vars(state.checked(_Header, said, "header")))
+
+    def affine(self) -> Affine:
+        """The affine map in the state of an `Affine` or of an affine transformation."""
+        if "shift" not in self.tensors:
+            raise self.lies("it has no tensor 'shift'")
+        tensors = self.tensors
+        return Affine(tensors["shift"], tensors.get("weight"), self.fitted, tensors.get("offset"))
+
+    def checked(self, cls: type[T], data: Any, where: str) -> T:
+        """The record of class `cls` from parsed JSON of the file."""
+        try:
+            return build_record(cls, data, where)
+        except InputError as error:
+            raise self.lies(str(error)) from error
+
+    def lies(self, what: str) -> InputError:
+        """The error for a file whose parts contradict each other, or are not those of its class."""
+        return InputError(
+            f"expected a transformation in {self.path}, got a file that lies: {what}; write it anew with {_HOW}"
+        )

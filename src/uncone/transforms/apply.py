@@ -21,14 +21,14 @@ import torch
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.memory import uninitialised
+from uncone.records.fitted import Fitted
 from uncone.rows import GRID, DerivedRows, Rows, as_rows, nonfinite_error, nonfinite_rows
 from uncone.rows.open import open_writer, source_of, split_part, target_of
 from uncone.rows.streamed import one_ahead
 from uncone.rows.target import Target, Writer
 from uncone.threads import share, share_rows
 from uncone.transforms.affine import Affine
-from uncone.transforms.fitted import DigestedRows, Fitted, shared_name
-from uncone.transforms.fitting import Transformation
+from uncone.transforms.fitting import DigestedRows, Fitted, Transformation, shared_name
 from uncone.transforms.transformed import overflow
 
 Tensor = torch.Tensor

@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 
 from uncone.errors import InputError
+from uncone.moments import Moments
 from uncone.transforms.affine import Affine
-from uncone.transforms.fitting import Summary, Transformation, require_rows
-from uncone.transforms.transformed import X, apply
+from uncone.transforms.fitting import Transformation, require_rows
 
 Tensor = torch.Tensor
 
@@ -32,8 +32,8 @@ class Center(Transformation):
     tensors: ClassVar[Mapping[str, str]] = {"mean_": "D"}
     mean_: Tensor
 
-    def _solve(self, summary: Summary) -> Affine:
-        self.mean_ = summary.moments.mean().cpu()
+    def _solve(self, m: Moments, counted: int) -> Affine:
+        self.mean_ = m.mean().cpu()
         return Affine(self.mean_)
 
 
@@ -59,21 +59,13 @@ class ScaledCenter(Transformation):
     tensors: ClassVar[Mapping[str, str]] = {"mean_direction_": "D"}
     mean_direction_: Tensor
 
-    def _solve(self, summary: Summary) -> None:
-        m = summary.moments
+    def _solve(self, m: Moments, counted: int) -> None:
         first, _ = m.unit_sums()
         self.mean_direction_ = (first / m.unit_weight if m.unit_weight > 0 else torch.zeros_like(first)).cpu()
 
-    def transform(self, x: X) -> X:
-        """The transformed rows; see `Transformation.transform`."""
-        self._require_fit()
-        direction = self.mean_direction_
-
-        def move(rows: Tensor) -> Tensor:
-            norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-            return rows - norms * direction.to(rows)
-
-        return apply(x, move, d=len(direction), k=len(direction))
+    def _move(self, rows: Tensor) -> Tensor:
+        norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        return rows - norms * self.mean_direction_.to(rows)
 
 
 class RemoveMeanDirection(Transformation):
@@ -101,8 +93,7 @@ class RemoveMeanDirection(Transformation):
     second: ClassVar[bool] = False
     direction_: Tensor
 
-    def _solve(self, summary: Summary) -> Affine:
-        m = summary.moments
+    def _solve(self, m: Moments, counted: int) -> Affine:
         mean = m.mean().cpu()
         length = float(torch.linalg.vector_norm(mean))
         if length <= 4 * m.epsilon * m.mean_norm():
@@ -139,9 +130,8 @@ class Standardize(Transformation):
     mean_: Tensor
     scale_: Tensor
 
-    def _solve(self, summary: Summary) -> Affine:
-        require_rows(summary, 2, "deviations")
-        m = summary.moments
+    def _solve(self, m: Moments, counted: int) -> Affine:
+        require_rows(counted, 2, "deviations")
         self.mean_ = m.mean().cpu()
         variances = m.variances().cpu() * (1 - 1 / m.effective_n)
         constant = variances <= (4 * m.epsilon * self.mean_).square()

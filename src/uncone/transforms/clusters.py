@@ -11,10 +11,8 @@ from uncone.moments import Moments, NotFiniteError
 from uncone.moments.sums import weight_blocks
 from uncone.rows import GRID, Rows, as_rows, nonfinite_error
 from uncone.threads import share_rows
-from uncone.transforms.components import are_equal, principal_directions
-from uncone.transforms.fitted import DigestedRows, fitted_on
-from uncone.transforms.fitting import Progress, Transformation, check_whole
-from uncone.transforms.transformed import X, apply
+from uncone.transforms.directions import are_equal, principal_directions
+from uncone.transforms.fitting import DigestedRows, Progress, Transformation, check_whole, fitted_on
 
 Tensor = torch.Tensor
 SAMPLED_NUMBERS = 2**24
@@ -86,14 +84,23 @@ class ClusterCenter(Transformation):
             else torch.cat([part for part in weight_blocks(weights, n) if part is not None]).cpu()
         )
         self.centers_ = _centers(rows, w, self.n_clusters, self.seed)
-        self.fitted_ = fitted_on(self._fit_clusters(rows, w, progress), weights)
+        self.means_ = self.centers_.clone()
+        self.components_ = torch.zeros((self.n_clusters, self.n_components, d), dtype=torch.float64)
+        at_once = max(1, _SUMS_BYTES // (8 * d * d))
+        digested = DigestedRows(rows)
+        for start in range(0, self.n_clusters, at_once):
+            clusters = range(start, min(start + at_once, self.n_clusters))
+            read = rows if start else digested  # the digest is taken once
+            for cluster, m in zip(clusters, _sums(read, w, self.centers_, clusters, progress), strict=True):
+                if m.weight == 0:
+                    continue
+                self.means_[cluster] = m.mean()
+                k = min(self.n_components, (m.n - 1) // 2)
+                if k > 0 and m.effective_n > 1.0 + 1e-9 and not are_equal(m):
+                    directions, _ = principal_directions(m, k)
+                    self.components_[cluster, : len(directions)] = directions
+        self.fitted_ = fitted_on(digested, weights)
         return self
-
-    def transform(self, x: X) -> X:
-        """The transformed rows; see `Transformation.transform`."""
-        self._require_fit()
-        d = self.centers_.shape[1]
-        return apply(x, self._move, d=d, k=d)
 
     def assign(self, x: Tensor) -> Tensor:
         """The cluster of each row of a float32 or float64 tensor (n, D), int64 (n,)."""
@@ -109,28 +116,6 @@ class ClusterCenter(Transformation):
             own = moved[at]
             moved = moved.index_copy(0, at, own - (own @ directions.T) @ directions)
         return moved
-
-    def _fit_clusters(self, rows: Rows, w: Tensor | None, progress: Progress | None) -> DigestedRows:
-        """Set means and directions; the rows, digested."""
-        c, d = self.centers_.shape
-        self.means_ = self.centers_.clone()
-        self.components_ = torch.zeros((c, self.n_components, d), dtype=torch.float64)
-        at_once = max(1, _SUMS_BYTES // (8 * d * d))
-        digested = DigestedRows(rows)
-        for start in range(0, c, at_once):
-            clusters = range(start, min(start + at_once, c))
-            read = rows if start else digested  # the digest is taken once
-            for cluster, m in zip(clusters, _sums(read, w, self.centers_, clusters, progress), strict=True):
-                if m.weight > 0:
-                    self._take_cluster(cluster, m)
-        return digested
-
-    def _take_cluster(self, cluster: int, m: Moments) -> None:
-        self.means_[cluster] = m.mean()
-        k = min(self.n_components, (m.n - 1) // 2)
-        if k > 0 and m.effective_n > 1.0 + 1e-9 and not are_equal(m):
-            directions, _ = principal_directions(m, k)
-            self.components_[cluster, : len(directions)] = directions
 
 
 def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor:

@@ -1,75 +1,32 @@
-"""What all transformations share: one pass over the rows, the sums it leaves, and scikit-learn's habits."""
+"""What all transformations share: one pass over the rows, the sums and the digest it leaves, a saved file."""
 
+import hashlib
 import inspect
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, make_dataclass, replace
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import make_dataclass, replace
 from functools import cache
 from numbers import Integral, Real
+from pathlib import PurePath
 from typing import Any, ClassVar, Self, get_type_hints
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
 from uncone.moments import Moments
 from uncone.records.fitted import Fitted
-from uncone.rows import as_rows
-from uncone.transforms.affine import Affine
-from uncone.transforms.fitted import IN_THE_MOMENTS, DigestedRows, fitted_on
-from uncone.transforms.state import State
-from uncone.transforms.transformed import X
+from uncone.rows import GRID, DerivedRows, Rows, as_rows
+from uncone.transforms.affine import Affine, State
+from uncone.transforms.transformed import X, apply
 
 Tensor = torch.Tensor
 Progress = Callable[[int], None]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What one pass over the rows leaves: their sums, and whose they are."""
-
-    moments: Moments
-    fitted: Fitted
-    counted: int
-    """Rows of a weight above 0, as far as that is known."""
-
-
-def summarise(
-    x: Any,
-    weights: Any = None,
-    *,
-    second: bool = True,
-    unit_first: bool = False,
-    progress: Progress | None = None,
-) -> Summary:
-    """One pass over `x`, an array, tensor or `Rows` (N, D); or `Moments`, which are taken as they are.
-
-    Raises:
-        InputError: rows that are not finite, weights of another length, negative or all zero, or with
-            moments.
-    """
-    if isinstance(x, Moments):
-        return _of_moments(x, weights, second=second, unit_first=unit_first)
-    rows = DigestedRows(as_rows(x))
-    moments = Moments.of(rows, weights, second=second, unit_first=unit_first, progress=progress)
-    counted = moments.n if weights is None else int((torch.as_tensor(weights) > 0).sum())
-    return Summary(moments, fitted_on(rows, weights), counted)
-
-
-def _of_moments(m: Moments, weights: Any, *, second: bool, unit_first: bool) -> Summary:
-    if weights is not None:
-        raise InputError(
-            "expected no weights with moments, got some: sum with them, Moments.of(rows, weights)"
-        )
-    if m.n == 0:
-        raise InputError("expected moments of at least one row, got none: update them with rows first")
-    if second and m.second is None:
-        raise InputError(
-            "expected moments with second-order sums, got moments made with second=False: sum again"
-        )
-    if unit_first:
-        m.unit_sums()  # says what is missing
-    plain = m.weight == m.n and m.weight_square == m.n
-    return Summary(m, Fitted("moments", m.n, m.d, None, None if plain else IN_THE_MOMENTS), m.n)
+IN_THE_MOMENTS = "in the moments"
+"""`Fitted.weights` where weighted sums came without their weights."""
 
 
 class Transformation:
@@ -110,19 +67,23 @@ class Transformation:
             InputError: rows that are not finite or too few, weights that do not fit, or moments without the
                 sums needed.
         """
-        summary = summarise(x, weights, second=self.second, unit_first=self.unit_first, progress=progress)
-        self._take(summary)
+        moments, fitted, counted = summarise(
+            x, weights, second=self.second, unit_first=self.unit_first, progress=progress
+        )
+        self.warnings_ = ()
+        solved = self._solve(moments, counted)
+        self.fitted_ = fitted
+        if solved is not None:
+            self.affine_ = replace(solved, fitted=fitted)
         return self
 
-    def _take(self, summary: Summary) -> None:
-        self.warnings_ = ()
-        solved = self._solve(summary)
-        self.fitted_ = summary.fitted
-        if solved is not None:
-            self.affine_ = replace(solved, fitted=summary.fitted)
+    def _solve(self, m: Moments, counted: int) -> Affine | None:
+        """Set the fitted tensors from the sums, of `counted` rows of a weight above 0; return the affine map
+        where there is one."""
+        raise NotImplementedError
 
-    def _solve(self, summary: Summary) -> Affine | None:
-        """Set the fitted tensors; return the affine map where there is one."""
+    def _move(self, rows: Tensor) -> Tensor:
+        """The transformed rows (n, D) of a transformation that is not affine."""
         raise NotImplementedError
 
     def transform(self, x: X) -> X:
@@ -132,7 +93,9 @@ class Transformation:
             InputError: not fitted, another width, no floats, or numbers that are not finite.
         """
         self._require_fit()
-        return self.affine_.transform(x)
+        if self.affine:
+            return self.affine_.transform(x)
+        return apply(x, self._move, d=self.fitted_.d, k=self.fitted_.d)
 
     def fit_transform(self, x: X, *, weights: Any = None) -> X:
         """`fit`, then `transform` of the same rows."""
@@ -160,44 +123,36 @@ class Transformation:
             InputError: not fitted, or the folder does not exist or cannot be written.
         """
         self._require_fit()
-        affine = self.affine_.state().tensors if self.affine else {}
-        tensors = {**affine, **{name: getattr(self, name) for name in self.tensors}}
-        State(type(self).__name__, tensors, self.fitted_, self.options(), self.warnings_).save(path)
+        tensors = self.affine_.tensors() if self.affine else {}
+        tensors |= {name: getattr(self, name) for name in self.tensors}
+        State(self.fitted_, self.options(), self.warnings_, type(self).__name__, tensors).save(path)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        """The fitted transformation that was saved.
-
-        Raises:
-            InputError: options, tensors or rows that are not those of a transformation of this class.
-        """
+        """The fitted transformation that was saved."""
         kind: Any = cls
         made = cls(**vars(state.checked(_options(kind), state.options, "options")))
-        made._set_tensors(state)
-        if state.fitted is None:
-            raise state.lies("it does not say what it was fitted on")
-        made.fitted_, made.warnings_ = state.fitted, state.warnings
-        if made.affine:
-            made.affine_ = Affine.from_state(state)
-        if made.affine and made.affine_.d != state.fitted.d:
-            raise state.lies(f"rows of {made.affine_.d} features were fitted on rows of {state.fitted.d}")
-        return made
-
-    def _set_tensors(self, state: State) -> None:
-        """The fitted tensors, each axis as long as those of the same letter."""
         sizes: dict[str, int] = {}
-        for name, axes in self.tensors.items():
+        for name, axes in cls.tensors.items():
             tensor = state.tensors.get(name)
             if tensor is None or tensor.ndim != len(axes):
                 raise state.lies(f"it has no tensor {name!r} of {len(axes)} axes")
-            for axis, size in zip(axes, tensor.shape, strict=True):
-                if sizes.setdefault(axis, size) != size:
-                    raise state.lies(f"the shape of {name!r} does not fit the others")
-            setattr(self, name, tensor)
-        if sizes.get("K", 0) > sizes["D"]:
-            raise state.lies(f"it holds {sizes['K']} directions of {sizes['D']} features")
-        if "shift" in state.tensors and sizes["D"] != len(state.tensors["shift"]):
+            if any(sizes.setdefault(axis, n) != n for axis, n in zip(axes, tensor.shape, strict=True)):
+                raise state.lies(f"the shape of {name!r} does not fit the others")
+            setattr(made, name, tensor)
+        d = sizes["D"]
+        if sizes.get("K", 0) > d:
+            raise state.lies(f"it holds {sizes['K']} directions of {d} features")
+        if "shift" in state.tensors and d != len(state.tensors["shift"]):
             raise state.lies("the shape of 'shift' does not fit the others")
+        if state.fitted is None:
+            raise state.lies("it does not say what it was fitted on")
+        if d != state.fitted.d:
+            raise state.lies(f"rows of {d} features were fitted on rows of {state.fitted.d}")
+        made.fitted_, made.warnings_ = state.fitted, state.warnings
+        if made.affine:
+            made.affine_ = state.affine()
+        return made
 
     def options(self) -> dict[str, Any]:
         """The constructor's options, by name."""
@@ -209,7 +164,8 @@ class Transformation:
             raise InputError(f"expected a fitted {name}, got one that is not: call fit(x) first")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.options().items())})"
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options().items())
+        return f"{type(self).__name__}({options})"
 
 
 @cache
@@ -220,11 +176,7 @@ def _options(cls: Any) -> Any:
 
 
 def affine_of(transformation: Transformation | Affine, where: str) -> Affine:
-    """Its `Affine`, for what can hold nothing else: a layer of a model, an index.
-
-    Raises:
-        InputError: not fitted, or not affine: `where` says what could not hold it.
-    """
+    """Its `Affine`, for what can hold nothing else: a layer of a model, an index, as `where` says."""
     if isinstance(transformation, Affine):
         return transformation
     if not transformation.affine:
@@ -237,18 +189,14 @@ def affine_of(transformation: Transformation | Affine, where: str) -> Affine:
     return transformation.affine_
 
 
-def require_rows(summary: Summary, least: int, what: str) -> None:
+def require_rows(counted: int, least: int, what: str) -> None:
     """Raise InputError unless at least `least` rows of positive weight were summed."""
-    if summary.counted < least:
-        raise InputError(f"expected at least {least} rows for {what}, got {summary.counted}: pass more rows")
+    if counted < least:
+        raise InputError(f"expected at least {least} rows for {what}, got {counted}: pass more rows")
 
 
 def check_whole(value: Any, name: str, least: int) -> int:
-    """`value` as an int, which it is from `least` up.
-
-    Raises:
-        InputError: it is not.
-    """
+    """`value` as an int from `least` up."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InputError(
             f"expected {name} to be a whole number from {least} up, got {value!r}: choose another"
@@ -257,11 +205,99 @@ def check_whole(value: Any, name: str, least: int) -> int:
 
 
 def check_share(value: Any, name: str) -> float:
-    """`value` as a float, which it is from 0 to 1.
-
-    Raises:
-        InputError: it is not.
-    """
+    """`value` as a float from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
         raise InputError(f"expected {name} to be a number from 0 to 1, got {value!r}: choose another")
     return float(value)
+
+
+def summarise(
+    x: Any,
+    weights: Any = None,
+    *,
+    second: bool = True,
+    unit_first: bool = False,
+    progress: Progress | None = None,
+) -> tuple[Moments, Fitted, int]:
+    """The sums of one pass over `x`, an array, tensor or `Rows` (N, D), or of `Moments` as they are; the
+    record of the rows; and how many have a weight above 0, as far as that is known."""
+    if not isinstance(x, Moments):
+        rows = DigestedRows(as_rows(x))
+        m = Moments.of(rows, weights, second=second, unit_first=unit_first, progress=progress)
+        counted = m.n if weights is None else int((torch.as_tensor(weights) > 0).sum())
+        return m, fitted_on(rows, weights), counted
+    if weights is not None:
+        raise InputError(
+            "expected no weights with moments, got some: sum with them, Moments.of(rows, weights)"
+        )
+    if x.n == 0:
+        raise InputError("expected moments of at least one row, got none: update them with rows first")
+    if second and x.second is None:
+        raise InputError(
+            "expected moments with second-order sums, got moments made with second=False: sum again"
+        )
+    if unit_first:
+        x.unit_sums()  # says what is missing
+    plain = x.weight == x.n and x.weight_square == x.n
+    return x, Fitted("moments", x.n, x.d, None, None if plain else IN_THE_MOMENTS), x.n
+
+
+class DigestedRows(DerivedRows):
+    """`rows`, whose sha256 is known once `blocks` has run to its end.
+
+    Each block is digested on a thread of its own while it is in use: hashlib lets go of the interpreter's
+    lock.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__(rows)
+        self.sha256: str | None = None
+
+    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
+        return self._rows.read(start, stop, out=out)
+
+    def blocks(self, size: int = GRID) -> Iterator[Tensor]:
+        digested = hashlib.sha256()
+        with ThreadPoolExecutor(1, thread_name_prefix="uncone-digest") as pool:
+            for block in self._rows.blocks(size):
+                box = [block]
+
+                def add(box: list[Tensor] = box) -> None:
+                    # The worker may hold this job longer than the caller waits for it: it must not hold the block.
+                    digested.update(_bytes(box.pop().numpy()))
+
+                job = pool.submit(add)
+                yield block
+                job.result()
+                del block
+        self.sha256 = digested.hexdigest()
+
+
+def digest(rows: Rows) -> str:
+    """The sha256 of `rows` as `Fitted` has it; reads them once."""
+    digested = DigestedRows(rows)
+    for block in digested.blocks():
+        del block
+    assert digested.sha256 is not None
+    return digested.sha256
+
+
+def fitted_on(rows: DigestedRows, weights: Any = None) -> Fitted:
+    """The record of `rows`, read to their end, and of the weights (N,) that they counted with."""
+    if weights is not None:
+        weights = torch.as_tensor(weights).detach().to("cpu", torch.float64).numpy()
+        weights = hashlib.sha256(_bytes(weights)).hexdigest()
+    return Fitted(shared_name(rows.name), *rows.shape, rows.sha256, weights)
+
+
+def shared_name(name: str) -> str:
+    """The name of a source as a file that is passed on may hold it: at most the last two parts of a path."""
+    path, mark, part = name.partition("#")
+    parts = PurePath(path).parts
+    return "/".join(parts[-2:]) + mark + part if len(parts) > 2 else name
+
+
+def _bytes(x: npt.NDArray[np.floating[Any]]) -> memoryview:
+    if sys.byteorder == "big":
+        x = x.astype(x.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(x).reshape(-1).view(np.uint8).data

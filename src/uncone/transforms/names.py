@@ -5,13 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from uncone.errors import InputError
-from uncone.transforms.affine import Affine
+from uncone.transforms.affine import Affine, State
 from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter, Standardize
 from uncone.transforms.clusters import ClusterCenter
-from uncone.transforms.components import AllButTheTop
+from uncone.transforms.directions import AllButTheTop, Whiten
 from uncone.transforms.fitting import Transformation
-from uncone.transforms.state import State
-from uncone.transforms.whitening import Whiten
 
 _NAMED: Mapping[str, tuple[type[Transformation], Mapping[str, Any]]] = {
     "center": (Center, {}),
@@ -75,7 +73,7 @@ def load(path: str | os.PathLike[str]) -> Affine | Transformation:
     """
     state = State.load(path)
     if state.kind == "Affine":
-        return Affine.from_state(state)
+        return state.affine()
     if state.kind not in _CLASSES:
         known = ", ".join(["Affine", *_CLASSES])
         raise InputError(

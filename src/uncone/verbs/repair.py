@@ -18,7 +18,7 @@ from uncone.records.wording import counted, plural
 from uncone.rows import Rows
 from uncone.rows.open import open_file, split_part
 from uncone.transforms.apply import check_out, repair_rows
-from uncone.transforms.fitted import shared_name
+from uncone.transforms.fitting import shared_name
 
 __all__ = ["RepairOptions", "check_repair", "kind_of", "repair"]
 Kind = Literal["vectors", "encoder", "model"]

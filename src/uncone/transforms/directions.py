@@ -1,0 +1,194 @@
+"""The principal directions of rows: the first ones taken away, or all brought nearer to one variance."""
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+
+from uncone.errors import InputError
+from uncone.moments import Moments
+from uncone.moments.eigen import consume_to_eigen, leading_pairs
+from uncone.threads import alone, on_one_thread
+from uncone.transforms.affine import Affine
+from uncone.transforms.fitting import Transformation, check_share, check_whole, require_rows
+
+Tensor = torch.Tensor
+LEAST_ROWS_PER_FEATURE = 5
+"""With fewer rows the small eigenvalues are mostly noise, which whitening makes as large as the rest."""
+
+
+class AllButTheTop(Transformation):
+    """Subtract the mean and the first principal directions u_1 ... u_k of the centred rows.
+
+    Centred (Bis et al. 2021, Too Much in Common, equation 11): y = (x - mean) - sum_j (u_j . (x - mean)) u_j.
+    Original (Mu & Viswanath 2018, All-but-the-Top, algorithm 1): y = (x - mean) - sum_j (u_j . x) u_j, which
+    differs by one constant vector: original - centred = -sum_j (u_j . mean) u_j. It gives the rows a mean
+    again.
+
+    Args:
+        n_components: k; by default ceil(D / 100), as in both papers.
+        centered: False for the original.
+
+    Attributes after `fit`:
+        mean_: float64 (D,).
+        components_: the unit directions as rows, float64 (k, D), the one of the largest variance first.
+        variances_: the variances of the rows along them, float64 (k,).
+
+    Raises:
+        InputError: on `fit`, where not more rows or features than directions are there, or the rows vary in
+            fewer directions.
+
+    Example:
+        >>> import numpy
+        >>> x = numpy.array([[7.0, 1.0], [-5.0, 1.0], [7.0, -1.0], [-5.0, -1.0]])
+        >>> AllButTheTop(n_components=1).fit_transform(x).tolist()
+        [[0.0, 1.0], [0.0, 1.0], [0.0, -1.0], [0.0, -1.0]]
+    """
+
+    tensors: ClassVar[Mapping[str, str]] = {"mean_": "D", "components_": "KD", "variances_": "K"}
+    mean_: Tensor
+    components_: Tensor
+    variances_: Tensor
+
+    def __init__(self, n_components: int | None = None, centered: bool = True) -> None:
+        self.n_components = None if n_components is None else check_whole(n_components, "n_components", 1)
+        self.centered = bool(centered)
+
+    @on_one_thread
+    def _solve(self, m: Moments, counted: int) -> Affine:
+        k = math.ceil(m.d / 100) if self.n_components is None else self.n_components
+        if k >= m.d:
+            raise InputError(
+                f"expected rows of more than {k} features to remove {k} directions, got {m.d}: choose fewer"
+            )
+        require_rows(counted, k + 1, f"{k} principal directions")
+        _refuse_equal_rows(m)
+        self.mean_ = m.mean().cpu()
+        self.components_, self.variances_ = principal_directions(m, k)
+        if len(self.components_) < k:
+            raise InputError(
+                f"expected rows that vary in at least {k} directions, got {len(self.components_)}: the "
+                "others would be arbitrary, choose fewer"
+            )
+        removed = self.components_.T @ self.components_
+        weight = torch.eye(m.d, dtype=torch.float64) - removed
+        return Affine(self.mean_, weight, offset=None if self.centered else -self.mean_ @ removed)
+
+
+class Whiten(Transformation):
+    """Divide every principal direction by a power of its deviation: y = (x - mean) U L^(-power / 2) (PCA), or
+    the same times U' (ZCA).
+
+    U L U' is the covariance of the rows, divided by N - 1, with eigenvalues below `floor` times the largest
+    raised to that. Power 1 makes the covariance the identity (PCA: Su et al. 2021, Whitening Sentence
+    Representations; ZCA: Bell & Sejnowski 1997, which changes the rows least and keeps their coordinates);
+    power 0 only centres and turns. Between, an eigenvalue l becomes l^(1 - power). Full whitening often hurts
+    retrieval: it makes the directions of noise as loud as the rest.
+
+    Args:
+        kind: "zca" or "pca".
+        power: from 0 to 1.
+        floor: the least eigenvalue, as a share of the largest: where there is none, numbers would explode.
+        n_components: keep only so many directions: PCA gives rows (N, n_components), ZCA rows (N, D) of that
+            rank.
+        force: fit on fewer than 5 D rows all the same.
+
+    Attributes after `fit`:
+        mean_: float64 (D,).
+        components_: the unit directions as rows, float64 (k, D), the one of the largest variance first.
+        variances_: their eigenvalues before the floor, float64 (k,).
+
+    Raises:
+        InputError: on `fit`, for fewer than 5 D rows unless forced, fewer than two, or rows that are all
+            equal.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([[4.0, 0.0], [-4.0, 0.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
+        >>> y = Whiten(power=1, force=True).fit_transform(x)
+        >>> torch.cov(y.T).round(decimals=6).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    tensors: ClassVar[Mapping[str, str]] = {"mean_": "D", "components_": "KD", "variances_": "K"}
+    mean_: Tensor
+    components_: Tensor
+    variances_: Tensor
+
+    def __init__(
+        self,
+        kind: Literal["zca", "pca"] = "zca",
+        power: float = 0.5,
+        floor: float = 1e-4,
+        n_components: int | None = None,
+        force: bool = False,
+    ) -> None:
+        if kind not in ("zca", "pca"):
+            raise InputError(f"expected kind 'zca' or 'pca', got {kind!r}: choose one of the two")
+        self.kind: Literal["zca", "pca"] = kind
+        self.power, self.floor = check_share(power, "power"), check_share(floor, "floor")
+        self.force = bool(force)
+        if self.floor == 0:
+            raise InputError("expected a floor above 0, got 0: directions without variance would explode")
+        self.n_components = None if n_components is None else check_whole(n_components, "n_components", 1)
+
+    def _solve(self, m: Moments, counted: int) -> Affine:
+        d, k = m.d, m.d if self.n_components is None else self.n_components
+        if k > d:
+            raise InputError(
+                f"expected at most {d} components of rows of {d} features, got {k}: choose fewer"
+            )
+        require_rows(counted, 2, "a covariance")
+        if counted < LEAST_ROWS_PER_FEATURE * d and not self.force:
+            raise InputError(
+                f"expected at least {LEAST_ROWS_PER_FEATURE * d} rows to whiten {d} features, got {counted}: "
+                "its small eigenvalues would be noise; pass more rows, use AllButTheTop, or force it "
+                "(--force, force=True)"
+            )
+        if counted < d:
+            message = (
+                f"whitening {d} features by {counted} rows: at least {d - counted + 1} directions are raised "
+                "to the floor and mean nothing"
+            )
+            self.warnings_ = (message,)
+            warnings.warn(message, stacklevel=3)
+        _refuse_equal_rows(m)
+        self.mean_ = m.mean().cpu()
+        values, vectors = consume_to_eigen(m.covariance())
+        values = values.cpu().clamp_min(0.0)
+        self.variances_ = values[:k].clone()
+        self.components_ = with_signs(vectors[:, :k].T.cpu())
+        scale = self.variances_.clamp_min(self.floor * float(values[0])).pow(-self.power / 2)
+        weight = self.components_.T * scale
+        return Affine(self.mean_, weight if self.kind == "pca" else alone(lambda: weight @ self.components_))
+
+
+def principal_directions(m: Moments, k: int) -> tuple[Tensor, Tensor]:
+    """The first k unit directions of variance as rows (r, D), and the variances (r,); the rest is rounding.
+
+    Sums of products in the dtype of the rows hold no variance below its epsilon times the largest.
+    """
+    values, vectors = leading_pairs(m.covariance(), k)
+    known = int((values > 4 * m.epsilon * float(values[0])).sum())
+    return with_signs(vectors[:, :known].T.cpu()), values[:known].cpu()
+
+
+def with_signs(directions: Tensor) -> Tensor:
+    """The same directions (k, D), each with its largest entry positive, so that no library chooses signs."""
+    largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
+    return directions * torch.where(largest < 0, -1.0, 1.0)
+
+
+def _refuse_equal_rows(m: Moments) -> None:
+    if are_equal(m):
+        raise InputError(
+            f"expected rows that differ, got {m.n} equal rows: there is no direction to find in them"
+        )
+
+
+def are_equal(m: Moments) -> bool:
+    """Whether the rows are equal: their spread is no more than the rounding of their mean."""
+    spread = math.sqrt(max(0.0, float(m.variances().sum())))
+    return spread <= 4 * m.epsilon * float(m.mean().norm())
