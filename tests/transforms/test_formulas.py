@@ -347,6 +347,20 @@ def test_a_constant_feature_is_not_blown_up(dtype: torch.dtype) -> None:
     assert float(y[:, 3].double().std()) == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_feature_that_holds_only_rounding_is_not_blown_up(dtype: torch.dtype) -> None:
+    x = gaussian(300, 8, dtype=dtype)
+    x[:, 2] *= 1e-33
+    x[:, 4] = x[:, 4] * 1e-33 + 1e-33
+    x[:, 6] *= 1e9  # one huge feature makes no noise of the others
+    made = Standardize().fit(x)
+    y = made.transform(x)
+    assert made.scale_[[2, 4]].tolist() == [1.0, 1.0]
+    assert float(y[:, [2, 4]].abs().max()) < 1e-30
+    others = y[:, [0, 1, 3, 5, 6, 7]].double()
+    torch.testing.assert_close(others.std(0, correction=0), torch.ones(6).double(), atol=1e-5, rtol=0)
+
+
 def test_far_from_the_origin_no_digits_are_lost() -> None:
     x = _cone(2000, 10)
     exact = AllButTheTop(1).fit_transform(x)

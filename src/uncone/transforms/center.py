@@ -111,8 +111,8 @@ class Standardize(Transformation):
 
     The repair of rogue dimensions, single features that dominate every cosine (Timkey & van Schijndel 2021,
     All Bark and No Bite, section 5). s is the deviation of these rows and not an estimate (no N - 1), as in
-    scikit-learn's StandardScaler. A feature that is constant, to the rounding of its mean, is centred and not
-    divided.
+    scikit-learn's StandardScaler. A feature that is constant, to the rounding of its mean or of a usual
+    feature's size (the median of their root mean squares), is centred and not divided.
 
     Attributes after `fit`:
         mean_, scale_: the means and s (1 where constant), float64 (D,).
@@ -134,6 +134,9 @@ class Standardize(Transformation):
         require_rows(counted, 2, "deviations")
         self.mean_ = m.mean().cpu()
         variances = m.variances().cpu() * (1 - 1 / m.effective_n)
-        constant = variances <= (4 * m.epsilon * self.mean_).square()
+        squares = self.mean_.square()
+        # Far below the others a feature holds their rounding; the median, so that no huge one decides.
+        usual = (variances + squares).median()
+        constant = variances <= (4 * m.epsilon) ** 2 * squares.clamp_min(usual)
         self.scale_ = torch.where(constant, 1.0, variances.clamp_min(0.0).sqrt())
         return Affine(self.mean_, torch.diag(1 / self.scale_))
