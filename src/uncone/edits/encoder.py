@@ -18,8 +18,7 @@ from uncone.records.repair import Repaired
 from uncone.records.wording import percent
 from uncone.rows import as_rows
 from uncone.transforms import ZIPF_REPAIRS, repair_named
-from uncone.transforms.fitting import shared_name
-from uncone.transforms.fitting import affine_of
+from uncone.transforms.fitting import affine_of, shared_name
 
 Tensor = torch.Tensor
 HELD_OUT = 5

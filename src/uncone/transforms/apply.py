@@ -28,7 +28,7 @@ from uncone.rows.streamed import one_ahead
 from uncone.rows.target import Target, Writer
 from uncone.threads import share, share_rows
 from uncone.transforms.affine import Affine
-from uncone.transforms.fitting import DigestedRows, Fitted, Transformation, shared_name
+from uncone.transforms.fitting import DigestedRows, Transformation, shared_name
 from uncone.transforms.transformed import overflow
 
 Tensor = torch.Tensor
