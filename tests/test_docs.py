@@ -19,7 +19,7 @@ import pytest
 import uncone
 from uncone import measure, records
 from uncone.explain import findings, measures
-from uncone.report.page import STILL
+from uncone.report.html import STILL
 
 from .test_architecture import BELOW
 

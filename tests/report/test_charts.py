@@ -14,7 +14,7 @@ from uncone.records import Groups, Norms, Spectrum
 from uncone.records.blocks import Chart, Intervals
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.report.cone import MOST_POINTS, cone_panels, group_classes, legends, sample, wedge
-from uncone.report.svg import Axis, draw, draw_intervals
+from uncone.report.svg import Axis, draw
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -45,7 +45,7 @@ def _charts() -> list[Drawing]:
         (("center", 0.1, -0.1, 0.3), ("whiten", -0.5, -0.6, -0.4)),
         caption="A caption.",
     )
-    intervals = (changes.title, draw_intervals(changes, "i"), changes.caption)
+    intervals = (changes.title, draw(changes, "i"), changes.caption)
     return [*cone_panels(subject.picture, "c"), *map(_drawn, charts), intervals]
 
 
@@ -113,9 +113,9 @@ def test_wedge_of_a_known_cone() -> None:
 def test_the_cone_is_shaded_only_where_there_is_one() -> None:
     (_, raw, caption), (_, centered, without) = cone_panels(make_picture(shift=5.0), "c")
     assert 'class="cone"' in raw
-    assert "95 %" in caption
+    assert "95%" in caption
     assert 'class="cone"' not in centered
-    assert "No cone" in without
+    assert "no cone" in without
 
 
 def test_raw_rows_point_to_the_right_whatever_the_sign_of_the_direction() -> None:

@@ -19,7 +19,7 @@ from uncone.errors import InputError
 from uncone.records import Comparison, Diagnosis, Group, Groups, Measurement, Norms, Spectrum, Subject
 from uncone.records.blocks import Chart
 from uncone.records.text import visible
-from uncone.report.page import STILL
+from uncone.report.html import STILL
 from uncone.report.plot import charts_of
 from uncone.report.svg import draw
 

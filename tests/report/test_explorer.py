@@ -23,7 +23,7 @@ from uncone.records import Diagnosis, Picture
 from uncone.records.text import shortened
 from uncone.report import to_html
 from uncone.report.explorer import explorer
-from uncone.report.page import STILL
+from uncone.report.html import STILL
 
 SHARES = ((0.8, 0.9), (0.75, 1.0))
 
@@ -212,15 +212,15 @@ def test_a_round_cloud_has_no_cone() -> None:
 def test_each_view_says_how_much_it_shows() -> None:
     page = explorer(make_picture(), SHARES, "u")
     for view, words in (
-        ("raw2", "hold 80 % of the rows’ squared length"),
-        ("raw3", "hold 90 %"),
-        ("centered2", "hold 75 % of the rows’ variance"),
+        ("raw2", "hold 80% of the rows’ squared length"),
+        ("raw3", "hold 90%"),
+        ("centered2", "hold 75% of the rows’ variance"),
     ):
         note = page.partition(f'data-note="{view}"')[2].partition("</p>")[0]
         assert words in note
     assert "hold" not in explorer(make_picture(), ((), ()), "u")
     whole = explorer(make_picture(), (SHARES[0], (1 - 1e-9, 1.0)), "u")
-    assert "two directions hold &lt;100 % of the rows’ variance" in whole, (
+    assert "two directions hold &lt;100% of the rows’ variance" in whole, (
         "nothing is rounded to a whole that it did not reach"
     )
 

@@ -27,7 +27,7 @@ from uncone.records import Diagnosis, Groups, Subject
 from uncone.records.subject import tail_bin
 from uncone.records.text import number, typeset, visible
 from uncone.report import to_html, write_html
-from uncone.report.page import STILL
+from uncone.report.html import STILL
 
 GOLD = Path(__file__).parent / "gold.html"
 ALLOWED = {

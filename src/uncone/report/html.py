@@ -1,7 +1,12 @@
-"""A document as one self-contained HTML page: no request, and one script that only draws the picture to
-explore."""
+"""A document as one self-contained HTML page: no request, and one script that only draws the picture to explore."""
 
+import base64
+import hashlib
 from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import resources
+from itertools import takewhile
+from urllib.parse import quote
 
 from uncone.records.blocks import (
     Block,
@@ -15,18 +20,24 @@ from uncone.records.blocks import (
     Gauge,
     Gauges,
     Heading,
-    Intervals,
     Table,
     Text,
 )
-from uncone.records.text import better, count, shortened, span
+from uncone.records.text import better, count, number, shortened, span
 from uncone.records.wording import plural
 from uncone.report.cone import cone_panels, legends
-from uncone.report.explorer import explorer, script, script_source
-from uncone.report.markup import SVG, element, escape, shown, token, typeset_text
-from uncone.report.page import STILL, masthead, page
-from uncone.report.svg import draw, draw_intervals
+from uncone.report.explorer import explorer
+from uncone.report.markup import SVG, element, escape, path, typeset_text
+from uncone.report.svg import draw
 
+# Nothing but inline styles and the favicon may load, so a string that slipped through could still do nothing.
+STILL = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+
+_MARK = (
+    '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true" xmlns="http://www.w3.org/2000/svg">'
+    '<circle cx="12" cy="12" r="9.6" fill="none" stroke="#4a7bea" stroke-width="2.4"/>'
+    '<path fill="#e8622a" d="M12 12 12.7 2.6A9.4 9.4 0 0 1 20.4 7.7Z"/></svg>'
+)
 _LONGEST_NAME = 40
 _TONES = {"quiet": "facts", "lead": "lead", "caution": "caution"}
 _BADGES = ("severe", "warning", "note", "healthy")
@@ -35,39 +46,59 @@ _FEW_COLUMNS = 3
 
 
 def to_page(document: Document, *, live: bool = True) -> str:
-    """The document as a page that opens from disk. With `live` a picture can be explored where scripts
-    run."""
+    """The document as a page that opens from disk. With `live` a picture can be explored where scripts run."""
     called = shortened(document.name, _LONGEST_NAME)
     parts = _parts(document.blocks, 2)
     links = [(heading.text, f"#s{order}") for order, (heading, _) in enumerate(parts[1:], start=1) if heading]
-    body = masthead(called, links) + element(
-        "main", "".join(_part(*part, order) for order, part in enumerate(parts))
-    )
+    body = _masthead(called, links)
+    body += element("main", "".join(_part(*part, order) for order, part in enumerate(parts)))
     body += element("footer", "".join(map(_block, document.footer)))
-    title, verdict = f"{called} · uncone {document.kind}", _verdict(document)
-    clouds = any(
-        isinstance(chart, Cloud)
-        for block in document.blocks
-        if isinstance(block, Figure)
-        for chart in block.charts
-    )
-    if not (clouds and live):
-        return page(title, verdict, body)
-    return page(title, verdict, body, policy=f"{STILL}; script-src {script_source()}", script=script())
+    charts = (chart for block in document.blocks if isinstance(block, Figure) for chart in block.charts)
+    script, policy = "", STILL
+    if live and any(isinstance(chart, Cloud) for chart in charts):
+        script = f"/*<![CDATA[*/\n{_file('cone.js')}/*]]>*/"  # so that the page is XML too
+        digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+        script, policy = f"<script>{script}</script>\n", f"{STILL}; script-src 'sha256-{digest}'"
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta http-equiv="Content-Security-Policy" content="{escape(policy)}"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<meta name="color-scheme" content="light dark"/>
+<meta name="generator" content="uncone"/>
+<meta name="description" content="{escape(_verdict(document))}"/>
+<link rel="icon" href="{escape("data:image/svg+xml," + quote(_MARK))}"/>
+<title>{escape(f"{called} · uncone {document.kind}")}</title>
+<style>
+{_file("report.css")}</style>
+{script}</head>
+<body>{body}</body>
+</html>
+"""
 
 
 def to_notebook(document: Document) -> str:
     """The document for a notebook: the page without its script, in a frame that keeps its styles apart."""
-    source = escape_attribute(to_page(document, live=False))
+    source = to_page(document, live=False).replace("&", "&amp;").replace('"', "&quot;")
     style = "width:100%;height:46rem;border:1px solid #8884;border-radius:8px"
-    return (
-        f'<iframe sandbox="" title="{escape(_verdict(document))}" style="{style}" srcdoc="{source}"></iframe>'
-    )
+    title = escape(_verdict(document))
+    return f'<iframe sandbox="" title="{title}" style="{style}" srcdoc="{source}"></iframe>'
 
 
-def escape_attribute(markup: str) -> str:
-    """Markup as the value of an attribute."""
-    return markup.replace("&", "&amp;").replace('"', "&quot;")
+@cache
+def _file(name: str) -> str:
+    return resources.files("uncone.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _masthead(name: str, links: list[tuple[str, str]]) -> str:
+    """The top of the page: the mark, a name, and with several parts the links (text, address) to them."""
+    content = element("span", _MARK + "uncone", class_="brand")
+    content += element("span", escape(name), class_="subject-name")
+    if len(links) > 1:
+        listed = "".join(element("a", escape(text), href=address) for text, address in links)
+        content += element("nav", listed, aria_label="Subjects")
+    return element("header", content, class_="masthead")
 
 
 def _verdict(document: Document) -> str:
@@ -93,37 +124,27 @@ def _part(heading: Heading | None, blocks: list[Block], order: int) -> str:
     for place, (title, inner) in enumerate(sections, start=1):
         assert title is not None
         name = f"{uid}-{place}"
-        content += element(
-            "section",
-            element("h3", escape(title.text), id=name) + _run(inner, name),
-            class_="block",
-            aria_labelledby=name,
-        )
+        section = element("h3", escape(title.text), id=name) + _run(inner, name)
+        content += element("section", section, class_="block", aria_labelledby=name)
     if heading is None:
         return content if not blocks else element("section", content, class_="hero")
-    about = element("p", escape(heading.about), class_="facts") if heading.about else ""
-    head = element(
-        "div", element("h2", escape(heading.text), id=f"{uid}-name") + about, class_="subject-head"
-    )
-    return element("section", head + content, id=uid, class_="subject", aria_labelledby=f"{uid}-name")
+    head = element("h2", escape(heading.text), id=f"{uid}-name")
+    head += element("p", escape(heading.about), class_="facts") if heading.about else ""
+    content = element("div", head, class_="subject-head") + content
+    return element("section", content, id=uid, class_="subject", aria_labelledby=f"{uid}-name")
 
 
 def _run(blocks: Sequence[Block], uid: str) -> str:
     """Blocks without headings of parts and sections: cards stand together, everything else in its order."""
-    content, cards = "", ""
     (_, lead), *groups = _parts(blocks, 4)
-    content += _blocks(lead, uid)
-    rest: list[Block] = []
+    cards, rest = "", list[Block]()
     for heading, inner in groups:
         assert heading is not None
-        kept = next(
-            (place for place, block in enumerate(inner) if not isinstance(block, Text | Bullets)), len(inner)
-        )
-        cards += _card(heading, inner[:kept])
-        rest += inner[kept:]
-    if cards:
-        content += element("div", cards, class_="findings")
-    return content + _blocks(rest, f"{uid}-rest")
+        said = list(takewhile(lambda block: isinstance(block, Text | Bullets), inner))
+        cards += _card(heading, said)
+        rest += inner[len(said) :]
+    together = element("div", cards, class_="findings") if cards else ""
+    return _blocks(lead, uid) + together + _blocks(rest, f"{uid}-rest")
 
 
 def _card(heading: Heading, blocks: Sequence[Block]) -> str:
@@ -131,9 +152,8 @@ def _card(heading: Heading, blocks: Sequence[Block]) -> str:
     advice = [block for block in blocks if isinstance(block, Text) and block.tone == "advice"]
     said = element("h4", badge + element("span", escape(heading.text)))
     said += "".join(_block(block) for block in blocks if block not in advice)
-    content = element("div", said)
-    content += element("div", "".join(map(_block, advice)), class_="repair") if advice else ""
-    return element("article", content, class_=f"finding {heading.tone}")
+    advised = element("div", "".join(map(_block, advice)), class_="repair") if advice else ""
+    return element("article", element("div", said) + advised, class_=f"finding {heading.tone}")
 
 
 def _badge(text: str, tone: str) -> str:
@@ -159,7 +179,7 @@ def _block(block: Block, uid: str = "b") -> str:
         case Code():
             lines = "\n".join(
                 map(escape, block.text.rstrip("\n").split("\n"))
-            )  # breaks of lines are all that stays unseen
+            )  # only breaks of lines stay unseen
             return element("div", element("pre", element("code", lines)), class_="scroll")
         case Gauges():
             return element("div", "".join(map(_tile, block.gauges)), class_="keys") if block.gauges else ""
@@ -179,20 +199,18 @@ def _heading(heading: Heading) -> str:
 
 
 def _table(table: Table) -> str:
-    right = {column: "n" for column in table.columns[1:] if column in table.numbers}
-    head = "".join(
-        element("th", escape(column), scope="col", class_=right.get(column)) for column in table.columns
-    )
+    sides = [None, *("n" if column in table.numbers else None for column in table.columns[1:])]
+    named = zip(table.columns, sides, strict=True)
+    head = "".join(element("th", escape(column), scope="col", class_=side) for column, side in named)
     body = ""
     for first, *cells in table.rows:
-        named = zip(table.columns[1:], cells, strict=True)
         row = element("th", _cell(first), scope="row")
-        row += "".join(element("td", _cell(cell), class_=right.get(column)) for column, cell in named)
+        placed = zip(cells, sides[1:], strict=True)
+        row += "".join(element("td", _cell(cell), class_=side) for cell, side in placed)
         body += element("tr", row)
-    caption = element("caption", escape(table.title)) if table.title else ""
-    drawn = element(
-        "table", caption + element("thead", element("tr", head)) + element("tbody", body), class_="data"
-    )
+    content = element("caption", escape(table.title)) if table.title else ""
+    content += element("thead", element("tr", head)) + element("tbody", body)
+    drawn = element("table", content, class_="data")
     label = table.title or f"Table of {', '.join(column for column in table.columns if column)}"
     return element("div", drawn, class_="scroll", tabindex="0", role="region", aria_label=label)
 
@@ -202,7 +220,8 @@ def _cell(cell: str | Cell) -> str:
         return typeset_text(cell)
     text = typeset_text(cell.text)
     if cell.tone == "token":
-        text = token(cell.text)
+        # verbatim spaces, and isolated: right-to-left text cannot reorder its neighbours
+        text = f'<bdi class="token">{escape(cell.text)}</bdi>'
     elif cell.tone in _BADGES:
         text = _badge(cell.text, cell.tone)
     elif cell.tone in _CHANGES:
@@ -213,104 +232,88 @@ def _cell(cell: str | Cell) -> str:
 
 
 def _tile(gauge: Gauge) -> str:
-    """A headline number beside what an isotropic cloud gives."""
+    """A headline number beside the isotropic one."""
     content = element("h2", escape(gauge.label))
     if gauge.value is None:
         content += element("p", "undefined", class_="value none") + element("p", escape(gauge.reason))
         return element("div", content, class_="key")
-    content += element("p", shown(gauge.value, gauge.limits), class_="value") + _scale(gauge)
-    reference = "not known" if gauge.reference is None else shown(gauge.reference, gauge.limits)
+    value, reference = (
+        typeset_text("not known" if one is None else number(one, limits=gauge.limits))
+        for one in (gauge.value, gauge.reference)
+    )
+    content += element("p", value, class_="value") + _scale(gauge, gauge.value)
     content += element("p", f"Isotropic: <b>{reference}</b> · {escape(better(gauge.better))}")
     about = " · ".join(part for part in (gauge.about, f"range {span(gauge.limits)}") if part)
     return element("div", content + element("p", typeset_text(about), class_="muted"), class_="key")
 
 
-def _scale(gauge: Gauge) -> str:
+def _scale(gauge: Gauge, value: float) -> str:
     """The value in its range, with a tick at the isotropic reference; nothing for an unbounded range."""
     low, high = gauge.limits
-    if low is None or high is None or high <= low or gauge.value is None:
+    if low is None or high is None or high <= low:
         return ""
     start = gauge.reference if gauge.reference is not None else low
-    at, tick = (100 * min(1.0, max(0.0, (value - low) / (high - low))) for value in (gauge.value, start))
+    at, tick = (100 * min(1.0, max(0.0, (one - low) / (high - low))) for one in (value, start))
     bars = _bar("track", 0, 100, 3) + _bar("reach", min(at, tick), max(at, tick), 3)
     bars += _bar("tick", tick - 0.3, tick + 0.3, 0) if gauge.reference is not None else ""
     bars += _bar("dot", at - 0.7, at + 0.7, 0)
     return element(
-        "svg",
-        bars,
-        class_="gauge",
-        viewBox="0 0 100 10",
-        preserveAspectRatio="none",
-        aria_hidden="true",
-        xmlns=SVG,
-    )
+        "svg", bars, class_="gauge", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true", xmlns=SVG
+    )  # fmt: skip
 
 
-def _bar(css: str, left: float, right: float, inset: float) -> str:
+def _bar(css: str, left: float, right: float, inset: int) -> str:
     width = right - left
     x = min(max(left, 0.0), 100.0 - width)  # a mark at the very end of the track stays whole
-    return element(
-        "rect", class_=css, x=f"{x:.2f}", y=f"{inset:g}", width=f"{width:.2f}", height=f"{10 - 2 * inset:g}"
-    )
+    return element("rect", class_=css, x=f"{x:.2f}", y=inset, width=f"{width:.2f}", height=10 - 2 * inset)
 
 
 def _figure(figure: Figure, uid: str) -> str:
-    content = element("h4", escape(figure.title)) + _legend(figure.legend)
+    names = [("dots bin" if style == "bins" else f"line {style}", name) for style, name in figure.legend]
+    content = element("h4", escape(figure.title)) + _swatches(names)
     columns = "three" if len(figure.charts) >= _FEW_COLUMNS else "two" if len(figure.charts) > 1 else "one"
     panels = ""
     for place, chart in enumerate(figure.charts):
         name = f"{uid}-{place}"
         if isinstance(chart, Cloud):
             return element("figure", _cloud(chart, name))
-        drawn = (
-            draw_intervals(chart, name)
-            if isinstance(chart, Intervals)
-            else draw(chart, name, narrow=columns == "three")
-        )
+        drawn = draw(chart, name, narrow=columns == "three")
         panels += _panel(chart.title if chart.title != figure.title else "", drawn, chart.caption)
     content += element("div", panels, class_=f"panels {columns}")
-    return element(
-        "figure", content + (element("figcaption", typeset_text(figure.caption)) if figure.caption else "")
-    )
+    content += element("figcaption", typeset_text(figure.caption)) if figure.caption else ""
+    return element("figure", content)
 
 
 def _panel(title: str, drawing: str, caption: str) -> str:
     heading = element("h5", escape(title)) if title else ""
-    return element(
-        "div", heading + drawing + element("p", typeset_text(caption), class_="muted"), class_="panel"
-    )
+    content = heading + drawing + element("p", typeset_text(caption), class_="muted")
+    return element("div", content, class_="panel")
 
 
 def _cloud(cloud: Cloud, uid: str) -> str:
     """The picture to explore, and the drawings that stand for it on paper and where scripts are off."""
     picture, heading = cloud.picture, element("h4", escape(cloud.title))
-    live = element("div", heading + explorer(picture, cloud.shares, f"{uid}-explorer"), class_="live")
     entries = legends(picture)
     drawn = sum(entry.drawn for entry in entries)
-    rows = plural(picture.total, "row")
-    caption = f"{count(drawn)} of {count(picture.total)} {rows} drawn, the same {plural(drawn, 'row')} in both panels."
+    of = f"{count(picture.total)} {plural(picture.total, 'row')}"
+    caption = f"{count(drawn)} of {of} drawn, the same {plural(drawn, 'row')} in both panels."
     if drawn < len(picture.ids):
         caption += " Small groups are drawn more densely than they are, so that they can be seen."
     caption += (
         " The two panels have their own directions and scales. Outermost points tell their row on hover."
     )
     names = [(f"dots {e.css}", f"{e.name}, {count(e.drawn)} of {count(e.pictured)} drawn") for e in entries]
-    panels = element(
-        "div", "".join(_panel(*panel) for panel in cone_panels(picture, uid)), class_="panels two"
-    )
-    still = heading + _swatches(names) + panels + element("figcaption", typeset_text(caption))
-    return live + element("div", still, class_="still")
-
-
-def _legend(names: Iterable[tuple[str, str]]) -> str:
-    return _swatches([("dots bin" if style == "bins" else f"line {style}", name) for style, name in names])
+    panels = "".join(_panel(*panel) for panel in cone_panels(picture, uid))
+    still = heading + _swatches(names) + element("div", panels, class_="panels two")
+    still += element("figcaption", typeset_text(caption))
+    live = heading + explorer(picture, cloud.shares, f"{uid}-explorer")
+    return element("div", live, class_="live") + element("div", still, class_="still")
 
 
 def _swatches(names: Sequence[tuple[str, str]]) -> str:
-    items = "".join(element("li", _swatch(css) + escape(name)) for css, name in names)
+    items = ""
+    for css, name in names:
+        mark = path(css, "M1 6h34" if css.startswith("line") else "M18 6h.01")
+        drawing = element("svg", mark, viewBox="0 0 36 12", class_="swatch", aria_hidden="true", xmlns=SVG)
+        items += element("li", drawing + escape(name))
     return element("ul", items, class_="legend") if items else ""
-
-
-def _swatch(css: str) -> str:
-    drawing = element("path", class_=css, d="M1 6h34" if css.startswith("line") else "M18 6h.01")
-    return element("svg", drawing, viewBox="0 0 36 12", class_="swatch", aria_hidden="true", xmlns=SVG)

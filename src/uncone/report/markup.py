@@ -1,9 +1,8 @@
-"""Building blocks of the page: every text goes through `escape`, so nothing from a record can become
-markup."""
+"""Building blocks of the page: every text goes through `escape`, so nothing from a record can become markup."""
 
 import html
 
-from uncone.records.text import Limits, count, number, typeset, visible
+from uncone.records.text import typeset, visible
 
 SVG = "http://www.w3.org/2000/svg"
 
@@ -13,32 +12,23 @@ def escape(text: object) -> str:
     return html.escape(visible(str(text)), quote=True)
 
 
-def element(name: str, content: str = "", /, **attributes: object) -> str:
-    """One element around `content`, which is markup already. `class_` and `data_label` become `class`,
-    `data-label`."""
-    given = {
-        key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None
-    }
-    opened = "".join(f' {key}="{escape(value)}"' for key, value in given.items())
-    return f"<{name}{opened}>{content}</{name}>"
-
-
 def typeset_text(text: str) -> str:
-    """A text of ours or of the record, made visible, with its numbers typeset, escaped."""
+    """A text of ours or of the record with its numbers typeset, escaped."""
     return html.escape(typeset(visible(text)), quote=True)
 
 
-def shown(value: float, limits: Limits = (None, None)) -> str:
-    """A number as the page prints it, escaped."""
-    return typeset_text(number(value, limits=limits))
+def element(name: str, content: str = "", /, **attributes: object) -> str:
+    """One element around `content`, which is markup already. `class_` and `data_label` become `class` and `data-label`;
+    a float is rounded to a tenth."""
+    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
+    opened = "".join(
+        f' {key}="{value:.1f}"' if isinstance(value, float) else f' {key}="{escape(value)}"'
+        for key, value in given.items()
+        if value is not None
+    )
+    return f"<{name}{opened}>{content}</{name}>"
 
 
-def shown_count(value: int) -> str:
-    """A count as the page prints it, escaped."""
-    return typeset_text(count(value))
-
-
-def token(text: str) -> str:
-    """A token string: verbatim spaces, and isolated so that right-to-left text cannot reorder its
-    neighbours."""
-    return f'<bdi class="token">{escape(text)}</bdi>'
+def path(css: str, d: str, tip: str = "") -> str:
+    """A path of SVG; `tip` is markup that is shown on hover."""
+    return element("path", element("title", tip) if tip else "", class_=css, d=d)

@@ -1,5 +1,4 @@
-"""Charts as SVG text, styled by the page's classes, without a script; and the axes and the frame that they
-share."""
+"""Charts as SVG text, styled by the page's classes, without a script; and the axes and the frame that they share."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,14 +7,14 @@ from itertools import pairwise
 
 from uncone.records.blocks import Chart, Curve, Intervals, Mark
 from uncone.records.text import number, typeset
-from uncone.report.markup import SVG, element, escape, typeset_text
+from uncone.report.markup import SVG, element, escape, path, typeset_text
 
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
 _FEW_DECADES = 2.0
 
 Point = tuple[float, float]
 _WIDE, _NARROW = (360.0, 270.0), (300.0, 240.0)
-_ROW = 22.0
+_ROW, _NAMES = 22.0, 150.0
 
 
 @dataclass(frozen=True)
@@ -36,81 +35,75 @@ class Axis:
 
     def ticks(self, most: int) -> list[float]:
         """About `most` round values inside the axis."""
-        return (
-            _log_ticks(self.low, self.high, most) if self.is_log else _linear_ticks(self.low, self.high, most)
-        )
+        if self.is_log:
+            bottom, top = math.log10(self.low), math.log10(self.high)
+            factors = (1, 2, 5) if top - bottom < _FEW_DECADES else (1,)
+            stride = max(1, math.ceil((top - bottom) / most))
+            powers = range(math.floor(bottom), math.ceil(top) + 1, stride)
+            candidates = (factor * 10.0**power for power in powers for factor in factors)
+            return [tick for tick in candidates if self.low * 0.999 <= tick <= self.high * 1.001]
+        rough = (self.high - self.low) / most
+        power_of_ten = 10.0 ** math.floor(math.log10(rough))
+        step = next(factor * power_of_ten for factor in (1, 2, 5, 10) if factor * power_of_ten >= rough)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        digits = max(0, -math.floor(math.log10(step)))  # so that 3 * 0.1 is 0.3
+        return [round(index * step, digits) for index in range(first, last + 1)]
 
 
-def _linear_ticks(low: float, high: float, most: int) -> list[float]:
-    rough = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    digits = max(0, -math.floor(math.log10(step)))  # so that 3 * 0.1 is 0.3
-    return [round(index * step, digits) for index in range(first, last + 1)]
+def axes(size: Point, x: Point, y: Point, *, log_x: bool = False, log_y: bool = False) -> tuple[Axis, Axis]:
+    """The two axes of a chart of the given size inside the shared margins; y grows upwards."""
+    across = Axis(*x, MARGIN_LEFT, size[0] - MARGIN_RIGHT, log_x)
+    return across, Axis(*y, size[1] - MARGIN_BOTTOM, MARGIN_TOP, log_y)
 
 
-def _log_ticks(low: float, high: float, most: int) -> list[float]:
-    bottom, top = math.log10(low), math.log10(high)
-    factors = (1, 2, 5) if top - bottom < _FEW_DECADES else (1,)
-    stride = max(1, math.ceil((top - bottom) / most))
-    candidates = (
-        factor * 10.0**power
-        for power in range(math.floor(bottom), math.ceil(top) + 1, stride)
-        for factor in factors
-    )
-    return [tick for tick in candidates if low * 0.999 <= tick <= high * 1.001]
+def equal_axes(size: Point, points: Sequence[Point]) -> tuple[Axis, Axis]:
+    """Axes that hold the points and the origin, with one scale, so that angles on the page are angles in the plane."""
+    width, height = size[0] - MARGIN_LEFT - MARGIN_RIGHT, size[1] - MARGIN_TOP - MARGIN_BOTTOM
+    xs, ys = [0.0, *(x for x, _ in points)], [0.0, *(y for _, y in points)]
+    unit = max((max(xs) - min(xs)) / width, (max(ys) - min(ys)) / height) * 1.08 or 1.0 / width
+    middle_x, middle_y = (max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2
+    half_x, half_y = unit * width / 2, unit * height / 2
+    return axes(size, (middle_x - half_x, middle_x + half_x), (middle_y - half_y, middle_y + half_y))
 
 
 def widened(low: float, high: float, by: float = 0.06) -> tuple[float, float]:
-    """The interval with a margin on both sides; one of no width becomes one unit in the scale of its
-    value."""
+    """The interval with a margin on both sides; one of no width becomes one unit in the scale of its value."""
     margin = (high - low) * by if high > low else max(abs(high) * 0.5, 0.5)
     return low - margin, high + margin
 
 
-def draw(chart: Chart, uid: str, *, narrow: bool = False) -> str:
+def draw(chart: Chart | Intervals, uid: str, *, narrow: bool = False) -> str:
     """The chart; `narrow` where three stand side by side."""
+    if isinstance(chart, Intervals):
+        return _draw_intervals(chart, uid)
     size = _NARROW if narrow else _WIDE
     x, y = axes(size, *_limits(chart), log_x=chart.log_x, log_y=chart.log_y)
     body = "".join(rectangle(x.at(start), y.stop, x.at(stop), y.start, "band") for start, stop in chart.bands)
-    body += frame(
-        x, y, x_label=typeset(chart.x_label), y_label=typeset(chart.y_label), x_ticks=4 if narrow else 5
-    )
+    body += frame(x, y, typeset(chart.x_label), typeset(chart.y_label), x_ticks=4 if narrow else 5)
     body += _bars(chart, x, y) + "".join(_curve(curve, x, y) for curve in chart.curves)
     body += "".join(_mark(mark, x, y) for mark in chart.marks)
     return svg(uid, chart.title, chart.caption, size, body)
 
 
-def draw_intervals(chart: Intervals, uid: str) -> str:
+def _draw_intervals(chart: Intervals, uid: str) -> str:
     """A line for each row, with its value as a dot, beside the line at the origin."""
-    width = _WIDE[0] + 60
-    height = MARGIN_TOP + MARGIN_BOTTOM + _ROW * len(chart.rows)
+    width, height = _WIDE[0] + 60, MARGIN_TOP + MARGIN_BOTTOM + _ROW * len(chart.rows)
     ends = [chart.origin, *(end for _, _, low, high in chart.rows for end in (low, high))]
-    left = 150.0  # for the names
-    low, high = widened(min(ends), max(ends), 0.05)
-    x, y = Axis(low, high, left, width - MARGIN_RIGHT), Axis(0.0, 1.0, height - MARGIN_BOTTOM, MARGIN_TOP)
-    ticks = x.ticks(5)
-    body = element(
-        "path", class_="grid", d="".join(f"M{x.at(tick):.1f} {y.stop:.1f}V{y.start:.1f}" for tick in ticks)
-    )
-    body += "".join(_tick(tick, x.at(tick), y.start + 15, "middle") for tick in ticks)
-    body += label(chart.x_label, (x.start + x.stop) / 2, y.start + 33) + _mark(Mark(chart.origin), x, y)
+    x = Axis(*widened(min(ends), max(ends), 0.05), _NAMES, width - MARGIN_RIGHT)
+    body = frame(x, Axis(0.0, 1.0, height - MARGIN_BOTTOM, MARGIN_TOP), chart.x_label, y_ticks=0)
+    body += path("reference", f"M{x.at(chart.origin):.1f} {MARGIN_TOP:.1f}V{height - MARGIN_BOTTOM:.1f}")
     for place, (name, value, first, last) in enumerate(chart.rows):
         down = MARGIN_TOP + _ROW * (place + 0.5)
-        body += label(name, left - 8, down + 3.5, anchor="end")
-        body += element("path", class_="line centred", d=f"M{x.at(first):.1f} {down:.1f}H{x.at(last):.1f}")
-        tip = element("title", escape(f"{name}: {number(value)} ({number(first)} to {number(last)})"))
-        body += element("path", tip, class_="dots bin", d=f"M{x.at(value):.1f} {down:.1f}h.01")
+        tip = escape(f"{name}: {number(value)} ({number(first)} to {number(last)})")
+        body += label(name, _NAMES - 8, down + 3.5, anchor="end")
+        body += path("line centred", f"M{x.at(first):.1f} {down:.1f}H{x.at(last):.1f}")
+        body += path("dots bin", dot(x.at(value), down), tip)
     return svg(uid, chart.title, chart.caption, (width, height), body)
 
 
 def _limits(chart: Chart) -> tuple[Point, Point]:
-    xs = [
-        *chart.edges,
-        *(x for curve in chart.curves for x in curve.x),
-        *(end for band in chart.bands for end in band),
-    ]
+    xs = [*chart.edges, *(x for curve in chart.curves for x in curve.x)]
+    xs += [end for band in chart.bands for end in band]
     ys = [*chart.bars, *(y for curve in chart.curves for y in curve.y if y is not None)]
     ys += [mark.at for mark in chart.marks if mark.axis == "y"] + ([0.0] if chart.bars else [])
     low, high = min(ys), max(ys)
@@ -126,45 +119,39 @@ def _bars(chart: Chart, x: Axis, y: Axis) -> str:
         if height > 0:
             gap = min(0.4, (x.at(right) - x.at(left)) * 0.1)
             bars += f"M{x.at(left) + gap:.1f} {y.start:.1f}V{y.at(height):.1f}H{x.at(right) - gap:.1f}V{y.start:.1f}Z"
-    return element("path", class_="bars", d=bars) if bars else ""
+    return path("bars", bars) if bars else ""
 
 
 def _curve(curve: Curve, x: Axis, y: Axis) -> str:
-    drawn = "".join(
-        line(run if len(run) > 1 or curve.dots else [*run, *run], x, y, f"line {curve.style}")
-        for run in segments(curve.x, curve.y)
-    )
-    for place, tip in enumerate(curve.tips):
-        value = curve.y[place]
-        if value is not None:
+    drawn = ""
+    for run in segments(curve.x, curve.y):
+        drawn += line(run if len(run) > 1 or curve.dots else [*run, *run], x, y, f"line {curve.style}")
+    for place, (across, up, tip) in enumerate(zip(curve.x, curve.y, curve.tips, strict=False)):
+        if up is not None:
             css = "dots bin reserved" if place in curve.marked else "dots bin"
-            path = f"M{x.at(curve.x[place]):.1f} {y.at(value):.1f}h.01"
-            drawn += element("path", element("title", typeset_text(tip)), class_=css, d=path)
+            drawn += path(css, dot(x.at(across), y.at(up)), typeset_text(tip))
     return drawn
 
 
 def _mark(mark: Mark, x: Axis, y: Axis) -> str:
     if mark.axis == "y":
-        return element("path", class_="reference", d=f"M{x.start:.1f} {y.at(mark.at):.1f}H{x.stop:.1f}")
+        return path("reference", f"M{x.start:.1f} {y.at(mark.at):.1f}H{x.stop:.1f}")
     across, up = x.at(mark.at), y.stop if mark.top is None else y.at(mark.top)
     shift, anchor = (-5.0, "end") if across > x.stop - 80 and mark.top is None else (5.0, "start")
     text_x = min(across + shift, x.stop - 24) if mark.top is not None else across + shift
     down = up + 10 if mark.top is None else up - 4
     words = label(typeset(mark.label), text_x, down, anchor=anchor, css="label mark") if mark.label else ""
-    return element("path", class_="reference", d=f"M{across:.1f} {up:.1f}V{y.start:.1f}") + words
+    return path("reference", f"M{across:.1f} {up:.1f}V{y.start:.1f}") + words
 
 
-def axes(size: Point, x: Point, y: Point, *, log_x: bool = False, log_y: bool = False) -> tuple[Axis, Axis]:
-    """The two axes of a chart of the given size inside the shared margins; y grows upwards."""
-    return (
-        Axis(x[0], x[1], MARGIN_LEFT, size[0] - MARGIN_RIGHT, log_x),
-        Axis(y[0], y[1], size[1] - MARGIN_BOTTOM, MARGIN_TOP, log_y),
-    )
+def dot(across: float, down: float) -> str:
+    """A stroke of no length, whose ends make the dot: few bytes."""
+    return f"M{across:.1f} {down:.1f}h.01"
 
 
 def line(points: Iterable[Point], x: Axis, y: Axis, css: str) -> str:
     """A polyline through data points."""
-    return element("path", class_=css, d="M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in points))
+    return path(css, "M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in points))
 
 
 def segments(xs: Sequence[float], values: Sequence[float | None]) -> list[list[Point]]:
@@ -181,56 +168,44 @@ def segments(xs: Sequence[float], values: Sequence[float | None]) -> list[list[P
 def rectangle(left: float, top: float, right: float, bottom: float, css: str | None = None) -> str:
     """A rectangle in drawing units."""
     width, height = max(0.0, right - left), max(0.0, bottom - top)
-    return element(
-        "rect", class_=css, x=f"{left:.1f}", y=f"{top:.1f}", width=f"{width:.1f}", height=f"{height:.1f}"
-    )
+    return element("rect", class_=css, x=left, y=top, width=width, height=height)
 
 
 def label(text: str, x: float, y: float, *, anchor: str = "middle", css: str = "label") -> str:
     """Text in drawing units; `text` is plain and gets escaped."""
-    return element("text", escape(text), class_=css, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
+    return element("text", escape(text), class_=css, x=float(x), y=float(y), text_anchor=anchor)
 
 
-def frame(x: Axis, y: Axis, *, x_label: str, y_label: str, x_ticks: int = 5, y_ticks: int = 6) -> str:
-    """Grid lines, tick labels and axis labels. The y label stands level above its axis: it reads without
-    turning."""
+def frame(x: Axis, y: Axis, x_label: str, y_label: str = "", *, x_ticks: int = 5, y_ticks: int = 6) -> str:
+    """Grid lines, tick labels and axis labels. The y label stands level above its axis: it reads without turning."""
     left, right, bottom, top = x.start, x.stop, y.start, y.stop
-    verticals, horizontals = x.ticks(x_ticks), y.ticks(y_ticks)
+    verticals, horizontals = x.ticks(x_ticks), y.ticks(y_ticks) if y_ticks else []
     grid = "".join(f"M{left:.1f} {y.at(tick):.1f}H{right:.1f}" for tick in horizontals)
     grid += "".join(f"M{x.at(tick):.1f} {top:.1f}V{bottom:.1f}" for tick in verticals)
     shown = [_tick(tick, x.at(tick), bottom + 15, "middle") for tick in verticals]
     shown += [_tick(tick, left - 6, y.at(tick) + 3.5, "end") for tick in horizontals]
-    names = label(x_label, (left + right) / 2, bottom + 33) + label(y_label, 4, 13, anchor="start")
-    return element("path", class_="grid", d=grid) + "".join(shown) + names
-
-
-def _tick(value: float, x: float, y: float, anchor: str) -> str:
-    return element(
-        "text",
-        typeset_text(_tick_text(value)),
-        class_="tick",
-        x=f"{x:.1f}",
-        y=f"{y:.1f}",
-        text_anchor=anchor,
+    names = label(x_label, (left + right) / 2, bottom + 33)
+    return (
+        path("grid", grid)
+        + "".join(shown)
+        + names
+        + (label(y_label, 4, 13, anchor="start") if y_label else "")
     )
 
 
-def _tick_text(value: float) -> str:
+def _tick(value: float, x: float, y: float, anchor: str) -> str:
     # Ticks are round by construction, so trailing zeros say nothing and cost width on a phone.
     mantissa, mark, exponent = number(value, digits=6).partition("e")
-    return (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + mark + exponent
+    text = (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + mark + exponent
+    return element("text", typeset_text(text), class_="tick", x=x, y=y, text_anchor=anchor)
 
 
 def svg(uid: str, title: str, description: str, size: Point, body: str) -> str:
     """The drawing with its accessible name and description; `uid` must be unique on the page."""
     names = element("title", escape(title), id=f"{uid}-title")
     names += element("desc", typeset_text(description), id=f"{uid}-desc")
+    box = f"0 0 {size[0]:g} {size[1]:g}"
+    named_by = f"{uid}-title {uid}-desc"
     return element(
-        "svg",
-        names + body,
-        class_="chart",
-        viewBox=f"0 0 {size[0]:g} {size[1]:g}",
-        role="img",
-        aria_labelledby=f"{uid}-title {uid}-desc",
-        xmlns=SVG,
+        "svg", names + body, class_="chart", viewBox=box, role="img", aria_labelledby=named_by, xmlns=SVG
     )
