@@ -133,6 +133,9 @@ class DerivedRows(Rows):
     def ids(self) -> Tensor | None:
         return self._rows.ids
 
+    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
+        return self._rows.read(start, stop, out=out)
+
 
 class CenteredRows(DerivedRows):
     """`rows` minus `mean` (float64, (D,)): the gauge-fixed view of an output head.

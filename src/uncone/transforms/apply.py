@@ -21,7 +21,6 @@ import torch
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.memory import uninitialised
-from uncone.records.fitted import Fitted
 from uncone.rows import GRID, DerivedRows, Rows, as_rows, nonfinite_error, nonfinite_rows
 from uncone.rows.open import open_writer, source_of, split_part, target_of
 from uncone.rows.streamed import one_ahead
@@ -34,7 +33,7 @@ from uncone.transforms.transformed import overflow
 Tensor = torch.Tensor
 BLOCK_BYTES = 6 * 2**20
 """Of the wider of a block's input and output: small enough for a cache, large enough for a product."""
-_PIECE = 1024
+_PIECE = 1024  # rows
 _FLUSHED_BYTES = 32 * 2**20
 
 
@@ -61,11 +60,12 @@ def repair_rows(
 ) -> Applied:
     """Write the transformed rows of `source` to the file `out`: whole, or not at all.
 
-    The format is that of `out`'s suffix (`.npy`, `.npz`, `.safetensors`, `.parquet`, `.vec`, `.txt`, `.glove`, `.vec.gz`, `.txt.gz`,
-    `.bin` for word2vec binary; after `.npz`, `.safetensors` and `.parquet` `#NAME` may name what the rows are called there), or without
-    one that of the source. Words are kept where the format has a place for them, and other arrays, tensors and columns where the
-    source is of the same format. The dtype is that of the rows: float16 and bfloat16 are computed in float32 and rounded once.
-    A format without bfloat16 or quantised types gets float32, and so does text, with nine digits.
+    The format is that of `out`'s suffix, or without one that of the source: `.npy`, `.npz`, `.safetensors`,
+    `.parquet`, `.vec`, `.txt`, `.glove`, `.vec.gz`, `.txt.gz`, `.bin` for word2vec binary. After `.npz`,
+    `.safetensors` and `.parquet` `#NAME` may name the rows. Words are kept where the format has a place for
+    them, and other arrays, tensors and columns where the source is of the same format. The dtype is that of
+    the rows: float16 and bfloat16 are computed in float32 and rounded once. A format without bfloat16 or
+    quantised types gets float32, and so does text, with nine digits.
 
     Args:
         source: `Rows`, such as `uncone.open_rows` gives for a file, or a tensor or array (N, D). Read once.
@@ -75,98 +75,79 @@ def repair_rows(
         progress: called with the number of rows done.
 
     Returns:
-        An `Applied`. Its notes say what could not be kept, and name both sides where the transformation was fitted on other rows than
-        these, which is as it should be for queries and what it was fitted on documents.
+        An `Applied`. Its notes say what could not be kept, and name both sides where the transformation was
+        fitted on other rows than these, as for queries one that was fitted on documents.
 
     Raises:
-        InputError: another width; rows that are not finite, or a result that the dtype cannot hold; an `out` that exists, that is
-            the source, that has an unknown suffix, or that cannot be written (no folder, no right, no space).
+        InputError: another width; rows that are not finite, or a result that the dtype cannot hold; an `out`
+            that exists, that is the source, that has an unknown suffix, or that cannot be written (no folder,
+            no right, no space).
     """
     began = time.perf_counter()
     rows = as_rows(source)
     k = transformation.transform(rows).shape[1]  # reads nothing: it is fitted, and on rows as wide
-    described = source_of(rows)
-    target = target_of(out, described, k)
-    _check_path(target.path, rows, overwrite=overwrite)
+    target = check_out(out, rows, overwrite=overwrite, k=k)
     owner = transformation.fitted if isinstance(transformation, Affine) else transformation.fitted_
-    read = DigestedRows(_AheadRows(rows)) if _may_be(owner, rows) else _AheadRows(rows)
+    ahead = _AheadRows(rows)
+    may_be = owner and owner.sha256 and (owner.n, owner.d) == rows.shape  # rows of another shape are others
+    read = DigestedRows(ahead) if may_be else ahead
     size = min(rows.shape[0], max(1, BLOCK_BYTES // (max(rows.shape[1], k) * rows.widened.itemsize)))
     move = _block_map(transformation, size, rows.widened)
     with atomic.replacing(target.path) as handle:
         gate = _Gate(handle)
         try:
-            output = _Output(gate, open_writer(gate, target, described), target, rows)
-            _stream(read.blocks(size), move, output, progress)
-            output.close()
+            writer = open_writer(gate, target, source_of(rows))
+            write = partial(_write, writer, gate, target.stored, rows)
+            _stream(read.blocks(size), move, write, progress)
+            writer.close()
         finally:
             gate.shut = True
-    notes = (*target.notes, *_fitted_elsewhere(owner, rows, read))
+    notes, (n, d) = target.notes, rows.shape
+    if owner and owner.sha256 not in (None, getattr(read, "sha256", None)):
+        notes += (
+            f"Fitted on other rows than these: on {owner.name} ({owner.n} x {owner.d}), applied to "
+            f"{shared_name(rows.name)} ({n} x {d}).",
+        )
     seconds = time.perf_counter() - began
     return Applied(target.path, target.format, target.part, target.shape, target.dtype, seconds, notes)
 
 
-def check_out(out: str | os.PathLike[str], rows: Rows, *, overwrite: bool) -> None:
-    """Raise InputError unless repaired `rows` may be written to `out`: a suffix that is written, not what is
-    read, not there yet (unless `overwrite`), in a folder that is there.
-    """
-    _check_path(target_of(out, source_of(rows), rows.shape[1]).path, rows, overwrite=overwrite)
-
-
-def _check_path(out: Path, rows: Rows, *, overwrite: bool) -> None:
-    target = atomic.writable(out)
-    read = Path(split_part(rows.name)[0])
+def check_out(out: str | os.PathLike[str], rows: Rows, *, overwrite: bool, k: int | None = None) -> Target:
+    """The file for `rows` repaired to k columns: of a suffix that is written, not one that is read, not there
+    yet (unless `overwrite`), in a folder that is there. Raises InputError otherwise."""
+    target = target_of(out, source_of(rows), rows.shape[1] if k is None else k)
+    path, resolved, read = target.path, atomic.writable(target.path), Path(split_part(rows.name)[0])
     with suppress(OSError):
         source = read.resolve()
-        if (
-            source == target
-            or (source.is_dir() and target.is_relative_to(source))
-            or (out.exists() and out.samefile(read))
-        ):
-            raise InputError(f"expected another file to write than what is read, got {out}: give a new name")
-    if (out.exists() or out.is_symlink()) and not overwrite:
+        inside = source.is_dir() and resolved.is_relative_to(source)
+        if source == resolved or inside or (path.exists() and path.samefile(read)):
+            raise InputError(f"expected another file to write than what is read, got {path}: give a new name")
+    if (path.exists() or path.is_symlink()) and not overwrite:
         raise InputError(
-            f"expected a new file, got {out} which exists: choose another name, or say --overwrite (overwrite=True)"
+            f"expected a new file, got {path} which exists: choose another name, or say --overwrite "
+            "(overwrite=True)"
         )
-
-
-def _may_be(owner: Fitted | None, rows: Rows) -> bool:
-    """Whether the rows may be those that it was fitted on: rows of another shape are others."""
-    return owner is not None and owner.sha256 is not None and (owner.n, owner.d) == rows.shape
-
-
-def _fitted_elsewhere(owner: Fitted | None, rows: Rows, read: Rows) -> tuple[str, ...]:
-    if owner is None or owner.sha256 is None:
-        return ()
-    if isinstance(read, DigestedRows) and read.sha256 == owner.sha256:
-        return ()
-    return (
-        f"Fitted on other rows than these: on {owner.name} ({owner.n} x {owner.d}), applied to {shared_name(rows.name)} "
-        f"({rows.shape[0]} x {rows.shape[1]}).",
-    )
+    return target
 
 
 def _block_map(
     transformation: Transformation | Affine, size: int, dtype: torch.dtype
 ) -> Callable[[Tensor], Tensor]:
     """The transformation of blocks of at most `size` rows; an affine one's results share two buffers."""
-    affine = (
-        transformation if isinstance(transformation, Affine) else getattr(transformation, "affine_", None)
-    )
-    if affine is None:
+    affine = getattr(transformation, "affine_", transformation)
+    if not isinstance(affine, Affine):
         return transformation.transform
-    shift, weight, offset = (
-        None if t is None else t.to(dtype) for t in (affine.shift, affine.weight, affine.offset)
-    )
-    assert shift is not None
+    shift = affine.shift.to(dtype)
+    weight, offset = (None if t is None else t.to(dtype) for t in (affine.weight, affine.offset))
     moved = None if weight is None else uninitialised((size, affine.d), dtype)
     results = itertools.cycle([uninitialised((size, affine.k), dtype) for _ in range(2)])
 
     def work(x: Tensor, centred: Tensor, y: Tensor) -> None:
         torch.sub(x, shift, out=centred)
-        if weight is not None:
-            torch.mm(centred, weight, out=y) if offset is None else torch.addmm(
-                offset, centred, weight, out=y
-            )
+        if weight is not None and offset is not None:
+            torch.addmm(offset, centred, weight, out=y)
+        elif weight is not None:
+            torch.mm(centred, weight, out=y)
 
     def move(x: Tensor) -> Tensor:
         y = next(results)[: len(x)]
@@ -179,7 +160,7 @@ def _block_map(
 def _stream(
     blocks: Iterator[Tensor],
     move: Callable[[Tensor], Tensor],
-    output: "_Output",
+    write: Callable[[Tensor], None],
     progress: Callable[[int], None] | None,
 ) -> None:
     """Write the transformed blocks, each while the next is computed."""
@@ -189,7 +170,7 @@ def _stream(
             y = move(block)
             if before is not None:
                 before.result()
-            before = pool.submit(output.write, y)
+            before = pool.submit(write, y)
             done += len(block)
             del block, y
             if progress is not None:
@@ -198,58 +179,41 @@ def _stream(
             before.result()
 
 
+def _write(writer: Writer, gate: "_Gate", dtype: torch.dtype, rows: Rows, y: Tensor) -> None:
+    """Write a block that was checked, and rounded once to the dtype that is stored."""
+    largest = torch.finfo(dtype).max
+
+    def fits(piece: Tensor) -> bool:
+        low, high = torch.aminmax(piece)
+        return float(low) >= -largest and float(high) <= largest  # NaN is in no order
+
+    if not all(share([partial(fits, piece) for piece in torch.split(y, _PIECE)])):
+        raise nonfinite_error(rows) if len(nonfinite_rows(rows)) else overflow(dtype, rows.name)
+    writer.write(y.to(dtype))
+    gate.write_back()
+
+
 class _AheadRows(DerivedRows):
     """`rows`, of which the next block is read while one is in use."""
 
-    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
-        return self._rows.read(start, stop, out=out)
-
     def blocks(self, size: int = GRID) -> Iterator[Tensor]:
-        blocks = one_ahead(self._rows.blocks(size))
         try:
-            yield from blocks
+            yield from one_ahead(self._rows.blocks(size))
         except OSError as error:
             raise InputError(
                 f"cannot read {self.name}: {error.strerror or error}: copy it to a disk that works"
             ) from error
 
 
-class _Output:
-    """Blocks checked, rounded once to the dtype that is stored, and written to the disk early."""
-
-    def __init__(self, gate: "_Gate", writer: Writer, target: Target, rows: Rows) -> None:
-        self._gate, self._writer, self._rows, self._stored = gate, writer, rows, target.stored
-        self._largest = torch.finfo(target.stored).max
-        self._flushed = 0
-
-    def write(self, y: Tensor) -> None:
-        if not all(share([partial(self._fits, piece) for piece in torch.split(y, _PIECE)])):
-            raise (
-                nonfinite_error(self._rows)
-                if len(nonfinite_rows(self._rows))
-                else overflow(self._stored, self._rows.name)
-            )
-        self._writer.write(y.to(self._stored))
-        if self._gate.tell() - self._flushed >= _FLUSHED_BYTES:
-            self._flushed = self._gate.write_back(self._flushed)
-
-    def _fits(self, y: Tensor) -> bool:
-        low, high = torch.aminmax(y)
-        return float(low) >= -self._largest and float(high) <= self._largest  # NaN is in no order
-
-    def close(self) -> None:
-        self._writer.close()
-
-
 class _Gate(io.BufferedIOBase):
-    """The file, until it is shut: then what a writer still writes to end its own structures goes nowhere.
+    """The file, until it is shut: then nothing is written any more.
 
     A zip or Parquet file that is left open by an error would be ended when it is freed, after the file under
     it is closed.
     """
 
     def __init__(self, handle: BinaryIO) -> None:
-        self._handle, self.shut = handle, False
+        self._handle, self._flushed, self.shut = handle, 0, False
 
     def writable(self) -> bool:
         return True
@@ -270,10 +234,12 @@ class _Gate(io.BufferedIOBase):
         if not self.shut:
             self._handle.flush()
 
-    def write_back(self, start: int) -> int:
-        """Begin to write the bytes from `start` on to the disk now, and not at the end."""
+    def write_back(self) -> None:
+        """Begin to write what has gathered to the disk now, and not at the end."""
+        start, at = self._flushed, self._handle.tell()
+        if at - start < _FLUSHED_BYTES:
+            return
         self._handle.flush()
-        at = self._handle.tell()
         with suppress(OSError, AttributeError):  # a system without posix_fadvise
             os.posix_fadvise(self._handle.fileno(), start, at - start, os.POSIX_FADV_DONTNEED)
-        return at
+        self._flushed = at

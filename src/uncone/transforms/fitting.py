@@ -253,9 +253,6 @@ class DigestedRows(DerivedRows):
         super().__init__(rows)
         self.sha256: str | None = None
 
-    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
-        return self._rows.read(start, stop, out=out)
-
     def blocks(self, size: int = GRID) -> Iterator[Tensor]:
         digested = hashlib.sha256()
         with ThreadPoolExecutor(1, thread_name_prefix="uncone-digest") as pool:

@@ -34,10 +34,6 @@ _CLASSES = {cls.__name__: cls for cls, _ in _NAMED.values()}
 def repair_named(name: str, *, d: int) -> Transformation:
     """A new transformation, not fitted yet, for rows of `d` features.
 
-    Args:
-        name: one of `REPAIRS`, or of `ZIPF_REPAIRS`, which are fitted with `weights=`.
-        d: features of the rows.
-
     Raises:
         InputError: no such name, or nothing would be left of rows of `d` features.
 

@@ -18,18 +18,16 @@ X = TypeVar("X", Tensor, npt.NDArray[Any], Rows)
 Map = Callable[[Tensor], Tensor]
 """(n, D) of float32 or float64 to (n, K) of the same dtype, on the same device, row by row. It does not write
 to its argument."""
-_COMPUTED = {
-    torch.float64: torch.float64, torch.float32: torch.float32, torch.float16: torch.float32, torch.bfloat16: torch.float32,
-}  # fmt: skip
+_COMPUTED = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float32) | {
+    torch.float64: torch.float64
+}
 
 
 def apply(x: X, function: Map, *, d: int, k: int) -> X:
-    """`function` of the rows of `x`, a tensor or array (..., D) or `Rows`: the same kind, dtype and device with K features.
+    """`function` of the rows of `x`, a tensor or array (..., D) or `Rows`: of its kind, dtype and device, K wide.
 
-    float16 and bfloat16 are computed in float32; `Rows` come back as rows that are computed when they are read.
-
-    Raises:
-        InputError: another width, no floats, numbers that are not finite, or a result that its dtype cannot hold.
+    float16 and bfloat16 are computed in float32; `Rows` come back as rows that are computed when they are
+    read.
     """
     if isinstance(x, Rows):
         return TransformedRows(x, function, d=d, k=k)
@@ -38,7 +36,8 @@ def apply(x: X, function: Map, *, d: int, k: int) -> X:
     if isinstance(x, np.ndarray):
         return _of_tensor(float_tensor(x, "the array"), function, d=d, k=k).numpy()
     raise InputError(
-        f"expected a tensor or an array of shape (N, {d}), or Rows, got {type(x).__name__}: convert it, for instance with numpy.asarray(x)"
+        f"expected a tensor or an array of shape (N, {d}), or Rows, got {type(x).__name__}: convert it, for "
+        "instance with numpy.asarray(x)"
     )
 
 
@@ -52,48 +51,50 @@ class TransformedRows(DerivedRows):
         self.dtype = "float64" if rows.widened == torch.float64 else "float32"
 
     def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
-        found = self._of(self._rows.read(start, stop))
-        return found if out is None else out.copy_(found)
+        y = self._of(self._rows.read(start, stop))
+        return y if out is None else out.copy_(y)
 
     def blocks(self, size: int = GRID) -> Iterator[Tensor]:
         for block in self._rows.blocks(size):  # in order: a compressed source is read once
-            found = self._of(block)
+            y = self._of(block)
             del block
-            yield found
-            del found
+            yield y
+            del y
 
     def _of(self, block: Tensor) -> Tensor:
-        found = uninitialised((len(block), self.shape[1]), block.dtype)
-        share_rows(lambda x, y: y.copy_(self._function(x)), block, found)
-        if not _is_finite(found):
-            raise nonfinite_error(self._rows) if not _is_finite(block) else overflow(found.dtype, self.name)
-        return found
+        y = uninitialised((len(block), self.shape[1]), block.dtype)
+        share_rows(lambda rows, out: out.copy_(self._function(rows)), block, y)
+        if not _is_finite(y):
+            raise nonfinite_error(self._rows) if not _is_finite(block) else overflow(y.dtype, self.name)
+        return y
 
 
 def _of_tensor(x: Tensor, function: Map, *, d: int, k: int) -> Tensor:
-    if x.dtype not in _COMPUTED:
+    computed = _COMPUTED.get(x.dtype)
+    if computed is None:
         raise InputError(
             f"expected a tensor of {FLOATING}, got {x.dtype}: convert it, for instance x.float()"
         )
     _check_width(tuple(x.shape), d, "the tensor")
     flat = x.reshape(-1, d)
     if x.device.type == "cpu" and not (torch.is_grad_enabled() and x.requires_grad):
-        found = torch.empty((len(flat), k), dtype=x.dtype)
-        share_rows(lambda rows, out: out.copy_(function(rows.to(_COMPUTED[x.dtype]))), flat, found)
+        y = torch.empty((len(flat), k), dtype=x.dtype)
+        share_rows(lambda rows, out: out.copy_(function(rows.to(computed))), flat, y)
     else:
-        found = function(flat.to(_COMPUTED[x.dtype])).to(x.dtype)
-    if not _is_finite(found):
+        y = function(flat.to(computed)).to(x.dtype)
+    if not _is_finite(y):
         bad = int((~torch.isfinite(flat).all(dim=1)).sum())
         if bad == 0:
             raise overflow(x.dtype, "the result")
         raise InputError(f"expected finite rows, got {bad} of {len(flat)} with NaN or inf: mend or drop them")
-    return found.reshape(*x.shape[:-1], k)
+    return y.reshape(*x.shape[:-1], k)
 
 
 def _check_width(shape: tuple[int, ...], d: int, name: str) -> None:
     if len(shape) == 0 or shape[-1] != d:
         raise InputError(
-            f"expected rows of {d} features, got shape {shape} from {name}: the transformation was fitted on rows of {d}"
+            f"expected rows of {d} features, got shape {shape} from {name}: the transformation was fitted on "
+            f"rows of {d}"
         )
 
 
@@ -106,5 +107,6 @@ def _is_finite(x: Tensor) -> bool:
 def overflow(dtype: torch.dtype, name: str) -> InputError:
     """The error over a result that `dtype` cannot hold."""
     return InputError(
-        f"expected numbers that {str(dtype).removeprefix('torch.')} can hold, got larger ones in {name}: convert the rows to a wider dtype"
+        f"expected numbers that {str(dtype).removeprefix('torch.')} can hold, got larger ones in {name}: "
+        "convert the rows to a wider dtype"
     )
