@@ -17,7 +17,7 @@ from uncone.tasks.bootstrap import (
     paired_bootstrap,
     paired_bootstraps,
 )
-from uncone.tasks.correlation import Pearson, Spearman, correlation
+from uncone.tasks.correlation import correlation, pearson, spearman
 
 scores = hnp.arrays(np.float64, st.integers(3, 12), elements=st.integers(-5, 5).map(float))
 
@@ -132,8 +132,8 @@ def test_ranks_of_a_resample_are_those_of_sorting_it(x: np.ndarray, random: obje
     gold = generator.integers(0, 4, n).astype(float)
     items = generator.integers(0, n, (20, n))
     counts = np.stack([np.bincount(row, minlength=n) for row in items], axis=1).astype(float)
-    for cls, function in ((Spearman, scipy.stats.spearmanr), (Pearson, scipy.stats.pearsonr)):
-        found = cls(x[None], gold).of(counts)[0]
+    for resampled, function in ((spearman, scipy.stats.spearmanr), (pearson, scipy.stats.pearsonr)):
+        found = resampled(x[None], gold)(counts)[0]
         for row, value in zip(items, found, strict=True):
             if np.ptp(x[row]) == 0 or np.ptp(gold[row]) == 0:
                 assert np.isnan(value)

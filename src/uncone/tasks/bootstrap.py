@@ -145,9 +145,9 @@ def correlation_bootstraps(
     points, drawn = np.zeros(len(scores)), np.zeros((len(scores), resamples))
     for items, one in zip(places, seeds, strict=True):
         x, y = scores[:, items], truth[items]
-        resampled, blocks = RESAMPLED[kind](x, y), _resamples(len(y), seed=one, resamples=resamples)
+        correlations, blocks = RESAMPLED[kind](x, y), _resamples(len(y), seed=one, resamples=resamples)
         points += [correlation(row, y, kind=kind) for row in x]
-        drawn += np.concatenate([resampled.of(counts) for counts in blocks], axis=1)
+        drawn += np.concatenate([correlations(counts) for counts in blocks], axis=1)
     points, drawn = points / len(places), drawn / len(places)
     return _intervals(points[1:] - points[0], drawn[1:] - drawn[0], level)
 

@@ -1,6 +1,6 @@
 """Scores of pairs, and correlations with ties averaged, also of many resamples at once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,8 @@ from uncone.tasks.pairs import PairSet
 
 Array = npt.NDArray[np.float64]
 Kind = Literal["spearman", "pearson"]
+Resampled = Callable[[Array], Array]
+"""Of how often each of N items was drawn in each of B resamples (N, B); NaN where one side is constant."""
 KINDS: tuple[Kind, ...] = ("pearson", "spearman")
 _LEAST_VARIANCE = 1e-12
 """Of scores at most 1 from their mean: a smaller variance of a resample is rounding."""
@@ -84,7 +86,7 @@ def correlation(x: Array, y: Array, *, kind: Kind) -> float:
     Raises:
         UndefinedMeasure: all scores of `x` or of `y` are equal.
     """
-    value = float(RESAMPLED[kind](x[None], y).of(np.ones((len(y), 1)))[0, 0])
+    value = float(RESAMPLED[kind](x[None], y)(np.ones((len(y), 1)))[0, 0])
     if np.isnan(value):
         raise UndefinedMeasure(
             f"{kind}'s correlation is undefined: all {len(y)} scores of one side are equal"
@@ -92,78 +94,73 @@ def correlation(x: Array, y: Array, *, kind: Kind) -> float:
     return min(max(value, -1.0), 1.0)
 
 
-class Pearson:
+def pearson(scores: Array, gold: Array) -> Resampled:
     """Pearson's correlations of S rows of scores with one gold score, for how often each item occurs.
 
     They come from weighted sums: a few products for all resamples and scores.
     """
+    # About their means and of unit size, so that the differences of sums below lose no digits.
+    x, y = _scaled(scores), _scaled(gold[None])
 
-    def __init__(self, scores: Array, gold: Array) -> None:
-        # About their means and of unit size, so that the differences of sums below lose no digits.
-        self._x, self._y = _scaled(scores), _scaled(gold[None])
-
-    def of(self, counts: Array) -> Array:
-        """(S, B) correlations for `counts` (N, B); NaN where one side is constant."""
+    def of(counts: Array) -> Array:
         n = counts.sum(axis=0)
-        mean_x, mean_y = self._x @ counts / n, self._y @ counts / n
-        covariance = (self._x * self._y) @ counts / n - mean_x * mean_y
-        variance_x = self._x**2 @ counts / n - mean_x**2
-        variance_y = self._y**2 @ counts / n - mean_y**2
-        return _ratio(covariance, variance_x, variance_y)
+        mean_x, mean_y = x @ counts / n, y @ counts / n
+        covariance = (x * y) @ counts / n - mean_x * mean_y
+        return _ratio(covariance, x**2 @ counts / n - mean_x**2, y**2 @ counts / n - mean_y**2)
+
+    return of
 
 
-class Spearman:
+def spearman(scores: Array, gold: Array) -> Resampled:
     """Spearman's correlations, with the ranks of every resample, from one sort of each score.
 
     A resample has the items in the order of the whole, each as often as it was drawn. So the rank of an item
     is the number of draws before its group of equal scores plus half of (one more than) the draws in it: a
     cumulative sum takes the sort's place.
     """
+    ranks_of_scores, ranks_of_gold = [_ranks(row) for row in scores], _ranks(gold)
 
-    def __init__(self, scores: Array, gold: Array) -> None:
-        self._scores, self._gold = [_Ranks(row) for row in scores], _Ranks(gold)
-
-    def of(self, counts: Array) -> Array:
-        """(S, B) correlations for `counts` (N, B); NaN where one side is constant."""
+    def of(counts: Array) -> Array:
         middle = (counts.sum(axis=0) + 1) / 2  # the mean rank, whatever the ties
-        gold = self._gold.of(counts)
-        gold -= middle
-        weighted = counts * gold
-        variance_y = _sums(weighted, gold)
-        out = np.empty((len(self._scores), counts.shape[1]))
-        for row, ranks in enumerate(self._scores):
-            x = ranks.of(counts)
+        y = ranks_of_gold(counts)
+        y -= middle
+        weighted = counts * y
+        variance_y = _sums(weighted, y)
+        out = np.empty((len(ranks_of_scores), counts.shape[1]))
+        for row, ranks in enumerate(ranks_of_scores):
+            x = ranks(counts)
             x -= middle
             covariance = _sums(weighted, x)
             np.multiply(x, x, out=x)
             out[row] = _ratio(covariance, _sums(counts, x), variance_y)
         return out
 
+    return of
 
-RESAMPLED: Mapping[Kind, type[Pearson] | type[Spearman]] = {"spearman": Spearman, "pearson": Pearson}
+
+RESAMPLED = {"spearman": spearman, "pearson": pearson}
 
 
-class _Ranks:
-    """The order of one score and its groups of equal values."""
+def _ranks(score: Array) -> Resampled:
+    """Ranks from 1, ties averaged, of each item in each resample, (N, B); of no meaning if not drawn."""
+    order = np.argsort(score, kind="stable")
+    ordered = score[order]
+    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    starts = np.flatnonzero(is_first)
+    group_of_item = np.empty(len(score), np.intp)
+    group_of_item[order] = np.cumsum(is_first) - 1
 
-    def __init__(self, score: Array) -> None:
-        self._order = np.argsort(score, kind="stable")
-        ordered = score[self._order]
-        is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
-        self._starts = np.flatnonzero(is_first)
-        self._group_of_item = np.empty(len(score), np.intp)
-        self._group_of_item[self._order] = np.cumsum(is_first) - 1
-
-    def of(self, counts: Array) -> Array:
-        """Ranks from 1, ties averaged, of each item in each resample, (N, B); of no meaning if not drawn."""
-        in_group = counts[self._order]  # items lie in rows, so that what is gathered is whole rows
-        if len(self._starts) < len(in_group):
-            in_group = np.add.reduceat(in_group, self._starts, axis=0)
+    def of(counts: Array) -> Array:
+        in_group = counts[order]  # items lie in rows, so that what is gathered is whole rows
+        if len(starts) < len(in_group):
+            in_group = np.add.reduceat(in_group, starts, axis=0)
         ranks = np.cumsum(in_group, axis=0)
         in_group -= 1
         in_group /= 2
         ranks -= in_group
-        return np.asarray(ranks[self._group_of_item])
+        return np.asarray(ranks[group_of_item])
+
+    return of
 
 
 def _sums(x: Array, y: Array) -> Array:

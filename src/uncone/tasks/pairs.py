@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from uncone.errors import InputError
-from uncone.tasks.text_files import PACKED, SPACE, Rows, find_file, lines_of, table
+from uncone.tasks.text_files import PACKED, SPACE, Rows, find_file, lines_of, number, table
 
 WORD_SETS = ("men", "rw", "simlex999", "wordsim_sim", "wordsim_rel")
 """MEN (3000 pairs), Rare Words (2034), SimLex-999, and the two halves of WordSim-353 (203, 252)."""
@@ -34,10 +34,8 @@ class PairSet:
         return len(self.pairs)
 
     def texts(self) -> tuple[str, ...]:
-        """The different texts, in the order of their first use."""
-        return tuple(
-            dict.fromkeys((*(first for first, _ in self.pairs), *(second for _, second in self.pairs)))
-        )
+        """The different texts, first ones before second ones, in the order of their first use."""
+        return tuple(dict.fromkeys(chain(*zip(*self.pairs, strict=True))))
 
     def only(self, places: Sequence[int]) -> "PairSet":
         """The pairs at `places`, in their order."""
@@ -93,7 +91,7 @@ def read_word_sets(
         InputError: no set there, one of `sets` not there or unknown, or a line that is no pair with a finite
             score.
     """
-    return _sets(directory, WORD_SETS, sets, _word_set, "word-similarity sets", _word_files)
+    return _sets(directory, sets, "word-similarity sets", _word_set, _WORD_FILES)
 
 
 def read_sts(directory: str | os.PathLike[str], *, sets: Sequence[str] | None = None) -> tuple[PairSet, ...]:
@@ -108,46 +106,40 @@ def read_sts(directory: str | os.PathLike[str], *, sets: Sequence[str] | None = 
         InputError: no set there, one of `sets` not there or unknown, or a line that is no pair with a finite
             score.
     """
-    return _sets(directory, STS_SETS, sets, _sts_set, "STS sets", lambda _: _STS_FILES)
+    return _sets(directory, sets, "STS sets", _sts_set, dict.fromkeys(STS_SETS, (_STS_FILES,)))
 
 
 def _sets(
     directory: str | os.PathLike[str],
-    known: Sequence[str],
     asked: Sequence[str] | None,
-    find: Callable[[Path, str], PairSet | None],
     what: str,
-    files: Callable[[Sequence[str]], str],
+    read: Callable[[Path, str], PairSet | None],
+    files: Mapping[str, Sequence[str]],
 ) -> tuple[PairSet, ...]:
-    """The sets that lie there; those that are `asked` must. `files` says which files hold them."""
+    """The sets out of `files` (which says where each may be) that lie there; those that are `asked` must."""
+
+    def told(sets: Iterable[str]) -> str:
+        return "; ".join(dict.fromkeys(" or ".join(files[name]) for name in sets))
+
     root = Path(directory)
     if not root.is_dir():
-        raise InputError(
-            f"expected a directory of {what}, got {root}: name the one that holds {files(known)}"
-        )
-    unknown = [name for name in asked or () if name not in known]
+        raise InputError(f"expected a directory of {what}, got {root}: name the one that holds {told(files)}")
+    unknown = [name for name in asked or () if name not in files]
     if unknown:
-        raise InputError(f"expected sets out of {', '.join(known)}, got {', '.join(unknown)}: leave them out")
-    there = {name: find(root, name) for name in asked or known}
+        raise InputError(f"expected sets out of {', '.join(files)}, got {', '.join(unknown)}: leave them out")
+    there = {name: read(root, name) for name in asked or files}
     missing = [name for name, one in there.items() if one is None]
     if missing and (asked is not None or len(missing) == len(there)):
         raise InputError(
-            f"expected {', '.join(missing)} in {root}, got no file of them: looked for {files(missing)}; "
+            f"expected {', '.join(missing)} in {root}, got no file of them: looked for {told(missing)}; "
             "put it there, or name its directory"
         )
     return tuple(one for one in there.values() if one is not None)
 
 
-def _pair_set(
-    name: str,
-    file: Path,
-    rows: Iterable[tuple[str, list[str]]],
-    *,
-    least: int = 2,
-    scored_alone: bool = False,
-) -> PairSet:
+def _pair_set(name: str, file: Path, rows: Rows, *, least: int = 2, scored_alone: bool = False) -> PairSet:
     """Rows of two texts, a score and perhaps a subset; `scored_alone` leaves out those without a score."""
-    kept = list[tuple[str, str, float, str]]()
+    kept = list[tuple[tuple[str, str], float, str]]()
     for where, (first, second, score, *subset) in rows:
         if scored_alone and not score.strip():
             continue
@@ -155,58 +147,39 @@ def _pair_set(
             raise InputError(
                 f"expected two texts in {where}, got {first[:40]!r} and {second[:40]!r}: fill them in"
             )
-        kept.append((first, second, _score(score, where), "".join(subset)))
+        value = number(score)
+        if value is None or not math.isfinite(value):
+            raise InputError(
+                f"expected a finite number as score in {where}, got {score[:40]!r}: mend it, or name other columns"
+            )
+        kept.append(((first, second), value, "".join(subset)))
     if len(kept) < least:
         wanted = "pairs" if least == 1 else "at least two pairs"
         raise InputError(
             f"expected {wanted} with scores in {file}, got {len(kept) or 'none'}: is it the right file?"
         )
-    pairs = tuple((first, second) for first, second, _, _ in kept)
-    gold, subsets = tuple(score for _, _, score, _ in kept), tuple(one for *_, one in kept)
+    pairs, gold, subsets = zip(*kept, strict=True)
     return PairSet(name, pairs, gold, subsets if any(subsets) else (), file.name)
 
 
-def _score(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(
-            f"expected a finite number as score in {where}, got {text[:40]!r}: mend it, or name other columns"
-        )
-    return value
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """A form of a word set: the file's name, the column of the score, and whether words end in "-n"."""
-
-    file: str
-    score: int = 3
-    part_of_speech: bool = False
-
-
-_LAYOUTS: dict[str, tuple[_Layout, ...]] = {
-    "men": (_Layout("MEN_dataset_lemma_form_full", part_of_speech=True), _Layout("men3000.tsv")),
-    "rw": (_Layout("rw.txt"), _Layout("rw2034.tsv")),
-    "simlex999": (_Layout("SimLex-999.txt", score=4), _Layout("simlex999.tsv")),
-    "wordsim_sim": (_Layout("wordsim_similarity_goldstandard.txt"), _Layout("ws353_sim.tsv")),
-    "wordsim_rel": (_Layout("wordsim_relatedness_goldstandard.txt"), _Layout("ws353_rel.tsv")),
+_TAGGED, _SCORED_IN_FOURTH = "MEN_dataset_lemma_form_full", "SimLex-999.txt"
+_WORD_FILES = {
+    "men": (_TAGGED, "men3000.tsv"),
+    "rw": ("rw.txt", "rw2034.tsv"),
+    "simlex999": (_SCORED_IN_FOURTH, "simlex999.tsv"),
+    "wordsim_sim": ("wordsim_similarity_goldstandard.txt", "ws353_sim.tsv"),
+    "wordsim_rel": ("wordsim_relatedness_goldstandard.txt", "ws353_rel.tsv"),
 }
+"""The original file of each set, and a tidy one."""
 _WORD_FOLDERS = ("", "too_much_in_common", "wordsim/too_much_in_common", "wordsim", "datasets")
 
 
-def _word_files(sets: Sequence[str]) -> str:
-    return "; ".join(" or ".join(layout.file for layout in _LAYOUTS[name]) for name in sets)
-
-
 def _word_set(root: Path, name: str) -> PairSet | None:
-    for layout in _LAYOUTS[name]:
-        file = _first((root / folder for folder in _WORD_FOLDERS), layout.file)
+    for wanted in _WORD_FILES[name]:
+        file = _first((root / folder for folder in _WORD_FOLDERS), wanted)
         if file is not None:
-            rows = table(file, (1, 2, layout.score), delimiter=SPACE)
-            return _pair_set(name, file, _without_tags(rows) if layout.part_of_speech else rows, least=1)
+            rows = table(file, (1, 2, 4 if wanted == _SCORED_IN_FOURTH else 3), delimiter=SPACE)
+            return _pair_set(name, file, _without_tags(rows) if wanted == _TAGGED else rows, least=1)
     return None
 
 
@@ -246,21 +219,18 @@ def _sts_set(root: Path, name: str) -> PairSet | None:
     release = f"{name.upper()}-en-test"
     places = chain.from_iterable((folder, folder / release) for folder in folders)
     folder = next((place for place in places if place.name == release and place.is_dir()), None)
-    return None if folder is None else _senteval(folder, name)
+    if folder is None:
+        return None
+    inputs = sorted(folder.glob("STS.input.*.txt"))
+    if not inputs:
+        raise InputError(f"expected files STS.input.NAME.txt in {folder}, got none: copy the set again")
+    return _pair_set(name, folder, chain.from_iterable(map(_senteval_rows, inputs)), scored_alone=True)
 
 
 def _split(file: Path) -> PairSet:
     """One split of the STS Benchmark. Some lines of its own layout have licences after the seventh column."""
     columns = (6, 7, 5) if ".csv" in file.suffixes else _TIDY
     return _pair_set("stsb", file, table(file, columns, delimiter="\t"), scored_alone=True)
-
-
-def _senteval(folder: Path, name: str) -> PairSet:
-    inputs = sorted(folder.glob("STS.input.*.txt"))
-    if not inputs:
-        raise InputError(f"expected files STS.input.NAME.txt in {folder}, got none: copy the set again")
-    rows = chain.from_iterable(map(_senteval_rows, inputs))
-    return _pair_set(name, folder, rows, scored_alone=True)
 
 
 def _senteval_rows(file: Path) -> Rows:
@@ -271,13 +241,13 @@ def _senteval_rows(file: Path) -> Rows:
         raise InputError(
             f"expected {len(inputs)} scores, one a line of {file}, got {len(scores)} in {gold.name}: copy it"
         )
-    for (number, line), score in zip(inputs, scores, strict=True):
+    for (at, line), score in zip(inputs, scores, strict=True):
         first, tab, second = line.partition("\t")
         if not tab:
             raise InputError(
-                f"expected two sentences between tabs in line {number} of {file}, got one: copy it again"
+                f"expected two sentences between tabs in line {at} of {file}, got one: copy it again"
             )
-        yield f"line {number} of {file}", [first, second.partition("\t")[0], score, subset]
+        yield f"line {at} of {file}", [first, second.partition("\t")[0], score, subset]
 
 
 def _first(folders: Iterable[Path], *names: str) -> Path | None:

@@ -3,9 +3,10 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from uncone import regular
 from uncone.errors import InputError
@@ -26,9 +27,7 @@ def find_file(directory: Path, *names: str) -> Path | None:
     return next((file for file in candidates if file.is_file()), None)
 
 
-def lines_of(file: Path) -> Iterator[tuple[int, str]]:
-    """(line number from 1, line without its end), of a file in UTF-8."""
-    return regular.lines_of(file, how="give a text file in UTF-8, plain or packed as .gz or .xz")
+lines_of = partial(regular.lines_of, how="give a text file in UTF-8, plain or packed as .gz or .xz")
 
 
 def objects_of(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -37,16 +36,13 @@ def objects_of(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         InputError: what `lines_of` refuses, or text that is not such objects.
     """
-    lines = ((f"line {number} of {file}", line) for number, line in lines_of(file) if line.strip())
-    where, first = next(lines, ("", ""))
-    if first.lstrip().startswith("["):
-        entries = _parsed("\n".join([first, *(line for _, line in lines)]), f"the array in {file}")
-        placed: Iterable[tuple[str, Any]] = [
-            (f"entry {at} of {file}", entry) for at, entry in enumerate(entries, start=1)
-        ]
-    else:
-        whole = chain([(where, first)] if first else [], lines)
-        placed = ((where, _parsed(line, where)) for where, line in whole)
+    lines = ((f"line {at} of {file}", line) for at, line in lines_of(file) if line.strip())
+    start = list(islice(lines, 1))
+    placed: Iterable[tuple[str, Any]] = ((where, _parsed(line, where)) for where, line in chain(start, lines))
+    if start and start[0][1].lstrip().startswith("["):
+        text = "\n".join(line for _, line in chain(start, lines))
+        entries = enumerate(_parsed(text, f"the array in {file}"), 1)
+        placed = ((f"entry {at} of {file}", entry) for at, entry in entries)
     for where, entry in placed:
         if not isinstance(entry, dict):
             raise InputError(
@@ -108,36 +104,28 @@ def _delimiter(file: Path) -> str:
 def _rows(file: Path, delimiter: str) -> Rows:
     """All cells of each row that is not empty; of JSON the keys first."""
     if delimiter == _JSON:
-        yield from _rows_of_objects(file)
+        keys: list[str] = []
+        for where, entry in objects_of(file):
+            if not keys:
+                keys = list(entry)
+                yield where, keys
+            values = map(entry.get, keys)
+            yield where, [str(value) if isinstance(value, str | int | float) else "" for value in values]
     elif delimiter == SPACE:
-        for number, line in lines_of(file):
+        for at, line in lines_of(file):
             if cells := line.split():
-                yield f"line {number} of {file}", cells
+                yield f"line {at} of {file}", cells
     else:
         lines = (f"{line}\n" for _, line in lines_of(file))
-        reader = (
-            csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
-            if delimiter == "\t"
-            else csv.reader(lines, delimiter=delimiter, strict=True)
-        )
+        quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+        reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
         try:
-            for cells in reader:
-                if cells:
-                    yield f"line {reader.line_num} of {file}", cells
+            for cells in filter(None, reader):
+                yield f"line {reader.line_num} of {file}", cells
         except csv.Error as error:
             raise InputError(
                 f"expected a table in {file}, got line {reader.line_num}, which does not parse: {error}"
             ) from error
-
-
-def _rows_of_objects(file: Path) -> Rows:
-    keys: list[str] = []
-    for where, entry in objects_of(file):
-        if not keys:
-            keys = list(entry)
-            yield where, keys
-        values = [entry.get(key) for key in keys]
-        yield where, [str(value) if isinstance(value, str | int | float) else "" for value in values]
 
 
 def _places(first: Sequence[str], columns: Sequence[str | int] | None, where: str) -> tuple[list[int], bool]:
@@ -154,7 +142,7 @@ def _places(first: Sequence[str], columns: Sequence[str | int] | None, where: st
     places = [name - 1 if isinstance(name, int) else first.index(name) for name in columns]
     by_name = any(isinstance(name, str) for name in columns)
     score = first[places[2]] if places[2] < len(first) else ""
-    return places, by_name or (bool(score.strip()) and not _is_number(score))
+    return places, by_name or (bool(score.strip()) and number(score) is None)
 
 
 def _cells(row: Sequence[str], places: Sequence[int], width: int, where: str) -> list[str]:
@@ -168,9 +156,9 @@ def _cells(row: Sequence[str], places: Sequence[int], width: int, where: str) ->
     return [row[place] for place in places]
 
 
-def _is_number(text: str) -> bool:
+def number(text: str) -> float | None:
+    """The number that a cell holds; None where it holds none."""
     try:
-        float(text)
+        return float(text)
     except ValueError:
-        return False
-    return True
+        return None

@@ -1,7 +1,7 @@
 """From a word to rows of a table: by a tokenizer, or by the words that a file of word vectors names."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,47 +49,35 @@ def vocabulary_of(source: Any) -> Vocabulary:
         InputError: no tokenizer there, one that cannot be read, or rows without words.
     """
     if isinstance(source, str | os.PathLike):
-        return _of_directory(Path(source))
+        tokenizer = open_tokenizer(Path(source))
+        if tokenizer is None:
+            raise InputError(
+                f"expected tokenizer.json in {source}, got no tokenizer: put the model's tokenizer there"
+            )
+        return _of_tokenizer(tokenizer, set(special_tokens(Path(source), "unk_token")))
     if hasattr(source, "backend_tokenizer"):
         return _of_tokenizer(source.backend_tokenizer, {source.unk_token} - {None})
     if hasattr(source, "encode") and hasattr(source, "get_vocab"):
         return _of_tokenizer(source, set())
-    return _of_labels(source)
-
-
-def _of_labels(labels: Sequence[str | None] | None) -> Vocabulary:
-    """Exact matches only. Of a word that stands twice the first row counts."""
-    rows: dict[str, int] = {}
-    for row, label in enumerate(labels or ()):
-        if label is not None:
-            rows.setdefault(label, row)
+    # Of a word that stands twice the first row counts.
+    rows = {label: row for row, label in reversed(list(enumerate(source or ()))) if label is not None}
     if not rows:
         raise InputError(
             "expected words for the rows, got rows without labels: "
             "open word vectors (.vec, .txt, .bin) or name the directory of the model's tokenizer"
         )
-
-    def ids(word: str) -> tuple[int, ...]:
-        row = rows.get(word)
-        return () if row is None else (row,)
-
-    return Vocabulary(ids, False, "words as the rows are labelled, matched exactly")
-
-
-def _of_directory(directory: Path) -> Vocabulary:
-    tokenizer = open_tokenizer(directory)
-    if tokenizer is None:
-        raise InputError(
-            f"expected tokenizer.json in {directory}, got no tokenizer: put the model's tokenizer there"
-        )
-    return _of_tokenizer(tokenizer, set(special_tokens(directory, "unk_token")))
+    described = "words as the rows are labelled, matched exactly"
+    return Vocabulary(lambda word: (rows[word],) if word in rows else (), False, described)
 
 
 def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:
     own = type(tokenizer).from_str(tokenizer.to_str())  # the caller's keeps its padding and truncation
     own.no_padding()  # sentence encoders save theirs with padding to a fixed length
     own.no_truncation()
-    refused = _unknown_ids(own, unknown)
+    # What a word must not hold: the unknown token, by any of its names.
+    tokens = unknown | {getattr(own.model, "unk_token", None)}
+    refused = {own.token_to_id(token) for token in tokens if isinstance(token, str)}
+    refused.add(getattr(own.model, "unk_id", None))
     prefix, described = _prefix(own)
 
     def ids(word: str) -> tuple[int, ...]:
@@ -120,15 +108,5 @@ def _prefix(tokenizer: Any) -> tuple[str, str]:
             alike[prefix] += bool(spelled) and inside == start + spelled
     prefix = " " if alike[" "] > alike[""] else ""
     form = "after a space" if prefix else "without a space before them"
-    return (
-        prefix,
-        f"words are encoded {form}, which spells {alike[prefix]} of {len(PROBES)} probe words as inside a "
-        "text",
-    )
-
-
-def _unknown_ids(tokenizer: Any, names: set[str]) -> frozenset[int]:
-    model = tokenizer.model
-    tokens = names | {token for token in (getattr(model, "unk_token", None),) if isinstance(token, str)}
-    ids = {tokenizer.token_to_id(token) for token in tokens} | {getattr(model, "unk_id", None)}
-    return frozenset(index for index in ids if isinstance(index, int))
+    told = f"which spells {alike[prefix]} of {len(PROBES)} probe words as inside a text"
+    return prefix, f"words are encoded {form}, {told}"

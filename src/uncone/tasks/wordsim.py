@@ -12,7 +12,7 @@ import torch
 from uncone.errors import InputError
 from uncone.model.open import split
 from uncone.records import ORIGINAL
-from uncone.rows import Rows, as_rows
+from uncone.rows import as_rows
 from uncone.tasks.correlation import PairScores, pair_scores
 from uncone.tasks.encoding import texts_digest
 from uncone.tasks.fitting import Texts, finite_rows, fit_repairs
@@ -24,7 +24,6 @@ from uncone.transforms.fitting import digest
 PROTOCOLS = ("paper", "field")
 _FEWEST = 2
 """Pairs below which no correlation is defined."""
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,30 @@ def word_similarity(
         raise InputError(
             f"expected names of repairs, got {ORIGINAL!r}: the vectors as they are have this name"
         )
-    table = _WordVectors(rows, vocabulary, sets, single=protocol == "paper")
-    kept = [table.evaluated(one) for one in sets]
+    words = sorted({word for one in sets for pair in one.pairs for word in pair})
+    spelled = {word: vocabulary.ids(word) for word in words}
+    held = {
+        word: ids
+        for word, ids in spelled.items()
+        if ids and max(ids) < rows.shape[0] and (len(ids) == 1 or protocol != "paper")
+    }
+    needed = sorted({index for ids in held.values() for index in ids})
+    raw = rows.take(torch.tensor(needed, dtype=torch.int64))
+    place = {index: at for at, index in enumerate(needed)}
+    pieces = torch.tensor([place[index] for ids in held.values() for index in ids], dtype=torch.int64)
+    lengths = torch.tensor([len(ids) for ids in held.values()], dtype=torch.int64)
+    of_word = torch.arange(len(held)).repeat_interleave(lengths)
+
+    def vectors(table: torch.Tensor) -> npt.NDArray[np.float64]:
+        """(words, D): means of the pieces' repaired rows, since it is the table that is repaired."""
+        sums = torch.zeros((len(held), table.shape[1]), dtype=torch.float64)
+        sums.index_add_(0, of_word, table.double()[pieces])
+        return np.asarray((sums / lengths[:, None]).numpy())
+
+    row_of = {word: at for at, word in enumerate(held)}
+    original = vectors(raw)
+    directed = {word for word, row in row_of.items() if original[row].any()}
+    kept = [[at for at, pair in enumerate(one.pairs) if directed.issuperset(pair)] for one in sets]
     if not any(kept):
         raise InputError(
             f"expected words of {rows.name} in the word sets, got none in {sum(len(s.pairs) for s in sets)} "
@@ -103,49 +124,11 @@ def word_similarity(
         )
     scores: dict[str, dict[str, PairScores]] = {one.name: {} for one in sets}
     for name, repair in {ORIGINAL: None, **(transformations or {})}.items():
-        words = table.words(repair)
+        repaired = original if repair is None else vectors(repair.transform(raw))
         for one, places in zip(sets, kept, strict=True):
             pairs = one.only(places)
-            scores[one.name][name] = pair_scores(pairs, table.row_of, words, words, total=len(one))
+            scores[one.name][name] = pair_scores(pairs, row_of, repaired, repaired, total=len(one))
     return WordSimilarity(protocol, vocabulary.described, scores)
-
-
-class _WordVectors:
-    """The vectors of all words that the sets hold, gathered once from the table."""
-
-    def __init__(self, rows: Rows, vocabulary: Vocabulary, sets: Sequence[PairSet], *, single: bool) -> None:
-        names = sorted({word for one in sets for pair in one.pairs for word in pair})
-        pieces = {word: vocabulary.ids(word) for word in names}
-        held = [
-            word
-            for word, ids in pieces.items()
-            if ids and max(ids) < rows.shape[0] and (len(ids) == 1 or not single)
-        ]
-        ids = sorted({index for word in held for index in pieces[word]})
-        self.raw = rows.take(torch.tensor(ids, dtype=torch.int64))
-        place = {index: at for at, index in enumerate(ids)}
-        self._piece = torch.tensor(
-            [place[index] for word in held for index in pieces[word]], dtype=torch.int64
-        )
-        self._word = torch.tensor(
-            [at for at, word in enumerate(held) for _ in pieces[word]], dtype=torch.int64
-        )
-        self._lengths = torch.tensor([len(pieces[word]) for word in held], dtype=torch.float64)
-        self.row_of = {word: at for at, word in enumerate(held)}
-        zero = (self.words(None) == 0).all(1) if held else ()
-        self._pointless = {word for word, empty in zip(held, zero, strict=True) if empty}
-
-    def evaluated(self, one: PairSet) -> list[int]:
-        """The numbers of the pairs of which both words have a vector with a direction."""
-        held = self.row_of.keys() - self._pointless
-        return [at for at, (first, second) in enumerate(one.pairs) if first in held and second in held]
-
-    def words(self, repair: Any) -> Array:
-        """(words, D) float64: means of the pieces' repaired rows, since it is the table that is repaired."""
-        x = (self.raw if repair is None else repair.transform(self.raw)).double()
-        sums = torch.zeros((len(self._lengths), x.shape[1]), dtype=torch.float64)
-        sums.index_add_(0, self._word, x[self._piece])
-        return np.asarray((sums / self._lengths[:, None]).numpy())
 
 
 def evaluate_wordsim(
