@@ -56,7 +56,7 @@ def test_only_the_heads_own_gradient_is_gated(name: str) -> None:
         hook = attached.head.register_forward_pre_hook(lambda module, args: seen.append(args[0].detach()))
         _, found = loss_and_gradients(model, inputs)
         hook.remove()
-        head_map, bias = attached.head_map, attached.head.forward._bias()
+        head_map, bias = attached.head_map, attached._bias()
     _, known = loss_and_gradients(model, inputs)
     labels = head_map.align(inputs["labels"], -100).flatten()
     options = uncone.CrossEntropyOptions(softcap=head_map.cap, logit_scale=head_map.scale)

@@ -1,9 +1,10 @@
 """Any Hugging Face model's training through the gated loss: attach to it, train as before, detach."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,11 @@ import torch
 from uncone.cross_entropy import CrossEntropyOptions, Gate, gated_linear_cross_entropy
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import HeadMap, decoder_input_ids, is_seq2seq
-from uncone.prevent.attachment import Attachment, Forward, unwrapped
+from uncone.prevent.attachment import STATE, Attachment, checkpoint, tell, unwrapped
 from uncone.prevent.heads import output_head, probe, refuse_patched, refuse_sharded
 
 Tensor = torch.Tensor
 Penalty = Callable[[Tensor], Tensor]
-STATE = "uncone_gate.safetensors"
-"""The gate's state in a checkpoint folder."""
 _SPECIAL = ("pad", "bos", "eos", "unk", "cls", "sep", "mask", "decoder_start")
 
 
@@ -93,9 +92,14 @@ class Attached(Attachment):
         """The last training loss without penalties: the cross-entropy in nats a target, detached."""
         self.penalty: Tensor | None = None
         """The penalties' part of that loss, detached; None without penalties."""
-        self._penalties, self._losses = penalties, 0
-        on_head = HeadForward(head, self)
-        self._put(on_head, ModelForward(model, self, on_head))
+        assert options.ignore_index is not None  # as _check_options has seen
+        self._ignored, self._penalties, self._losses = options.ignore_index, penalties, 0
+        self._targets: Tensor | None = None
+        """Aligned targets that wait for the head's input."""
+        self._items: Any = None
+        self._loss: Tensor | None = None
+        self._loss_function = getattr(model, "_loss_function", None)
+        self._on_head, self._on_model = self._put(head, self._run_head), self._put(model, self._run_model)
 
     def step(self) -> None:
         """Close an optimiser step. Call it once after each `optimizer.step()`.
@@ -127,19 +131,111 @@ class Attached(Attachment):
     def _begin(self, args: Any, step: int, loader: Any) -> None:
         if step > 0:
             _resume(self.gate, args, step)
-        with suppress(
-            TypeError
-        ):  # no data, or a stream without a length: `end_epoch` tells it after the first
-            tell(self.gate, "set_epoch", -(-len(loader) // args.gradient_accumulation_steps))
-        tell(
-            self.gate, "set_batch", args.world_size * args.train_batch_size * args.gradient_accumulation_steps
+        steps = args.gradient_accumulation_steps
+        with suppress(TypeError):  # no data, or a stream without a length: `end_epoch` tells it later
+            tell(self.gate, "set_epoch", -(-len(loader) // steps))
+        tell(self.gate, "set_batch", args.world_size * args.train_batch_size * steps)
+
+    def _run_head(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """The loss and one row of zeros where targets wait, else logits as before."""
+        if self._targets is None or not self.active:
+            logits: Tensor = self._on_head.original(hidden, *args, **kwargs)
+            return logits
+        targets, self._targets = self._targets, None
+        self._loss = self._loss_of(hidden, targets)
+        return hidden.new_zeros((1,) * (hidden.ndim - 1) + (self.head.weight.shape[0],))
+
+    def _loss_of(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        options, weight = self.options, self.head.weight
+        refuse_sharded(self.head, options.reduction)
+        if hidden.shape[:-1].numel() != targets.numel():
+            raise InputError(
+                f"expected a hidden state for each of {targets.numel()} labels, got "
+                f"{hidden.shape[:-1].numel()} at the head: leave logits_to_keep out in training"
+            )
+        options = options if self._items is None else replace(options, num_items=self._items)
+        flat, labels = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
+        loss = gated_linear_cross_entropy(
+            flat, weight, labels, gate=self.gate, bias=self._bias(), options=options
         )
+        self.nll = loss.detach().clone()
+        loss = loss.view(targets.shape) if options.reduction == "none" else loss
+        if self._penalties:
+            penalties = torch.stack([penalty(weight).to(loss.dtype) for penalty in self._penalties])
+            added = penalties.sum() * self._part(targets)
+            self.penalty = added.detach().clone()
+            loss = loss + added
+        return loss
 
-    def _end_epoch(self) -> None:
-        tell(self.gate, "end_epoch")
+    def _part(self, targets: Tensor) -> Tensor | float:
+        """These targets' part of the step, so that a penalty counts once over all micro-batches."""
+        if self._items is None:
+            return 1.0
+        here = (targets != self._ignored).sum()
+        items = torch.as_tensor(self._items, device=here.device)
+        return torch.where(items > 0, here / items, 0.0)
 
-    def _save(self, args: Any, step: int) -> None:
-        tell(self.gate, "save", _checkpoint(args, step) / STATE)
+    def _bias(self) -> Tensor | None:
+        """Of scale (h W' + own) + measured, the part after scale h W'."""
+        own: Tensor | None = self.head.bias
+        if own is not None and self.head_map.scale != 1:
+            own = self.head_map.scale * own
+        if self.head_map.bias is None:
+            return own
+        measured = self.head_map.bias.to(self.head.weight.device)
+        return measured if own is None else own.float() + measured
+
+    def _run_model(self, *args: Any, **kwargs: Any) -> Any:
+        """In training, labels go to the head instead of the model's own loss."""
+        if not self._on_model.trains():
+            return self._on_model.original(*args, **kwargs)
+        inputs = self._on_model.bound(args, kwargs)
+        labels = inputs.pop("labels", None)
+        if labels is None:
+            return self._on_model.original(**inputs)
+        self._refuse_changes(inputs)
+        targets = inputs.pop("shift_labels", None)
+        if targets is None:
+            targets = self.head_map.align(labels, self._ignored)
+        if is_seq2seq(self.model):
+            if inputs.get("decoder_input_ids") is None and inputs.get("decoder_inputs_embeds") is None:
+                inputs["decoder_input_ids"] = decoder_input_ids(self.model, labels)
+            if "use_cache" in self._on_model.__signature__.parameters and inputs.get("use_cache") is None:
+                inputs["use_cache"] = False  # as with labels
+        at_once = getattr(self.gate, "counts_first", False)
+        if at_once:
+            tell(self.gate, "observe", targets)
+        self._targets, self._items = targets, inputs.get("num_items_in_batch")
+        try:
+            outputs = self._on_model.original(**inputs)
+            if self._loss is None:
+                raise UnsupportedModel(
+                    "expected the model to use the head that was attached to, got no call of it: was it "
+                    "replaced since (a copy in modules_to_save, resized embeddings)? Attach after that"
+                )
+            _refuse_more_losses(outputs)
+            loss = self._loss
+        finally:
+            self._targets = self._loss = None  # its gradients are as large as the head
+        self._losses += 1
+        if not at_once:  # a forward that failed, and is tried again, is counted once
+            tell(self.gate, "observe", targets)
+        if isinstance(outputs, tuple):
+            return (loss, NoLogits(), *outputs[1:])
+        return type(outputs)(**dict(outputs.items()) | {"loss": loss, "logits": NoLogits()})
+
+    def _refuse_changes(self, inputs: dict[str, Any]) -> None:
+        """Raise where the loss is to be another than the one that was measured."""
+        if "ignore_index" in inputs:
+            raise InputError(
+                f"expected no ignore_index in a call of the model, got {inputs['ignore_index']}: give attach "
+                "options=CrossEntropyOptions(ignore_index=...)"
+            )
+        if getattr(self.model, "_loss_function", None) is not self._loss_function:
+            raise UnsupportedModel(
+                "expected the loss function that was there when the model was attached to, got another: set "
+                "it first, then attach"
+            )
 
 
 class LogitsNotComputedError(UnsupportedModel, AttributeError):
@@ -156,155 +252,15 @@ class NoLogits:
         )
 
 
-class HeadForward(Forward):
-    """The head's forward: the loss and one row of zeros where labels wait, else logits as before."""
-
-    _handle: Attached
-    labels: Tensor | None = None
-    """Aligned targets that wait for the head's input."""
-    items: Any = None
-    loss: Tensor | None = None
-
-    def __call__(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if self.labels is None or not self._handle.active:
-            logits: Tensor = self._original(hidden, *args, **kwargs)
-            return logits
-        labels, self.labels = self.labels, None
-        self.loss = self._loss(hidden, labels)
-        return hidden.new_zeros((1,) * (hidden.ndim - 1) + (self.module.weight.shape[0],))
-
-    def _loss(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        handle, options, weight = self._handle, self._handle.options, self.module.weight
-        refuse_sharded(self.module, options.reduction)
-        if hidden.shape[:-1].numel() != labels.numel():
-            raise InputError(
-                f"expected a hidden state for each of {labels.numel()} labels, got "
-                f"{hidden.shape[:-1].numel()} at the head: leave logits_to_keep out in training"
-            )
-        options = options if self.items is None else replace(options, num_items=self.items)
-        flat, targets = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
-        loss = gated_linear_cross_entropy(
-            flat, weight, targets, gate=handle.gate, bias=self._bias(), options=options
-        )
-        handle.nll = loss.detach().clone()
-        loss = loss.view(labels.shape) if options.reduction == "none" else loss
-        if handle._penalties:
-            penalties = torch.stack([penalty(weight).to(loss.dtype) for penalty in handle._penalties])
-            added = penalties.sum() * self._part(labels)
-            handle.penalty = added.detach().clone()
-            loss = loss + added
-        return loss
-
-    def _part(self, labels: Tensor) -> Tensor | float:
-        """These targets' part of the step, so that a penalty counts once over all micro-batches."""
-        if self.items is None:
-            return 1.0
-        here = (labels != _ignored(self._handle.options)).sum()
-        items = torch.as_tensor(self.items, device=here.device)
-        return torch.where(items > 0, here / items, 0.0)
-
-    def _bias(self) -> Tensor | None:
-        """Of scale (h W' + own) + measured, the part after scale h W'."""
-        head_map = self._handle.head_map
-        own: Tensor | None = self.module.bias
-        if own is not None and head_map.scale != 1:
-            own = head_map.scale * own
-        if head_map.bias is None:
-            return own
-        measured = head_map.bias.to(self.module.weight.device)
-        return measured if own is None else own.float() + measured
-
-
-class ModelForward(Forward):
-    """The model's forward: in training, labels go to the head instead of the model's own loss."""
-
-    _handle: Attached
-
-    def __init__(self, model: torch.nn.Module, handle: Attached, head: HeadForward) -> None:
-        super().__init__(model, handle)
-        self._head, self._loss_function = head, getattr(model, "_loss_function", None)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not self.trains():
-            return self._original(*args, **kwargs)
-        inputs = self.bound(args, kwargs)
-        labels = inputs.pop("labels", None)
-        if labels is None:
-            return self._original(**inputs)
-        self._refuse_changes(inputs)
-        aligned, gate = inputs.pop("shift_labels", None), self._handle.gate
-        if aligned is None:
-            aligned = self._handle.head_map.align(labels, _ignored(self._handle.options))
-        at_once = getattr(gate, "counts_first", False)
-        if at_once:
-            tell(gate, "observe", aligned)
-        outputs = self._with_loss(self._run(aligned, labels, inputs))
-        if not at_once:  # a forward that failed, and is tried again, is counted once
-            tell(gate, "observe", aligned)
-        return outputs
-
-    def _refuse_changes(self, inputs: dict[str, Any]) -> None:
-        """Raise where the loss is to be another than the one that was measured."""
-        if "ignore_index" in inputs:
-            raise InputError(
-                f"expected no ignore_index in a call of the model, got {inputs['ignore_index']}: give attach "
-                "options=CrossEntropyOptions(ignore_index=...)"
-            )
-        if getattr(self.module, "_loss_function", None) is not self._loss_function:
-            raise UnsupportedModel(
-                "expected the loss function that was there when the model was attached to, got another: set "
-                "it first, then attach"
-            )
-
-    def _run(self, aligned: Tensor, labels: Tensor, inputs: dict[str, Any]) -> Any:
-        head = self._head
-        if is_seq2seq(self.module):
-            if inputs.get("decoder_input_ids") is None and inputs.get("decoder_inputs_embeds") is None:
-                inputs["decoder_input_ids"] = decoder_input_ids(self.module, labels)
-            if "use_cache" in self.__signature__.parameters and inputs.get("use_cache") is None:
-                inputs["use_cache"] = False  # as with labels
-        head.labels, head.items, head.loss = aligned, inputs.get("num_items_in_batch"), None
-        try:
-            outputs = self._original(**inputs)
-            if head.loss is None:
-                raise UnsupportedModel(
-                    "expected the model to use the head that was attached to, got no call of it: was it "
-                    "replaced since (a copy in modules_to_save, resized embeddings)? Attach after that"
-                )
-            _refuse_more_losses(outputs)
-        except BaseException:
-            head.loss = None  # its gradients are as large as the head
-            raise
-        finally:
-            head.labels = None
-        return outputs
-
-    def _with_loss(self, outputs: Any) -> Any:
-        """The outputs with the loss, and without logits."""
-        loss, self._head.loss = self._head.loss, None
-        self._handle._losses += 1
-        if isinstance(outputs, tuple):
-            return (loss, NoLogits(), *outputs[1:])
-        return type(outputs)(**dict(outputs.items()) | {"loss": loss, "logits": NoLogits()})
-
-
 def _refuse_more_losses(outputs: Any) -> None:
     """Raise where the model computed another loss, which its own sum would hold and this one does not."""
-    if isinstance(outputs, tuple):
-        return
-    more = [
-        name for name, value in outputs.items() if "loss" in name and name != "loss" and value is not None
-    ]
+    named = () if isinstance(outputs, tuple) else outputs.items()
+    more = [name for name, value in named if "loss" in name and name != "loss" and value is not None]
     if more:
         raise UnsupportedModel(
             f"expected the cross-entropy as the only loss, got {', '.join(more)} besides, which would be "
             "lost: turn it off (for instance output_router_logits=False), or add it yourself as a penalty"
         )
-
-
-def _ignored(options: CrossEntropyOptions) -> int:
-    assert options.ignore_index is not None  # as _check_options has seen
-    return options.ignore_index
 
 
 def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...]) -> None:
@@ -353,13 +309,9 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
             f"expected one ignore_index, got {counted} of the gate and {ignore_index} of the options: make "
             "both the same"
         )
-    tell(gate, "protect", (i for i in _special_ids(model.config) if 0 <= i < size))
-
-
-def _special_ids(config: Any) -> Iterator[int]:
-    for name in _SPECIAL:
-        ids = getattr(config, f"{name}_token_id", None)
-        yield from (i for i in (ids if isinstance(ids, list | tuple) else [ids]) if isinstance(i, int))
+    special = (getattr(model.config, f"{name}_token_id", None) for name in _SPECIAL)
+    ids = chain.from_iterable(one if isinstance(one, list | tuple) else [one] for one in special)
+    tell(gate, "protect", [i for i in ids if isinstance(i, int) and 0 <= i < size])
 
 
 def _resume(gate: Any, args: Any, step: int) -> None:
@@ -368,23 +320,13 @@ def _resume(gate: Any, args: Any, step: int) -> None:
         return
     given = args.resume_from_checkpoint
     folders = [Path(given)] if isinstance(given, str) and given not in ("True", "true") else []
-    for folder in (*folders, _checkpoint(args, step)):
+    for folder in (*folders, checkpoint(args, step)):
         if (folder / STATE).exists():
             gate.load(folder / STATE)
             break
     if gate.status.step != step:
         raise InputError(
-            f"expected the gate's state of step {step} in {_checkpoint(args, step).name}/{STATE} of the "
+            f"expected the gate's state of step {step} in {checkpoint(args, step).name}/{STATE} of the "
             f"output folder, got {'none' if gate.status.step == 0 else f'that of step {gate.status.step}'}: "
             f"if the checkpoint lies elsewhere, call gate.load(checkpoint / {STATE!r}) before train()"
         )
-
-
-def _checkpoint(args: Any, step: int) -> Path:
-    return Path(args.output_dir) / f"checkpoint-{step}"
-
-
-def tell(gate: Any, what: str, *args: Any) -> None:
-    """Call a method that a gate may have and need not."""
-    if hasattr(gate, what):
-        getattr(gate, what)(*args)

@@ -9,8 +9,8 @@ import torch
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model, undisturbed
 from uncone.prevent.anisotropy import AnisotropyTrack
-from uncone.prevent.attachment import Attachment, Forward, unwrapped
-from uncone.prevent.cloud import POOLINGS, Pooling, are_classes, is_first, joined, pool, token_mask
+from uncone.prevent.attachment import Attachment, unwrapped
+from uncone.prevent.cloud import POOLINGS, Pooling, are_classes, described, is_first, joined, pool, token_mask
 
 Tensor = torch.Tensor
 StatePenalty = Callable[[Tensor, Tensor | None], Tensor]
@@ -84,10 +84,8 @@ def attach_states(
         raise InputError(
             f"expected a layer from 0 (embeddings) to {depth - 1}, or from -{depth} to -1, got {layer!r}"
         )
-    attached = AttachedStates(top, base, penalty, track, adds=adds, across_ranks=across_ranks, group=group)
-    states = StatesForward(base, attached, pooling, None if layer % depth == depth - 1 else layer)
-    attached._put(states, *([LossForward(top, attached, labels)] if adds else []))
-    return attached
+    at = None if layer % depth == depth - 1 else layer
+    return AttachedStates(top, base, penalty, track, pooling, at, labels, adds, across_ranks, group)
 
 
 class AttachedStates(Attachment):
@@ -102,7 +100,9 @@ class AttachedStates(Attachment):
         base: Any,
         penalty: StatePenalty | None,
         track: AnisotropyTrack | None,
-        *,
+        pooling: Pooling,
+        layer: int | None,
+        labels: str | None,
         adds: bool,
         across_ranks: bool,
         group: Any,
@@ -113,11 +113,26 @@ class AttachedStates(Attachment):
         """The penalty's last part of a loss, detached; None before the first time."""
         self.steps = 0
         """Optimiser steps so far, those before a Trainer's resume too."""
-        self._penalty, self._adds, self._across_ranks, self._group = penalty, adds, across_ranks, group
+        self._penalty, self._pooling, self._labels = penalty, pooling, labels
+        self._layer = layer
+        """Of `hidden_states`; None is the last hidden state."""
+        self._adds, self._across_ranks, self._group = adds, across_ranks, group
         self._kept: list[Tensor] = []
         """States that wait for the penalty."""
         self._taken = 0
         """Clouds since the last optimiser step."""
+        self._on_base = self._put(base, self._run_base)
+        if adds:
+            self._on_model = self._put(model, self._run_model)
+            self._divides = True if hasattr(self._on_model.original, "of_uncone") else None
+            signature = self._on_model.__signature__
+            self._own_column = labels is not None and labels not in signature.parameters
+            if self._own_column:  # Trainer drops the columns that a forward does not name
+                column = inspect.Parameter(str(labels), inspect.Parameter.KEYWORD_ONLY, default=None)
+                ordered = sorted(
+                    [*signature.parameters.values(), column], key=lambda parameter: parameter.kind
+                )
+                self._on_model.__signature__ = signature.replace(parameters=ordered)
 
     def penalty(self, labels: Tensor | None = None) -> Tensor:
         """The penalty, a scalar, of the states of all training forwards since its last call, as one cloud.
@@ -177,40 +192,37 @@ class AttachedStates(Attachment):
         part = points.new_ones((), dtype=torch.float32) if part is None else part
         if self._across_ranks:
             points, labels, part = joined(points, labels, part, self._group)
-        if self.track is not None and self.track.due(self.steps) and is_first() and _any_class(labels):
-            self.track.take(self.steps, points.detach(), labels)
+        track = self.track if self.track is not None and self.track.due(self.steps) and is_first() else None
+        if track is not None and (labels is None or bool(are_classes(labels).any())):
+            track.take(self.steps, points.detach(), labels)
         added = None
         if self._penalty is not None:
-            added = _scalar(self._penalty(points, labels))
-            added = added * part.to(added)
+            value: Any = self._penalty(points, labels)
+            if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
+                raise InputError(
+                    f"expected a scalar tensor from the penalty, got {described(value)}: return one number "
+                    "with a gradient"
+                )
+            added = value * part.to(value)
             self.value = added.detach()
         self._taken += 1
         return added
 
-
-class StatesForward(Forward):
-    """The base model's forward: in training, the states of one layer are kept, one a sequence."""
-
-    _handle: AttachedStates
-
-    def __init__(self, base: Any, handle: AttachedStates, pooling: Pooling, layer: int | None) -> None:
-        super().__init__(base, handle)
-        self._pooling, self._layer = pooling, layer
-        """`layer` counts `hidden_states`; None is the last hidden state."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not self.trains():
-            return self._original(*args, **kwargs)
-        inputs = self.bound(args, kwargs)
+    def _run_base(self, *args: Any, **kwargs: Any) -> Any:
+        """In training, the states of one layer are kept, one a sequence."""
+        run = self._on_base.original
+        if not self._on_base.trains():
+            return run(*args, **kwargs)
+        inputs = self._on_base.bound(args, kwargs)
         if self._layer is None:
-            outputs = self._original(**inputs)
+            outputs = run(**inputs)
             self._keep(outputs[0], inputs)
             return outputs
-        config = self.module.config
-        asked, named = inputs.get("output_hidden_states"), inputs.get("return_dict")
-        asked = config.output_hidden_states if asked is None else asked
-        named = config.return_dict if named is None else named
-        outputs = self._original(**inputs | {"output_hidden_states": True, "return_dict": True})
+        asked, named = (
+            getattr(self.base.config, name) if inputs.get(name) is None else inputs[name]
+            for name in ("output_hidden_states", "return_dict")
+        )
+        outputs = run(**inputs | {"output_hidden_states": True, "return_dict": True})
         self._keep(outputs.hidden_states[self._layer], inputs)
         if not asked:
             outputs = type(outputs)(**{name: x for name, x in outputs.items() if name != "hidden_states"})
@@ -220,54 +232,38 @@ class StatesForward(Forward):
         if hidden.ndim != 3:
             raise UnsupportedModel(
                 f"expected hidden states of shape (B, T, D), got {tuple(hidden.shape)} from "
-                f"{type(self.module).__name__}: attach to the encoder or decoder itself"
+                f"{type(self.base).__name__}: attach to the encoder or decoder itself"
             )
-        pad = getattr(self.module.config, "pad_token_id", None)
+        pad = getattr(self.base.config, "pad_token_id", None)
         states = pool(hidden, token_mask(inputs, hidden, pad), self._pooling)
         # A checkpointed forward is run again in the backward pass: then its states were kept already.
-        if self._handle._adds or torch._C._current_graph_task_id() == -1:
-            self._handle._kept.append(states)
+        if self._adds or torch._C._current_graph_task_id() == -1:
+            self._kept.append(states)
 
-
-class LossForward(Forward):
-    """The model's forward: in training, the penalty is added to its loss, and its own column is taken out."""
-
-    _handle: AttachedStates
-
-    def __init__(self, model: Any, handle: AttachedStates, labels: str | None) -> None:
-        super().__init__(model, handle)
-        self._labels = labels
-        self._divides = True if hasattr(self._original, "of_uncone") else None
-        parameters = dict(self.__signature__.parameters)
-        self._own_column = labels is not None and labels not in parameters
-        if labels is not None and self._own_column:  # Trainer drops the columns that a forward does not name
-            column = inspect.Parameter(labels, inspect.Parameter.KEYWORD_ONLY, default=None)
-            ordered = sorted([*parameters.values(), column], key=lambda parameter: parameter.kind)
-            self.__signature__ = inspect.Signature(ordered)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _run_model(self, *args: Any, **kwargs: Any) -> Any:
+        """In training, the penalty is added to the loss; a column of its own is taken out always."""
         column = kwargs.pop(str(self._labels), None) if self._own_column else None
-        if not self.trains():
-            return self._original(*args, **kwargs)
-        inputs, kept = self.bound(args, kwargs), self._handle._kept
-        kept.clear()
-        outputs = self._original(**inputs)
+        if not self._on_model.trains():
+            return self._on_model.original(*args, **kwargs)
+        inputs = self._on_model.bound(args, kwargs)
+        self._kept.clear()
+        outputs = self._on_model.original(**inputs)
         loss = outputs[0] if isinstance(outputs, tuple) else outputs.get("loss")
         if inputs.get("labels") is None or loss is None:
-            kept.clear()
+            self._kept.clear()
             return outputs
         if loss.ndim:
             raise UnsupportedModel(
                 f"expected one loss from the model, got shape {tuple(loss.shape)}: reduce it to its mean"
             )
-        if not kept:
+        if not self._kept:
             raise UnsupportedModel(
-                f"expected {type(self.module).__name__} to call its base model, got no call of the one "
+                f"expected {type(self.model).__name__} to call its base model, got no call of the one "
                 "attached to: was it replaced since? Attach after that"
             )
-        column = column if self._own_column or self._labels is None else inputs.get(self._labels)
-        classes = self._classes(column, sum(len(states) for states in kept))
-        added = self._handle._take(classes, self._part(inputs))
+        if not self._own_column and self._labels is not None:
+            column = inputs.get(self._labels)
+        added = self._take(self._classes(column), self._part(inputs))
         if added is None:
             return outputs
         loss = loss + added.to(loss.device)
@@ -275,17 +271,18 @@ class LossForward(Forward):
             return (loss, *outputs[1:])
         return type(outputs)(**dict(outputs.items()) | {"loss": loss})
 
-    def _classes(self, column: Any, n: int) -> Tensor | None:
+    def _classes(self, column: Any) -> Tensor | None:
         """One class a sequence; None where the batch's labels are no classes of sequences."""
         if self._labels is None:
             return None
+        n = sum(map(len, self._kept))
         is_class = isinstance(column, Tensor) and not column.is_floating_point() and column.numel() == n
         if is_class and column.ndim in (1, 2):
             classes: Tensor = column.reshape(-1)
             return classes
         if self._labels == "labels":
             return None
-        got = f"{column.dtype} of shape {tuple(column.shape)}" if isinstance(column, Tensor) else "none"
+        got = "none" if column is None else described(column)
         raise InputError(
             f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), got {got}: "
             "add it, or labels=None"
@@ -296,8 +293,13 @@ class LossForward(Forward):
         items, labels = inputs.get("num_items_in_batch"), inputs["labels"]
         if items is None:
             return None
-        if self._divides is None:
-            self._divides = self._does_divide(inputs, items)
+        if self._divides is None:  # does the loss halve with twice the items? Some ignore the number
+            with undisturbed(self.model):
+                outputs = [
+                    self._on_model.original(**inputs | {"num_items_in_batch": items * k}) for k in (1, 2)
+                ]
+            once, twice = (float(o[0] if isinstance(o, tuple) else o.loss) for o in outputs)
+            self._divides = abs(once - 2 * twice) < abs(once - twice)
         if not self._divides:
             return None
         # A first token is never predicted.
@@ -305,31 +307,6 @@ class LossForward(Forward):
         here = (counted != -100).sum()
         items = torch.as_tensor(items, device=here.device)
         return torch.where(items != 0, here.float() / items, 0.0)  # NaN stays, as in the loss
-
-    def _does_divide(self, inputs: dict[str, Any], items: Any) -> bool:
-        """Whether the model's own loss halves with twice the items: some take the number and ignore it."""
-        with undisturbed(self.module):
-            outputs = [self._original(**inputs | {"num_items_in_batch": items * k}) for k in (1, 2)]
-        once, twice = (float(o[0] if isinstance(o, tuple) else o.loss) for o in outputs)
-        return abs(once - 2 * twice) < abs(once - twice)
-
-
-def _any_class(labels: Tensor | None) -> bool:
-    """Whether there is a cloud; a track takes the next one else."""
-    return labels is None or bool(are_classes(labels).any())
-
-
-def _scalar(value: Any) -> Tensor:
-    if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
-        got = (
-            f"{value.dtype} of shape {tuple(value.shape)}"
-            if isinstance(value, Tensor)
-            else type(value).__name__
-        )
-        raise InputError(
-            f"expected a scalar tensor from the penalty, got {got}: return one number with a gradient"
-        )
-    return value
 
 
 def _base(top: Any) -> Any:

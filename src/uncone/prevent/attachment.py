@@ -1,6 +1,8 @@
 """Forwards in the place of a model's own, and their handle: steps, a Trainer's callback, detaching."""
 
 import inspect
+from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -8,22 +10,26 @@ import torch
 
 from uncone.errors import UnsupportedModel
 
+STATE = "uncone_gate.safetensors"
+"""A gate's state in a checkpoint folder."""
+
 
 class Forward:
-    """In the place of a module's forward, with its signature: Trainer drops columns that it does not name."""
+    """`run` in the place of a module's forward, with its signature: Trainer drops columns that it lacks."""
 
     of_uncone = True
 
-    def __init__(self, module: Any, handle: "Attachment") -> None:
-        self.module, self._handle = module, handle
-        self._before, self._original = module.__dict__.get("forward"), module.forward
+    def __init__(self, module: Any, handle: "Attachment", run: Callable[..., Any]) -> None:
+        self.module, self._handle, self._run = module, handle, run
+        self._before, self.original = module.__dict__.get("forward"), module.forward
         self.__signature__ = inspect.signature(module.forward)
         self.__name__ = "forward"
         if hasattr(module.forward, "of_uncone"):
             self.__wrapped__ = module.forward
+        module.forward = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
+        return self._run(*args, **kwargs)
 
     def trains(self) -> bool:
         """Whether a call now is a training step; else it goes to the module's own forward."""
@@ -59,15 +65,16 @@ class Forward:
 class Attachment:
     """A handle on attached forwards, also as a context manager; `callback` serves a Trainer."""
 
+    gate: Any = None
+
     def __init__(self) -> None:
         self.active = True
         """False once detached: something else may still call the forwards."""
-        self._forwards: tuple[Forward, ...] = ()
+        self._forwards: list[Forward] = []
 
-    def _put(self, *forwards: Forward) -> None:
-        self._forwards = forwards
-        for forward in forwards:
-            forward.module.forward = forward
+    def _put(self, module: Any, run: Callable[..., Any]) -> Forward:
+        self._forwards.append(Forward(module, self, run))
+        return self._forwards[-1]
 
     def step(self) -> None:
         """Close an optimiser step. Call it once after each `optimizer.step()`."""
@@ -122,11 +129,11 @@ class Attachment:
                 attached.step()
 
             def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-                attached._end_epoch()
+                tell(attached.gate, "end_epoch")
 
             def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
                 if state.is_world_process_zero:
-                    attached._save(args, state.global_step)
+                    tell(attached.gate, "save", checkpoint(args, state.global_step) / STATE)
 
         return Callback()
 
@@ -146,12 +153,7 @@ class Attachment:
 
     def _begin(self, args: Any, step: int, loader: Any) -> None:
         """A Trainer begins after `step` optimiser steps."""
-
-    def _end_epoch(self) -> None:
-        """A Trainer came to the end of its data."""
-
-    def _save(self, args: Any, step: int) -> None:
-        """A Trainer saves a checkpoint; only the first process is told."""
+        raise NotImplementedError
 
 
 def unwrapped(model: Any) -> Any:
@@ -162,3 +164,14 @@ def unwrapped(model: Any) -> Any:
         elif type(model).__name__ in ("DistributedDataParallel", "OptimizedModule"):
             model = getattr(model, "module", None) or model._orig_mod
     return model
+
+
+def checkpoint(args: Any, step: int) -> Path:
+    """Where a Trainer keeps the checkpoint of a step."""
+    return Path(args.output_dir) / f"checkpoint-{step}"
+
+
+def tell(gate: Any, what: str, *args: Any) -> None:
+    """Call a method that a gate may have and need not."""
+    if hasattr(gate, what):
+        getattr(gate, what)(*args)

@@ -68,7 +68,7 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
     """
     if not isinstance(points, Tensor) or points.ndim != 2:
         raise InputError(
-            f"expected points of shape (N, D), got {_described(points)}: pass a tensor with one row a point"
+            f"expected points of shape (N, D), got {described(points)}: pass a tensor with one row a point"
         )
     if not points.is_floating_point():
         raise InputError(
@@ -80,7 +80,7 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
     one_each = isinstance(labels, Tensor) and labels.shape == points.shape[:1]
     if not isinstance(labels, Tensor) or not one_each or labels.is_floating_point() or labels.is_complex():
         raise InputError(
-            f"expected labels of shape ({len(points)},) with integers, got {_described(labels)}: pass a "
+            f"expected labels of shape ({len(points)},) with integers, got {described(labels)}: pass a "
             "tensor with one class a point, or None for one cloud"
         )
     labels = labels.to(points.device)
@@ -90,7 +90,8 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
     return points[kept], labels[kept]
 
 
-def _described(given: object) -> str:
+def described(given: object) -> str:
+    """A tensor by its shape and dtype, all else by its type."""
     return f"{tuple(given.shape)} of {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
 
 
