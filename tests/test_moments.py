@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from uncone import InputError, Moments, UndefinedMeasure, diagnose, measure
+from uncone.moments.cell import lower_product, mirror
 from uncone.moments.eigen import consume_to_eigen
-from uncone.moments.products import lower_product, mirror
 from uncone.rows import GRID
 from uncone.threads import share
 

@@ -63,7 +63,8 @@ def writable(path: str | os.PathLike[str]) -> Path:
     """The file that `path` names, links followed, so that the file they lead to is replaced.
 
     Raises:
-        InputError: a folder, a device or a pipe; no folder to write into, or a read-only one; a loop of links.
+        InputError: a folder, a device or a pipe; no folder to write into, or a read-only one; a loop of
+            links.
     """
     target = resolved(path)
     if target.is_dir():
@@ -141,7 +142,7 @@ def _moved_to(target: Path, make: Callable[[Path], object], verb: str) -> Iterat
 
 
 def _beside(target: Path, make: Callable[[Path], object]) -> tuple[Path, int | None]:
-    """A new file or folder beside `target`, and its lock; removes what killed writers of the same target left."""
+    """A new file or folder beside `target`, and its lock; the rests of killed writers of it are removed."""
     stem = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}"
     for left in target.parent.glob(f"{stem}.*.tmp"):
         with suppress(BlockingIOError):  # its writer is still there
@@ -166,7 +167,7 @@ def _remove(path: Path) -> None:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock of `path` until it is closed; None without such a file, or without locks.
+    """A descriptor that holds the lock of `path` until it is closed; None without a file or without locks.
 
     Raises:
         BlockingIOError: another holds it.
@@ -197,16 +198,17 @@ def check_apart(
     sources: Iterable[str | os.PathLike[str]],
     models: Iterable[str | os.PathLike[str]] = (),
 ) -> None:
-    """Refuse to write what is read: links, relative names and names in another case are followed to their file.
+    """Refuse to write what is read: links, relative names and names in another case lead to their file.
 
     Args:
         targets: files and folders to write; those that are not there yet too.
-        sources: files that are read, and folders of which files are read. A file there that ends in `.json` or
-            `.html` is none of them: an earlier run wrote it.
+        sources: files that are read, and folders of which files are read. A file there that ends in `.json`
+            or `.html` is none of them: an earlier run wrote it.
         models: folders into which nothing is written at all.
 
     Raises:
-        InputError: two targets are one file; a target is a source, lies among the files of one, or lies in a model.
+        InputError: two targets are one file; a target is a source, lies among the files of one, or lies in a
+            model.
     """
     named, read, folders = [Path(target) for target in targets], [*map(Path, sources)], [*map(Path, models)]
     for i, target in enumerate(named):

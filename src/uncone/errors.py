@@ -8,9 +8,10 @@ _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
 
 def bounded(message: str) -> str:
-    """`message` in at most 1,000 characters: long words of a longer one are cut in their middle, then the whole is.
+    """`message` in at most 1,000 characters: of a longer one the middle of long words is cut, then of the whole.
 
-    A name from a file may be of any length. A message begins with what was expected and ends with what to do: both stay.
+    A name from a file may be of any length. A message begins with what was expected and ends with what to do:
+    both stay.
     """
     if len(message) <= _LONGEST:
         return message
@@ -44,4 +45,4 @@ class UndefinedMeasure(UnconeError, ArithmeticError):  # noqa: N818 - the name i
 
 
 class UnsupportedModel(UnconeError):  # noqa: N818
-    """The model is readable, but uncone does not know where its table or head lies, or a package is missing."""
+    """The model can be read, but where its table or head lies is not known, or a package is missing."""

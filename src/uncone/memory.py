@@ -31,7 +31,7 @@ _CGROUPS = (
 
 
 def usable(device: str | torch.device) -> torch.device:
-    """The device, if sums can be taken there in float64: not where it is unknown, missing, or holds no numbers (meta)."""
+    """The device, if sums can be taken there in float64: it is known, there, and holds numbers."""
     try:
         known = torch.device(device)
         if known.type != "cpu":
@@ -45,7 +45,7 @@ def usable(device: str | torch.device) -> torch.device:
 
 
 def check_memory(size: int, what: str, way_out: str) -> None:
-    """Refuse work of `size` bytes before it begins: more than the variable UNCONE_MEMORY_GB allows or, unset, are free.
+    """Refuse work of `size` bytes before it begins: more than UNCONE_MEMORY_GB allows or, unset, are free.
 
     Up to 512 MiB nothing is asked.
     """
@@ -67,7 +67,7 @@ def check_memory(size: int, what: str, way_out: str) -> None:
 
 
 def free_bytes() -> int | None:
-    """Memory that can be taken without swapping, within the control group's limits; None where the system does not say."""
+    """Memory to be taken without swapping, within the control group's limits; None where it is not known."""
     free = list[int]()
     with suppress(OSError, ValueError, IndexError):
         free.append(int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) * 1024)
@@ -84,8 +84,9 @@ def uninitialised(
 ) -> torch.Tensor:
     """A tensor with nothing written to it yet, as `torch.empty` gives one.
 
-    From 4 MiB on it has a mapping of its own, and goes back to the system when it is freed: the C library would
-    keep it, and leave holes that the next matrix does not fit into. Up to 8 MiB, freed memory is used again.
+    From 4 MiB on it has a mapping of its own, and goes back to the system when it is freed: the C library
+    would keep it, and leave holes that the next matrix does not fit into. Up to 8 MiB, freed memory is used
+    again.
     """
     return _tensor(shape, dtype, device, most_recycled=_SMALL)
 
@@ -93,8 +94,8 @@ def uninitialised(
 def recycled(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
     """As `uninitialised`, in memory of any size that another tensor of this module has freed, if some fits.
 
-    For tensors of every step of a training: the first touch of fresh memory can take as long as the work that it
-    is for. A few freed mappings of `RECYCLED_BYTES` in all are kept; on a GPU torch does that.
+    For tensors of every step of a training: the first touch of fresh memory can take as long as the work that
+    it is for. A few freed mappings of `RECYCLED_BYTES` in all are kept; on a GPU torch does that.
     """
     return _tensor(shape, dtype, device, most_recycled=RECYCLED_BYTES)
 
@@ -118,7 +119,7 @@ def _tensor(
 
 
 class _Freed:
-    """Mappings without a user. Tensors are freed on any thread, even between two lines of one that is here."""
+    """Mappings without a user. Tensors are freed on any thread, even between two lines of this class."""
 
     def __init__(self) -> None:
         self.kept: deque[mmap.mmap] = deque()
@@ -147,7 +148,7 @@ def clear_recycled() -> None:
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
-    """`uninitialised`, with zeros. No thread is woken: that would take longer than the zeros, and be in the way."""
+    """`uninitialised`, with zeros. No thread is woken: that takes longer than zeros, and is in the way."""
     if torch.device(device).type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     tensor = uninitialised(shape, dtype)

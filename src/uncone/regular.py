@@ -61,7 +61,7 @@ def open_unpacked(path: str | os.PathLike[str], *, how: str) -> Iterator[Buffere
 def lines_of(
     path: str | os.PathLike[str], *, how: str, longest: int = LONGEST_LINE
 ) -> Iterator[tuple[int, str]]:
-    """(number from 1, text without its end) of each line of a file in UTF-8, plain or packed as .gz or .xz."""
+    """(number from 1, text without its end) of each line of a file in UTF-8, plain or packed (.gz, .xz)."""
     with open_unpacked(path, how=how) as file:
         for number in itertools.count(1):
             line = file.readline(longest + 1)

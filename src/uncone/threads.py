@@ -1,8 +1,8 @@
 """Work shared out to threads, with the same bytes on any number of them.
 
-A library that splits one operation over its threads adds in another order for each number of threads. Here one
-thread computes each task from start to end, and more threads only share the tasks out. The threads stay in one
-pool: two pools, torch's and one beside it, would spin against each other for the same cores.
+A library that splits one operation over its threads adds in another order for each number of threads. Here
+one thread computes each task from start to end, and more threads only share the tasks out. The threads stay
+in one pool: two pools, torch's and one beside it, would spin against each other for the same cores.
 """
 
 import os
@@ -23,11 +23,11 @@ _PIECE = 1024
 
 
 def alone(function: Callable[[], T]) -> T:
-    """Run `function` on one of the workers and wait: its torch operations take one thread, `share` inside it the rest.
+    """Run `function` on a worker and wait: its torch operations take one thread, `share` inside it the rest.
 
-    The threads of torch's own pool spin for milliseconds after each operation, on the cores that the workers need;
-    work that calls `share` again and again keeps that pool asleep. The caller's own number of threads is never
-    touched: torch hands it on to every thread that is started meanwhile.
+    The threads of torch's own pool spin for milliseconds after each operation, on the cores that the workers
+    need; work that calls `share` again and again keeps that pool asleep. The caller's own number of threads
+    is never touched: torch hands it on to every thread that is started meanwhile.
     """
     threads = torch.get_num_threads()
     if _threads() or threads == 1:
@@ -40,8 +40,8 @@ def alone(function: Callable[[], T]) -> T:
         try:
             return work()
         finally:
-            # The worker keeps this job until after the caller goes on. The job may hold a block of rows, whose buffer the
-            # reader wants again: it has to be let go of before.
+            # The worker keeps this job until after the caller goes on. The job may hold a block of rows, whose
+            # buffer the reader wants again: let go of it before.
             del work
             _mine.threads = 0
 
@@ -49,7 +49,7 @@ def alone(function: Callable[[], T]) -> T:
 
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, run by `alone`: for linear algebra and sums of matrices, which round as threads are many."""
+    """`function`, run by `alone`: algebra and sums of whole matrices round as the number of threads is."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -74,7 +74,7 @@ def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def on_every_thread(work: Callable[[], object]) -> None:
-    """`work`, called by as many workers at once as torch has threads: each takes its part from one shared place.
+    """`work`, called by as many workers at once as torch has threads: each takes its part from one place.
 
     The first exception is raised here when no worker is running any more, so tell the others to stop.
     """
@@ -139,7 +139,7 @@ os.register_at_fork(after_in_child=_forget_pools)
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:
-    """Workers in which torch computes on one thread each: it keeps a number per thread, and a default for new ones."""
+    """Workers in which torch computes on one thread each: its number is per thread, with a default."""
     with _lock:
         if workers not in _pools:
             ready = threading.Barrier(workers + 1)

@@ -1,5 +1,9 @@
-"""The sums of one block of rows, computed piece by piece on single-thread workers."""
+"""The sums of one block of rows, taken piece by piece on single-thread workers; symmetric products in strips.
 
+Each piece or strip is computed by one thread: the same bytes on any number of them.
+"""
+
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -7,32 +11,33 @@ from typing import Any
 import torch
 
 from uncone.moments.norms import are_safe, inverse, measured_norms
-from uncone.moments.products import lower_product
 from uncone.threads import share
 
 Tensor = torch.Tensor
 _SUMS = ("first", "unit_first", "unit_square")
 Buffer = Callable[[str, tuple[int, ...], torch.dtype], Tensor]
 PIECE = 512
-"""Rows summed at once in the dtype of the rows: few, so that rounding stays small and a core's cache holds
-them."""
+"""Rows summed at once in the dtype of the rows: few, for small rounding and a core's cache."""
 _SAMPLED = 32
 """Rows that say where a piece lies."""
 _ROUNDING = 2.0**-19  # of a mean, in float32
 _FAR = 8.0
-"""A row this many times as far out as the median row takes its block to float64: its products would cost the
-others' digits."""
+"""A row so many times as far out as the median takes its block to float64: it would cost others' digits."""
 _ALONG_ONE = 1.1
 """So does a participation ratio this near to 1: nearly all variance along one direction."""
 _COMPARED = 64
+_STRIP = 96
+"""Columns of a product computed at once: many keep a core busy, few skip most of the mirrored half."""
+_ADDED = 2**16
+"""Numbers added at once: what a core's cache holds."""
 
 
 class Cell:
     """The partial sums of one block: products in the dtype of the rows, everything else in float64.
 
     Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows.
-    Float32 rows are multiplied about the shift, or about a centre of their piece's own where the shift is far
-    from it: what lies between the two is added in float64.
+    Float32 rows are multiplied about the shift, or where that is far away about a centre of their piece's
+    own; the part between the two is added in float64.
     """
 
     def __init__(self, shift: Tensor, buffer: Buffer, *, second: bool, unit: bool, unit_second: bool) -> None:
@@ -40,7 +45,7 @@ class Cell:
         self._names = _SUMS if unit else _SUMS[:1]
         self._products: dict[str, Tensor] = {}
         self._between: list[tuple[Tensor, Tensor]] = []
-        self.sums: dict[str, Any] = {}
+        self.sums: defaultdict[str, Any] = defaultdict(int)
         self.norm_min, self.norm_max = float("inf"), 0.0
 
     def add(self, x: Tensor, w: Tensor | None) -> None:
@@ -53,19 +58,21 @@ class Cell:
             self._between.append((parts[:, 0] + shares / 2, offsets))
             parts[:, 0] += shares
         for name, value in zip(self._names, parts.sum(0), strict=True):
-            self._add(name, value)
+            self.sums[name] = self.sums[name] + value
         self._add_scalars(norms, w)
         if self._second:
             self._add_product("second", self._buffer("rows", tuple(x.shape), x.dtype))
-        if self._unit_second:
-            self._add_unit_product(x, norms, w)
+        if self._unit_second:  # sum w u u' over unit rows, while the rows are still in a cache
+            y, root = self._buffer("rows", tuple(x.shape), x.dtype), inverse(norms)
+            root = _column(root if w is None else root * w.sqrt(), x)
+            share(partial(torch.mul, x[cut], root[cut], out=y[cut]) for cut in _cuts(len(x), x.device))
+            self._add_product("unit_second", y)
 
     def take_product(self, name: str) -> Tensor:
-        """The (D, D) product "second" or "unit_second" of all that was added; only its lower half has a
-        meaning."""
+        """The (D, D) product "second" or "unit_second" of all rows; only its lower half has a meaning."""
         product = self._products.pop(name)
         if name == "second":
-            self._add("rounding", _rounding(product))
+            self.sums["rounding"] += _rounding(product)
         if name == "second" and self._between:
             product = product.double()
             # sum w (z + a)(z + a)' = sum w z z' + half a' + a half', with half = sum w z + sum w a / 2
@@ -73,19 +80,12 @@ class Cell:
                 lower_product(torch.cat([half, offset]), torch.cat([offset, half]), product, add=True)
         return product
 
-    def _add_unit_product(self, x: Tensor, norms: Tensor, w: Tensor | None) -> None:
-        """Add sum w u u' over unit rows to its product, while the rows are still in a cache."""
-        y, root = self._buffer("rows", tuple(x.shape), x.dtype), inverse(norms)
-        root = _column(root if w is None else root * w.sqrt(), x)
-        share(partial(torch.mul, x[cut], root[cut], out=y[cut]) for cut in _cuts(len(x), x.device))
-        self._add_product("unit_second", y)
-
     def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The rows, their norms, the sums of pieces of them (pieces, names, D) about the pieces' centres, and
-        the centres' offsets from the shift (pieces, D); the buffer "rows" holds the centred rows.
+        """The rows, norms, sums of pieces (pieces, names, D) about centres, and centres' offsets (pieces, D).
 
-        Norms are taken for granted first, and looked at when all are there. Where a row is zero, or too long
-        or too short for float32 squares, everything is computed again with care.
+        The offsets are from the shift; the buffer "rows" holds the centred rows. Norms are taken for granted
+        first, and looked at when all are there. Where a row is zero, or too long or too short for float32
+        squares, everything is computed again with care.
         """
         norms = torch.empty(len(x), dtype=x.dtype, device=x.device)
         sums, offsets = self._sum_pieces(x, w, norms, None)
@@ -100,8 +100,7 @@ class Cell:
         return x, careful, *self._sum_pieces(x, w, norms.to(x.dtype), inverse(careful))
 
     def _is_uneven(self, x: Tensor, norms: Tensor, offsets: Tensor) -> bool:
-        """Whether a few centred rows, or one direction, outweigh the others so that float32 sums of products
-        would lose these."""
+        """Whether float32 products would lose most centred rows: a few, or one direction, outweigh them."""
         centers = self._shift + offsets
         longest = torch.linalg.vector_norm(centers, dim=1).max()
         shortest, most = torch.aminmax(norms)
@@ -129,7 +128,10 @@ class Cell:
         centers = _centers(self._shift, x, cuts) if self._second else None
         weight, scale = None if w is None else _column(w, x), None if scale is None else _column(scale, x)
         pieces = []
-        for i, (cut, y) in enumerate(zip(cuts, self._working(x, cuts), strict=True)):
+        # The product wants all rows; without one, all pieces share the memory of one.
+        rows = self._buffer("rows", (len(x) if self._second else cuts[0].stop, x.shape[1]), x.dtype)
+        for i, cut in enumerate(cuts):
+            y = rows[cut] if self._second else rows[: cut.stop - cut.start]
             center = None if centers is None else centers[i]
             factors = (None if f is None else f[cut] for f in (weight, scale))
             pieces.append(partial(_sum_piece, x[cut], y, norms[cut], sums[i], center, *factors))
@@ -140,31 +142,19 @@ class Cell:
                 piece()
         return sums, sums if centers is None else centers.double() - self._shift
 
-    def _working(self, x: Tensor, cuts: list[slice]) -> list[Tensor]:
-        """Memory of the shape of each piece: its own part of "rows" where the product wants it, else the same
-        for all."""
-        if self._second:
-            rows = self._buffer("rows", tuple(x.shape), x.dtype)
-            return [rows[cut] for cut in cuts]
-        piece = self._buffer("rows", (cuts[0].stop, x.shape[1]), x.dtype)
-        return [piece[: cut.stop - cut.start] for cut in cuts]
-
     def _add_scalars(self, norms: Tensor, w: Tensor | None) -> None:
         lowest, highest = torch.aminmax(norms)
         self.norm_min, self.norm_max = min(self.norm_min, float(lowest)), max(self.norm_max, float(highest))
         if w is None:
             w = torch.ones_like(norms)
         unit = w * (norms > 0)
-        self._add("zero_rows", int((norms == 0).sum()))
-        self._add("weight", float(w.sum()))
-        self._add("weight_square", float(w.square().sum()))
-        self._add("unit_weight", float(unit.sum()))
-        self._add("unit_weight_square", float(unit.square().sum()))
-        self._add("norm_sum", float((w * norms).sum()))
-        self._add("norm_square_sum", float((w * norms.square()).sum()))
-
-    def _add(self, name: str, value: Any) -> None:
-        self.sums[name] = self.sums[name] + value if name in self.sums else value
+        self.sums["zero_rows"] += int((norms == 0).sum())
+        self.sums["weight"] += float(w.sum())
+        self.sums["weight_square"] += float(w.square().sum())
+        self.sums["unit_weight"] += float(unit.sum())
+        self.sums["unit_weight_square"] += float(unit.square().sum())
+        self.sums["norm_sum"] += float((w * norms).sum())
+        self.sums["norm_square_sum"] += float((w * norms.square()).sum())
 
     def _add_product(self, name: str, y: Tensor) -> None:
         kept = self._products.get(name)
@@ -174,7 +164,7 @@ class Cell:
             return
         wider = torch.promote_types(y.dtype, kept.dtype)  # one of the two may be float64 for its lengths
         if wider != kept.dtype and name == "second":
-            self._add("rounding", _rounding(kept))
+            self.sums["rounding"] += _rounding(kept)
         y = y.to(wider)
         self._products[name] = lower_product(y, y, kept.to(wider), add=True)
 
@@ -183,11 +173,10 @@ def _sum_piece(
     x: Tensor, y: Tensor, norms: Tensor, sums: Tensor,
     center: Tensor | None, weight: Tensor | None, scale: Tensor | None,
 ) -> None:  # fmt: skip
-    """The norms of a few rows x, and their sums into `sums` (3, D), or (1, D) without unit rows; `scale`
-    stands for 1 / norm if given.
+    """The norms of a few rows x, and their sums into `sums` (3, D), or (1, D) without unit rows.
 
-    `y` is working memory of the shape of x, as fresh memory would cost more than the sums; with a `center` it
-    ends as sqrt(weight) (x - center).
+    `scale` stands for 1 / norm if given. `y` is working memory of the shape of x, as fresh memory would cost
+    more than the sums; with a `center` it ends as sqrt(weight) (x - center).
     """
     first, *unit = sums
     if scale is None:
@@ -207,20 +196,20 @@ def _sum_piece(
 
 
 def _rounding(product: Tensor) -> float:
-    """By how much the rounding of its sums may move an eigenvalue of a product (D, D): as errors that are
-    independent would.
+    """By how much rounding may move an eigenvalue of a product (D, D): as errors that are independent would.
 
     The error of an entry is some roundings of the root of its two diagonal entries' product. Where these are
     alike, D x D independent errors have a norm of about the trace / sqrt(D) roundings; where one outweighs
-    the others, of that one.
+    the others, of it.
     """
     diagonal = product.diagonal()
     return torch.finfo(product.dtype).eps * float(diagonal.sum() / len(diagonal) ** 0.5 + diagonal.max())
 
 
 def _centers(shift: Tensor, x: Tensor, cuts: list[slice]) -> Tensor:
-    """What the rows of each piece are multiplied about (pieces, D): the shift, or for float32 rows the mean
-    of a few rows of the piece where any feature's lies more than two deviations from the shift.
+    """The centre that the rows of each piece are multiplied about (pieces, D).
+
+    It is the shift, or for float32 rows the mean of a few of them where any feature's is two deviations away.
     """
     centers = shift.to(x.dtype).repeat(len(cuts), 1)
     size, whole = cuts[0].stop, len(x) // cuts[0].stop  # all pieces at once but for a shorter last one
@@ -245,3 +234,50 @@ def _cuts(n: int, device: torch.device) -> list[slice]:
     """Pieces of a block on the CPU, where a core's cache is small; a GPU takes the block whole."""
     size = PIECE if device.type == "cpu" else n
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def lower_product(left: Tensor, right: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
+    """left' right of (n, D) matrices, a symmetric product, into or added to the lower half of `out` (D, D).
+
+    torch has no symmetric product. Strips below the diagonal take 9/16 of the time of a full one at D = 768,
+    hardly more than a BLAS syrk does. The upper half has no meaning until `mirror` makes it whole.
+    """
+    if left.device.type != "cpu":
+        return out.addmm_(left.T, right, beta=float(add))
+
+    def strip(start: int) -> None:
+        stop = min(start + _STRIP, len(out))
+        out[start:stop, :stop].addmm_(left[:, start:stop].T, right[:, :stop], beta=float(add))
+
+    # The last strips are the longest; given out first, they leave the short ones to even out the threads.
+    share(partial(strip, start) for start in reversed(range(0, len(out), _STRIP)))
+    return out
+
+
+def mirror(product: Tensor) -> Tensor:
+    """Copy the lower half of `product` (D, D) to the upper: symmetric to the bit, which no BLAS promises."""
+
+    def strip(start: int) -> None:
+        rows = product[start : start + _STRIP]
+        product[:start, start : start + _STRIP] = rows[:, :start].T
+        block = rows[:, start : start + _STRIP]
+        block.copy_(block.tril().add_(block.tril(-1).T))
+
+    if product.device.type == "cpu":
+        share(partial(strip, start) for start in reversed(range(0, len(product), _STRIP)))
+    return product
+
+
+def add_lower(total: Tensor, part: Tensor) -> Tensor:
+    """total += part below and on the diagonal, in place; `part` may be of a narrower dtype."""
+    if total.device.type != "cpu":
+        return total.add_(part)
+    # torch widens a narrower operand into fresh memory, which stays with the worker's allocator: keep it small.
+    rows = max(1, _ADDED // total.shape[1])
+
+    def strip(start: int) -> None:
+        stop = min(start + rows, len(total))
+        total[start:stop, :stop] += part[start:stop, :stop]
+
+    share(partial(strip, start) for start in range(0, len(total), rows))
+    return total

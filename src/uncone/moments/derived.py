@@ -1,10 +1,9 @@
 """The mergeable summary of rows that nearly every measure is computed from.
 
-One pass over the rows gives float64 sums (`Sums`); every measure that needs no more than means, covariances
-and directions is then a small computation.
+One pass over the rows gives float64 sums (`Sums`); a measure of means, covariances and directions is then a
+small computation.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -12,7 +11,6 @@ import torch
 
 from uncone.errors import UndefinedMeasure
 from uncone.memory import uninitialised
-from uncone.moments import file
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
 from uncone.moments.norms import NotFiniteError
 from uncone.moments.sums import Sums, weight_blocks
@@ -26,10 +24,7 @@ _PRODUCTS, _SUMS = 8.0, 32.0
 
 
 class Moments(Sums):
-    """Means, covariances, directions and spectra of weighted rows, from their sums.
-
-    `of` takes the sums in one pass; what they are is said by `Sums`, and each is an attribute here as well.
-    """
+    """Means, covariances, directions and spectra of weighted rows, from the `Sums` that `of` takes."""
 
     @classmethod
     def of(
@@ -50,11 +45,12 @@ class Moments(Sums):
             rows: what to sum over; read once, block by block.
             weights: (N,) non-negative, for instance token counts; all 1 by default.
             unit_second: also sum u u' (for `uniformity`); costs as much again.
-            second: False leaves out the (D, D) sums: enough for `mean_cosine`, `mean_shift` and `rogue_dimensions`,
-                and an order of magnitude faster.
-            unit_first: False leaves out the sums over unit rows, which only mean cosines, `rogue_dimensions` and
-                `uniformity` read.
-            shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one and merge cell by cell.
+            second: False leaves out the (D, D) sums, an order of magnitude faster: `mean_cosine`,
+                `mean_shift` and `rogue_dimensions` do without.
+            unit_first: False leaves out the sums over unit rows, which only mean cosines, `rogue_dimensions`
+                and `uniformity` read.
+            shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one, cell by
+                cell.
             device: where the sums are computed and kept.
             progress: called with the number of rows done.
 
@@ -76,24 +72,6 @@ class Moments(Sums):
             if progress is not None:
                 progress(moments.n)
         return moments.finish()
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the sums to a safetensors file, atomically. Reading it back gives the same bytes."""
-        file.write(path, self)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote.
-
-        Raises:
-            InputError: no such file, or not one that `save` wrote.
-        """
-        tensors, scalars = file.read(path)
-        kinds = ("second" in tensors, "unit_first" in tensors, "unit_second" in tensors)
-        moments = cls._of_kinds(len(tensors["first"]), kinds)
-        for name, value in {**tensors, **scalars}.items():
-            setattr(moments, name, value)
-        return moments
 
     # What measures read. Each is computed once and kept until the next update.
 
@@ -123,8 +101,7 @@ class Moments(Sums):
 
     @on_one_thread
     def concentration(self) -> float:
-        """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1]; 0 where the rows are all equal. Free of
-        scale."""
+        """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1], free of scale; 0 where all rows are equal."""
         if "concentration" not in self._derived:
             self._require_rows(2)
             second, m = self._second(), self.first / self.weight
@@ -156,22 +133,20 @@ class Moments(Sums):
         return torch.addr(self._second(), self.first, self.first / self.weight, alpha=-1.0, out=out)
 
     def spectrum(self, *, centered: bool) -> Tensor:
-        """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` when centred, else of
-        `second_moment`.
+        """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` or of `second_moment`.
 
-        Both come from one decomposition: the second moment is the covariance and a rank-one matrix, that of
-        the mean.
+        Both come from one decomposition: the second moment is the covariance and the rank-one matrix of the
+        mean.
         """
         self._require_rows(2 if centered else 1)
         n = self.effective_n
         return self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
 
     def spectral_rounding(self, *, centered: bool) -> float:
-        """By how much rounding may have moved a small number of `spectrum`: in the products, or in float64
-        after them.
+        """By how much rounding, in the products or after them, may have moved a small number of `spectrum`.
 
         Errors of products that are not independent (rows of few values) came up to `_PRODUCTS` times as large
-        as `rounding`, and those of float64 sums to `_SUMS` roundings of the trace.
+        as `rounding`, and errors of float64 sums to `_SUMS` roundings of the trace.
         """
         n = self.effective_n
         largest = float(self.spectrum(centered=centered)[0])
@@ -180,8 +155,7 @@ class Moments(Sums):
         return max(products, sums) * (n / (n - 1) if centered else 1.0)
 
     def mean_along(self) -> Tensor:
-        """|mean . c| for the unit eigenvectors c of `second_moment`, in the order of its spectrum, float64
-        (D,)."""
+        """|mean . c| for the unit eigenvectors c of `second_moment`, largest first, float64 (D,)."""
         return self._raw_eigen()[1]
 
     def directions(self) -> Tensor:
@@ -189,15 +163,13 @@ class Moments(Sums):
         return self.eigen()[1]
 
     def eigen(self) -> tuple[Tensor, Tensor]:
-        """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, from one
-        decomposition."""
+        """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, decomposed once."""
         if "eigen" not in self._derived:
             self._derived["eigen"] = consume_to_eigen(self.second_moment())
         return self._derived["eigen"]  # type: ignore[no-any-return]
 
     def leading_directions(self, k: int, *, centered: bool) -> Tensor:
-        """The first k unit eigenvectors as columns, float64 (D, k); centred ones without the memory of a
-        whole decomposition."""
+        """The first k unit eigenvectors as columns, float64 (D, k); centred ones in little memory."""
         k = min(k, self.d)
         if not centered:
             return self.directions()[:, :k]
@@ -207,8 +179,7 @@ class Moments(Sums):
 
     @on_one_thread
     def _centered_eigen(self) -> tuple[Tensor, Tensor]:
-        """Eigenvalues of the mean of (x - mean)(x - mean)', largest first, and the mean in their
-        eigenvectors, float64 (D,)."""
+        """Eigenvalues of the mean of (x - mean)(x - mean)', largest first, and the mean in their vectors."""
         if "centered" not in self._derived:
             self._require_rows(1)
             values, vectors = consume_to_eigen(self._scatter().div_(self.weight))

@@ -1,5 +1,4 @@
-"""Eigenvalues of large symmetric matrices: all in the place of the matrix, a few beside it, and all after a
-rank-one change."""
+"""Eigenvalues of large symmetric matrices: all in its place, a few beside it, all after a rank-one change."""
 
 import math
 from functools import partial
@@ -21,12 +20,11 @@ _EPS = torch.finfo(torch.float64).eps
 
 @on_one_thread
 def leading_pairs(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest eigenvalues (k,) and their unit eigenvectors as columns (D, k) of a positive
-    semi-definite `matrix` (D, D).
+    """The k largest eigenvalues and unit eigenvectors (D, k) of a positive semi-definite `matrix` (D, D).
 
     Block Lanczos with full orthogonalisation, to residuals |A v - l v| of at most 1e-9 of the largest
     eigenvalue. A whole decomposition, which takes the memory of the matrix, where it is small or the
-    iteration does not get there soon.
+    iteration takes long.
     """
     d = len(matrix)
     width = -(-(k + _EXTRA) // 16) * 16
@@ -66,8 +64,7 @@ def _extended(basis: Tensor, image: Tensor, width: int, matrix: Tensor) -> tuple
 
 @on_one_thread
 def consume_to_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues (D,), largest first, and unit eigenvectors as columns (D, D) of a symmetric float64
-    `matrix` (D, D).
+    """Eigenvalues, largest first, and unit eigenvectors as columns of a symmetric float64 `matrix` (D, D).
 
     The eigenvectors take the memory of the matrix, which is lost. LAPACK overwrites it anyway; torch would
     keep a copy.
@@ -105,20 +102,16 @@ def add_rank_one(values: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     rounding of their distance from a pole: D^2 divisions a step for some nine steps, where a second
     decomposition takes D^3.
 
-    Args:
-        values: eigenvalues from 0 up in any order, float64 (D,).
-        z: float64 (D,).
-
-    Returns:
-        Eigenvalues, largest first, and |z . q| in that order, float64 (D,) each, on the device of `values`.
+    `values` are from 0 up in any order, float64 (D,), as z. The results are in the order of the new
+    eigenvalues, largest first.
     """
     order = values.argsort()
     poles, weights, settled = _deflated(values[order].cpu(), z[order].cpu())
     roots, along = settled, torch.zeros_like(settled)
     if len(poles):
         tiles = [(first, min(first + _TILE, len(poles))) for first in range(0, len(poles), _TILE)]
-        found = share(partial(_roots, poles, weights, *tile) for tile in tiles)
-        origin, tau = (torch.cat(part) for part in zip(*found, strict=True))
+        parts = share(partial(_roots, poles, weights, *tile) for tile in tiles)
+        origin, tau = (torch.cat(part) for part in zip(*parts, strict=True))
         weights = torch.cat(share(partial(_weights_of, poles, origin, tau, *tile) for tile in tiles))
         moved = torch.cat(share(partial(_along, poles, weights, origin, tau, *tile) for tile in tiles))
         roots, along = torch.cat([roots, origin + tau]), torch.cat([along, moved])
@@ -127,12 +120,11 @@ def add_rank_one(values: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _weights_of(poles: Tensor, origin: Tensor, tau: Tensor, first: int, stop: int) -> Tensor:
-    """The squares z_j^2 (stop - first,) of which the computed roots l_k are the exact ones (Gu and Eisenstat
-    1994):
+    """The squares z_j^2 for which the computed roots l_k are exact (Gu and Eisenstat 1994), (stop - first,):
 
         z_j^2 = prod_k (l_k - d_j) / prod_(k != j) (d_k - d_j).
 
-    With them what follows from two roots close to a pole is as consistent as from others.
+    With them two roots close to a pole lead to results as consistent as others.
     """
     some = torch.arange(first, stop)
     gaps = poles - poles[some, None]
@@ -147,11 +139,10 @@ def _along(poles: Tensor, weights: Tensor, origin: Tensor, tau: Tensor, first: i
 
 
 def _deflated(d: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The poles of the secular equation, ascending, their weights z^2, and the eigenvalues that z does not
-    move.
+    """The poles of the secular equation, ascending, their weights z^2, and the eigenvalues that z leaves.
 
     A pole without weight stays where it is, and of two poles as good as equal a rotation gives all weight to
-    one, as in LAPACK's dlaed2; what is neglected is below 8 roundings of the largest number in the matrix.
+    one, as in LAPACK's dlaed2; less than 8 roundings of the largest number in the matrix are neglected.
     """
     total = float(z.square().sum())
     tolerance = 8 * _EPS * max(float(d[-1]), total)
@@ -177,19 +168,20 @@ def _deflated(d: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _roots(poles: Tensor, weights: Tensor, first: int, stop: int) -> tuple[Tensor, Tensor]:
-    """Roots first to stop, root k between poles k and k + 1: the nearer pole of each, and the distance from
-    it.
+    """Roots first to stop, root k between poles k and k + 1: each one's nearer pole, and distance from it.
 
     A step solves c + s / (left - l) + S / (right - l) = 0 for the two poles beside a root, with the nearer
     pole's own weight and the rest of f and f' in c and in the other weight (the fixed weight method, Li
-    1994); beyond the last pole there is one pole to fit. What leaves the bracket is bisected.
+    1994); beyond the last pole there is one pole to fit. A step that leaves the bracket is replaced by
+    bisection.
     """
     last = stop == len(poles)
     k = torch.arange(first, stop)
     beyond = (k + 1).clamp_max(len(poles) - 1)
     gap = torch.where(k + 1 < len(poles), poles[beyond] - poles[k], weights.sum())
-    equation = _Secular(weights, first, stop)
-    middle = equation.at(poles - poles[k][:, None], 0.5 * gap)[0]
+    # Every step uses the same memory again.
+    secular = partial(_secular, weights, k, torch.empty(len(k), len(poles), dtype=torch.float64))
+    middle = secular(poles - poles[k][:, None], 0.5 * gap)[0]
     to_right = (middle < 0) & (k + 1 < len(poles))
     origin, beside = torch.where(to_right, beyond, k), torch.where(to_right, k, beyond)
     offsets = poles - poles[origin][:, None]  # roots as distances from poles: no digits cancel
@@ -198,7 +190,7 @@ def _roots(poles: Tensor, weights: Tensor, first: int, stop: int) -> tuple[Tenso
     high = torch.where(to_right, 0.0, torch.where(middle < 0, gap, 0.5 * gap))
     tau = torch.where(to_right, -0.5 * gap, 0.5 * gap)
     for _ in range(_TURNS):
-        f, slope, size = equation.at(offsets, tau)
+        f, slope, size = secular(offsets, tau)
         low, high = torch.where(f < 0, tau, low), torch.where(f > 0, tau, high)
         done = (f.abs() <= 2 * _EPS * size) | (high - low <= 2 * _EPS * tau.abs())
         if bool(done.all()):
@@ -213,23 +205,17 @@ def _roots(poles: Tensor, weights: Tensor, first: int, stop: int) -> tuple[Tenso
     return poles[origin], tau
 
 
-class _Secular:
-    """f and f' for roots first to stop, in memory that every step uses again."""
-
-    def __init__(self, weights: Tensor, first: int, stop: int) -> None:
-        self._inverse = torch.empty(stop - first, len(weights), dtype=torch.float64)
-        self._weights, self._first, self._stop = weights, first, stop
-
-    def at(self, offsets: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """f, f' and 1 + the sum of the sizes of f's terms, at distances `tau` from the poles that `offsets`
-        are measured from."""
-        inverse, weights = torch.sub(offsets, tau[:, None], out=self._inverse).reciprocal_(), self._weights
-        below, between, above = slice(self._first), slice(self._first, self._stop), slice(self._stop, None)
-        mixed = inverse[:, between]
-        negative, positive = inverse[:, below] @ weights[below], inverse[:, above] @ weights[above]
-        f = 1 + negative + positive + mixed @ weights[between]
-        size = 1 - negative + positive + mixed.abs() @ weights[between]
-        return f, inverse.square_() @ weights, size
+def _secular(
+    weights: Tensor, roots: Tensor, out: Tensor, offsets: Tensor, tau: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """f, f' and 1 + the sizes of f's terms, at distances `tau` from the poles that `offsets` begin at."""
+    inverse = torch.sub(offsets, tau[:, None], out=out).reciprocal_()
+    first, stop = int(roots[0]), int(roots[-1]) + 1
+    mixed = inverse[:, first:stop]
+    negative, positive = inverse[:, :first] @ weights[:first], inverse[:, stop:] @ weights[stop:]
+    f = 1 + negative + positive + mixed @ weights[first:stop]
+    size = 1 - negative + positive + mixed.abs() @ weights[first:stop]
+    return f, inverse.square_() @ weights, size
 
 
 def _step(f: Tensor, slope: Tensor, own: Tensor, near: Tensor, far: Tensor) -> Tensor:

@@ -11,25 +11,18 @@ SHORTEST = _SAFE_NORM[torch.float64][0]
 
 
 class NotFiniteError(InputError):
-    """A block holds a NaN or an infinity. Whoever has the rows turns it into the message that counts them."""
+    """A block holds a NaN or an infinity. The owner of the rows makes of it the message that counts them."""
 
 
 def are_safe(norms: Tensor) -> bool:
-    """Whether these norms, in the dtype of the rows, were computed without overflow, underflow or NaN, and
-    none is zero."""
+    """Whether these norms, in the dtype of the rows, hold no zero, NaN, overflow or underflow."""
     low, high = _SAFE_NORM[norms.dtype]
     lowest, highest = torch.aminmax(norms)  # NaN where any norm is
     return float(lowest) > low and float(highest) < high
 
 
 def measured_norms(x: Tensor) -> Tensor | None:
-    """The rows' Euclidean norms in float64; None where float32 rows are too long or too short for float32
-    squares.
-
-    Raises:
-        NotFiniteError: a row holds NaN or inf.
-        InputError: float64 rows too long for float64 squares.
-    """
+    """The rows' Euclidean norms in float64; None where float32 rows have no float32 squares."""
     norms: Tensor = torch.linalg.vector_norm(x, dim=1)
     if are_safe(norms):
         return norms.double()

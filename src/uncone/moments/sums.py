@@ -1,39 +1,65 @@
-"""Sums over rows, taken block by block: what `Moments` is computed from.
+"""Sums over rows, taken block by block, and their file: what `Moments` is computed from.
 
-The sums are taken about a fixed `shift`, so that a large common direction does not cancel the digits of what
-is left. Products are float32 for float32 rows (float64 for float64 rows, and where a few rows or one
-direction outweigh the others), one partial sum for each cell of the grid; partial sums are added in float64,
-in grid order. Two runs over the same cells with the same shift add the same numbers in the same order, and
-give the same bytes.
+They are taken about a fixed `shift`, so that a large common direction does not cancel the digits of the rest.
+Products are float32 for float32 rows (float64 for float64 rows, and where a few rows or one direction
+outweigh the others), one partial sum for each cell of the grid; partial sums are added in float64, in grid
+order. Two runs over the same cells with the same shift add the same numbers in the same order, and give the
+same bytes.
 """
 
+import itertools
+import math
+import os
 from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
 
+from uncone import atomic
 from uncone.errors import InputError
 from uncone.memory import check_memory, uninitialised, usable, zeros
-from uncone.moments.cell import PIECE, Cell
+from uncone.moments.cell import PIECE, Cell, add_lower, mirror
 from uncone.moments.norms import SHORTEST
-from uncone.moments.products import add_lower, mirror
 from uncone.rows import GRID
+from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.threads import alone
 
 Tensor = torch.Tensor
 _MATRICES = 5
 """As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums."""
-SCALARS = (
+_SCALARS = (
     "n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square",
     "norm_sum", "norm_square_sum", "norm_min", "norm_max", "epsilon", "rounding",
 )  # fmt: skip
 _BUFFER_BYTES = 8 * 2**20
 _TRANSPOSED = "is the matrix transposed? Moments with second=False need none of it"
+_FORMAT = "uncone.moments/1"
+_MOST_ROWS = 2**53
+_KINDS = ("second", "unit_first", "unit_second")
+_DIMENSIONS = {"shift": 1, "first": 1, "second": 2, "unit_first": 1, "unit_square": 1, "unit_second": 2}
 
 
 def products_bytes(d: int) -> int:
     """Memory that the products of `d` columns with each other take, and the spectrum of them."""
     return _MATRICES * 8 * d * d
+
+
+def _product(name: str) -> Any:
+    """A (D, D) sum of which `update` keeps the lower half: it is made whole when it is asked for."""
+
+    def read(sums: "Sums") -> Tensor | None:
+        if name in sums._lower:
+            mirror(sums._products[name])
+            sums._lower.discard(name)
+        return sums._products.get(name)
+
+    def write(sums: "Sums", value: Tensor | None) -> None:
+        sums._lower.discard(name)
+        sums._products.pop(name, None)
+        if value is not None:
+            sums._products[name] = value
+
+    return property(read, write)
 
 
 class Sums:
@@ -48,9 +74,13 @@ class Sums:
         epsilon: the largest machine epsilon among the blocks' dtypes.
         rounding: by how much the rounding of its products may move an eigenvalue of `second`.
         n, zero_rows: rows seen, and how many of them were all zero.
-        weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: the same without the zero rows.
+        weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: the same without the zero
+            rows.
         norm_sum, norm_square_sum, norm_min, norm_max: of w |x| and w |x|^2; the extremes of |x|.
     """
+
+    second: Tensor | None = _product("second")
+    unit_second: Tensor | None = _product("unit_second")
 
     def __init__(
         self,
@@ -85,37 +115,8 @@ class Sums:
         self._scratch: dict[str, Tensor] = {}
         self._derived: dict[str, Any] = {}
 
-    @property
-    def second(self) -> Tensor | None:
-        return self._whole("second")
-
-    @second.setter
-    def second(self, value: Tensor | None) -> None:
-        self._set_product("second", value)
-
-    @property
-    def unit_second(self) -> Tensor | None:
-        return self._whole("unit_second")
-
-    @unit_second.setter
-    def unit_second(self, value: Tensor | None) -> None:
-        self._set_product("unit_second", value)
-
-    def _whole(self, name: str) -> Tensor | None:
-        if name in self._lower:
-            mirror(self._products[name])
-            self._lower.discard(name)
-        return self._products.get(name)
-
-    def _set_product(self, name: str, value: Tensor | None) -> None:
-        self._lower.discard(name)
-        self._products.pop(name, None)
-        if value is not None:
-            self._products[name] = value
-
     def update(self, block: Tensor, weights: Tensor | None = None) -> None:
-        """Add the rows of `block` (n, D), with `weights` (n,). One call is one partial sum: call it once a
-        grid cell.
+        """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell.
 
         Raises:
             InputError: another number of features, or a row that is not finite.
@@ -175,8 +176,7 @@ class Sums:
         self._scratch = other._scratch
 
     def merge(self, other: Self) -> Self:
-        """The moments of both sets of rows, as a new object about this one's shift. Exact algebra, rounded in
-        float64.
+        """The moments of both sets of rows, about this one's shift: exact algebra, rounded in float64.
 
         Raises:
             InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
@@ -185,9 +185,9 @@ class Sums:
             raise InputError(
                 f"expected moments of {self.d} features with the same sums, got {other.d} features: sum both the same way"
             )
-        merged = self._of_kinds(self.d, self._kinds(), device=str(self.device))
+        merged = type(self)(self.d, device=str(self.device), **self._kinds())
         merged.shift = self.shift if self.shift is not None else other.shift
-        for name in SCALARS:
+        for name in _SCALARS:
             setattr(merged, name, getattr(self, name) + getattr(other, name))
         merged.norm_min = min(self.norm_min, other.norm_min)
         merged.norm_max = max(self.norm_max, other.norm_max)
@@ -202,24 +202,48 @@ class Sums:
         return merged
 
     def unit_sums(self) -> tuple[Tensor, Tensor]:
-        """`unit_first` and `unit_square`.
-
-        Raises:
-            InputError: moments made with `unit_first=False`.
-        """
+        """`unit_first` and `unit_square`; InputError where they were left out."""
         if self.unit_first is None or self.unit_square is None:
             raise InputError(
                 "expected sums over unit rows, got moments made with unit_first=False: sum again"
             )
         return self.unit_first, self.unit_square
 
-    def _kinds(self) -> tuple[bool, bool, bool]:
-        return self.second is not None, self.unit_first is not None, self.unit_second is not None
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sums to a safetensors file, atomically. Reading it back gives the same bytes."""
+        tensors = {name: getattr(self, name) for name in _DIMENSIONS if getattr(self, name) is not None}
+        scalars = [float(getattr(self, name)) for name in _SCALARS]
+        tensors["scalars"] = torch.tensor(scalars, dtype=torch.float64)
+        atomic.write_bytes(path, to_bytes(tensors, {"format": _FORMAT}))
 
     @classmethod
-    def _of_kinds(cls, d: int, kinds: tuple[bool, bool, bool], *, device: str = "cpu") -> Self:
-        second, unit_first, unit_second = kinds
-        return cls(d, second=second, unit_first=unit_first, unit_second=unit_second, device=device)
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: no such file, or not one that `save` wrote.
+        """
+        content, _ = read_tensors(path, format=_FORMAT, what="moments", how="write it with Moments.save")
+        tensors = {name: tensor for name, tensor in content.items() if name in {"scalars", *_DIMENSIONS}}
+        scalars, wrong = dict[str, float](), _wrong_tensor(tensors)
+        if wrong is None:
+            scalars = dict(zip(_SCALARS, tensors.pop("scalars").tolist(), strict=True))
+            wrong = _wrong_number(tensors, scalars)
+        if wrong is not None:
+            raise InputError(
+                f"expected finite sums of a whole number of rows, got {path} with another {wrong} or none: "
+                "write it anew with Moments.save"
+            )
+        kinds: dict[str, Any] = {name: name in tensors for name in _KINDS}
+        sums = cls(len(tensors["first"]), **kinds)
+        for name, tensor in tensors.items():
+            setattr(sums, name, tensor)
+        for name, scalar in scalars.items():
+            setattr(sums, name, int(scalar) if name in ("n", "zero_rows") else scalar)
+        return sums
+
+    def _kinds(self) -> dict[str, Any]:
+        return {name: getattr(self, name) is not None for name in _KINDS}
 
     def _second(self) -> Tensor:
         if self.second is None:
@@ -248,8 +272,7 @@ class Sums:
         return 1 << (enough.bit_length() - 1)  # a power of two, so that pieces share out evenly
 
     def _reserve(self, rows: int, dtype: torch.dtype) -> None:
-        """Take the working memory on the caller's thread: what a worker frees stays with that worker's
-        allocator."""
+        """Take the working memory on the caller's thread: what a worker frees stays with its allocator."""
         dtype = torch.float64 if dtype == torch.float64 else torch.float32
         chunk = min(rows, self._chunk_rows(dtype.itemsize))
         self._buffer("rows", (chunk, self.d), dtype)
@@ -267,30 +290,55 @@ class Sums:
 
 
 def _shift(x: Tensor) -> Tensor:
-    """The mean of the first rows, as numbers that the rows' own dtype can hold: near enough to the mean of
-    all."""
+    """The mean of the first rows, as numbers of the rows' own dtype: near enough to the mean of all."""
     mean = x[:PIECE].mean(dim=0)
     if not bool(torch.isfinite(mean).all()):
-        mean = torch.zeros_like(mean)  # not finite or about to overflow: whoever measures the norms says so
+        mean = torch.zeros_like(mean)  # not finite or about to overflow: an error when the norms are measured
     return mean.double()
 
 
 def weight_blocks(weights: Any, n: int) -> Iterator[Tensor | None]:
-    """`weights` cut on the grid (None for each block when there are none).
-
-    Raises:
-        InputError: another length, negative, not finite, or all zero.
-    """
+    """`weights` cut on the grid (None for each block when there are none)."""
     if weights is None:
-        while True:
-            yield None
+        return itertools.repeat(None)
     w = torch.as_tensor(weights).to(torch.float64)
     if w.shape != (n,):
         raise InputError(f"expected weights of shape ({n},), got {tuple(w.shape)}: give one weight a row")
     if not bool(torch.isfinite(w).all()) or float(w.min()) < 0 or not 0 < float(w.sum()) < torch.inf:
         raise InputError(
-            f"expected finite weights from 0 up with a positive sum that is finite, got a smallest of {float(w.min())} and a sum of "
-            f"{float(w.sum())}: pass counts or probabilities"
+            f"expected finite weights from 0 up with a positive sum that is finite, got a smallest of {float(w.min())} "
+            f"and a sum of {float(w.sum())}: pass counts or probabilities"
         )
-    for start in range(0, n, GRID):
-        yield w[start : start + GRID]
+    return iter(torch.split(w, GRID))
+
+
+def _wrong_tensor(tensors: dict[str, Tensor]) -> str | None:
+    """The name of a tensor that is missing, or of another dtype or shape."""
+    units = {"unit_first", "unit_square"}
+    needed = {"scalars", "first"} | (units if any(name.startswith("unit") for name in tensors) else set())
+    if not needed <= set(tensors):
+        return min(needed - set(tensors))
+    d = tensors["first"].numel()
+    for name, tensor in tensors.items():
+        shape = (len(_SCALARS),) if name == "scalars" else (d,) * _DIMENSIONS[name]
+        if tensor.dtype != torch.float64 or tensor.shape != shape:
+            return name
+    return None
+
+
+def _wrong_number(tensors: dict[str, Tensor], scalars: dict[str, float]) -> str | None:
+    """The name of a sum that no rows have."""
+    n, zero_rows = scalars["n"], scalars["zero_rows"]
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            return name
+    for name, value in scalars.items():
+        if not 0 <= value < math.inf and (n or name != "norm_min"):  # of no rows it is infinite
+            return name
+    if not (n.is_integer() and zero_rows.is_integer() and zero_rows <= n <= _MOST_ROWS):
+        return "n"
+    for name in ("weight", "unit_weight"):
+        most, square = scalars[name] * scalars[name], scalars[f"{name}_square"]
+        if not (0 < square <= most * (1 + 1e-9) < math.inf or square == most == 0):
+            return f"{name}_square"
+    return "shift" if n and "shift" not in tensors else None
