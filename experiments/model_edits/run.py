@@ -25,7 +25,7 @@ from uncone.edits.head import center_head
 from uncone.edits.proof import run
 from uncone.edits.texts import proof_text
 from uncone.model.model_class import load_model
-from uncone.records.head_edit import HeadEdit
+from uncone.records import HeadEdit
 
 HERE = Path(__file__).parent
 STORIES = HERE.parents[1] / "build/stories260K"

@@ -14,7 +14,7 @@ from uncone.edits import rounding, tied
 from uncone.edits.head import center_head
 from uncone.edits.tokens import reinitialise_tokens
 from uncone.errors import InputError, UnsupportedModel
-from uncone.records.head_edit import HeadEdit
+from uncone.records import HeadEdit
 
 transformers = pytest.importorskip("transformers")
 FOLDED = {

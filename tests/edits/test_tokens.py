@@ -15,7 +15,7 @@ from tests.edits.test_directory import digests
 from uncone.edits.new_rows import SPREAD, new_rows, trained_rows
 from uncone.edits.tokens import reinitialise_tokens, whole_id
 from uncone.errors import InputError
-from uncone.records.token_edit import TokenEdit
+from uncone.records import TokenEdit
 from uncone.rows import as_rows
 
 TABLE, HEAD = "model.embed_tokens.weight", "lm_head.weight"

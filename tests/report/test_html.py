@@ -24,7 +24,7 @@ from tests.report.records_example import (
 )
 from uncone.errors import InputError
 from uncone.records import Diagnosis, Groups, Subject
-from uncone.records.subject import tail_bin
+from uncone.records.diagnosis import tail_bin
 from uncone.records.text import number, typeset, visible
 from uncone.report import to_html, write_html
 from uncone.report.html import STILL

@@ -22,7 +22,7 @@ from uncone.records import (
     TextLoss,
     TokenEdit,
 )
-from uncone.records.fitted import Fitted
+from uncone.records.parts import Fitted
 
 HOSTILE = "[bold]\x1b[31m\u202eevil"
 REPAIRED = Repaired(

@@ -2,7 +2,7 @@
 
 import io
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,9 +14,9 @@ from tests.report.test_comparison_report import make_comparison
 from tests.report.test_evaluation_terminal import _evaluation
 from tests.report.test_html import _assert_harmless
 from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
-from uncone import calibrate, check, report
+from uncone import calibrate, check, measures, report
 from uncone.errors import InputError
-from uncone.records import Record, load_record
+from uncone.records import Bar, Check, Measurement, Record, load_record
 from uncone.records.blocks import (
     Block,
     Bullets,
@@ -35,6 +35,7 @@ from uncone.records.blocks import (
     Text,
 )
 from uncone.records.text import visible
+from uncone.report.plot import charts_of
 
 
 @dataclass(frozen=True)
@@ -193,14 +194,64 @@ def test_plot_draws_the_numbers_of_the_record() -> None:
     pyplot.close(figure)
     with pytest.raises(InputError, match=r"of this forecast \(days, towns\), got 'moon'"):
         Weather("n", 7.5).plot("moon")
-    with pytest.raises(InputError, match="got a repair, which has none: use to_frame"):
-        REPAIRED.plot()
+    with pytest.raises(InputError, match="got a measures, which has none: use to_frame"):
+        measures().plot()
     spectrum = make_diagnosis().subjects[0].spectrum
     assert spectrum is not None
     figure, ax = make_diagnosis().plot("spectrum")
     assert tuple(ax.lines[0].get_ydata()) == spectrum.raw
     assert ax.get_xscale() == ax.get_yscale() == "log"
     pyplot.close(figure)
+
+
+def _changes(record: Record) -> dict[str, tuple[float, float, float]]:
+    """The rows of the chart `changes`, in the page and in the plot too: where each dot is, and its line."""
+    (chart,) = charts_of(record.blocks()).values()
+    assert isinstance(chart, Intervals)
+    assert chart.title in report.to_html(record)
+    assert all(name in report.to_html(record) for name, *_ in chart.rows)
+    pytest.importorskip("matplotlib").use("agg")
+    from matplotlib.figure import Figure
+
+    _, ax = record.plot(ax=Figure().subplots())
+    assert list(ax.containers[0][0].get_xdata()) == [value for _, value, _, _ in chart.rows]
+    return {name: (value, low, high) for name, value, low, high in chart.rows}
+
+
+def test_a_repair_is_drawn_before_and_after_less_what_is_isotropic() -> None:
+    sides = [
+        (Measurement("mean_cosine", cosine, reference=0.0), Measurement("isoscore", score, reference=0.9))
+        for cosine, score in ((0.6, 0.4), (-0.1, 0.8))
+    ]
+    changes = _changes(replace(REPAIRED, before=sides[0], after=sides[1]))
+    assert changes["Mean cosine"] == (-0.1, -0.1, 0.6)
+    assert changes["IsoScore"] == pytest.approx((-0.1, -0.5, -0.1))
+    assert not charts_of(REPAIRED.blocks()), "what is undefined after it has no dot"
+
+
+def test_an_edit_of_a_head_is_drawn_as_shares_of_the_numbers_before() -> None:
+    changes = _changes(HEAD)
+    assert changes["int8, one scale"] == (2.0, 1.0, 2.0)
+    assert changes["mean norm"] == (0.75, 0.75, 1.0)
+    assert changes["norm of the mean row"] == (0.0, 0.0, 1.0)
+
+
+def test_an_edit_of_tokens_is_drawn_as_norms_beside_those_of_the_other_rows() -> None:
+    assert not charts_of(TOKENS.blocks()), "norms that were not finite have no line to start from"
+    tensors = (replace(TOKENS.tensors[0], mean_norm_before=0.5),)
+    assert _changes(replace(TOKENS, tensors=tensors)) == {"table": (0.95, 0.25, 0.95)}
+
+
+def test_a_check_is_drawn_as_distances_to_the_bars() -> None:
+    bars = (
+        Bar("a", 4.0, "max", 5.0, True), Bar("b", 0.4, "min", 0.5, False), Bar("c", 0.0, "max", 0.0, True),
+        Bar("d", 1e308, "max", -1e308, False),
+    )  # fmt: skip
+    changes = _changes(Check("model", False, bars))
+    assert changes["a"] == pytest.approx((-0.2, -0.2, 0.0))
+    assert changes["b"] == pytest.approx((0.2, 0.0, 0.2))
+    assert changes["c"] == (0.0, 0.0, 0.0)
+    assert changes["d"] == (2.0, 0.0, 2.0)
 
 
 def test_a_hostile_diagnosis_is_harmless_in_markdown() -> None:

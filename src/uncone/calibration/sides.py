@@ -13,7 +13,7 @@ from uncone.errors import InputError
 from uncone.memory import uninitialised
 from uncone.model.open import open_rows
 from uncone.moments import Moments, row_norms
-from uncone.records.fitted import Fitted
+from uncone.records.parts import Fitted
 from uncone.rows import GRID, Rows
 from uncone.transforms.fitting import DigestedRows, fitted_on
 

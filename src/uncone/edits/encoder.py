@@ -14,7 +14,7 @@ from uncone.edits.texts import Path_, Sentences, read_sentences
 from uncone.errors import InputError
 from uncone.model.open import name_of, split
 from uncone.model.sentence_transformers import load_sentence_transformer
-from uncone.records.repair import Repaired
+from uncone.records import Repaired
 from uncone.records.wording import percent
 from uncone.rows import as_rows
 from uncone.transforms import ZIPF_REPAIRS, repair_named

@@ -30,7 +30,7 @@ from uncone.model.files import read_json
 from uncone.model.head_map import HeadMap, logit_map
 from uncone.model.model_class import load_model, objects
 from uncone.model.ties import parameter_keys, parted, shared_names, without_ties
-from uncone.records.head_edit import HeadEdit, HeadProof
+from uncone.records import HeadEdit, HeadProof
 from uncone.rows import Rows, nonfinite_rows
 from uncone.rows.names import listing
 from uncone.rows.safetensors import FLOATS

@@ -15,7 +15,7 @@ from uncone.model import ModelFiles
 from uncone.model.files import special_tokens
 from uncone.model.head_map import is_seq2seq, run_model
 from uncone.model.model_class import load_model
-from uncone.records.token_edit import TextLoss
+from uncone.records import TextLoss
 
 Tensor = torch.Tensor
 Kind = Literal["next_token", "masked_token"]

@@ -16,7 +16,7 @@ from uncone.model.counts import read_counts
 from uncone.model.open import open_rows
 from uncone.moments import Moments
 from uncone.records import Measurement
-from uncone.records.fitted import Fitted
+from uncone.records.parts import Fitted
 from uncone.records.repair import RepairCost, Repaired
 from uncone.records.wording import listing, percent, plural
 from uncone.rows import Rows, as_rows

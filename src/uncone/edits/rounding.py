@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 
 from uncone.edits.shards import rows_at_once
-from uncone.records.head_edit import HeadRows, RoundingError
+from uncone.records import HeadRows, RoundingError
 from uncone.rows import Rows
 
 Tensor = torch.Tensor

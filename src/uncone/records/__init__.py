@@ -1,5 +1,6 @@
-"""The results: small frozen records, to and from versioned JSON, and the blocks that show them. Standard
-library only."""
+"""The results: frozen records, to and from versioned JSON, and the blocks that show them. Standard library only."""
+
+import os
 
 from uncone.records.calibration import (
     Calibration,
@@ -20,19 +21,24 @@ from uncone.records.compared import (
     taken_in,
 )
 from uncone.records.comparison import MOST_COMPARED, ComparedDiagnosis, Comparison
-from uncone.records.diagnosis import Diagnosis
-from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price
-from uncone.records.head_edit import HeadEdit, HeadProof, HeadRows, RoundingError
+from uncone.records.diagnosis import Diagnosis, Subject
+from uncone.records.edits import (
+    EditedTensor,
+    EditedToken,
+    HeadEdit,
+    HeadProof,
+    HeadRows,
+    RoundingError,
+    TextLoss,
+    TokenEdit,
+)
+from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price, Selection
 from uncone.records.measures import MeasureDescription, Measures
-from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Spectrum
-from uncone.records.picture import Picture
+from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Picture, Spectrum
+from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 from uncone.records.record import Record
 from uncone.records.repair import RepairCost, Repaired
-from uncone.records.saved import load_record
 from uncone.records.scores import Knot, ScoreHistogram, Share
-from uncone.records.selection import Selection
-from uncone.records.subject import Subject
-from uncone.records.token_edit import EditedTensor, EditedToken, TextLoss, TokenEdit
 from uncone.records.tokens import (
     UNDER_TRAINED_SHARE,
     Difference,
@@ -101,3 +107,23 @@ __all__ = [
     "load_record",
     "taken_in",
 ]
+
+_KINDS: tuple[type[Record], ...] = (
+    Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,
+)  # fmt: skip
+
+
+def load_record(path: str | os.PathLike[str]) -> Record:
+    """Read the record in the file, of whichever kind.
+
+    Raises:
+        InputError: the file cannot be read, is not JSON, has none of these schemas, or a field that is missing, unknown or
+            of the wrong type.
+    """
+    data = parsed(read_text(path, Diagnosis.HOW), what="record", how=Diagnosis.HOW)
+    schema = schema_of(data)
+    kinds = {kind.SCHEMA: kind for kind in _KINDS}
+    known, anew = ", ".join(map(repr, kinds)), f"write one with `{Diagnosis.HOW}`"
+    expect(schema in kinds, f"a record whose schema is one of {known}, got {schema!r}: {anew}")
+    kind = kinds[schema or ""]
+    return build_record(kind, data, kind.KIND)

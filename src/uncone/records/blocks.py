@@ -1,10 +1,11 @@
-"""What a result has to show, as blocks: headings, texts, lists, tables, code and charts. Renderers know these
-and no record."""
+"""What a result has to show, as blocks: renderers know these and no record."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
 
-from uncone.records.picture import Picture
+from uncone.records.parts import Picture
 
 Tone = Literal[
     "", "severe", "warning", "note", "healthy", "better", "worse", "little", "strong", "quiet", "lead", "caution",
@@ -15,11 +16,9 @@ Tone = Literal[
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading: level 1 is the verdict, 2 a part of the result, 3 a section, 4 a card or a paragraph of its
-    own.
+    """A heading: level 1 is the verdict, 2 a part of the result, 3 a section, 4 a card.
 
-    `label` is a word before the text (`SEVERE`) in the colour of `tone`; `about` says what the part is (its
-    size).
+    `label` is a word before the text (`SEVERE`) in the colour of `tone`; `about` describes the part (its size).
     """
 
     text: str
@@ -56,8 +55,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, the first of a row its name. `numbers` are the columns set to the right, by their
-    headings."""
+    """Rows of cells, the first of a row its name. `numbers` are the headings of columns set to the right."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Cell, ...], ...]
@@ -76,7 +74,7 @@ class Code:
 class Curve:
     """A line through points in the order of `x`; None in `y` breaks it. `style` names its colour and dashes.
 
-    With `dots` every point is marked, and `tips` says what each is.
+    With `dots` every point is marked, those at `marked` in another way, and `tips` says what each is.
     """
 
     name: str
@@ -86,13 +84,11 @@ class Curve:
     dots: bool = False
     tips: tuple[str, ...] = ()
     marked: tuple[int, ...] = ()
-    """Places of the dots to tell apart."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A dashed line at a value of one axis, with a label; a line at a value of x ends at `top` where one is
-    given."""
+    """A dashed line at a value of one axis, with a label; at a value of x it may end at `top`."""
 
     at: float
     axis: Literal["x", "y"] = "x"
@@ -102,11 +98,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with two axes. `bars` stand on `edges` (one more than bars); `bands` are stretches of x to
-    shade.
+    """A drawing with two axes. `bars` stand on `edges` (one more than bars); `bands` are stretches of x to shade.
 
-    `name` is what `Record.plot` calls it; `spark` is the label of its line of bars in a terminal, which
-    leaves out charts that have none.
+    `name` is for `Record.plot`; `spark` labels its line of bars in a terminal, which leaves out charts that
+    have none. The horizontal axis ends at `x_limits`, or where the drawing ends.
     """
 
     name: str
@@ -121,7 +116,6 @@ class Chart:
     log_x: bool = False
     log_y: bool = False
     x_limits: tuple[float, float] | None = None
-    """The ends of the horizontal axis; by default those of what is drawn."""
     caption: str = ""
     spark: str = ""
 
@@ -140,8 +134,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Cloud:
-    """Rows on their first singular directions, to explore. `shares` are those of the directions, raw and
-    centred."""
+    """Rows on their first singular directions, to explore; `shares` of the directions, raw and centred."""
 
     name: str
     title: str
@@ -151,8 +144,7 @@ class Cloud:
 
 @dataclass(frozen=True)
 class Gauge:
-    """One headline number: `limits` are the ends of its range, `reference` its isotropic value, `about` what
-    it was read from."""
+    """One headline number, its isotropic `reference`, the ends of its range, and what it was read from."""
 
     label: str
     value: float | None
@@ -172,8 +164,7 @@ class Gauges:
 
 @dataclass(frozen=True)
 class Figure:
-    """Charts side by side under one title. `spark` is their heading in a terminal; `legend` names styles of
-    curves."""
+    """Charts side by side. `spark` is their heading in a terminal; `legend` names styles of curves."""
 
     title: str
     charts: tuple[Chart | Intervals | Cloud, ...]
@@ -190,13 +181,15 @@ class Folded:
     blocks: tuple["Block", ...]
 
 
+LARGEST_DRAWN = 1e290
+"""Beyond, sums and margins leave the range of a float."""
+
 Block = Heading | Text | Bullets | Table | Code | Gauges | Figure | Folded
 
 
 @dataclass(frozen=True)
 class Document:
-    """A result to show: its name, its kind (`diagnosis`), its blocks from the verdict on, and what stands
-    below all of them."""
+    """A result to show: its name, its kind (`diagnosis`), its blocks from the verdict on, and its footer."""
 
     name: str
     kind: str
@@ -204,10 +197,40 @@ class Document:
     footer: tuple[Block, ...] = ()
 
 
-def named(block: Block, prefix: str) -> Block:
-    """The block, with `prefix` before the names of its charts: of several matrices each has its own."""
-    if not prefix or not isinstance(block, Figure):
-        return block
-    return replace(
-        block, charts=tuple(replace(chart, name=f"{prefix} {chart.name}") for chart in block.charts)
+def shown(*blocks: Block | Iterable[Block]) -> tuple[Block, ...]:
+    """The blocks in one row, groups of them opened; what holds nothing (no text, rows, charts) is left out."""
+    flat = chain.from_iterable((block,) if isinstance(block, Block) else block for block in blocks)
+    content = ("text", "items", "rows", "gauges", "charts", "blocks")
+    return tuple(
+        block
+        for block in flat
+        if isinstance(block, Heading) or any(getattr(block, name, ()) for name in content)
     )
+
+
+def section(title: str, *blocks: Block | Iterable[Block], level: Literal[2, 3] = 3) -> tuple[Block, ...]:
+    """The blocks under a heading; nothing where they hold nothing."""
+    kept = shown(*blocks)
+    return (Heading(title, level), *kept) if kept else ()
+
+
+def named(blocks: Iterable[Block], prefix: str) -> Iterable[Block]:
+    """The blocks, with `prefix` before the names of their charts: of several matrices each has its own."""
+    for block in blocks:
+        if prefix and isinstance(block, Figure):
+            charts = tuple(replace(chart, name=f"{prefix} {chart.name}") for chart in block.charts)
+            block = replace(block, charts=charts)
+        yield block
+
+
+def moved(
+    title: str, x_label: str, rows: Iterable[tuple[str, float, float]], caption: str, origin: float = 0.0
+) -> Figure:
+    """The chart `changes` of rows (name, before, after): a dot at each number after, and a line from before."""
+    drawn = tuple(
+        (name, after, min(before, after), max(before, after))
+        for name, before, after in rows
+        if max(abs(before), abs(after)) < LARGEST_DRAWN
+    )
+    chart = Intervals("changes", title, x_label, drawn, origin, caption)
+    return Figure(title, (chart,) if drawn else ())

@@ -21,7 +21,7 @@ from uncone.records.blocks import (
     Text,
     Tone,
 )
-from uncone.records.fitted import Fitted
+from uncone.records.parts import Fitted
 from uncone.records.record import Record, made_with
 from uncone.records.scores import Knot, ScoreHistogram, Share, interval_at
 from uncone.records.text import count, number, shortened

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import Block, Cell, Heading, Table
+from uncone.records.blocks import Block, Cell, Heading, Table, moved, shown
 from uncone.records.record import Record
 from uncone.records.text import number
 
@@ -45,21 +45,29 @@ class Check(Record):
 
     def blocks(self) -> tuple[Block, ...]:
         """The sentence, and one row for each bar. No number is rounded onto a bar that it did not reach."""
-        return Heading(self.summary, 1), Table(
-            ("", "number", "value", "bar"), tuple(map(_row, self.bars)), ("value",)
-        )
+        return shown(
+            Heading(self.summary, 1),
+            Table(("", "number", "value", "bar"), tuple(map(_row, self.bars)), ("value",)),
+            moved(
+                "Numbers and their bars", "beyond the bar, as a share of the larger of the two",
+                ((bar.name, 0.0, _beyond(bar)) for bar in self.bars),
+                "Dashed: the bar. Dot: the number; to the right of its bar it is beyond it.",
+            ),
+        )  # fmt: skip
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each bar."""
         return [vars(bar) | {} for bar in self.bars]
 
 
+def _beyond(bar: Bar) -> float:
+    """How far a number is beyond its bar, below 0 where it is within, so that numbers of any unit compare."""
+    largest = max(abs(bar.value), abs(bar.bar)) or 1.0
+    return (bar.value / largest - bar.bar / largest) * (1 if bar.kind == "max" else -1)
+
+
 def _row(bar: Bar) -> tuple[str | Cell, ...]:
     state = Cell("ok", tone="better") if bar.ok else Cell("BEYOND", tone="severe")
     value = number(bar.value, limits=(bar.bar, None)).replace(",", "")
-    return (
-        state,
-        bar.name,
-        Cell(value, tone="strong"),
-        f"{'at most' if bar.kind == 'max' else 'at least'} {bar.bar!r}",
-    )
+    limit = f"{'at most' if bar.kind == 'max' else 'at least'} {bar.bar!r}"
+    return state, bar.name, Cell(value, tone="strong"), limit

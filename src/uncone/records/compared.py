@@ -4,8 +4,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from uncone.errors import InputError
-from uncone.records.blocks import Block, Bullets, Cell, Chart, Figure, Folded, Heading, Table, Text, Tone
+from uncone.records.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Chart,
+    Figure,
+    Folded,
+    Heading,
+    Table,
+    Text,
+    Tone,
+    section,
+    shown,
+)
 from uncone.records.charts import (
     READINGS,
     bin_charts,
@@ -17,8 +29,9 @@ from uncone.records.charts import (
     spectra,
     unit_of,
 )
-from uncone.records.parts import Measurement
-from uncone.records.subject import LEVELS, WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, Subject
+from uncone.records.diagnosis import LEVELS, WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, Subject
+from uncone.records.parts import Level, Measurement
+from uncone.records.rebuild import expect
 from uncone.records.text import Limits, number, signed, title
 
 Part = Literal["measures", "without_effect", "tokens"]
@@ -32,6 +45,9 @@ _HEADINGS = {
     "without_effect": (WITHOUT_EFFECT, WITHOUT_EFFECT_REASON),
 }  # fmt: skip
 LITTLE = "In brackets: little, or under a caution."
+_SPECTRA = {"raw": ("spectrum", "as stored"), "centered": ("spectrum centred", "mean row subtracted")}
+_OFF = f"Off: the value less what an isotropic cloud of the same size has. {LITTLE}"
+_AGAINST_A = "Against A: + better, - worse; no mark: little, unclear, or under a caution."
 
 
 @dataclass(frozen=True)
@@ -69,10 +85,8 @@ class ComparedMeasure:
     cautions: tuple[tuple[str, ...], ...]
 
     def __post_init__(self) -> None:
-        if not len(self.values) == len(self.distances) == len(self.changes) == len(self.cautions):
-            raise InputError(
-                f"expected as many changes and cautions as values of {self.name!r}, got another number: edited?"
-            )
+        fit = len(self.values) == len(self.distances) == len(self.changes) == len(self.cautions)
+        expect(fit, f"as many changes and cautions as values of {self.name!r}, got another number: edited?")
 
 
 @dataclass(frozen=True)
@@ -80,13 +94,12 @@ class ComparedFinding:
     """One cause over all diagnoses: its level in each, None where it was not found."""
 
     cause: str
-    levels: tuple[Literal["healthy", "note", "warning", "severe"] | None, ...]
+    levels: tuple[Level | None, ...]
 
 
 @dataclass(frozen=True)
 class ComparedSubject:
-    """One matrix over all diagnoses. `sides` holds what each read from it, without the picture; None where it
-    has none."""
+    """One matrix over all diagnoses. `sides` are the subjects without pictures, None where there is none."""
 
     name: str
     sides: tuple[Subject | None, ...]
@@ -99,12 +112,9 @@ class ComparedSubject:
 
     def __post_init__(self) -> None:
         parts = [measure.values for measure in (*self.measures, *self.without_effect, *self.tokens)]
-        if any(
-            len(part) != len(self.sides) for part in [*parts, *(finding.levels for finding in self.findings)]
-        ):
-            raise InputError(
-                f"expected {len(self.sides)} values of each measure of {self.name!r}, got another number: edited?"
-            )
+        lengths = {len(part) for part in [*parts, *(finding.levels for finding in self.findings)]}
+        values = f"{len(self.sides)} values of each measure of {self.name!r}"
+        expect(lengths <= {len(self.sides)}, f"{values}, got another number: edited?")
 
     @property
     def title(self) -> str:
@@ -115,36 +125,28 @@ class ComparedSubject:
         """The sides that there are, each with the place of its diagnosis."""
         return [(place, side) for place, side in enumerate(self.sides) if side is not None]
 
-    def blocks(self, names: tuple[str, ...]) -> Iterator[Block]:
+    def blocks(self, names: tuple[str, ...]) -> tuple[Block, ...]:
         """Findings, drawings over each other, and tables; `names` are those of the diagnoses."""
         sides = self.lettered()
         sizes = {LETTERS[place]: f"{side.n:,} x {side.d:,}, {side.dtype}" for place, side in sides}
+        about = "; ".join(f"{letter} {size}" for letter, size in sizes.items())
         alike = len(set(sizes.values())) == 1
-        about = (
-            next(iter(sizes.values()))
-            if alike
-            else "; ".join(f"{letter} {size}" for letter, size in sizes.items())
+        content = shown(
+            section("Findings", Table(("finding", *LETTERS[: len(self.sides)]), _by_level(self))),
+            _figures(self, names),
+            *(_measures(self, part) for part in PARTS),
         )
-        yield Heading(self.title, 2, about=about)
-        yield from (Text(f"Note: {note}") for note in self.notes)
-        if len(sides) < 2:
-            yield Folded("The readings of the one diagnosis that has it", tuple(self._content(names)))
-        else:
-            yield from self._content(names)
-
-    def _content(self, names: tuple[str, ...]) -> Iterator[Block]:
-        findings = _by_level(self)
-        if findings:
-            yield Heading("Findings")
-            yield Table(("finding", *LETTERS[: len(self.sides)]), findings)
-        yield from _figures(self, names)
-        for part in PARTS:
-            yield from _measures(self, part)
+        return shown(
+            Heading(self.title, 2, about=next(iter(sizes.values())) if alike else about),
+            (Text(f"Note: {note}") for note in self.notes),
+            content if len(sides) > 1 else Folded("The readings of the one diagnosis that has it", content),
+        )
 
     def readings(self, name: str, *, part: Part = "measures") -> tuple[Measurement | None, ...]:
         """The measurement called `name` of each side, with its interval, reference and warnings; None where
         not taken."""
-        return tuple(None if side is None else _taken(side, name, part) for side in self.sides)
+        taken = [() if side is None else taken_in(side, part) for side in self.sides]
+        return tuple(next((one for one in side if one.name == name), None) for side in taken)
 
 
 def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
@@ -154,86 +156,56 @@ def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
     return side.without_effect if part == "without_effect" else side.measurements
 
 
-def _taken(side: Subject, name: str, part: Part) -> Measurement | None:
-    return next((measurement for measurement in taken_in(side, part) if measurement.name == name), None)
-
-
 def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
     """Causes with their levels, the worst first."""
-    found = [finding for finding in subject.findings if any(finding.levels)]
-    found.sort(key=lambda finding: min(LEVELS.index(level) for level in finding.levels if level is not None))
+    findings = [finding for finding in subject.findings if any(finding.levels)]
+    findings.sort(
+        key=lambda finding: min(LEVELS.index(level) for level in finding.levels if level is not None)
+    )
     return tuple(
-        (title(f.cause), *(Cell(level, tone=level) if level else "-" for level in f.levels)) for f in found
+        (title(f.cause), *(Cell(level, tone=level) if level else "-" for level in f.levels)) for f in findings
     )
 
 
-def _measures(subject: ComparedSubject, part: Part) -> Iterator[Block]:
+def _measures(subject: ComparedSubject, part: Part) -> tuple[Block, ...]:
     measures: Sequence[ComparedMeasure] = getattr(subject, part)
     if not measures:
-        return
+        return ()
     heading, why = _HEADINGS[part]
-    yield Heading(heading)
-    if why:
-        yield Text(why, "lead")
-    yield (
-        _pair_table(subject, measures, part)
-        if len(subject.sides) == 2
-        else _wide_table(subject, measures, part)
+    table, caption = (_pair_table, _OFF) if len(subject.sides) == 2 else (_wide_table, _AGAINST_A)
+    meanings = []
+    for m in measures:
+        definitions = [
+            r.definition for r in subject.readings(m.name, part=part) if r is not None and r.definition
+        ]
+        meanings += [(_title(m.name, part), Cell(m.name, tone="code"), said) for said in definitions[:1]]
+    columns = ("measure", "name in files", "definition")
+    return section(
+        heading,
+        Text(why, "lead"),
+        table(subject, measures, part),
+        Text(caption, "quiet"),
+        Bullets(_remarks(subject, measures, part), "quiet"),
+        Folded("What these measures are", shown(Table(columns, tuple(meanings)))),
     )
-    if len(subject.sides) == 2:
-        yield Text(f"Off: the value less what an isotropic cloud of the same size has. {LITTLE}", "quiet")
-    else:
-        yield Text("Against A: + better, - worse; no mark: little, unclear, or under a caution.", "quiet")
-    remarks = tuple(
-        f"{letters}: {words} [{'; '.join(names)}]"
-        for letters, words, names in _remarks(subject, measures, part)
-    )
-    if remarks:
-        yield Bullets(remarks, "quiet")
-    known = (
-        (
-            m.name,
-            [r.definition for r in subject.readings(m.name, part=part) if r is not None and r.definition],
-        )
-        for m in measures
-    )
-    meanings = tuple(
-        (_title(name, part), Cell(name, tone="code"), definitions[0])
-        for name, definitions in known
-        if definitions
-    )
-    if meanings:
-        yield Folded(
-            "What these measures are", (Table(("measure", "name in files", "definition"), meanings),)
-        )
 
 
 def _pair_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
-    """Two diagnoses: values, difference with its interval, and the distances to the isotropic value unless
-    that is 0."""
-    apart = any(
-        distance not in (None, value)
-        for m in measures
-        for distance, value in zip(m.distances, m.values, strict=True)
-    )
+    """Values, difference with its interval, and the distances to the isotropic value unless that is 0."""
+    pairs = [pair for m in measures for pair in zip(m.distances, m.values, strict=True)]
+    apart = any(distance not in (None, value) for distance, value in pairs)
     columns = ("measure", "A", "B", "B - A", "", "A off", "B off")[: 7 if apart else 5]
     rows: list[tuple[str | Cell, ...]] = []
     for m in measures:
-        change = m.changes[1]
         off = ("-" if distance is None else signed(distance) for distance in m.distances)
-        cells: tuple[str | Cell, ...] = (
-            _title(m.name, part),
-            *_values(subject, m, part),
-            _difference(change),
-            _direction(change),
-            *off,
-        )
-        rows.append(cells[: len(columns)])
+        differs = (_difference(m.changes[1]), _direction(m.changes[1]))
+        row: tuple[str | Cell, ...] = (_title(m.name, part), *_values(subject, m, part), *differs, *off)
+        rows.append(row[: len(columns)])
     return Table(columns, tuple(rows), ("A", "B", "B - A", "A off", "B off"))
 
 
 def _wide_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
-    """More than two: values, each with its direction against A."""
+    """Values, each with its direction against A."""
     first = f"isotropic, {LETTERS[subject.lettered()[0][0]]}"
     columns = ("measure", first, *LETTERS[: len(subject.sides)])
     rows: list[tuple[str | Cell, ...]] = []
@@ -261,8 +233,7 @@ def _values(subject: ComparedSubject, measure: ComparedMeasure, part: Part) -> l
 
 
 def _difference(change: Change | None) -> Cell:
-    """A difference with its sign; one no larger than rounding is `0`, with a tilde where it is not 0 to the
-    bit."""
+    """A signed difference; no larger than rounding it is `0`, with a tilde where it is not 0 to the bit."""
     if change is None:
         return Cell("-")
     interval = "" if change.interval is None else " to ".join(map(signed, change.interval))
@@ -272,8 +243,7 @@ def _difference(change: Change | None) -> Cell:
 
 
 def _direction(change: Change | None) -> Cell:
-    """The direction as one word, in brackets where it is little or under a caution; empty where there is
-    none."""
+    """The direction as one word, in brackets where it is little or under a caution; or empty."""
     if change is None or change.direction == "neither":
         return Cell("")
     if change.direction in _MARKS and not change.meaningful:
@@ -281,17 +251,13 @@ def _direction(change: Change | None) -> Cell:
     return Cell(change.direction, tone=_MARKS.get(change.direction, "little"))
 
 
-def _remarks(
-    subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part
-) -> list[tuple[str, str, list[str]]]:
-    """(letters, words, measures): why a side has no number, its warnings and the cautions, each said once for
-    all measures."""
+def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> tuple[str, ...]:
+    """Why a side has no number, its warnings and the cautions, each said once for all sides and measures."""
     by_words = dict[tuple[str, str], list[str]]()
     for measure in measures:
         said = dict[str, str]()
-        readings = subject.readings(measure.name, part=part)
-        for place, (side, reading) in enumerate(zip(subject.sides, readings, strict=True)):
-            change = measure.changes[place]
+        sides = zip(subject.sides, subject.readings(measure.name, part=part), measure.changes, strict=True)
+        for place, (side, reading, change) in enumerate(sides):
             unclear = change is not None and change.direction == "unclear"
             for words in (
                 *_missing(side, reading), *(reading.warnings if reading is not None else ()), *measure.cautions[place],
@@ -300,7 +266,7 @@ def _remarks(
                 said[words] = said.get(words, "") + LETTERS[place]
         for words, letters in said.items():
             by_words.setdefault((", ".join(letters), words), []).append(_title(measure.name, part))
-    return [(letters, words, names) for (letters, words), names in by_words.items()]
+    return tuple(f"{letters}: {words} [{'; '.join(names)}]" for (letters, words), names in by_words.items())
 
 
 def _missing(side: Subject | None, reading: Measurement | None) -> list[str]:
@@ -321,9 +287,6 @@ def _figures(subject: ComparedSubject, names: tuple[str, ...]) -> Iterator[Block
     """The curves of all diagnoses over each other."""
     sides = subject.lettered()
     legend = tuple((f"d{place}", f"{LETTERS[place]} {names[place]}") for place, _ in sides)
-    shapes = tuple(
-        chart for chart in (_spectra(subject, "raw"), _spectra(subject, "centered"), _norms(subject)) if chart
-    )
     binned = [
         (place, side.groups.bins) for place, side in sides if side.groups is not None and side.groups.bins
     ]
@@ -334,53 +297,42 @@ def _figures(subject: ComparedSubject, names: tuple[str, ...]) -> Iterator[Block
             f"By row id, from {first:,} to {last:,}, one scale for each reading:" if len(binned) > 1 else ""
         )
         yield Figure("By row id", panels, "Dashed: what an isotropic cloud gives.", legend, spark)
-        letters = tuple(LETTERS[place] for place, _ in binned)
-        numbers = [(place, bins_table([bins for _, bins in binned], place)) for place in range(len(READINGS))]
-        tables = tuple(
-            Table(("ids", *letters), tuple(rows), letters, READINGS[place][1])
-            for place, rows in numbers
-            if rows
-        )
-        yield Folded("The numbers behind this figure", tables)
-    if shapes:
-        caption = (
-            "The flatter a spectrum, the evener the cloud. Dotted: an isotropic cloud of the first one's size and trace. "
-            "Norms are shares of the rows of each diagnosis, whatever their number."
-        )
-        yield Figure("Spectra and norms", shapes, caption, legend)
+        letters, every = tuple(LETTERS[place] for place, _ in binned), [bins for _, bins in binned]
+        numbers = ((tuple(bins_table(every, place)), reading) for place, reading in enumerate(READINGS))
+        tables = (Table(("ids", *letters), rows, letters, reading[1]) for rows, reading in numbers)
+        yield Folded("The numbers behind this figure", shown(tables))
+    shapes = (_spectra(subject, "raw"), _spectra(subject, "centered"), _norms(subject))
+    caption = (
+        "The flatter a spectrum, the evener the cloud. Dotted: an isotropic cloud of the first one's size and trace. "
+        "Norms are shares of the rows of each diagnosis, whatever their number."
+    )
+    yield Figure("Spectra and norms", tuple(chart for chart in shapes if chart), caption, legend)
 
 
 def _spectra(subject: ComparedSubject, field: Literal["raw", "centered"]) -> Chart | None:
     sides = [(place, side.spectrum) for place, side in subject.lettered() if side.spectrum is not None]
-    kept = [(place, drawable(getattr(spectrum, field))) for place, spectrum in sides]
-    kept = [(place, values) for place, values in kept if len(values) > 1]
+    every = [(place, drawable(getattr(spectrum, field))) for place, spectrum in sides]
+    kept = [(place, values) for place, values in every if len(values) > 1]
     if not kept:
         return None
     curves = [curve_of(values, LETTERS[place], f"d{place}") for place, values in kept]
     isotropic = drawable(sides[0][1].isotropic) if field == "centered" else []
     if len(isotropic) > 1:
         curves.insert(0, curve_of(isotropic, "isotropic", "even"))
-    caption = (
-        "Largest eigenvalue: "
-        + "; ".join(f"{LETTERS[place]} {number(values[0])}" for place, values in kept)
-        + "."
-    )
-    how = "as stored" if field == "raw" else "mean row subtracted"
-    return spectra("spectrum" if field == "raw" else "spectrum centred", f"Spectrum, {how}", curves, caption)
+    largest = "; ".join(f"{LETTERS[place]} {number(values[0])}" for place, values in kept)
+    name, how = _SPECTRA[field]
+    return spectra(name, f"Spectrum, {how}", curves, f"Largest eigenvalue: {largest}.")
 
 
 def _norms(subject: ComparedSubject) -> Chart | None:
-    sides = [
-        (place, side.norms)
-        for place, side in subject.lettered()
-        if side.norms is not None and has_norms(side.norms)
-    ]
+    every = [(place, side.norms) for place, side in subject.lettered()]
+    sides = [(place, norms) for place, norms in every if norms is not None and has_norms(norms)]
     if not sides:
         return None
     unit = unit_of([norms for _, norms in sides])
     curves = tuple(norms_outline(norms, unit, LETTERS[place], f"d{place}") for place, norms in sides)
-    caption = (
-        "Mean norm: " + "; ".join(f"{LETTERS[place]} {number(norms.mean)}" for place, norms in sides) + "."
-    )
+    means = "; ".join(f"{LETTERS[place]} {number(norms.mean)}" for place, norms in sides)
     y_label = f"% of rows per {number(unit, digits=2)} of norm"
-    return Chart("norms", "Norms", "Euclidean norm (embedding units)", y_label, curves, caption=caption)
+    return Chart(
+        "norms", "Norms", "Euclidean norm (embedding units)", y_label, curves, caption=f"Mean norm: {means}."
+    )

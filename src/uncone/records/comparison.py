@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from uncone.errors import InputError
-from uncone.records.blocks import Block, Bullets, Folded, Heading, Table, Text, named
+from uncone.records.blocks import Block, Bullets, Folded, Heading, Table, Text, named, section, shown
 from uncone.records.compared import LETTERS, LITTLE, PARTS, ComparedSubject
+from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import shortened
 from uncone.records.wording import counted
@@ -48,18 +48,16 @@ class Comparison(Record):
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
-        if not 2 <= len(self.diagnoses) <= MOST_COMPARED:
-            raise InputError(f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {len(self.diagnoses)}")
-        if any(len(subject.sides) != len(self.diagnoses) for subject in self.subjects):
-            raise InputError(
-                f"expected {len(self.diagnoses)} sides of each subject, got another number: edited?"
-            )
+        n = len(self.diagnoses)
+        expect(2 <= n <= MOST_COMPARED, f"2 to {MOST_COMPARED} diagnoses to compare, got {n}")
+        fit = all(len(subject.sides) == n for subject in self.subjects)
+        expect(fit, f"{n} sides of each subject, got another number: edited?")
 
     @property
     def title(self) -> str:
         """The first two diagnoses, and how many more."""
-        names = [shortened(diagnosis.name, _LONGEST_NAME) for diagnosis in self.diagnoses]
-        return " and ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+        names = self._names()
+        return " and ".join([*names[:2], *([f"{len(names) - 2} more"] if len(names) > 2 else [])])
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measure and diagnosis."""
@@ -78,41 +76,43 @@ class Comparison(Record):
 
     def blocks(self) -> tuple[Block, ...]:
         """The verdict, the diagnoses by their letters, then each matrix."""
-        names = tuple(shortened(diagnosis.name, _LONGEST_NAME) for diagnosis in self.diagnoses)
-        rows = []
-        for place, (letter, name) in enumerate(zip(LETTERS, names, strict=False)):
-            rows.append((letter, name, "baseline" if place == 0 else self._tally(place)))
-        blocks: list[Block] = [Heading(self.verdict, 1), Table(("", "diagnosis", "measures"), tuple(rows))]
-        verdicts = tuple(
-            (letter, diagnosis.verdict) for letter, diagnosis in zip(LETTERS, self.diagnoses, strict=False)
+        names = self._names()
+        lettered = list(zip(LETTERS, self.diagnoses, strict=False))
+        rows = (
+            (letter, names[i], self._tally(i) if i else "baseline") for i, (letter, _) in enumerate(lettered)
         )
-        versions = tuple(
-            f"{letter}: {', '.join(f'{name} {version}' for name, version in diagnosis.versions.items()) or 'unknown'}"
-            for letter, diagnosis in zip(LETTERS, self.diagnoses, strict=False)
+        verdicts = tuple((letter, diagnosis.verdict) for letter, diagnosis in lettered)
+        made = [
+            (letter, [f"{k} {v}" for k, v in diagnosis.versions.items()]) for letter, diagnosis in lettered
+        ]
+        versions = tuple(f"{letter}: {', '.join(parts) or 'unknown'}" for letter, parts in made)
+        has_interval = any(
+            change.interval is not None
+            for part in PARTS
+            for subject in self.subjects
+            for measure in getattr(subject, part)
+            for change in measure.changes
+            if change is not None
         )
-        blocks += [
+        return shown(
+            Heading(self.verdict, 1),
+            Table(("", "diagnosis", "measures"), tuple(rows)),
             Folded(
                 "Their own verdicts, and what made them",
                 (Table(("", "verdict"), verdicts), Bullets(versions)),
-            )
-        ]
-        for place, subject in enumerate(self.subjects):
-            blocks += [named(block, subject.name if place else "") for block in subject.blocks(names)]
-        blocks += [Heading("Notes", 2), Bullets(self.notes)] if self.notes else []
-        changes = (
-            change for s in self.subjects for part in PARTS for m in getattr(s, part) for change in m.changes
+            ),
+            *(named(one.blocks(names), one.name if place else "") for place, one in enumerate(self.subjects)),
+            section("Notes", Bullets(self.notes), level=2),
+            Text(self.intervals if has_interval else "", "quiet"),
         )
-        if any(change is not None and change.interval is not None for change in changes):
-            blocks.append(Text(self.intervals, "quiet"))
-        return tuple(blocks)
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(shortened(diagnosis.name, _LONGEST_NAME) for diagnosis in self.diagnoses)
 
     def _tally(self, place: int) -> str:
-        """How many measures of one diagnosis went which way beyond little; empty where none has a
-        direction."""
-        changes = [
-            m.changes[place] for subject in self.subjects for m in subject.measures if m.better != "neither"
-        ]
-        there = [change for change in changes if change is not None]
+        """How many measures of one diagnosis went which way beyond little; empty where none has a direction."""
+        measures = [m for subject in self.subjects for m in subject.measures if m.better != "neither"]
+        there = [change for m in measures if (change := m.changes[place]) is not None]
         if not there:
             return ""
         ways = [change.direction for change in there if change.meaningful]

@@ -1,12 +1,151 @@
-"""The record of a diagnosis."""
+"""The record of a diagnosis, and of each matrix in it: all that was read from it, and how it is shown."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from uncone.records.blocks import Block, Bullets, Heading, Text, named
+from uncone.records.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Cloud,
+    Figure,
+    Folded,
+    Gauge,
+    Gauges,
+    Heading,
+    Table,
+    Text,
+    named,
+    section,
+    shown,
+)
+from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
+from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Norms, Picture, Spectrum
 from uncone.records.record import Record, made_with
-from uncone.records.subject import Subject, worst_level
+from uncone.records.text import better, count, number, optional, shortened, span, title
+from uncone.records.tokens import (
+    FrequencyGroups,
+    UnderTrained,
+    frequency_blocks,
+    token_measurements,
+    under_trained_blocks,
+)
+from uncone.records.wording import counted, plural
+
+LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy")
+"""Worst first."""
+WITHOUT_EFFECT = "No effect on probabilities"
+WITHOUT_EFFECT_REASON = (
+    "Adding one vector to every row of the head adds the same amount to every logit of a position, and softmax ignores "
+    "it: no probability depends on these raw readings, so no finding is drawn from them."
+)
+_GAUGE_FIXED = "All are read after the head's mean row was subtracted, which changes no probability."
+_NAMES = {"input": "Input token table", "head": "Output head", "rows": "Rows"}
+_USED = {True: "mean row subtracted", False: "rows as stored", None: ""}
+_KEYS = ("mean_cosine", "isoscore")
+_TAIL = 3  # the last third of the ids: in vocabularies ordered by frequency, the rare tokens
+_MOST_ITEMS, _LONGEST = 12, 200
+_OUTERMOST = 8
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One matrix of a model (`input`, `head`) or a collection (`rows`), and all that was read from it."""
+
+    name: str
+    source: str
+    n: int
+    d: int
+    dtype: str
+    measurements: tuple[Measurement, ...]
+    findings: tuple[Finding, ...]
+    groups: Groups | None
+    spectrum: Spectrum | None
+    norms: Norms | None
+    picture: Picture | None
+    without_effect: tuple[Measurement, ...] = ()
+    """Raw readings of a head that no probability depends on (a vector added to all rows changes none)."""
+    left_out: int = 0
+    """Rows that are not finite and were left out on request."""
+    notes: tuple[str, ...] = ()
+    frequency_groups: FrequencyGroups | None = None
+    under_trained: UnderTrained | None = None
+
+    def measurement(self, name: str) -> Measurement:
+        """The measurement called `name`; KeyError where it was not taken."""
+        return {measurement.name: measurement for measurement in reversed(self.measurements)}[name]
+
+    def token_measurements(self) -> tuple[Measurement, ...]:
+        """The readings of groups of tokens and the share that looks untrained, as measurements."""
+        return token_measurements(self.frequency_groups, self.under_trained, self.d)
+
+    @property
+    def title(self) -> str:
+        """The matrix in words: a model's two matrices by what they are, everything else by its own name."""
+        return _NAMES.get(self.name, self.name)
+
+    def blocks(self) -> tuple[Block, ...]:
+        """Findings, pictures, tokens, numbers and notes."""
+        size = f"{counted(self.n, 'row')} x {counted(self.d, 'column')}"
+        fixed, notes = bool(self.without_effect), self.notes
+        if self.left_out:
+            words = plural(self.left_out, "row that is not finite was", "rows that are not finite were")
+            notes = (f"{count(self.left_out)} {words} left out, as asked.", *notes)
+        findings = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
+        return shown(
+            Heading(self.title, 2, about=f"{size}, {self.dtype}, {self.source}"),
+            *map(_finding, findings),
+            Text("" if findings else "No finding was drawn from these numbers.", "quiet"),
+            self._figures(),
+            () if self.frequency_groups is None else frequency_blocks(self.frequency_groups),
+            () if self.under_trained is None else under_trained_blocks(self.under_trained),
+            _measurements("Measurements", _GAUGE_FIXED if fixed else "", self.measurements, fixed=fixed),
+            _measurements(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, fixed=False),
+            section("Notes", Bullets(notes)),
+        )
+
+    def gauges(self) -> Gauges:
+        """Mean cosine, IsoScore, and the tail's cosine to the reserved rows (or the effective rank): those
+        that were taken."""
+        taken = {m.name: m for m in self.measurements}
+        names = [name for name in _KEYS if name in taken]
+        chosen, groups, tail = (
+            [self._gauge(taken[name]) for name in names],
+            self.groups,
+            tail_bin(self.groups),
+        )
+        if groups is not None and tail is not None:
+            about = f"the nearest tail bin, ids {count(tail.start)} to {count(tail.stop - 1)}"
+            label = f"Cosine of the tail to {'reserved rows' if groups.reserved_by_name else 'the last ids'}"
+            chosen.append(Gauge(label, tail.cosine_to_reserved, "", 0.0, (-1.0, 1.0), "lower", about))
+        spare = dict.fromkeys(n for n in ("effective_rank", *taken) if n in taken and n not in _KEYS)
+        return Gauges(tuple((chosen + [self._gauge(taken[name]) for name in spare])[:3]))
+
+    def _gauge(self, m: Measurement) -> Gauge:
+        used = _USED[_is_centered(m, bool(self.without_effect))]
+        return Gauge(title(m.name), m.value, m.reason, m.reference, m.range, m.better, used)
+
+    def _figures(self) -> Iterator[Block]:
+        groups, spectrum = self.groups, None if self.spectrum is None else spectrum_chart(self.spectrum)
+        if self.picture is not None and self.picture.ids:
+            shares = (
+                () if self.spectrum is None else (_shares(self.spectrum.raw), _shares(self.spectrum.centered))
+            )
+            yield Figure("The cone", (Cloud("cone", "The cone", self.picture, shares or ((), ())),))
+            rows = tuple(_farthest(name, labels) for name, labels in self.picture.outermost(_OUTERMOST))
+            columns = ("group", "rows, the farthest first", *[""] * (_OUTERMOST - 1))
+            if rows:
+                yield Folded("Farthest from the centre, by group", (Table(columns, rows),))
+        charts = () if groups is None else tuple(bin_charts([("bins", "bins", groups.bins)]))
+        if groups is not None and charts:
+            yield _by_id(groups, charts)
+            yield Folded("The numbers behind this figure", (_bin_table(groups),))
+        norms = None if self.norms is None else norms_chart(self.norms)
+        legend = () if spectrum is None else tuple((curve.style, curve.name) for curve in spectrum.curves)
+        shapes = tuple(chart for chart in (spectrum, norms) if chart is not None)
+        yield Figure("Spectrum and norms", shapes, legend=legend)
 
 
 @dataclass(frozen=True)
@@ -30,15 +169,15 @@ class Diagnosis(Record):
 
     def blocks(self) -> tuple[Block, ...]:
         """The verdict, three headline numbers, then each subject."""
-        findings = [finding for subject in self.subjects for finding in subject.findings]
-        level = worst_level(findings) if findings else ""
-        blocks: list[Block] = [Heading(self.verdict, 1, tone=level), Text(self.name, "quiet")]  # type: ignore[arg-type]
-        blocks += [self.subjects[0].gauges()] if self.subjects else []
-        for place, subject in enumerate(self.subjects):
-            blocks += [named(block, subject.name if place else "") for block in subject.blocks()]
-        blocks += [Heading("Notes", 2), Bullets(self.notes)] if self.notes else []
-        blocks += [Text(made_with(self.versions), "quiet")] if self.versions else []
-        return tuple(blocks)
+        levels = [finding.level for subject in self.subjects for finding in subject.findings]
+        return shown(
+            Heading(self.verdict, 1, tone=min(levels, key=LEVELS.index, default="")),
+            Text(self.name, "quiet"),
+            *(subject.gauges() for subject in self.subjects[:1]),
+            *(named(one.blocks(), one.name if place else "") for place, one in enumerate(self.subjects)),
+            section("Notes", Bullets(self.notes), level=2),
+            Text(made_with(self.versions), "quiet"),
+        )
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measurement."""
@@ -52,3 +191,136 @@ class Diagnosis(Record):
             for of in (subject.measurements, subject.without_effect)
             for m in of
         ]  # fmt: skip
+
+
+def _finding(finding: Finding) -> tuple[Block, ...]:
+    cause = "" if finding.cause == finding.level else title(finding.cause)
+    return shown(
+        Heading(cause, 4, finding.level.upper(), finding.level),
+        Text(finding.summary),
+        Bullets(finding.evidence, "quiet"),
+        Text(finding.repair and f"What to do: {finding.repair}", "advice"),
+    )
+
+
+def tail_bin(groups: Groups | None) -> Group | None:
+    """The bin of the last third of the ids, without reserved rows, that lies nearest to the reserved ones."""
+    if groups is None or not groups.bins:
+        return None
+    tail = groups.bins[-math.ceil(len(groups.bins) / _TAIL) :]
+    compared = [group for group in tail if group.cosine_to_reserved is not None and group.reserved_rows == 0]
+    return max(compared, key=lambda group: group.cosine_to_reserved or 0.0, default=None)
+
+
+def _is_centered(measurement: Measurement, fixed: bool) -> bool | None:
+    """Whether the mean row was subtracted; `fixed` measurements of a head were handed centred rows."""
+    return True if fixed and measurement.centered is not None else measurement.centered
+
+
+def _measurements(
+    heading: str, why: str, measurements: Sequence[Measurement], *, fixed: bool
+) -> tuple[Block, ...]:
+    """Measurements in one table, the reasons and warnings below it, and what the names mean."""
+    if not measurements:
+        return ()
+    columns = ("measure", "value", "isotropic", "better", "rows")
+    said = [
+        Text(words, "caution")
+        for m in measurements
+        for words in (
+            *([f"{title(m.name)} is undefined: {m.reason}"] if m.value is None else []),
+            *(f"{title(m.name)}: {warning}" for warning in m.warnings),
+        )
+    ]
+    meanings = [
+        (
+            title(m.name),
+            Cell(m.name, tone="code"),
+            m.definition,
+            f"{span(m.range)}, {better(m.better)}",
+            m.reads_badly,
+        )
+        for m in measurements
+    ]
+    details = [
+        (title(m.name), title(str(name)), _plain(value))
+        for m in measurements
+        for name, value in m.details.items()
+    ]
+    folded = shown(
+        Table(("measure", "name in files", "definition", "range", "reads badly when"), tuple(meanings)),
+        Table(("measure", "detail", "value"), tuple(details)),
+    )
+    return section(
+        heading,
+        Text(why, "lead"),
+        Table(columns, tuple(_cells(m, fixed) for m in measurements), ("value", "isotropic", "rows")),
+        said,
+        Folded("What these measures are, and their details", folded),
+    )
+
+
+def _cells(m: Measurement, fixed: bool) -> tuple[str | Cell, ...]:
+    name, used = title(m.name), {True: "centred", False: "raw", None: ""}[_is_centered(m, fixed)]
+    value = "undefined" if m.value is None else number(m.value, limits=m.range)
+    interval = "" if m.interval is None else " to ".join(number(end, limits=m.range) for end in m.interval)
+    named_so = name if not used or name.endswith(used) else f"{name}, {used}"
+    direction = "" if m.better == "neither" else m.better
+    return named_so, Cell(value, interval, "strong"), optional(m.reference, m.range), direction, count(m.n)
+
+
+def _plain(value: Any) -> str:
+    """A value from JSON in words; tuples and lists read alike, so a record and its JSON give one page."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, (int, float)):
+        return number(value)
+    if isinstance(value, Mapping):
+        return _listed([f"{key}: {_plain(item)}" for key, item in value.items()])
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return _listed([_plain(item) for item in value])
+    return shortened(str(value), _LONGEST)
+
+
+def _listed(items: Sequence[str]) -> str:
+    more = len(items) - _MOST_ITEMS
+    return ", ".join(items[:_MOST_ITEMS]) + (f", … ({more} more)" if more > 0 else "")
+
+
+def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
+    cells = [Cell(shortened(label), tone="token") for label in labels]
+    return name, *cells, *[""] * (_OUTERMOST - len(labels))
+
+
+def _by_id(groups: Groups, charts: tuple[Any, ...]) -> Figure:
+    first, last = count(groups.bins[0].start), count(groups.bins[-1].stop - 1)
+    size, reserved = count(groups.bin_size), groups.reserved_group
+    caption = "Dashed: what an isotropic cloud gives. Shaded: bins that hold reserved rows."
+    if reserved is not None:
+        cosine = optional(reserved.mean_cosine, (-1, 1))
+        among = (
+            f"; their mean cosine among themselves is {cosine}" if reserved.mean_cosine is not None else ""
+        )
+        caption += f" Reserved: {groups.reserved}, {counted(reserved.n, 'row')}{among}."
+    spark = f"By row id, {first} to {last}, bins of {size}:"
+    return Figure("By row id", charts, caption, (("bins", f"a bin of {size} ids"),), spark)
+
+
+def _bin_table(groups: Groups) -> Table:
+    columns = ("ids", "rows", "zero rows", "reserved", "norm", "cosine within", "cosine to reserved")
+    rows = [_bin_row(group, f"{count(group.start)} to {count(group.stop - 1)}") for group in groups.bins]
+    rows += [] if groups.reserved_group is None else [_bin_row(groups.reserved_group, "all reserved")]
+    return Table(columns, tuple(rows), columns[1:])
+
+
+def _bin_row(group: Group, name: str) -> tuple[str | Cell, ...]:
+    spread = "" if group.norm_std is None else f"± {number(group.norm_std)}"
+    norm = Cell(optional(group.norm_mean, (0, None)), spread)
+    cosines = (optional(value, (-1, 1)) for value in (group.mean_cosine, group.cosine_to_reserved))
+    return name, count(group.n), count(group.zero_rows), count(group.reserved_rows), norm, *cosines
+
+
+def _shares(values: Sequence[float]) -> tuple[float, ...]:
+    """The shares of the squared length that the first two and the first three directions hold."""
+    total = math.fsum(values)
+    return () if total <= 0 else tuple(math.fsum(values[:dims]) / total for dims in (2, 3))

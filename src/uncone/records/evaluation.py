@@ -1,15 +1,28 @@
-"""The record of an evaluation: what tasks say of a model with and without each repair."""
+"""What tasks say of a model: the record of an evaluation with and without each repair, and of the choice of one."""
 
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
-from uncone.errors import InputError
-from uncone.records.blocks import Block, Bullets, Cell, Figure, Heading, Intervals, Table, Text
+from uncone.records.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Figure,
+    Heading,
+    Intervals,
+    Table,
+    Text,
+    Tone,
+    section,
+    shown,
+)
+from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import count, number
+from uncone.records.text import count, number, signed
 
 ORIGINAL = "original"
 """The name of the vectors as they are, among the repairs."""
@@ -47,6 +60,7 @@ _SHORT = {
 _MOST = 3
 """Tables of several sets; the record has the other numbers."""
 _MARKS = "+ higher than the original, - lower, beyond chance (the interval leaves out 0); no mark: unclear."
+_CHOICES: dict[bool, tuple[str, Tone]] = {True: ("LEAVE IT", "warning"), False: ("REPAIR IT", "healthy")}
 
 
 @dataclass(frozen=True)
@@ -60,16 +74,13 @@ class Interval:
     resamples: int = 0
 
     def __post_init__(self) -> None:
-        if not self.low <= self.high:
-            raise InputError(
-                f"expected an interval from low to high, got {self.low} to {self.high}: the file was edited"
-            )
+        ends = f"{self.low} to {self.high}"
+        expect(self.low <= self.high, f"an interval from low to high, got {ends}: the file was edited")
 
     def scaled(self, factor: float) -> "Interval":
         """The same in another unit, `factor` (positive) of which make one of this."""
-        return dataclasses.replace(
-            self, difference=self.difference * factor, low=self.low * factor, high=self.high * factor
-        )  # fmt: skip
+        ends = {name: getattr(self, name) * factor for name in ("difference", "low", "high")}
+        return dataclasses.replace(self, **ends)
 
 
 @dataclass(frozen=True)
@@ -119,13 +130,13 @@ class Evaluation(Record):
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
-        for task, set_name, repair, numbers in self._cells():
+        for task, name, repair, numbers in self._cells():
             for key, value in numbers.items():
-                if not _is_number(value):
-                    raise InputError(
-                        f"expected a finite number or null at results.{task}.{set_name}.{repair}.{key}, "
-                        f"got {repr(value)[:40]}: the file was cut or edited"
-                    )
+                is_number = (
+                    isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+                )
+                where = f"results.{task}.{name}.{repair}.{key}, got {repr(value)[:40]}: the file was cut or edited"
+                expect(value is None or is_number, f"a finite number or null at {where}")
 
     def sets(self) -> tuple[str, ...]:
         """The names of the sets, in their order."""
@@ -137,39 +148,42 @@ class Evaluation(Record):
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each number, with its difference to the original."""
-        table = []
-        for task, name, repair, numbers in self._cells():
-            changes = self.differences.get(task, {}).get(name, {}).get(repair, {})
-            for measure, value in numbers.items():
-                change = changes.get(measure)
-                table.append(
-                    {"task": task, "set": name, "repair": repair, "measure": measure, "value": value,
-                     "difference": change and change.difference, "low": change and change.low, "high": change and change.high}
-                )  # fmt: skip
-        return table
+        return [
+            {
+                "task": task, "set": name, "repair": repair, "measure": measure, "value": value,
+                "difference": change and change.difference, "low": change and change.low, "high": change and change.high,
+            }
+            for task, name, repair, numbers in self._cells()
+            for measure, value in numbers.items()
+            for change in [self._change(task, name, repair, measure)]
+        ]  # fmt: skip
 
     def blocks(self) -> tuple[Block, ...]:
         """The verdict, a table of repairs for each measure, the price and the notes."""
-        blocks: list[Block] = [Heading(self.verdict, 1), Text(self.name, "quiet")]
-        for task, sets in self.results.items():
-            measures = self._measures(task)
-            if len(sets) == 1:
-                name = next(iter(sets))
-                blocks += [Heading(name, 2, about=_n(sets[name], task))]
-                blocks += [block for measure in measures for block in self._one_set(task, name, measure)]
-            else:
-                blocks += [Heading(task, 2), Text(_MARKS, "quiet")]
-                blocks += [table for measure in measures[:_MOST] for table in self._many_sets(task, measure)]
-            if measures:
-                blocks += self._chart(task, measures[0])
-        if self.prices:
-            blocks.append(Text(self._price(), "quiet"))
-        blocks += [Heading("Notes"), Bullets(self.notes)] if self.notes else []
-        return (*blocks, Text(self.intervals, "quiet"))
+        return shown(
+            Heading(self.verdict, 1),
+            Text(self.name, "quiet"),
+            chain.from_iterable(map(self._task, self.results)),
+            Text(self._price(), "quiet"),
+            section("Notes", Bullets(self.notes)),
+            Text(self.intervals, "quiet"),
+        )
+
+    def _task(self, task: str) -> Iterator[Block]:
+        sets, measures = self.results[task], self._measures(task)
+        if len(sets) == 1:
+            (name,) = sets
+            yield Heading(name, 2, about=_n(sets[name], task))
+            yield from (self._one_set(task, name, measure) for measure in measures)
+        else:
+            yield Heading(task, 2)
+            yield Text(_MARKS, "quiet")
+            yield from (self._many_sets(task, measure) for measure in measures[:_MOST])
+        if measures:
+            yield self._chart(task, measures[0])
 
     def _measures(self, task: str) -> list[str]:
-        """The one that the task is judged by first; no measure that says of every repair what another
-        said."""
+        """The one that the task is judged by first; none that says of every repair what another said."""
         first = str(self.provenance.get("measure", ""))
         shown = _SHOWN_OF_PAPER if task == "wordsim" and self.protocol == "paper" else _SHOWN.get(task, ())
         columns = dict[tuple[Any, ...], str]()
@@ -182,78 +196,64 @@ class Evaluation(Record):
     def _change(self, task: str, name: str, repair: str, measure: str) -> Interval | None:
         return self.differences.get(task, {}).get(name, {}).get(repair, {}).get(measure)
 
-    def _one_set(self, task: str, name: str, measure: str) -> Iterator[Block]:
-        rows = []
+    def _one_set(self, task: str, name: str, measure: str) -> Table:
+        rows, digits = [], _digits(measure)
         for repair, numbers in self.results[task][name].items():
-            change, digits = self._change(task, name, repair, measure), _digits(measure)
-            if numbers.get(measure) is None:
-                continue
+            change, value = self._change(task, name, repair, measure), numbers.get(measure)
             between = "" if change is None else f"{change.low:+.{digits}f} to {change.high:+.{digits}f}"
-            moved = "" if change is None else f"{change.difference:+.{digits}f}"
-            rows.append(
-                (repair, Cell(f"{numbers[measure]:.{digits}f}", tone="strong"), moved, between, _mark(change))
-            )
+            difference = "" if change is None else f"{change.difference:+.{digits}f}"
+            if value is not None:
+                strong = Cell(f"{value:.{digits}f}", tone="strong")
+                rows.append((repair, strong, difference, between, _mark(change)))
         columns = ("repair", "value", "change", "interval", "")
-        yield Table(columns, tuple(rows), columns[1:4], _TITLES.get(measure, measure))
+        return Table(columns, tuple(rows), columns[1:4], _TITLES.get(measure, measure))
 
-    def _many_sets(self, task: str, measure: str) -> Iterator[Block]:
+    def _many_sets(self, task: str, measure: str) -> Table:
         taken = self.results[task].items()
-        sets = {
-            name: repairs
-            for name, repairs in taken
-            if any(r.get(measure) is not None for r in repairs.values())
-        }
-        rows = []
+        sets = {name: of for name, of in taken if any(r.get(measure) is not None for r in of.values())}
+        rows, digits = [], _digits(measure) - 1
         for repair in self.repairs():
-            values = [repairs.get(repair, {}).get(measure) for repairs in sets.values()]
-            known = [value for value in values if value is not None]
-            if not known:
-                continue
-            digits = _digits(measure) - 1
-            marks = [_mark(self._change(task, name, repair, measure)).text or " " for name in sets]
-            cells = [
-                "-" if v is None else f"{v:.{digits}f}{mark}" for v, mark in zip(values, marks, strict=True)
-            ]
-            rows.append(
-                (
-                    repair,
-                    *cells,
-                    f"{sum(known) / len(known):.{digits}f}" if len(known) == len(values) else "-",
+            values = {name: repairs.get(repair, {}).get(measure) for name, repairs in sets.items()}
+            known = [value for value in values.values() if value is not None]
+            if known:
+                cells = (
+                    "-"
+                    if v is None
+                    else f"{v:.{digits}f}{_mark(self._change(task, name, repair, measure)).text or ' '}"
+                    for name, v in values.items()
                 )
-            )
+                mean = f"{sum(known) / len(known):.{digits}f}" if len(known) == len(values) else "-"
+                rows.append((repair, *cells, mean))
         if rows:
-            counts = [next(iter(repairs.values())).get("n") for repairs in sets.values()]
+            counts = (next(iter(repairs.values())).get("n") for repairs in sets.values())
             rows.append(("n", *("" if n is None else count(n) for n in counts), ""))
-            headings = (*(_SHORT.get(name, name) for name in sets), "mean")
-            yield Table(("repair", *headings), tuple(rows), headings, _TITLES.get(measure, measure))
+        headings = (*(_SHORT.get(name, name) for name in sets), "mean")
+        return Table(("repair", *headings), tuple(rows), headings, _TITLES.get(measure, measure))
 
-    def _chart(self, task: str, measure: str) -> list[Block]:
+    def _chart(self, task: str, measure: str) -> Figure:
         """The change that each repair makes to the measure that the task is judged by, on each set."""
         charts: list[Intervals] = []
-        for name in self.results[task]:
-            changes = [
-                (repair, self._change(task, name, repair, measure)) for repair in self.results[task][name]
-            ]
+        for name, repairs in self.results[task].items():
+            changes = ((repair, self._change(task, name, repair, measure)) for repair in repairs)
             rows = tuple((repair, c.difference, c.low, c.high) for repair, c in changes if c is not None)
+            called = f"{name} differences" if charts else "differences"
             if rows:
-                called = "differences" if not charts else f"{name} differences"
                 charts.append(Intervals(called, name, f"change of {_TITLES.get(measure, measure)}", rows))
-        return [Figure("What each repair changes", tuple(charts), self.intervals)] if charts else []
+        return Figure("What each repair changes", tuple(charts), self.intervals)
 
     def _price(self) -> str:
         """Seconds over all sets: what the dearest repair and the others take."""
-        fit, used = dict[str, float](), dict[str, float]()
-        for prices in self.prices.values():
-            for repair, price in prices.items():
-                fit[repair] = max(fit.get(repair, 0.0), price.fit_s)
-                used[repair] = max(used.get(repair, 0.0), price.apply_s / max(price.applied_n, 1) * 1e6)
+        fit, slowest = dict[str, float](), 0.0
+        for repair, price in chain.from_iterable(prices.items() for prices in self.prices.values()):
+            fit[repair] = max(fit.get(repair, 0.0), price.fit_s)
+            slowest = max(slowest, price.apply_s / max(price.applied_n, 1) * 1e6)
+        if not fit:
+            return ""
         dearest = max(fit, key=lambda repair: fit[repair])
         rest = [seconds for repair, seconds in fit.items() if repair != dearest]
         others = f", the others at most {number(max(rest), digits=2)} s" if rest else ""
-        slowest = number(max(used.values()), digits=2)
-        applying = (
-            f"; applying takes at most {slowest} microseconds a vector" if max(used.values()) > 0 else ""
-        )
+        spent = number(slowest, digits=2)
+        applying = f"; applying takes at most {spent} microseconds a vector" if slowest > 0 else ""
         return f"Price: {dearest} took {number(fit[dearest], digits=2)} s to fit{others}{applying}."
 
     def _cells(self, only: str = "") -> list[tuple[str, str, str, Mapping[str, Any]]]:
@@ -264,12 +264,6 @@ class Evaluation(Record):
             for repair, numbers in repairs.items()
             if only in ("", task)
         ]
-
-
-def _is_number(value: Any) -> bool:
-    if value is None:
-        return True
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _n(repairs: Mapping[str, Mapping[str, Any]], task: str) -> str:
@@ -285,3 +279,71 @@ def _mark(interval: Interval | None) -> Cell:
 
 def _digits(measure: str) -> int:
     return 2 if measure.startswith(("spearman", "pearson")) else 4
+
+
+@dataclass(frozen=True)
+class Selection(Record):
+    """The decision of `select_repair`. `chosen` is "original" where the vectors are better left as they are.
+
+    `development` holds for each repair its difference to the original, in the unit of `measure`, with an
+    interval at a level raised for their number (Bonferroni); `test` that of the one candidate, at 95%, None
+    where there was none.
+    """
+
+    KIND: ClassVar[str] = "selection"
+    SCHEMA: ClassVar[str] = "uncone.selection/1"
+    HOW: ClassVar[str] = "uncone repair SPEC OUT --method auto --json F"
+
+    verdict: str
+    name: str
+    task: str
+    measure: str
+    chosen: str
+    candidate: str | None
+    development_original: float
+    development: Mapping[str, Interval]
+    development_n: int
+    test_original: float | None = None
+    test: Interval | None = None
+    test_n: int = 0
+    splits: str = ""
+    """Which items each split holds, and what the repairs were fitted on."""
+    notes: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+    @property
+    def leaves_it(self) -> bool:
+        """Whether no repair is recommended."""
+        return self.chosen == ORIGINAL
+
+    def blocks(self) -> tuple[Block, ...]:
+        """The verdict, and what each repair did on the development split."""
+        label, tone = _CHOICES[self.leaves_it]
+        original = f"{self.task}, {self.measure}: {number(self.development_original)} as it is"
+        tried = sorted(self.development.items(), key=lambda item: -item[1].difference)
+        rows = [_row(f"{name} *" if name == self.candidate else name, interval) for name, interval in tried]
+        columns = ("development split", "difference", "interval")
+        test = (f"test split, {count(self.test_n)} items", *columns[1:])
+        drawn = tuple((name, i.difference, i.low, i.high) for name, i in tried)
+        chart = Intervals("differences", "Development split", f"difference of {self.measure}", drawn)
+        return shown(
+            Heading(self.verdict, 1, label, tone),
+            Text(f"{original}, over {count(self.development_n)} items", "quiet"),
+            Text(self.splits, "quiet"),
+            Table(columns, tuple(rows), columns[1:]),
+            Table(test, () if self.test is None else (_row(str(self.candidate), self.test),), columns[1:]),
+            Figure("What each repair changes", (chart,) if drawn else ()),
+            Bullets(self.notes),
+        )
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each repair on the development split, and the candidate's on the test split."""
+        splits = [("development", name, interval) for name, interval in self.development.items()]
+        splits += [("test", str(self.candidate), self.test)] if self.test is not None else []
+        rows = [{"split": split, "repair": name} | vars(interval) for split, name, interval in splits]
+        return [{key: value for key, value in row.items() if key != "resamples"} for row in rows]
+
+
+def _row(name: str, i: Interval) -> tuple[str | Cell, ...]:
+    return name, Cell(signed(i.difference), tone="strong"), f"{signed(i.low)} to {signed(i.high)}"

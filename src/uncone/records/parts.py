@@ -1,12 +1,21 @@
-"""What a diagnosis is made of."""
+"""What results are made of: readings, findings, bins, spectra, norms, the picture, and what was fitted on."""
 
+import array
+import base64
 import itertools
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.records.wording import counted
+from uncone.records.rebuild import expect
+from uncone.records.wording import counted, plural
+
+Level = Literal["healthy", "note", "warning", "severe"]
+_LARGEST_SCALE = 1e290
+_LARGEST_INTEGER = 2**53  # beyond, a page's script would read another number
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class Finding:
     """A cause in the user's words, the evidence for it, and what to do about it."""
 
     cause: str
-    level: Literal["healthy", "note", "warning", "severe"]
+    level: Level
     summary: str
     evidence: tuple[str, ...] = ()
     repair: str = ""
@@ -81,10 +90,8 @@ class Groups:
 
     def __post_init__(self) -> None:
         for group in self.bins:
-            if not 0 <= group.start < group.stop:
-                raise InputError(
-                    f"expected bins from a start to a later stop, got {group.start} to {group.stop}"
-                )
+            rises = 0 <= group.start < group.stop
+            expect(rises, f"bins from a start to a later stop, got {group.start} to {group.stop}")
 
 
 @dataclass(frozen=True)
@@ -109,8 +116,114 @@ class Norms:
     counts: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        expected = len(self.counts) + 1 if self.counts else 0
-        if len(self.edges) != expected or any(b < a for a, b in itertools.pairwise(self.edges)):
-            raise InputError(
-                f"expected {counted(expected, 'rising edge')} for {counted(len(self.counts), 'count')} of norms, got {len(self.edges)}"
-            )
+        edges = len(self.counts) + 1 if self.counts else 0
+        rise = len(self.edges) == edges and all(a <= b for a, b in itertools.pairwise(self.edges))
+        needed = f"{counted(edges, 'rising edge')} for {counted(len(self.counts), 'count')} of norms"
+        expect(rise, f"{needed}, got {len(self.edges)}")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The rows that a transformation was fitted on.
+
+    `sha256` is over the rows as little-endian float32 (float64 where they are), row by row, so that the same
+    numbers in any file format have the same digest; None where only their sums were seen. `weights` is None
+    where every row counted once, else the sha256 of the weights as little-endian float64, or "in the moments"
+    where only weighted sums were seen.
+    """
+
+    name: str
+    n: int
+    d: int
+    sha256: str | None = None
+    weights: str | None = None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Where the rows lie along the first three singular directions, raw and centred.
+
+    `raw` and `centered` are base64 of little-endian int16 of shape (len(ids), 3), row-major; multiply by
+    `raw_scale` or `centered_scale` to get coordinates. `group_names[groups[i]]` is the group of row `ids[i]`.
+    `labels[i]` is its token, None where there is none. `total` counts the rows there are, of which `ids` is a
+    sample when smaller. `norms` is base64 of little-endian uint16, one a row; multiply by `norm_scale` to get
+    the Euclidean length of the row as stored. `counts[i]` says how often the token of row `ids[i]` occurs in
+    a text. Either is None where unknown.
+    """
+
+    total: int
+    ids: tuple[int, ...]
+    labels: tuple[str | None, ...]
+    groups: tuple[int, ...]
+    group_names: tuple[str, ...]
+    raw: str
+    raw_scale: float
+    centered: str
+    centered_scale: float
+    norms: str | None = None
+    norm_scale: float = 1.0
+    counts: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        n, names, small = len(self.ids), len(self.group_names), "of at least 0 and below 2^53 in the picture"
+        sides = f"{counted(n, 'label')} and {plural(n, 'group')} in the picture"
+        labels, groups = len(self.labels), len(self.groups)
+        expect(labels == groups == n, f"{sides}, got {labels} and {groups}")
+        whole = all(0 <= i < _LARGEST_INTEGER for i in (self.total, *self.ids))
+        expect(whole, f"ids and a total {small}, got others: the file was edited")
+        named = all(0 <= group < names for group in self.groups)
+        expect(named, f"groups below {names} in the picture, got {max(self.groups, default=0)}")
+        scales = (self.raw_scale, self.centered_scale, self.norm_scale)
+        ends = f"scales of the picture above 0 and below {_LARGEST_SCALE:g}"
+        expect(all(0 < s < _LARGEST_SCALE for s in scales), f"{ends}, got {', '.join(map(str, scales))}")
+        for name in ("raw", "centered"):
+            rows = f"{counted(n, 'row')} of three int16 in the picture's {name!r} coordinates"
+            expect(len(_decode(getattr(self, name), name)) == 6 * n, f"{rows}, got another length")
+        of_norms = 2 * n if self.norms is None else len(_decode(self.norms, "norms"))
+        expect(of_norms == 2 * n, f"{counted(n, 'norm')} of one uint16 in the picture, got another length")
+        if self.counts is not None:
+            there = len(self.counts)
+            beyond = ", some beyond" if there == n else ""
+            fit = there == n and all(0 <= often < _LARGEST_INTEGER for often in self.counts)
+            expect(fit, f"{counted(n, 'count')} {small}, got {there}{beyond}")
+
+    def coordinates(self, *, centered: bool) -> list[tuple[float, float, float]]:
+        """The coordinates as floats, one (x, y, z) per row of `ids`."""
+        scale = self.centered_scale if centered else self.raw_scale
+        integers = _integers(self.centered if centered else self.raw, "h", "coordinates")
+        flat = [value * scale for value in integers]
+        return list(zip(flat[0::3], flat[1::3], flat[2::3], strict=True))
+
+    def outermost(self, most: int) -> list[tuple[str, list[str]]]:
+        """The tokens of each group that has some, the farthest from the centre of the centred cloud first."""
+        points = self.coordinates(centered=True)
+        named = [
+            (math.hypot(*points[i]), i, label) for i, label in enumerate(self.labels) if label is not None
+        ]
+        named.sort(key=lambda one: -one[0])  # stable: ties stay in the order of the ids
+        by_group: list[list[str]] = [[] for _ in self.group_names]
+        for _, i, label in named:
+            by_group[self.groups[i]].append(label)
+        return [(name, of[:most]) for name, of in zip(self.group_names, by_group, strict=True) if of]
+
+    def lengths(self) -> list[float] | None:
+        """The Euclidean length of each row, to within half of `norm_scale`; None where it is unknown."""
+        if self.norms is None:
+            return None
+        return [value * self.norm_scale for value in _integers(self.norms, "H", "norms")]
+
+
+def _integers(text: str, kind: str, name: str) -> list[int]:
+    values = array.array(kind, _decode(text, name))
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values.tolist()
+
+
+def _decode(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise InputError(
+            f"expected base64 in the picture's {name!r}, got text that does not decode: the file was cut or edited"
+        ) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from uncone import atomic
 from uncone.errors import InputError, UnsupportedModel
 from uncone.records.blocks import Block, Document, Text
-from uncone.records.rebuild import from_json, read_text
+from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +69,11 @@ class Record:
         Raises:
             InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
         """
-        return from_json(cls, text, schema=cls.SCHEMA, what=cls.KIND, how=cls.HOW)
+        data = parsed(text, what=cls.KIND, how=cls.HOW)
+        schema = schema_of(data)
+        anew = f"write it anew with `{cls.HOW}`"
+        expect(schema == cls.SCHEMA, f"a {cls.KIND} of schema {cls.SCHEMA!r}, got {schema!r}: {anew}")
+        return build_record(cls, data, cls.KIND)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -126,5 +130,6 @@ class Record:
 
 
 def made_with(versions: Mapping[str, str]) -> str:
-    """The packages and their versions in one line."""
-    return "Made with " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."
+    """The packages and their versions in one line; empty where none is known."""
+    named = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"Made with {named}." if named else ""

@@ -1,15 +1,14 @@
 """The record of a repair: what was written, what it did to the vectors' geometry, and what it cost."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from uncone.errors import InputError
-from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text, Tone
-from uncone.records.fitted import Fitted
-from uncone.records.parts import Measurement
+from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text, Tone, moved, section, shown
+from uncone.records.evaluation import Selection
+from uncone.records.parts import Fitted, Measurement
+from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.selection import Selection
 from uncone.records.text import better, count, number, title
 from uncone.records.wording import counted, plural
 
@@ -70,38 +69,31 @@ class Repaired(Record):
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
-        names = [tuple(measurement.name for measurement in side) for side in (self.before, self.after)]
-        if names[0] != names[1]:
-            raise InputError(
-                f"expected the same measures before and after, got {len(names[0])} before and {len(names[1])} after, or others: "
-                "the file was cut or edited"
-            )
+        before, after = ([measurement.name for measurement in side] for side in (self.before, self.after))
+        counts = f"{len(before)} before and {len(after)} after, or others: the file was cut or edited"
+        expect(before == after, f"the same measures before and after, got {counts}")
 
     def blocks(self) -> tuple[Block, ...]:
-        """The evidence of the task that chose the repair, the verdict, both sides of the measures, and the
-        notes."""
+        """The verdict, both sides of the measures, the notes, and the evidence of the task that chose the repair."""
         label, tone = _GAINS[self.gains]
-        blocks: list[Block] = [Heading(self.verdict, 1, label, tone)]
-        blocks += [Text(fact, "quiet") for fact in self._facts()]
-        if self.before:
-            rows = tuple(_row(before, after) for before, after in zip(self.before, self.after, strict=True))
-            blocks.append(
-                Table(
-                    ("measure", "before", "after", "isotropic", "better"),
-                    rows,
-                    ("before", "after", "isotropic"),
-                )
-            )
-        blocks += [Bullets(self.notes)] if self.notes else []
-        if self.selection is not None:
-            chosen, *evidence = self.selection.blocks()
-            assert isinstance(chosen, Heading)
-            blocks += [Heading("How the repair was chosen", 2), Text(chosen.text), *evidence]
-        return tuple(blocks)
+        sides = list(zip(self.before, self.after, strict=True))
+        columns = ("measure", "before", "after", "isotropic", "better")
+        known = [(title(b.name), _distance(b), _distance(a)) for b, a in sides]
+        caption = "Dot: after. Line: from before. Dashed: an isotropic cloud."
+        return shown(
+            Heading(self.verdict, 1, label, tone),
+            (Text(fact, "quiet") for fact in self._facts()),
+            Table(columns, tuple(_row(b, a) for b, a in sides), columns[1:4]),
+            moved(
+                "Before and after", "value less the isotropic value",
+                [(name, b, a) for name, b, a in known if b is not None and a is not None], caption,
+            ),
+            Bullets(self.notes),
+            section("How the repair was chosen", self._chosen(), level=2),
+        )  # fmt: skip
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measure, before and after."""
-        sides = zip(self.before, self.after, strict=True)
         return [
             {
                 "measure": b.name,
@@ -110,8 +102,13 @@ class Repaired(Record):
                 "reference": a.reference,
                 "better": b.better,
             }
-            for b, a in sides
+            for b, a in zip(self.before, self.after, strict=True)
         ]
+
+    def _chosen(self) -> Iterator[Block]:
+        """The evidence of the task that chose the repair, its verdict as a text."""
+        for block in () if self.selection is None else self.selection.blocks():
+            yield Text(block.text) if isinstance(block, Heading) else block
 
     def _facts(self) -> list[str]:
         """What was written, and what the transformation was fitted on."""
@@ -130,14 +127,13 @@ class Repaired(Record):
 
 def _row(before: Measurement, after: Measurement) -> tuple[str | Cell, ...]:
     reference = "" if after.reference is None else number(after.reference, limits=after.range)
-    return (
-        title(before.name),
-        _value(before),
-        Cell(_value(after), tone="strong"),
-        reference,
-        better(before.better),
-    )
+    value = Cell(_value(after), tone="strong")
+    return title(before.name), _value(before), value, reference, better(before.better)
 
 
 def _value(measurement: Measurement) -> str:
     return "undefined" if measurement.value is None else number(measurement.value, limits=measurement.range)
+
+
+def _distance(m: Measurement) -> float | None:
+    return None if m.value is None or m.reference is None else m.value - m.reference

@@ -1,6 +1,6 @@
 """Transformations of rows: fit, transform, save, load, apply to a stream."""
 
-from uncone.records.fitted import Fitted
+from uncone.records.parts import Fitted
 from uncone.transforms.affine import Affine
 from uncone.transforms.apply import Applied, repair_rows
 from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter, Standardize

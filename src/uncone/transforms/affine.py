@@ -14,7 +14,7 @@ import torch
 
 from uncone import atomic
 from uncone.errors import InputError
-from uncone.records.fitted import Fitted
+from uncone.records.parts import Fitted
 from uncone.records.rebuild import build_record, parsed
 from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.threads import on_one_thread

@@ -18,7 +18,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.moments import Moments
-from uncone.records.fitted import Fitted
+from uncone.records.parts import Fitted
 from uncone.rows import GRID, DerivedRows, Rows, as_rows
 from uncone.transforms.affine import Affine, State
 from uncone.transforms.transformed import X, apply

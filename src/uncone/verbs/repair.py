@@ -13,7 +13,7 @@ from uncone.errors import InputError
 from uncone.model.open import is_model, open_rows, split
 from uncone.model.reads import check_targets_apart
 from uncone.model.sentence_transformers import is_sentence_transformers
-from uncone.records.repair import Repaired
+from uncone.records import Repaired
 from uncone.records.wording import counted, plural
 from uncone.rows import Rows
 from uncone.rows.open import open_file, split_part

@@ -12,7 +12,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure import under_trained_tokens
 from uncone.model import open_language_model
 from uncone.model.counts import read_counts
-from uncone.records.token_edit import TokenEdit
+from uncone.records import TokenEdit
 from uncone.regular import open_regular
 
 MOST_IDS = 100_000
