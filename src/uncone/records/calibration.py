@@ -1,12 +1,10 @@
-"""The record of a calibration: what a similarity of this model means. Its answers need the standard library
-alone."""
+"""The record of a calibration: the meaning of a similarity. Its answers need the standard library alone."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from uncone.errors import InputError
 from uncone.records.blocks import (
     Block,
     Bullets,
@@ -20,8 +18,11 @@ from uncone.records.blocks import (
     Table,
     Text,
     Tone,
+    section,
+    shown,
 )
 from uncone.records.parts import Fitted
+from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
 from uncone.records.scores import Knot, ScoreHistogram, Share, interval_at
 from uncone.records.text import count, number, shortened
@@ -158,19 +159,14 @@ class Calibration(Record):
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
+        edited, bins = "the file was cut or edited", self.histogram
         scores = [knot.score for knot in self.knots]
-        if not scores or scores != sorted(set(scores)):
-            raise InputError("expected knots of rising scores: the file was cut or edited")
-        if not self.variance >= 0:
-            raise InputError(
-                f"expected a variance of at least 0, got {self.variance}: the file was cut or edited"
-            )
-        bins = self.histogram
-        ends = (bins.low, bins.edge(1), bins.edge(len(bins.counts)))
-        if not ends[0] < ends[1] <= ends[2] < math.inf:
-            raise InputError(
-                f"expected bins of rising, finite scores in the histogram, got {ends[0]} to {ends[2]}: the file was cut or edited"
-            )
+        rising = bool(scores) and scores == sorted(set(scores))
+        expect(rising, f"knots of rising scores: {edited}")
+        expect(self.variance >= 0, f"a variance of at least 0, got {self.variance}: {edited}")
+        low, second, high = (bins.edge(place) for place in (0, 1, len(bins.counts)))
+        ends = f"bins of rising, finite scores in the histogram, got {low} to {high}"
+        expect(low < second <= high < math.inf, f"{ends}: {edited}")
 
     def false_match_rate(self, score: float) -> float:
         """The share of random pairs that score at least `score`, in [0, 1]."""
@@ -185,29 +181,24 @@ class Calibration(Record):
         return 100 * (1 - self.false_match_rate(score))
 
     def threshold(self, rate: float) -> float:
-        """The lowest score (on the grid of the histogram) that at most the share `rate` of random pairs
-        reaches.
+        """The lowest score on the histogram's grid that at most the share `rate` of random pairs reaches.
 
         Raises:
             InputError: `rate` is not in (0, 1), or the counted pairs are too few for it.
         """
-        if 0 < rate < 1 and rate * self.histogram.pairs < 1:
-            raise InputError(
-                f"expected a rate of at least 1 in {self.histogram.pairs} counted pairs, got {rate:g}: calibrate with more rows"
-            )
+        pairs = self.histogram.pairs
+        enough = not 0 < rate < 1 or rate * pairs >= 1
+        expect(
+            enough, f"a rate of at least 1 in {pairs} counted pairs, got {rate:g}: calibrate with more rows"
+        )
         return self.histogram.score_at(rate)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each threshold."""
         rates = ("false_match_rate", "true_match_rate", "non_match_rate")
         return [
-            {
-                "wanted": one.wanted,
-                "threshold": one.score,
-                "low": one.low,
-                "high": one.high,
-                "precision": one.precision,
-            }
+            {"wanted": one.wanted, "threshold": one.score}
+            | {name: getattr(one, name) for name in ("low", "high", "precision")}
             | {name: share and share.value for name in rates for share in [getattr(one, name)]}
             for one in self.thresholds
         ]
@@ -215,29 +206,23 @@ class Calibration(Record):
     def blocks(self) -> tuple[Block, ...]:
         """The answer, drift, the scores that were asked about, thresholds, how random pairs score, and code
         to paste."""
-        blocks: list[Block] = [Heading(self.verdict, 1), *(Text(fact, "quiet") for fact in self._facts())]
-        blocks += [] if self.drift is None else _drift_blocks(self.drift)
-        if self.meanings:
-            columns = ("score", "percentile", "random pairs that reach it", "95% interval")
-            blocks += [
-                Heading("What a score means"),
-                Table(columns, tuple(map(_meaning, self.meanings)), columns[:2]),
-            ]
-        blocks.append(Heading("Thresholds"))
-        if any(one.score is not None for one in self.thresholds):
-            blocks.append(self._thresholds())
-        for one in self.thresholds:
-            if one.score is None:
-                blocks.append(Text(f"No threshold for {100 * one.wanted:.6g}%: {one.reason}."))
-        blocks += [] if self.labelled is None else _labelled(self.labelled)
-        charts = self._charts()
-        if charts:
-            low, high = number(self.histogram.low), number(self.histogram.edge(len(self.histogram.counts)))
-            blocks.append(Figure("Random pairs", charts, spark=f"Random pairs by score, {low} to {high}:"))
-        blocks += [Heading("Notes"), Bullets(self.notes)] if self.notes else []
-        blocks += [Heading("To paste"), Code(self.function)] if self.function else []
-        blocks += [Text(made_with(self.versions), "quiet")] if self.versions else []
-        return tuple(blocks)
+        columns = ("score", "percentile", "random pairs that reach it", "95% interval")
+        low, high = number(self.histogram.low), number(self.histogram.edge(len(self.histogram.counts)))
+        missing = (one for one in self.thresholds if one.score is None)
+        return shown(
+            Heading(self.verdict, 1),
+            (Text(fact, "quiet") for fact in self._facts()),
+            () if self.drift is None else _drift_blocks(self.drift),
+            section("What a score means", Table(columns, tuple(map(_meaning, self.meanings)), columns[:2])),
+            Heading("Thresholds"),
+            self._thresholds(),
+            (Text(f"No threshold for {100 * one.wanted:.6g}%: {one.reason}.") for one in missing),
+            () if self.labelled is None else _labelled(self.labelled),
+            Figure("Random pairs", self._charts(), spark=f"Random pairs by score, {low} to {high}:"),
+            section("Notes", Bullets(self.notes)),
+            section("To paste", Code(self.function)),
+            Text(made_with(self.versions), "quiet"),
+        )
 
     def _facts(self) -> tuple[str, str]:
         """What was compared, and where random pairs lie."""
@@ -254,19 +239,16 @@ class Calibration(Record):
     def _thresholds(self) -> Table:
         """The thresholds that there are pairs enough for, with what labelled pairs say of them."""
         labelled = self.labelled
-        columns = ["false matches", "threshold", "95% interval"]
-        if labelled is None:
-            columns.append("rate in other rows")
-        else:
-            columns += ["matches", *(["non-matches"] if labelled.non_matches else []), "precision"]
+        said = ["rate in other rows"]
+        if labelled is not None:
+            said = ["matches", *(["non-matches"] if labelled.non_matches else []), "precision"]
         digits = min(12, max(0, -math.floor(math.log10(self.histogram.width) + 1e-9)))
         rows = [_threshold(one, labelled, digits) for one in self.thresholds if one.score is not None]
         numbers = ("false matches", "threshold", "matches", "non-matches", "precision")
-        return Table(tuple(columns), tuple(rows), numbers)
+        return Table(("false matches", "threshold", "95% interval", *said), tuple(rows), numbers)
 
     def _charts(self) -> tuple[Chart, ...]:
-        """The histogram, its logarithm, in which the tail can be seen, and the share of pairs that reaches
-        each score."""
+        """The histogram, and the share of pairs that reaches each score, on a logarithmic axis."""
         bins = self.histogram
         if len(bins.counts) < 2:
             return ()
@@ -296,11 +278,8 @@ class Calibration(Record):
 def one_in(rate: float) -> str:
     """The number N of "1 in N": two digits from 10 on."""
     value = 1 / rate
-    return (
-        count(int(round(value, -max(0, math.floor(math.log10(value)) - 1))))
-        if value >= 10
-        else f"{value:.2g}"
-    )
+    rounded = int(round(value, -max(0, math.floor(math.log10(value)) - 1)))
+    return count(rounded) if value >= 10 else f"{value:.2g}"
 
 
 def _meaning(one: ScoreMeaning) -> tuple[str | Cell, ...]:
@@ -310,53 +289,55 @@ def _meaning(one: ScoreMeaning) -> tuple[str | Cell, ...]:
 
 
 def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int) -> tuple[str | Cell, ...]:
-    score, low, high = (
-        f"{value:.{digits}f}" if value is not None else "" for value in (one.score, one.low, one.high)
-    )
-    cells: list[str | Cell] = [f"{100 * one.wanted:.6g}%", Cell(score, tone="strong"), f"{low} to {high}"]
+    ends = ("" if value is None else f"{value:.{digits}f}" for value in (one.score, one.low, one.high))
+    score, low, high = ends
+    cells = f"{100 * one.wanted:.6g}%", Cell(score, tone="strong"), f"{low} to {high}"
     if labelled is None:
         return *cells, "" if one.false_match_rate is None else one.false_match_rate.interval_words()
-    rates = (one.true_match_rate, *([one.non_match_rate] if labelled.non_matches else []))
-    cells += ["" if share is None else percent(share.value, precise=True) for share in rates]
-    return *cells, "" if one.precision is None else percent(one.precision, precise=True)
+    shares = (one.true_match_rate, *([one.non_match_rate] if labelled.non_matches else []))
+    rates = (*(None if share is None else share.value for share in shares), one.precision)
+    return *cells, *("" if rate is None else percent(rate, precise=True) for rate in rates)
 
 
-def _labelled(labelled: LabelledPairs) -> list[Block]:
+def _labelled(labelled: LabelledPairs) -> tuple[Block, ...]:
     """How well scores tell matches from other pairs."""
-    area = [
-        number(v, limits=(0, 1), digits=4)
-        for v in (labelled.area.value, labelled.area.low, labelled.area.high)
-    ]
-    matches = counted(labelled.matches, "match", "matches")
-    blocks: list[Block] = [Text(
-        f"{matches} of {labelled.source} {plural(labelled.matches, 'has', 'have')} mean score {number(labelled.mean_match)}. "
-        f"A match scores above a random pair with probability {area[0]} (95% interval {area[1]} to {area[2]}). "
-        f"Precision is where {100 * labelled.prior:.6g}% of the pairs compared match."
-    )]  # fmt: skip
-    if labelled.area_non_matches is not None:
-        other = number(labelled.area_non_matches.value, limits=(0, 1), digits=4)
+    known, other = labelled.area, labelled.area_non_matches
+    area, low, high = (
+        number(value, limits=(0, 1), digits=4) for value in (known.value, known.low, known.high)
+    )
+    matches = f"{counted(labelled.matches, 'match', 'matches')} of {labelled.source}"
+    told = ""
+    if other is not None:
         pairs = counted(labelled.non_matches, "pair is", "pairs are")
-        blocks.append(
-            Text(f"{pairs} labelled as no match: a match scores above such a pair with probability {other}.")
-        )
-    return blocks
+        chance = number(other.value, limits=(0, 1), digits=4)
+        told = f"{pairs} labelled as no match: a match scores above such a pair with probability {chance}."
+    return shown(
+        Text(
+            f"{matches} {plural(labelled.matches, 'has', 'have')} mean score {number(labelled.mean_match)}. "
+            f"A match scores above a random pair with probability {area} (95% interval {low} to {high}). "
+            f"Precision is where {100 * labelled.prior:.6g}% of the pairs compared match."
+        ),
+        Text(told),
+    )
 
 
-def _drift_blocks(drift: Drift) -> Iterator[Block]:
+def _drift_blocks(drift: Drift) -> tuple[Block, ...]:
     """The changes since the saved calibration, and the rate of each saved threshold, then and now."""
     label, tone = _DRIFTS[drift.level]
-    yield Heading(f"against {shortened(drift.against, _LONGEST_NAME)}", 4, label, tone)
     shift = f"The mean moved by {drift.mean_shift:+.3g}"
     if drift.mean_shift_in_deviations is not None and drift.deviation_ratio is not None:
         deviations = f" ({drift.mean_shift_in_deviations:+.2g} standard deviations)"
         shift += f"{deviations}, the spread is {drift.deviation_ratio:.3g} times what it was"
     largest = percent(drift.largest_difference, precise=True)
     differ = f"the shares of pairs below a score differ by at most {largest}, at {number(drift.at)}"
-    yield from map(Text, (drift.summary, f"{shift}; {differ}.", *drift.notes))
     rows = tuple(
         (number(one.score), percent(one.before.value, precise=True), percent(one.now.value, precise=True),
          one.now.interval_words(), "" if one.ratio is None else f"{one.ratio:.2f}")
         for one in drift.thresholds
     )  # fmt: skip
     columns = ("saved threshold", "then", "now", "95% interval", "ratio")
-    yield Table(columns, rows, ("saved threshold", "then", "now", "ratio"))
+    return shown(
+        Heading(f"against {shortened(drift.against, _LONGEST_NAME)}", 4, label, tone),
+        map(Text, (drift.summary, f"{shift}; {differ}.", *drift.notes)),
+        Table(columns, rows, ("saved threshold", "then", "now", "ratio")),
+    )

@@ -6,23 +6,24 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
-from uncone.errors import InputError
+from uncone.records.rebuild import expect
 from uncone.records.wording import percent
 
 
 @dataclass(frozen=True)
 class Share:
-    """A share in [0, 1] with its 95 % interval: where it would lie for other rows drawn alike."""
+    """A share in [0, 1] with its 95% interval: where it would lie for other rows drawn alike."""
 
     value: float
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.value <= self.high <= 1:
-            raise InputError(
-                f"expected a share in [0, 1] inside its interval, got {self.value} in {self.low} to {self.high}"
-            )
+        inside = 0 <= self.low <= self.value <= self.high <= 1
+        ends = f"{self.low} to {self.high}"
+        expect(
+            inside, f"a share in [0, 1] inside its interval, got {self.value} in {ends}: the file was edited"
+        )
 
     def interval_words(self) -> str:
         """The interval in percent, to three digits."""
@@ -30,8 +31,7 @@ class Share:
 
 
 def edge_of(low: float, width: float, number: int) -> float:
-    """low + number * width, without the digits that the addition made: to 12 places, or to 4 beyond the first
-    of a smaller width."""
+    """low + number * width to 12 places, or to 4 beyond the first of a smaller width: no digits that adding made."""
     return round(low + number * width, max(12, 4 - math.floor(math.log10(width))))
 
 
@@ -57,10 +57,8 @@ class ScoreHistogram:
     counts: tuple[int, ...] = field(repr=False)
 
     def __post_init__(self) -> None:
-        if not self.counts or min(self.counts) < 0 or not any(self.counts) or self.width <= 0:
-            raise InputError(
-                "expected counts of at least one pair in bins of a width above 0: the file was cut or edited"
-            )
+        fits = any(self.counts) and min(self.counts) >= 0 and self.width > 0
+        expect(fits, "counts of at least one pair in bins of a width above 0: the file was cut or edited")
 
     @cached_property
     def pairs(self) -> int:
@@ -82,11 +80,9 @@ class ScoreHistogram:
         In the last bin, and at its upper end, it is the share of the whole bin: cosines of equal rows lie
         there, rounded.
         """
-        at = (_finite(score) - self.low) / self.width
-        last = len(self.counts)
-        if (
-            at <= 0 or at > last + 1e-6
-        ):  # before it is rounded: the width of a damaged file may make it infinite
+        expect(math.isfinite(score), f"a finite score, got {score}: give one such as 0.8")
+        at, last = (score - self.low) / self.width, len(self.counts)
+        if at <= 0 or at > last + 1e-6:  # before it is rounded: a damaged file may make it infinite
             return 1.0 if at <= 0 else 0.0
         if abs(at - round(at)) < 1e-6:  # an edge, but for the rounding of the division
             at = round(at)
@@ -96,31 +92,16 @@ class ScoreHistogram:
         return reaching / self.pairs
 
     def score_at(self, rate: float) -> float:
-        """The lowest edge that at most the share `rate` of pairs reaches, such that `reached(score_at(rate))
-        <= rate`.
-
-        Raises:
-            InputError: `rate` is not in (0, 1).
-        """
-        if not 0 < rate < 1:
-            raise InputError(f"expected a rate above 0 and below 1, got {rate}: give one such as 0.01")
-        falling = self._reaching
-        number = bisect_left(
-            falling, -math.floor(rate * self.pairs * (1 + 1e-12)), key=lambda reaching: -reaching
-        )
-        return self.edge(number)
+        """The lowest edge that at most the share `rate` of pairs reaches; InputError unless 0 < rate < 1."""
+        expect(0 < rate < 1, f"a rate above 0 and below 1, got {rate}: give one such as 0.01")
+        most = math.floor(rate * self.pairs * (1 + 1e-12))
+        return self.edge(bisect_left(self._reaching, -most, key=lambda reaching: -reaching))
 
     def merge(self, other: "ScoreHistogram") -> "ScoreHistogram":
-        """The histogram of both sets of pairs.
-
-        Raises:
-            InputError: the bins do not lie on one grid.
-        """
+        """The histogram of both sets of pairs; InputError where their bins do not lie on one grid."""
         offset = (other.low - self.low) / self.width
-        if not math.isclose(self.width, other.width, rel_tol=1e-9) or abs(offset - round(offset)) > 1e-3:
-            raise InputError(
-                f"expected bins on one grid, got widths {self.width} and {other.width}: count both on one grid"
-            )
+        same = math.isclose(self.width, other.width, rel_tol=1e-9) and abs(offset - round(offset)) <= 1e-3
+        expect(same, f"bins on one grid, got widths {self.width} and {other.width}: count both on one grid")
         first, second = (self, other) if offset >= 0 else (other, self)
         gap = abs(round(offset))
         counts = [0] * max(len(first.counts), gap + len(second.counts))
@@ -131,11 +112,9 @@ class ScoreHistogram:
 
 
 def interval_at(knots: tuple[Knot, ...], score: float, share: float) -> tuple[float, float]:
-    """The interval of `share`, that of the pairs at or above `score`: as far from it as at the knots beside,
-    on the logit scale.
+    """The interval of `share`, of the pairs at or above `score`: as far from it in logits as at the knots beside.
 
-    Where no pair reaches the score, or every pair does, the end that has a width is that of the outermost
-    knot.
+    Where no pair reaches the score, or every pair does, one end is the outermost knot's.
     """
     if share <= 0:
         return 0.0, knots[-1].false_match_rate.high
@@ -163,9 +142,3 @@ def _logit_offset(knots: tuple[Knot, ...], score: float, end: str) -> float:
 
 def _logit(share: float) -> float:
     return math.log(share / (1 - share))
-
-
-def _finite(score: float) -> float:
-    if not math.isfinite(score):
-        raise InputError(f"expected a finite score, got {score}: give one such as 0.8")
-    return float(score)

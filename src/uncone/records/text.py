@@ -1,5 +1,4 @@
-"""Words and numbers as a report prints them: hostile strings made visible, numbers that never claim a limit
-they missed."""
+"""Words and numbers as a report prints them: hostile strings visible, no number rounded onto a limit it missed."""
 
 import math
 import re
@@ -10,7 +9,6 @@ MINUS = "\u2212"
 Limits = tuple[float | None, float | None]
 """The ends of a range, None where it has none."""
 
-_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Letters and marks by category, yet drawn as nothing: fillers, joiners and variation selectors.
 _HIDDEN_RANGES = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
@@ -35,8 +33,10 @@ _TITLES = {
     "under_trained_tokens": "Under-trained tokens",
     "under_trained_share": "Share that looks untrained",
 }
-_VARIANTS = {"raw": "raw", "centered": "centred", "debiased": "debiased", "exact": "exact"}
-_UNITS = {"nats": "nats", "ms": "ms", "mib": "MiB"}
+_SUFFIXES = {
+    "raw": ", raw", "centered": ", centred", "debiased": ", debiased", "exact": ", exact",
+    "nats": " (nats)", "ms": " (ms)", "mib": " (MiB)",
+}  # fmt: skip
 
 
 def visible(text: str) -> str:
@@ -54,12 +54,7 @@ def _is_hidden(character: str) -> bool:
 
 
 def _escaped(character: str) -> str:
-    if character in _NAMED:
-        return _NAMED[character]
-    code = ord(character)
-    if code <= 0xFF:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    return "\\0" if character == "\0" else character.encode("unicode_escape").decode("ascii")
 
 
 def shortened(text: str, length: int = 40) -> str:
@@ -91,15 +86,11 @@ def number(value: float, *, limits: Limits = (None, None), digits: int = 3) -> s
     bounds = [-1.0, 1.0, *(float(limit) for limit in limits if limit is not None)]
     for precision in range(digits, max(digits, _MOST_DIGITS) + 1):
         shown = _rounded(value, precision)
-        if not any(_reaches(value, float(shown), bound) for bound in bounds):
-            return _grouped(shown)
+        near = float(shown.replace(",", ""))
+        if not any(value < bound <= near or near <= bound < value for bound in bounds):
+            return shown
     missed = min(bounds, key=lambda bound: abs(bound - value))
     return ("<" if value < missed else ">") + number(missed)
-
-
-def _reaches(value: float, shown: float, bound: float) -> bool:
-    """Whether rounding moved the value onto the bound or over it."""
-    return (value < bound <= shown) or (shown <= bound < value)
 
 
 def _rounded(value: float, digits: int) -> str:
@@ -107,15 +98,7 @@ def _rounded(value: float, digits: int) -> str:
     exponent = int(scientific.partition("e")[2])  # of the rounded value: 9.996 counts as 10.0
     if exponent < -3 or exponent >= 7:
         return f"{scientific.partition('e')[0]}e{exponent}"
-    return f"{value:.{max(0, digits - 1 - exponent)}f}"
-
-
-def _grouped(shown: str) -> str:
-    if "e" in shown:
-        return shown
-    whole, point, fraction = shown.partition(".")
-    sign = "-" if whole.startswith("-") else ""
-    return sign + count(abs(int(whole))) + point + fraction
+    return f"{value:,.{max(0, digits - 1 - exponent)}f}"
 
 
 def signed(value: float, *, digits: int = 3) -> str:
@@ -134,8 +117,7 @@ def optional(value: float | None, limits: Limits = (None, None)) -> str:
 
 
 def typeset(text: str) -> str:
-    """A text whose numbers are set as a page sets them: a true minus sign, thin spaces between thousands,
-    powers of ten.
+    """A text with numbers as a page sets them: a true minus sign, thin spaces between thousands, powers of ten.
 
     >>> typeset("-1,234 to 5.6e-7") == f"{MINUS}1{THIN_SPACE}234 to 5.6{THIN_SPACE}×{THIN_SPACE}10⁻⁷"
     True
@@ -158,10 +140,8 @@ def title(name: str) -> str:
     """
     name = visible(name)
     base, _, last = name.rpartition("_")
-    if base and last in _VARIANTS:
-        return f"{title(base)}, {_VARIANTS[last]}"
-    if base and last in _UNITS:
-        return f"{title(base)} ({_UNITS[last]})"
+    if base and last in _SUFFIXES:
+        return title(base) + _SUFFIXES[last]
     spoken = _TITLES.get(name, name.replace("_", " ").strip())
     return spoken[:1].upper() + spoken[1:]
 

@@ -1,27 +1,24 @@
-"""What a diagnosis says about tokens: groups by frequency, with intervals, and the tokens that were hardly
-trained."""
+"""Readings of tokens: groups by frequency, with intervals, and the tokens that were hardly trained."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from uncone.errors import InputError
-from uncone.records.blocks import Block, Cell, Folded, Heading, Table, Text
+from uncone.records.blocks import Block, Cell, Folded, Table, Text, section, shown
 from uncone.records.parts import Measurement
-from uncone.records.text import count, number, optional, shortened, title
+from uncone.records.rebuild import expect
+from uncone.records.text import Limits, count, number, optional, shortened, title
 from uncone.records.wording import counted, plural
 
 UNDER_TRAINED_SHARE = "under_trained_share"
 _MOST_SHOWN = 10
-_COSINES = (-1.0, 1.0)
-_LENGTHS = (0.0, None)
-_READINGS: tuple[
-    tuple[Literal["mean_cosine", "cosine_to_reserved", "cosine_to_common", "mean_norm"], str, str, Literal["lower", "neither"]], ...
-] = (
-    ("cosine_to_reserved", "to reserved", "mean cosine between the rows of the group and the reserved rows", "lower"),
-    ("mean_cosine", "within", "mean cosine between rows of the group", "lower"),
-    ("cosine_to_common", "to common", "mean cosine between the rows of the group and the mean of all rows", "neither"),
-    ("mean_norm", "norm", "mean norm of the rows of the group", "neither"),
+_COSINES, _LENGTHS, _SHARES = (-1.0, 1.0), (0.0, None), (0.0, 1.0)
+Reading = Literal["mean_cosine", "mean_norm", "cosine_to_reserved", "cosine_to_common"]
+_READINGS: tuple[tuple[Reading, str, str, Literal["lower", "neither"], Limits], ...] = (
+    ("cosine_to_reserved", "to reserved", "mean cosine between the rows of the group and the reserved rows", "lower", _COSINES),
+    ("mean_cosine", "within", "mean cosine between rows of the group", "lower", _COSINES),
+    ("cosine_to_common", "to common", "mean cosine between the rows of the group and the mean of all rows", "neither", _COSINES),
+    ("mean_norm", "norm", "mean norm of the rows of the group", "neither", _LENGTHS),
 )  # fmt: skip
 _CHANCE = (
     "Mean cosines: to the reserved rows, within the group, and to the direction of the sum of all unit rows. "
@@ -39,12 +36,11 @@ class Estimate:
     interval: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        if self.interval is not None and (
-            self.value is None or not self.interval[0] <= self.value <= self.interval[1]
-        ):
-            raise InputError(
-                f"expected a value inside its interval, got {self.value} and {self.interval}: the file was edited"
-            )
+        low, high = self.interval or (0.0, 0.0)
+        fits = self.interval is None or (self.value is not None and low <= self.value <= high)
+        expect(
+            fits, f"a value inside its interval, got {self.value} and {self.interval}: the file was edited"
+        )
 
 
 @dataclass(frozen=True)
@@ -73,14 +69,13 @@ class Difference:
 
     first: str
     second: str
-    reading: Literal["mean_cosine", "mean_norm", "cosine_to_reserved", "cosine_to_common"]
+    reading: Reading
     difference: Estimate
 
 
 @dataclass(frozen=True)
 class FrequencyGroups:
-    """Frequent, medium, rare and reserved rows compared. `by` says what they were ranked by, `definition` how
-    they were cut."""
+    """Frequent, medium, rare and reserved rows, ranked `by` counts or ids, and how they were cut."""
 
     by: Literal["count", "id"]
     definition: str
@@ -139,102 +134,90 @@ class UnderTrained:
 def token_measurements(
     groups: FrequencyGroups | None, under_trained: UnderTrained | None, d: int
 ) -> tuple[Measurement, ...]:
-    """The readings of each frequency group as measurements called GROUP.READING, and the share of rows that
-    look untrained.
+    """The readings of each frequency group, called GROUP.READING, and the share of rows that look untrained.
 
     Cosines have the isotropic reference 0, norms have none. Intervals are those of the groups. The share
     counts the rows that were not known to be unused, of those that were tested; it is `under_trained_share`.
     """
-    readings = [] if groups is None else [m for group in groups.groups for m in _of_group(groups, group, d)]
-    return (*readings, *([] if under_trained is None else [_share(under_trained, d)]))
+    readings = []
+    cut = "" if groups is None else f"{groups.definition}, intervals of {100 * groups.confidence:g}%"
+    for group in () if groups is None else groups.groups:
+        for name, _, words, direction, limits in _READINGS:
+            estimate: Estimate = getattr(group, name)
+            if (group.name, name) != ("reserved", "cosine_to_reserved"):  # which is to themselves
+                readings.append(Measurement(
+                    f"{group.name}.{name}", estimate.value, "no such rows" if estimate.value is None else "", limits, direction,
+                    None if name == "mean_norm" else 0.0, estimate.interval, group.n, d, definition=f"{words}; {cut}",
+                ))  # fmt: skip
+    if under_trained is not None:
+        rows, told = under_trained, under_trained.found is not None and under_trained.tested > 0
+        what = "rows that look untrained and were not known to, of those tested"
+        readings.append(Measurement(
+            UNDER_TRAINED_SHARE, (rows.found or 0) / rows.tested if told else None, rows.reason, _SHARES, "lower",
+            0.0 if told else None, None, rows.tested, d,
+            definition=f"{what}; {rows.definition}, false-discovery rate {rows.rate:g}",
+        ))  # fmt: skip
+    return tuple(readings)
 
 
-def _of_group(groups: FrequencyGroups, group: FrequencyGroup, d: int) -> Iterator[Measurement]:
-    cut = f"{groups.definition}, intervals of {100 * groups.confidence:g}%"
-    for name, _, words, better in _READINGS:
-        if group.name == "reserved" and name == "cosine_to_reserved":
-            continue  # to themselves
-        estimate: Estimate = getattr(group, name)
-        is_norm = name == "mean_norm"
-        yield Measurement(
-            name=f"{group.name}.{name}", value=estimate.value, reason="" if estimate.value is not None else "no such rows",
-            range=_LENGTHS if is_norm else _COSINES, better=better, reference=None if is_norm else 0.0,
-            interval=estimate.interval, n=group.n, d=d, definition=f"{words}; {cut}",
-        )  # fmt: skip
-
-
-def _share(rows: UnderTrained, d: int) -> Measurement:
-    told = rows.found is not None and rows.tested > 0
-    return Measurement(
-        name=UNDER_TRAINED_SHARE, value=(rows.found or 0) / rows.tested if told else None, reason=rows.reason,
-        range=(0.0, 1.0), better="lower", reference=0.0 if told else None, n=rows.tested, d=d,
-        definition="rows that look untrained and were not known to, of those tested; "
-        f"{rows.definition}, false-discovery rate {rows.rate:g}",
-    )  # fmt: skip
-
-
-def frequency_blocks(groups: FrequencyGroups) -> Iterator[Block]:
-    """Frequent and rare tokens compared."""
-    yield Heading("Frequent and rare tokens")
-    yield Text(
-        f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the group and to the common "
-        f"direction, and norms; below each value the reach of its {100 * groups.confidence:g}% interval.",
-        "lead",
-    )
-    names = [words for _, words, _, _ in _READINGS]
-    columns = ("group", "rows", *names, "above chance")
-    yield Table(columns, tuple(_group(group) for group in groups.groups), columns[1:])
-    counts = tuple(
+def frequency_blocks(groups: FrequencyGroups) -> tuple[Block, ...]:
+    """Frequent and rare tokens compared; nothing where there is no group."""
+    if not groups.groups:
+        return ()
+    columns = ("group", "rows", *(words for _, words, *_ in _READINGS), "above chance")
+    counts = (
         (group.name, count(group.occurrences)) for group in groups.groups if group.occurrences is not None
     )
-    occurrences = (Table(("group", "occurrences"), counts, ("occurrences",)),) if counts else ()
-    yield Folded("What the columns say", (Text(_CHANCE), *occurrences))
-    if groups.differences:
-        words = {name: words if name == "mean_norm" else f"cosine {words}" for name, words, _, _ in _READINGS}
-        rows = tuple(
-            (f"{title(d.first)} minus {d.second}", words[d.reading], _estimate(d.difference))
-            for d in groups.differences
-        )
-        table = Table(("groups", "reading", "difference"), rows, ("difference",))
-        yield Folded("Differences between groups, with their intervals", (table,))
+    names = {name: words if name == "mean_norm" else f"cosine {words}" for name, words, *_ in _READINGS}
+    differences = tuple(
+        (f"{title(d.first)} minus {d.second}", names[d.reading], _estimate(d.difference))
+        for d in groups.differences
+    )
+    table = Table(("groups", "reading", "difference"), differences, ("difference",))
+    return section(
+        "Frequent and rare tokens",
+        Text(
+            f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the group and to the common "
+            f"direction, and norms; below each value the reach of its {100 * groups.confidence:g}% interval.",
+            "lead",
+        ),
+        Table(columns, tuple(map(_group, groups.groups)), columns[1:]),
+        Folded(
+            "What the columns say",
+            shown(Text(_CHANCE), Table(("group", "occurrences"), tuple(counts), ("occurrences",))),
+        ),
+        Folded("Differences between groups, with their intervals", shown(table)),
+    )
 
 
 def _group(group: FrequencyGroup) -> tuple[str | Cell, ...]:
-    readings = (
-        _estimate(getattr(group, name), _LENGTHS if name == "mean_norm" else _COSINES)
-        for name, *_ in _READINGS
-    )
-    chance = (
-        "" if group.chance is None or group.chance >= 1 else f"p <= {number(group.chance, limits=(0.0, 1.0))}"
-    )
+    readings = (_estimate(getattr(group, name), limits) for name, *_, limits in _READINGS)
+    is_certain = group.chance is None or group.chance >= 1
+    chance = "" if is_certain else f"p <= {optional(group.chance, _SHARES)}"
     above = Cell("-" if group.excess is None else f"{number(group.excess)} sd", chance)
     return group.name, count(group.n), *readings, above
 
 
-def _estimate(estimate: Estimate, limits: tuple[float | None, float | None] = (None, None)) -> Cell:
+def _estimate(estimate: Estimate, limits: Limits = (None, None)) -> Cell:
     reach = None if estimate.interval is None else (estimate.interval[1] - estimate.interval[0]) / 2
     return Cell(optional(estimate.value, limits), "" if reach is None else f"± {number(reach, digits=2)}")
 
 
-def under_trained_blocks(rows: UnderTrained) -> Iterator[Block]:
+def under_trained_blocks(rows: UnderTrained) -> tuple[Block, ...]:
     """The rows that look untrained."""
-    yield Heading("Under-trained tokens")
-    yield Text(_lead(rows))
-    yield from (Text(note, "caution") for note in rows.notes)
     news, known = ([t for t in rows.tokens if t.expected is expected] for expected in (False, True))
-    if news:
-        yield _token_table(rows, news[:_MOST_SHOWN])
-    if (rows.found or 0) > len(news[:_MOST_SHOWN]):
-        more = (rows.found or 0) - len(news[:_MOST_SHOWN])
-        yield Text(f"{count(more)} more; the page and the record list the first {count(len(news))}.", "quiet")
-    if len(news) > _MOST_SHOWN:
-        yield Folded(
-            f"The next {len(news) - _MOST_SHOWN} of {count(rows.found or 0)}",
-            (_token_table(rows, news[_MOST_SHOWN:]),),
-        )
-    if known:
-        what = f"Known to be unused, for comparison: the first {count(len(known))} of {count(rows.known)}"
-        yield Folded(what, (_token_table(rows, known),))
+    first, rest, total = news[:_MOST_SHOWN], news[_MOST_SHOWN:], rows.found or 0
+    more = f"{count(total - len(first))} more; the page and the record list the first {count(len(news))}."
+    of_known = f"Known to be unused, for comparison: the first {count(len(known))} of {count(rows.known)}"
+    return section(
+        "Under-trained tokens",
+        Text(_lead(rows)),
+        (Text(note, "caution") for note in rows.notes),
+        _token_table(rows, first),
+        Text(more if total > len(first) else "", "quiet"),
+        Folded(f"The next {len(rest)} of {count(total)}", shown(_token_table(rows, rest))),
+        Folded(of_known, shown(_token_table(rows, known))),
+    )
 
 
 def _lead(rows: UnderTrained) -> str:
@@ -250,16 +233,16 @@ def _lead(rows: UnderTrained) -> str:
 
 
 def _token_table(rows: UnderTrained, tokens: Sequence[UnderTrainedToken]) -> Table:
-    counts, by_cosine = any(t.count is not None for t in tokens), rows.indicator == "cosine"
-    columns = ("token", "id", *(["distance"] if by_cosine else []), "p", "q", "norm", "to unused", "to mean")
-    columns += ("count",) if counts else ()
-    return Table(columns, tuple(_token_row(t, by_cosine, counts) for t in tokens), columns[1:])
-
-
-def _token_row(t: UnderTrainedToken, by_cosine: bool, counts: bool) -> tuple[str | Cell, ...]:
-    return (
-        "-" if t.token is None else Cell(shortened(t.token, 24), tone="token"), count(t.id),
-        *([number(t.indicator, limits=(0.0, 2.0))] if by_cosine else []), number(t.p, limits=(0.0, 1.0)), number(t.q, limits=(0.0, 1.0)),
-        number(t.norm, limits=_LENGTHS), optional(t.cosine_to_unused, _COSINES), optional(t.cosine_to_mean, _COSINES),
-        *(["-" if t.count is None else count(t.count)] if counts else []),
+    distance = ("distance",) if rows.indicator == "cosine" else ()
+    often = ("count",) if any(t.count is not None for t in tokens) else ()
+    columns = ("token", "id", *distance, "p", "q", "norm", "to unused", "to mean", *often)
+    cells = tuple(
+        (
+            "-" if t.token is None else Cell(shortened(t.token, 24), tone="token"), count(t.id),
+            *(number(t.indicator, limits=(0.0, 2.0)) for _ in distance), number(t.p, limits=_SHARES), number(t.q, limits=_SHARES),
+            number(t.norm, limits=_LENGTHS), optional(t.cosine_to_unused, _COSINES), optional(t.cosine_to_mean, _COSINES),
+            *("-" if t.count is None else count(t.count) for _ in often),
+        )
+        for t in tokens
     )  # fmt: skip
+    return Table(columns, cells, columns[1:])
