@@ -16,7 +16,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import faiss  # noqa: F401  # what a writer imports is here before the forks, as each child would take its time again
 import numpy as np
+import pandas  # noqa: F401
+import pyarrow.parquet  # noqa: F401
 import torch
 from safetensors import safe_open
 
@@ -35,7 +38,7 @@ from uncone.transforms.apply import repair_rows
 from uncone.transforms.faiss import to_faiss
 
 Writer = Callable[[Path, int], None]
-N, D = 4_000, 32
+N, D = 1_000, 16
 FORMATS = ("npy", "npz", "safetensors", "parquet", "vec", "txt.gz", "bin")
 RUNS_OF_A_CHILD_S = 30.0
 
@@ -162,7 +165,7 @@ def kill(
     os.close(ready)
     os.read(reading, 1)  # the first content stands
     os.close(reading)
-    time.sleep(wait.uniform(0, 0.25))
+    time.sleep(wait.uniform(0, 0.1))
     os.kill(pid, signal.SIGKILL)
     if os.waitpid(pid, 0)[1] != signal.SIGKILL:
         return "the writer failed"
