@@ -2,7 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Modules are compiled when they are first imported: most of those that are installed never are
+PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile
 # Of `make fuzz`
+SLOW ?= slow
 MINUTES ?= 20
 SEED ?= 0
 
@@ -15,7 +18,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow -n auto --dist worksteal
+	$(BIN)/python -m pytest -m "$(SLOW)" -n auto --dist worksteal
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) --workers 2
@@ -37,11 +40,11 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo]'
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev]'
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[demo,dev]'
 	@touch $@
 
 clean:
