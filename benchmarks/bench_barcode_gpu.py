@@ -113,7 +113,7 @@ def product_in_blocks(points: Tensor) -> Work:
 
 
 def large(points: Tensor) -> Work:
-    return lambda: measured(points, one_pass.spanning_tree(points)).sort().values
+    return lambda: measured(points, one_pass.grow(points).edges).sort().values
 
 
 def torch_topological(points: Tensor) -> Work:
@@ -197,7 +197,7 @@ def seconds(work: Work) -> float:
 
 def nearest_are_in_the_tree(points: Tensor, sample: int = 256) -> str:
     """Where no reference can be had: the edge of every point to its nearest is in a minimum spanning tree. Looked at in float64 for some points."""
-    edges = one_pass.spanning_tree(points)
+    edges = one_pass.grow(points).edges
     lengths = measured(points, edges).double()
     shortest = torch.full((len(points),), torch.inf, dtype=torch.float64, device=points.device)
     shortest.scatter_reduce_(0, edges.flatten(), lengths.repeat_interleave(2), "amin")

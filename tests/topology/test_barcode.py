@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone.errors import InputError
-from uncone.topology import barcode, compiled, persistent_entropy
+from uncone.topology import barcode, lengths, persistent_entropy
 from uncone.topology.trees import Algorithm, forced
 
 ALGORITHMS = ["compiled", "torch", "one pass"]
@@ -365,7 +365,7 @@ def test_without_numba_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     x = points(50, 6).requires_grad_()
     expected = barcode(x)
     (grad,) = torch.autograd.grad(expected.lengths.sum(), x)
-    monkeypatch.setattr(compiled, "kernels", lambda: None)
+    monkeypatch.setattr(lengths, "kernels", lambda: None)
     found = barcode(x)
     assert torch.equal(found.edges, expected.edges)
     torch.testing.assert_close(torch.autograd.grad(found.lengths.sum(), x)[0], grad)
@@ -377,11 +377,11 @@ def test_a_numba_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(name: str) -> None:
         raise SystemError("initialization of _internal failed")
 
-    monkeypatch.setattr(compiled, "import_module", broken)
+    monkeypatch.setattr(lengths, "import_module", broken)
     with pytest.warns(
         RuntimeWarning, match="numba is installed but fails.*SystemError: initialization of _internal failed"
     ):
-        assert compiled.kernels.__wrapped__() is None
+        assert lengths.kernels.__wrapped__() is None
 
 
 def test_loops_need_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,11 +29,11 @@ def kruskal(squared: torch.Tensor, inside: list[int]) -> Edges:
     return sorted(kept)
 
 
-def shortest_first(points: torch.Tensor, clouds: Clouds) -> tuple[torch.Tensor, torch.Tensor]:
+def shortest_first(clouds: Clouds) -> tuple[torch.Tensor, torch.Tensor]:
     """Edges and lengths without a second look at small distances, as on a GPU."""
     edges = torch.empty(sum(clouds.bars), 2, dtype=torch.int64)
-    lengths = points.new_empty(len(edges))
-    spanning_trees(points, clouds, list(range(len(clouds.sizes))), edges, lengths, exact=False)
+    lengths = clouds.points.new_empty(len(edges))
+    spanning_trees(clouds, list(range(len(clouds.sizes))), edges, lengths, exact=False)
     return edges, lengths
 
 
@@ -130,7 +130,7 @@ def test_padding_moves_no_distance() -> None:
 @settings(deadline=None, max_examples=20)
 def test_it_is_the_barcode_of_clouds_of_one_size(seed: int, n: int, count: int) -> None:
     points = torch.randint(0, 4, (count, n, 2), generator=seeded(seed)).float()
-    edges, lengths = shortest_first(points.flatten(0, 1), Clouds([n] * count, None, points.device))
+    edges, lengths = shortest_first(Clouds(points.flatten(0, 1), [n] * count))
     expected = barcode(points)
     torch.testing.assert_close(lengths, expected.lengths, rtol=1e-6, atol=0)
     if n in (1, 2, 4, 8):  # then the centre is exact, and so are the ties
@@ -147,7 +147,7 @@ def test_it_is_the_barcode_of_groups(seed: int, sizes: list[int]) -> None:
         : (len(points) + 1) // 2
     ].clone()  # repeated points, in their groups or not
     order = torch.sort(groups, stable=True).indices
-    edges, lengths = shortest_first(points, Clouds(sizes, order, points.device))
+    edges, lengths = shortest_first(Clouds(points, sizes, order))
     expected = barcode(points, groups)
     torch.testing.assert_close(lengths, expected.lengths, rtol=1e-6, atol=1e-7)
     assert torch.equal(groups[edges[:, 0]], groups[edges[:, 1]])
@@ -155,11 +155,11 @@ def test_it_is_the_barcode_of_groups(seed: int, sizes: list[int]) -> None:
 
 def test_clouds_that_do_not_fit_at_once_come_out_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     points = torch.randn(40, 3, generator=seeded(6))
-    clouds = [Clouds([10] * 4, None, points.device), Clouds([10, 8, 12, 10], None, points.device)]
-    before = [shortest_first(points, one) for one in clouds]
+    clouds = [Clouds(points, [10] * 4), Clouds(points, [10, 8, 12, 10])]
+    before = [shortest_first(one) for one in clouds]
     monkeypatch.setattr(boruvka, "_NUMBERS_AT_ONCE", {"cpu": 250})
     for one, expected in zip(clouds, before, strict=True):
-        for a, b in zip(shortest_first(points, one), expected, strict=True):
+        for a, b in zip(shortest_first(one), expected, strict=True):
             assert torch.equal(a, b)
 
 
@@ -192,8 +192,9 @@ def test_nothing_waits_for_the_device() -> None:
     """Tensors on "meta" have no values: whatever would ask for one, or take its shape from one, fails there."""
     points = torch.randn(3, 32, 8, device="meta", requires_grad=True)
     with OnDevice():
-        clouds, rows = Clouds([32, 32, 32], None, points.device), points.flatten(0, 1)
-        edges, lengths = trees.shortest_first(rows.detach(), clouds)
+        rows = points.flatten(0, 1)
+        clouds = Clouds(rows.detach(), [32, 32, 32])
+        edges, lengths = trees.shortest_first(clouds)
         lengths = differentiable(rows, edges, lengths)
         bars = clouds.bar_counts()
         mask = prominent_mask(lengths, bars, width=31)
@@ -240,9 +241,9 @@ def test_on_a_gpu_under_graph_replay() -> None:
 )
 def test_points_far_out_hide_no_distance(far: float, dtype: torch.dtype) -> None:
     points = torch.randn(60, 24, generator=seeded(9), dtype=torch.float64).to(dtype)
-    lengths = shortest_first(points, Clouds([60], None, points.device))[1]
+    lengths = shortest_first(Clouds(points, [60]))[1]
     with_one = torch.cat([torch.full((1, 24), far, dtype=dtype), points])
-    found = shortest_first(with_one, Clouds([61], None, points.device))[1]
+    found = shortest_first(Clouds(with_one, [61]))[1]
     torch.testing.assert_close(found[:-1], lengths)
-    scaled = shortest_first(points / far, Clouds([60], None, points.device))[1]
+    scaled = shortest_first(Clouds(points / far, [60]))[1]
     torch.testing.assert_close(scaled * far, lengths, rtol=1e-6, atol=0)

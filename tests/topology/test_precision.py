@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from uncone.topology.compiled import full_precision
+from uncone.topology.trees import full_precision
 
 
 @pytest.fixture

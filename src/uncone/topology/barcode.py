@@ -7,13 +7,12 @@ from functools import cached_property
 import torch
 
 from uncone.errors import InputError
-from uncone.topology.clouds import Clouds, group_of_each
+from uncone.topology.clouds import INTEGERS, Clouds, group_of_each, kind
 from uncone.topology.lengths import differentiable
 from uncone.topology.one_pass import Progress
 from uncone.topology.trees import shortest_first
 
 Tensor = torch.Tensor
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,7 @@ class Barcode:
     """(M, 2) int64, the two rows of `points` that each bar's edge joins, the smaller one first; rows of the
     flattened (B n, D) for points (B, n, D)."""
     bars: Tensor
-    """(G,) int64, how many bars each group has: its number of points less one, and none for no point. One
-    group where none were given."""
+    """(G,) int64, how many bars each group has: its points less one, or 0. One group where none were given."""
     labels: Tensor
     """(G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero where none were
     given."""
@@ -44,9 +42,7 @@ class Barcode:
     @property
     def zero(self) -> Tensor:
         """How many bars have length 0 in each group (G,): each is a point that is there already."""
-        return torch.zeros_like(self.bars).scatter_add_(
-            0, self.group, (self.lengths == 0).to(self.bars.dtype)
-        )
+        return torch.zeros_like(self.bars).scatter_add_(0, self.group, (self.lengths == 0).long())
 
     def split(self) -> Iterator[Tensor]:
         """The lengths of each group."""
@@ -76,75 +72,75 @@ def barcode(points: Tensor, groups: Tensor | None = None, *, progress: Progress 
     come from a product in float64 there, with no second look at those that it cannot tell apart: such points may be joined to
     others by longer edges.
     """
-    _check(points, groups)
+    check_points(points, "(N, D) or (B, n, D)")
+    if groups is not None:
+        _check_groups(points, groups)
     with torch.autocast(points.device.type, enabled=False):
-        x = points if points.dtype == torch.float64 else points.float()
-        x = x.flatten(0, -2)
-        clouds, labels = _clouds(points, groups)
+        x = (points if points.dtype == torch.float64 else points.float()).flatten(0, -2)
+        if groups is None:
+            count, size = points.shape[:-1] if points.ndim == 3 else (1, len(points))
+            sizes, order, labels = [size] * count, None, torch.arange(count, device=points.device)
+        else:
+            ordered, order = torch.sort(groups, stable=True)
+            labels, counts = torch.unique_consecutive(ordered, return_counts=True)
+            sizes = counts.tolist()
+        clouds = Clouds(x.detach(), sizes, order)
         with torch.no_grad():
-            edges, lengths = shortest_first(x.detach(), clouds, progress)
-            if x.device.type == "cpu" and not bool(torch.isfinite(lengths.sum())):
+            edges, lengths = shortest_first(clouds, progress)
+            if x.device.type == "cpu":
                 check_distances(lengths, edges)
         return Barcode(differentiable(x, edges, lengths), edges, clouds.bar_counts(), labels)
 
 
-def _clouds(points: Tensor, groups: Tensor | None) -> tuple[Clouds, Tensor]:
-    if groups is not None:
-        ordered, order = torch.sort(groups, stable=True)
-        labels, sizes = torch.unique_consecutive(ordered, return_counts=True)
-        return Clouds(sizes.tolist(), order, points.device), labels
-    count, size = (1, len(points)) if points.ndim == 2 else points.shape[:2]
-    return Clouds([size] * count, None, points.device), torch.arange(count, device=points.device)
-
-
 def check_distances(lengths: Tensor, edges: Tensor) -> None:
     """Refuses `lengths` (M,) of edges (M, 2) that are infinite."""
-    far = ~torch.isfinite(lengths)
-    if bool(far.any()):  # else the sum alone has overflowed
-        a, b = edges[far][0].tolist()
+    if bool(torch.isfinite(lengths.sum())):
+        return
+    far = edges[~torch.isfinite(lengths)]
+    if len(far):  # else the sum alone has overflowed
+        a, b = far[0].tolist()
         raise InputError(
             f"expected points with distances up to {torch.finfo(lengths.dtype).max:.2g}, the largest {lengths.dtype}, "
             f"got rows {a} and {b} further apart: scale the points down"
         )
 
 
-def _check(points: Tensor, groups: Tensor | None) -> None:
+def check_points(points: object, shapes: str = "(N, D)") -> None:
+    """Refuses anything but a dense tensor of finite floating point numbers in one of the `shapes`."""
     if isinstance(points, Tensor) and points.layout != torch.strided:
         raise InputError(f"expected points in a dense tensor, got {points.layout}: pass points.to_dense()")
-    if not isinstance(points, Tensor) or points.ndim not in (2, 3) or not points.is_floating_point():
-        found = (
-            f"{tuple(points.shape)} of {points.dtype}"
-            if isinstance(points, Tensor)
-            else type(points).__name__
-        )
+    dimensions = (2, 3) if "B" in shapes else (2,)
+    if not isinstance(points, Tensor) or points.ndim not in dimensions or not points.is_floating_point():
         raise InputError(
-            f"expected points of shape (N, D) or (B, n, D) with floating point numbers, got {found}: pass a tensor with one row per point"
+            f"expected points of shape {shapes} with floating point numbers, got {kind(points)}: pass a tensor with one row per point"
         )
-    if groups is not None:
-        if points.ndim == 3:
-            raise InputError(
-                "expected points of shape (N, D) beside groups, got (B, n, D): its clouds are groups already, so leave groups out"
-            )
-        if not isinstance(groups, Tensor) or groups.dtype not in _INTEGERS:
-            found = str(groups.dtype) if isinstance(groups, Tensor) else type(groups).__name__
-            raise InputError(f"expected groups as a tensor of integers, got {found}: number the classes")
-        if groups.shape != points.shape[:1]:
-            raise InputError(
-                f"expected groups of shape ({len(points)},), one for each point, got {tuple(groups.shape)}: pass the label of each row of points"
-            )
-        if groups.device != points.device:
-            raise InputError(
-                f"expected groups on {points.device}, where the points are, got {groups.device}: move one of them"
-            )
     if points.is_meta:
         raise InputError("expected points with values, got a tensor on meta, which has none: load them first")
     if points.is_cuda and torch.cuda.is_current_stream_capturing():
         return  # a graph cannot ask; NaN then gives NaN
-    if bool(
-        torch.isfinite(points.sum(dtype=torch.float64 if points.dtype == torch.float64 else torch.float32))
-    ):
-        return
-    check_rows(torch.isfinite(points).all(-1).flatten())  # else the sum alone has overflowed
+    wide = torch.float64 if points.dtype == torch.float64 else torch.float32
+    if not bool(
+        torch.isfinite(points.sum(dtype=wide))
+    ):  # else look for it, unless the sum alone has overflowed
+        check_rows(torch.isfinite(points).all(-1).flatten())
+
+
+def _check_groups(points: Tensor, groups: object) -> None:
+    if points.ndim == 3:
+        raise InputError(
+            "expected points of shape (N, D) beside groups, got (B, n, D): its clouds are groups already, so leave groups out"
+        )
+    if not isinstance(groups, Tensor) or groups.dtype not in (*INTEGERS, torch.bool):
+        given = groups.dtype if isinstance(groups, Tensor) else type(groups).__name__
+        raise InputError(f"expected groups as a tensor of integers, got {given}: number the classes")
+    if groups.shape != points.shape[:1]:
+        raise InputError(
+            f"expected groups of shape ({len(points)},), one for each point, got {tuple(groups.shape)}: pass the label of each row of points"
+        )
+    if groups.device != points.device:
+        raise InputError(
+            f"expected groups on {points.device}, where the points are, got {groups.device}: move one of them"
+        )
 
 
 def check_rows(finite: Tensor) -> None:

@@ -1,5 +1,5 @@
-"""Minimum spanning trees of many clouds by Boruvka's algorithm in plain torch operations: what numba's loops
-are replaced by, and made for a GPU.
+"""Minimum spanning trees of many clouds by Boruvka's algorithm in plain torch operations: for a GPU, and where
+numba's loops are missing.
 
 The number of rounds and the shape of every tensor are fixed by the sizes of the clouds. So nothing waits for
 the device but a second look at small distances, which only a CPU takes, and the whole can be captured in a
@@ -17,31 +17,31 @@ _NUMBERS_AT_ONCE = {"cpu": 2**24}  # of the distances of a batch of clouds
 _ON_A_GPU = 2**26
 _MEDIAN_OF = 9
 _NEAR = 1e-3  # of how far its ends are from the centre: below it, a distance from a product has lost too many digits
-_VANISHING = 2.0**-850  # of that of the point furthest from it
+_VANISHING = 2.0**-850  # of the distance of the furthest point from the centre
 _NO_EDGE = 0x7FFFFFFF << 32
 """After every key; its ends are the row 0, so that they can be looked up."""
 
 
-def spanning_trees(
-    points: Tensor, clouds: Clouds, which: list[int], edges: Tensor, lengths: Tensor, *, exact: bool
-) -> None:
-    """Write the edges of the clouds `which` and their lengths to where `clouds` has them, as `place` does.
+def spanning_trees(clouds: Clouds, which: list[int], edges: Tensor, lengths: Tensor, *, exact: bool) -> None:
+    """Write the trees of the clouds `which`, as `place` does.
 
     Distances are taken in float64 from the product of the centred cloud, and compared in the dtype of the
     points: which moves no length by more than 6e-8 of itself. `exact` takes those of near-duplicates by
     direct difference, and waits for the device to find them.
     """
+    points = clouds.points
     for batch in _batches(clouds.sizes, which, points.device):
         rows, inside = clouds.padded(batch)
-        between = distances_of_rows(points, rows, inside) if exact else distances(points[rows], inside)[0]
+        between, to_centre = distances(points[rows], inside)
+        if exact:
+            between = _told_apart(between, to_centre, points, rows, inside)
         trees = trees_of(between.to(points.dtype), inside)
         trees = rows.gather(1, trees.flatten(1)).view(trees.shape)
-        place(points, clouds, batch, trees, inside, edges, lengths)
+        place(clouds, batch, trees, inside, edges, lengths)
 
 
 def _batches(sizes: list[int], which: list[int], device: torch.device) -> list[list[int]]:
-    """Clouds of two or more points, as far as their distances fit into memory; on a CPU those of like size
-    together."""
+    """Clouds of two or more points, as far as their distances fit into memory; on a CPU those of like size."""
     most, batches = _NUMBERS_AT_ONCE.get(device.type, _ON_A_GPU), list[list[int]]()
     for cloud in sorted((c for c in which if sizes[c] > 1), key=lambda c: -sizes[c]):
         largest = sizes[batches[-1][0]] if batches else 0
@@ -54,21 +54,14 @@ def _batches(sizes: list[int], which: list[int], device: torch.device) -> list[l
 
 
 def place(
-    points: Tensor,
-    clouds: Clouds,
-    batch: list[int],
-    trees: Tensor,
-    inside: Tensor | None,
-    edges: Tensor,
-    lengths: Tensor,
+    clouds: Clouds, batch: list[int], trees: Tensor, inside: Tensor | None, edges: Tensor, lengths: Tensor
 ) -> None:
-    """Measure the edges `trees` (b, n - 1, 2) of a `batch` of clouds and write them to where `clouds` has
-    them.
+    """Write the edges `trees` (b, n - 1, 2) of a `batch` of clouds, and their lengths, to where `clouds` has them.
 
     In ascending order of (length, smaller row, larger row); of a cloud of which m points are `inside` (b, n),
     the first m - 1.
     """
-    count, most, _ = trees.shape
+    points, (count, most, _) = clouds.points, trees.shape
     key = trees[:, :, 0] * len(points) + trees[:, :, 1]
     measures = measured(points, trees.flatten(0, 1)).view(count, most)
     if inside is not None:  # rows that are no edge come last
@@ -77,23 +70,23 @@ def place(
     order = key.sort(1).indices
     measures, by_length = measures.gather(1, order).sort(dim=1, stable=True)
     order = order.gather(1, by_length)
-    trees = trees.gather(1, order[:, :, None].expand_as(trees)).flatten(0, 1)
-    first = clouds.first_bars()
+    trees, measures = trees.gather(1, order[:, :, None].expand_as(trees)).flatten(0, 1), measures.flatten()
+    first = clouds.first_bars
     if clouds.in_turn(batch):
         part = slice(first[batch[0]], first[batch[0]] + count * most)
-        edges[part], lengths[part] = trees, measures.flatten()
+        edges[part], lengths[part] = trees, measures
         return
-    bars = [clouds.bars[c] for c in batch]
-    group = group_of_each(torch.tensor(bars, device=points.device), sum(bars))
-    turn = place_of_each(torch.tensor(bars, device=points.device), group)
-    to = torch.tensor([first[c] for c in batch], device=points.device)[group] + turn
-    edges[to], lengths[to] = trees[group * most + turn], measures.flatten()[group * most + turn]
+    begins, bars = torch.tensor([[first[c], clouds.bars[c]] for c in batch], device=points.device).T
+    group = group_of_each(bars, sum(clouds.bars[c] for c in batch))
+    turn = place_of_each(bars, group)
+    to, at = begins[group] + turn, group * most + turn
+    edges[to], lengths[to] = trees[at], measures[at]
 
 
-def distances_of_rows(points: Tensor, rows: Tensor, inside: Tensor | None) -> Tensor:
-    """`distances` (B, n, n) of the clouds points[rows], those that a product cannot tell measured by direct
-    difference."""
-    between, to_centre = distances(points[rows], inside)
+def _told_apart(
+    between: Tensor, to_centre: Tensor, points: Tensor, rows: Tensor, inside: Tensor | None
+) -> Tensor:
+    """`distances` of the clouds points[rows], those that a product cannot tell measured by direct difference."""
     between = torch.minimum(between, between.mT)  # a product need not be symmetric to the last digit
     # what a product cannot tell, or whose squares may have left the range of the floats
     bound = to_centre.mul_(_NEAR).clamp_(min=to_centre.amax(1, keepdim=True) * _VANISHING)
@@ -102,9 +95,8 @@ def distances_of_rows(points: Tensor, rows: Tensor, inside: Tensor | None) -> Te
         near &= inside[:, None] & inside[:, :, None]
     between = between.to(points.dtype)
     cloud, a, b = near.triu_(1).nonzero(as_tuple=True)
-    between[cloud, a, b] = between[cloud, b, a] = measured(
-        points, torch.stack([rows[cloud, a], rows[cloud, b]], 1)
-    )
+    ends = torch.stack([rows[cloud, a], rows[cloud, b]], 1)
+    between[cloud, a, b] = between[cloud, b, a] = measured(points, ends)
     return between
 
 
@@ -118,20 +110,17 @@ def distances(points: Tensor, inside: Tensor | None = None) -> tuple[Tensor, Ten
     coordinate are lost.
     """
     x = points.double() if inside is None else points.double().masked_fill(~inside[..., None], 0)
-    factor = _factor(x) if points.dtype == torch.float64 else x.new_ones(1, 1, 1)
+    factor = x.new_ones(1, 1, 1)
+    if points.dtype == torch.float64 and x.numel():
+        # a power of two that takes the largest coordinates to about 2^500: no square overflows, few vanish
+        largest = x.abs().amax((1, 2), keepdim=True)
+        largest = torch.where(largest > 0, largest, 1)
+        factor = 2.0**499 / (largest / (2 * largest.frexp().mantissa)).clamp(min=2.0**-501)
     x = x * factor
     x -= _centre(x, inside)
     norms = x.square().sum(2)
     squared = torch.baddbmm(norms[:, :, None] + norms[:, None], x, x.mT, alpha=-2)
     return squared.clamp_(min=0).sqrt_().div_(factor), norms.sqrt() / factor[:, 0]
-
-
-def _factor(x: Tensor) -> Tensor:
-    """(B, 1, 1) a power of two that takes the largest coordinates of clouds of float64 points to about 2^500:
-    no square overflows, few vanish."""
-    largest = x.abs().amax((1, 2), keepdim=True) if x.shape[1] and x.shape[2] else x.sum((1, 2), keepdim=True)
-    largest = torch.where(largest > 0, largest, 1)
-    return 2.0**499 / (largest / (2 * largest.frexp().mantissa)).clamp(min=2.0**-501)
 
 
 def _centre(x: Tensor, inside: Tensor | None) -> Tensor:
@@ -145,19 +134,14 @@ def _centre(x: Tensor, inside: Tensor | None) -> Tensor:
 
 
 def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
-    """Edges (B, n - 1, 2) of the minimum spanning trees of clouds of n points, smaller row first.
+    """Edges (B, n - 1, 2) int64 of the minimum spanning trees of clouds of n points, smaller row first.
 
-    Edges are in the total order (distance, smaller row, larger row), in which the tree is unique. In each of floor(log2 n) rounds every
-    component takes its first edge outward, and the components that these join become one: at most half as many, between which only
-    the first edges are kept.
+    Edges are in the total order (distance, smaller row, larger row), in which the tree is unique. In each of floor(log2 n)
+    rounds every component takes its first edge outward, and the components that these join become one: at most half as many,
+    between which only the first edges are kept. Takes up to 25 B n^2 bytes beside a float32 input.
 
-    Args:
-        distances: (B, n, n), float32 or float64, or their squares, for n to 32,768. Where (i, j) and (j, i) differ in their last digits the smaller
-            counts, and what is below 0 counts as 0. NaN is not looked for.
-        inside: (B, n) bool, the points that count. None is all of them.
-
-    Returns:
-        int64; for a cloud of m points inside its m - 1 edges come first, and rows of zeros follow. Takes up to 25 B n^2 bytes beside a float32 input.
+    `distances` (B, n, n), float32 or float64, or their squares, for n to 32,768: where (i, j) and (j, i) differ the smaller counts,
+    and below 0 is 0. Of a cloud of m points `inside` (B, n) its m - 1 edges come first, and rows of zeros follow.
     """
     clouds, n, _ = distances.shape
     if n < 2 or clouds == 0:
@@ -173,9 +157,8 @@ def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
         keys.diagonal(dim1=1, dim2=2).fill_(_NO_EDGE)
         first, every = keys.amin(2), torch.arange(count, device=keys.device).expand(clouds, count)
         ends = component.gather(1, _ends(first, shifts).flatten(1)).view(clouds, count, 2)
-        joined = torch.where(
-            first < _NO_EDGE, ends.sum(2) - every, every
-        )  # one of the two ends is the component itself
+        # one of the two ends is the component itself
+        joined = torch.where(first < _NO_EDGE, ends.sum(2) - every, every)
         reached = joined
         for _ in range(max(count - 3, 0).bit_length()):
             reached = reached.gather(1, reached)
@@ -193,8 +176,7 @@ def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
 
 
 def _joined(keys: Tensor, number: Tensor) -> Tensor:
-    """The first edges (B, c // 2, c // 2) between components `number` (B, c) of components with edges `keys`
-    (B, c, c)."""
+    """The first edges (B, c // 2, c // 2) between components `number` (B, c) with edges `keys` (B, c, c)."""
     clouds, count, _ = keys.shape
     half = keys.new_full((clouds, count // 2, count), _NO_EDGE)
     half = half.scatter_reduce(1, number[:, :, None].expand_as(keys), keys, "amin")
@@ -203,23 +185,19 @@ def _joined(keys: Tensor, number: Tensor) -> Tensor:
 
 
 def _keys(distances: Tensor) -> Tensor:
-    """(B, n, n) int64 in the total order of the edges: 31 bits for the distance, then 15 for the smaller and
-    16 for the larger row."""
+    """(B, n, n) int64 in the order of the edges: 31 bits of the distance, 15 of the smaller, 16 of the larger row."""
     distances = torch.minimum(distances, distances.mT).clamp_(min=0).add_(0.0)  # -0.0 has other bits than 0.0
-    keys = _ranks(distances) if distances.dtype == torch.float64 else distances.view(torch.int32).long()
+    if distances.dtype == torch.float64:  # the ranks of each cloud's, equal ones alike
+        flat, order = distances.flatten(1).sort(1)
+        steps = torch.zeros_like(order)
+        steps[:, 1:] = flat[:, 1:] > flat[:, :-1]
+        keys = torch.empty_like(order).scatter_(1, order, steps.cumsum(1)).view_as(distances)
+    else:
+        keys = distances.view(torch.int32).long()
     row = torch.arange(distances.shape[1], device=distances.device, dtype=torch.int32)
-    ends = (
-        torch.minimum(row, row[:, None]).bitwise_left_shift_(16).bitwise_or_(torch.maximum(row, row[:, None]))
-    )
+    ends = torch.minimum(row, row[:, None]).bitwise_left_shift_(16)
+    ends.bitwise_or_(torch.maximum(row, row[:, None]))
     return keys.bitwise_left_shift_(32).bitwise_or_(ends)
-
-
-def _ranks(distances: Tensor) -> Tensor:
-    """(B, n, n) int64 in the order of the numbers of each cloud, equal ones alike."""
-    flat, order = distances.flatten(1).sort(1)
-    steps = torch.zeros_like(order)
-    steps[:, 1:] = flat[:, 1:] > flat[:, :-1]
-    return torch.empty_like(order).scatter_(1, order, steps.cumsum(1)).view_as(distances)
 
 
 def _ends(keys: Tensor, shifts: Tensor) -> Tensor:

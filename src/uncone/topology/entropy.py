@@ -30,15 +30,14 @@ class _PersistentEntropy(torch.autograd.Function):
 def _entropy_and_slope(lengths: Tensor, group: Tensor | None, groups: int) -> tuple[Tensor, Tensor]:
     """Entropies (groups,) and dH/dl (M,), in float64: M is small, and at the maximum H + ln p cancels."""
     bars = lengths if lengths.device.type == "mps" else lengths.double()  # that device has no float64
-    bars = torch.where(
-        bars < 0, torch.nan, bars
-    )  # refused on the CPU; elsewhere to ask would wait for the device
+    # refused on the CPU; elsewhere to ask would wait for the device
+    bars = torch.where(bars < 0, torch.nan, bars)
     total = _sums(bars, group, groups)
-    total = torch.where(total == 0, 1, total)
-    share = bars / _spread(total, group)
+    total = _spread(torch.where(total == 0, 1, total), group)
+    share = bars / total
     logs = torch.where(share == 0, 1, share).log()
     entropy = _sums(share * -logs, group, groups)
-    return entropy, torch.where(share == 0, 0, -(_spread(entropy, group) + logs) / _spread(total, group))
+    return entropy, torch.where(share == 0, 0, -(_spread(entropy, group) + logs) / total)
 
 
 def _sums(values: Tensor, group: Tensor | None, groups: int) -> Tensor:
@@ -85,10 +84,9 @@ def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
         raise InputError(
             "expected lengths whose sum is a float64 number, got an infinite sum: scale them down, which changes no entropy"
         )
-    group = None
+    group, groups = None, 1
     if bars is not None:
         check_bars(bars, len(lengths))
-        group = group_of_each(bars.to(lengths.device), len(lengths))
-    groups = 1 if bars is None else len(bars)
+        group, groups = group_of_each(bars.to(lengths.device), len(lengths)), len(bars)
     entropy: Tensor = _PersistentEntropy.apply(lengths, group, groups)  # type: ignore[no-untyped-call]
     return entropy[0] if bars is None else entropy

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uncone.topology.compiled import kernels
+from uncone.topology.lengths import kernels
 
 Tensor = torch.Tensor
 _CUT = 64  # clusters that are told apart, and a few points far out; each is one of n points that nothing is gained for
 
 Indices = npt.NDArray[np.int32]
 Squares = npt.NDArray[np.float64]
+Bounds = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Forest:
 
     Its edges are in ascending order; the place of an edge in it is its rank. When a component of points was
     joined to one that is no smaller, its root took the other's root for its parent, by an edge of that rank.
-    Ranks rise towards the one root, nobody is more than log2 m steps below it, and the last edge on the way
+    Ranks rise towards the one root, no point is more than log2 m steps below it, and the last edge on the way
     up to where two points meet is the longest edge on the path between them.
     """
 
@@ -37,26 +38,21 @@ class Forest:
     """(m,) the edge that joined the component of each point's to its parent's; m at the root."""
     parent: Indices
     """(m,) the root is its own."""
-    reach: npt.NDArray[np.float32]
+    reach: Bounds
     """(m,) no less than the longest edge between a point and the root, times a scale: the longest on a path
     is at most the greater of its ends' two."""
     part: Indices
     """(m,) the point that stands for the part of the tree it is in, once the `_CUT` longest edges are taken
     away: tight clusters are parts."""
-    within: npt.NDArray[np.float32]
-    """(m,) no less than the longest edge between a point and the one that stands for its part: gaps between
-    clusters do not count."""
-
+    within: Bounds
+    """(m,) as `reach`, to the point that stands for its part: gaps between clusters do not count."""
     device: torch.device
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
         """All fields in order, on the `device`: copied once, as every block of a sweep asks."""
         fields = (self.ends, self.squared, self.rank, self.parent, self.reach, self.part, self.within)
-        ends, squared, rank, parent, reach, part, within = (
-            torch.from_numpy(f).to(self.device) for f in fields
-        )
-        return ends.long(), squared, rank.long(), parent.long(), reach, part, within
+        return tuple(torch.from_numpy(field).to(self.device) for field in fields)
 
 
 def spanning(
@@ -95,17 +91,14 @@ def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> n
 def kruskal(
     ends: Indices, root: Indices, size: Indices, rank: Indices, parent: Indices, chosen: Indices
 ) -> int:
-    """Join components by edges in ascending order; the edges that did are written to `chosen`. Compiled where
-    numba is installed."""
+    """Join components by edges in ascending order; those that did are written to `chosen`. Compiled by numba."""
     count = 0
     for edge in range(len(ends)):
         a, b = ends[edge, 0], ends[edge, 1]
         while root[a] != a:
-            root[a] = root[root[a]]
-            a = root[a]
+            root[a] = a = root[root[a]]
         while root[b] != b:
-            root[b] = root[root[b]]
-            b = root[b]
+            root[b] = b = root[root[b]]
         if a == b:
             continue
         if size[a] < size[b]:
@@ -121,9 +114,7 @@ def kruskal(
     return count
 
 
-def _top(
-    lengths: Squares, rank: Indices, parent: Indices, cut: int
-) -> tuple[Indices, npt.NDArray[np.float32]]:
+def _top(lengths: Squares, rank: Indices, parent: Indices, cut: int) -> tuple[Indices, Bounds]:
     """How far up each point comes by edges of ranks below `cut` (m,), and no less than the longest edge on
     the way (m,)."""
     top, last = np.arange(len(parent), dtype=np.int32), np.full(len(parent), -1, np.int32)

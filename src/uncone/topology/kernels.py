@@ -47,7 +47,7 @@ def centred(points, rows, out, norms):
 
 
 @loop(fastmath=_SUM)
-def squared(a, b):
+def _squared(a, b):
     """The squared distance of two points, by direct difference."""
     total = a.dtype.type(0)
     for k in range(a.shape[0]):
@@ -75,7 +75,7 @@ def direct(points, rows, product):
             product[i, j + 2], product[i, j + 3] = half * tc, half * td
             j += 4
         while j < n:
-            product[i, j] = half * squared(x, points[rows[j]])
+            product[i, j] = half * _squared(x, points[rows[j]])
             j += 1
 
 
@@ -155,15 +155,11 @@ def prim(product, norms, integer, ends, weights):
 @loop(fastmath=_SUM)
 def _length(a, b):
     """The distance of two points; where all squares vanish, their largest difference."""
-    total, largest = 0.0, 0.0
-    for k in range(a.shape[0]):
+    total = 0.0
+    for k in range(len(a)):
         t = np.float64(a[k] - b[k])
         total += t * t
-    if total == 0:
-        for k in range(a.shape[0]):
-            largest = max(largest, abs(np.float64(a[k] - b[k])))
-        return largest
-    return np.sqrt(total)
+    return np.float64(np.abs(a - b).max()) if total == 0 and len(a) else np.sqrt(total)
 
 
 @loop()
@@ -202,7 +198,7 @@ def settle(points, rows, product, norms, ends, weights, error):
             b = order[j]
             way = max(way, bound[j])
             if -2 * row[b] - error * (norm + norms[b]) <= way:
-                row[b] = product[b, a] = half * squared(points[rows[a]], points[rows[b]])
+                row[b] = product[b, a] = half * _squared(points[rows[a]], points[rows[b]])
 
 
 @loop()

@@ -1,14 +1,32 @@
-"""Lengths of edges between points, by direct difference, and their gradient."""
+"""Lengths of edges between points, by direct difference, and their gradient; the compiled loops, if there are any."""
 
+import warnings
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
 
 from uncone import memory
-from uncone.topology import compiled
 
 Tensor = torch.Tensor
-_EDGES_AT_ONCE = 2**22  # numbers of the differences of a block of edges
+_NUMBERS_AT_ONCE = 2**22  # of the differences of a block of edges
+
+
+@cache
+def kernels() -> Any | None:
+    """The compiled loops; None where numba is missing, and, with a warning, where it does not work here."""
+    try:
+        return import_module("uncone.topology.kernels")
+    except ImportError:
+        return None
+    except Exception as problem:  # a numba that does not fit its numpy or LLVM fails in many ways
+        warnings.warn(
+            f"numba is installed but fails, so that spanning trees are slower: {type(problem).__name__}: {problem}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
 
 
 class _EdgeLengths(torch.autograd.Function):
@@ -21,12 +39,10 @@ class _EdgeLengths(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         points, edges, lengths = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph: by operations that torch can differentiate again
-            return (
-                _pulled_in_torch(points, edges, differentiable(points, edges, lengths), grads[0]),
-                None,
-                None,
-            )
-        return _pulled(points, edges, lengths, grads[0]), None, None
+            lengths = differentiable(points, edges, lengths)
+        elif (pulled := _pulled(points, edges, lengths, grads[0])) is not None:
+            return pulled, None, None
+        return _pulled_in_torch(points, edges, lengths, grads[0]), None, None
 
 
 def differentiable(points: Tensor, edges: Tensor, lengths: Tensor) -> Tensor:
@@ -35,43 +51,33 @@ def differentiable(points: Tensor, edges: Tensor, lengths: Tensor) -> Tensor:
     An edge e = (a, b) of length l gives (x_a - x_b) / l to a and the opposite to b; one of length 0 gives 0.
     The same numbers come out each time: no sum depends on the order in which threads arrive.
     """
-    found: Tensor = _EdgeLengths.apply(points, edges, lengths)  # type: ignore[no-untyped-call]
-    return found
+    with_gradient: Tensor = _EdgeLengths.apply(points, edges, lengths)  # type: ignore[no-untyped-call]
+    return with_gradient
 
 
 def measured(points: Tensor, edges: Tensor) -> Tensor:
     """The lengths (M,) of edges (M, 2), of the dtype of the points (N, D), their squares added in float64."""
     lengths = points.new_empty(len(edges))
-    step = max(1, _EDGES_AT_ONCE // max(1, points.shape[1]))
-    for begin in range(0, len(edges), step):
-        part = edges[begin : begin + step]
+    step = max(1, _NUMBERS_AT_ONCE // max(1, points.shape[1]))
+    for part, out in zip(torch.split(edges, step), torch.split(lengths, step), strict=True):
         difference = points[part[:, 0]] - points[part[:, 1]]
-        if points.dtype == torch.float32:
-            lengths[begin : begin + step] = torch.linalg.vector_norm(difference, dim=1, dtype=torch.float64)
-            continue
-        largest = (
-            difference.abs().amax(1, keepdim=True) if points.shape[1] else difference.sum(1, keepdim=True)
-        )
-        unit = torch.where(largest > 0, difference / largest, 0)  # squares of float64 numbers may overflow
-        lengths[begin : begin + step] = unit.square().sum(1).sqrt() * largest[:, 0]
+        if points.dtype == torch.float32 or not points.shape[1]:
+            out.copy_(torch.linalg.vector_norm(difference, dim=1, dtype=torch.float64))
+        else:  # squares of float64 numbers may overflow
+            largest = difference.abs().amax(1, keepdim=True)
+            unit = torch.where(largest > 0, difference / largest, 0)
+            torch.mul(unit.square().sum(1).sqrt(), largest[:, 0], out=out)
     return lengths
 
 
-def edge_lengths(points: Tensor, edges: Tensor) -> Tensor:
-    """The Euclidean lengths (M,) of edges (M, 2) between points (N, D); an edge of length 0 has gradient
-    0."""
-    return differentiable(points, edges, measured(points.detach(), edges))
-
-
-def _pulled(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Tensor:
-    """The gradient by the points (N, D) of what has gradient `grads` (M,) by the lengths of the edges."""
-    if points.device.type != "cpu" or (loops := compiled.kernels()) is None:
-        return _pulled_in_torch(points, edges, lengths, grads)
-    out = memory.recycled(tuple(points.shape), points.dtype)
-    x, tiny = points.contiguous().numpy(), torch.finfo(points.dtype).tiny
-    if not loops.pull(x, edges.numpy(), lengths.numpy(), grads.contiguous().numpy(), tiny, out.numpy()):
-        return _pulled_in_torch(points, edges, lengths, grads)
-    return out
+def _pulled(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Tensor | None:
+    """The gradient by the points (N, D) of what has gradient `grads` (M,) by the lengths, by compiled loops;
+    None where these cannot."""
+    if points.device.type != "cpu" or (loops := kernels()) is None:
+        return None
+    out, tiny = memory.recycled(tuple(points.shape), points.dtype), torch.finfo(points.dtype).tiny
+    arrays = (t.contiguous().numpy() for t in (points, edges, lengths, grads))
+    return out if loops.pull(*arrays, tiny, out.numpy()) else None
 
 
 def _pulled_in_torch(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Tensor:
@@ -79,13 +85,10 @@ def _pulled_in_torch(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tens
     pull = torch.where(lengths > 0, grads, 0)[:, None] * along
     if not points.is_cuda:
         return torch.zeros_like(points).index_add(0, edges[:, 0], pull).index_add(0, edges[:, 1], -pull)
-    ends = (
-        edges.T.flatten()
-    )  # index_add adds atomically there, in any order: each point sums its own edges instead
+    ends = edges.T.flatten()
+    # index_add adds atomically there, in any order: each point sums its own edges instead
     order = torch.sort(ends, stable=True).indices
-    counts = torch.zeros(len(points), dtype=torch.int64, device=ends.device).scatter_add_(
-        0, ends, torch.ones_like(ends)
-    )
-    return torch.segment_reduce(
-        torch.cat([pull, -pull])[order], "sum", lengths=counts, unsafe=True, initial=0
-    )
+    counts = torch.zeros(len(points), dtype=torch.int64, device=ends.device)
+    counts.scatter_add_(0, ends, torch.ones_like(ends))
+    pulls = torch.cat([pull, -pull])[order]
+    return torch.segment_reduce(pulls, "sum", lengths=counts, unsafe=True, initial=0)

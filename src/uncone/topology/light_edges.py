@@ -7,24 +7,23 @@ and the product's may hide.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from uncone.topology.compiled import kernels
 from uncone.topology.forest import Forest, Indices, Squares
+from uncone.topology.lengths import kernels
 
 Tensor = torch.Tensor
+Light = tuple[Indices, Squares, int]
+"""Edges between positions (k, 2), their squared lengths (k,), and how many pairs were measured to find them."""
 _PAIRS = 256
 _MEDIAN_OF = 256
 _STRIP = 256  # rows that stay in the cache; memory is needed for one strip only
 _LARGEST = 2.0**16
-_HIDDEN_BY_MODE = {
-    "highest": 0.0,
-    "high": 2.0**-9,
-    "medium": 2.0**-7,
-}  # what torch may round factors to: 2 x 2^-11, 2 x 2^-9, doubled
+# what torch may round factors to: 2 x 2^-11, 2 x 2^-9, doubled
+_HIDDEN_BY_MODE = {"highest": 0.0, "high": 2.0**-9, "medium": 2.0**-7}
 
 
 @dataclass(frozen=True)
@@ -47,19 +46,12 @@ class Rounded:
     """Of the product's magnitude: 2^-7 where it is rounded to bfloat16, which counts twice in a squared
     distance."""
     absolute_error: float
-    """What underflow may hide."""
+    """The most that underflow may hide."""
 
     def rows(self, start: int, stop: int) -> "Rounded":
         """A part of the block."""
-        part = slice(start, stop)
-        return Rounded(
-            self.first + start,
-            self.values[part],
-            self.squares[part],
-            self.moved[part],
-            self.product_error,
-            self.absolute_error,
-        )
+        values, squares, moved = (t[start:stop] for t in (self.values, self.squares, self.moved))
+        return replace(self, first=self.first + start, values=values, squares=squares, moved=moved)
 
 
 class Rounding:
@@ -74,8 +66,7 @@ class Rounding:
         low, high = (float(end) for end in torch.aminmax(points))
         self.scale = _LARGEST / 2.0 ** math.frexp(max(abs(low), abs(high)))[1]
         self._points, self._order = points, order
-        some = points[order[:_MEDIAN_OF]] * self.scale
-        self._centre = some.median(0).values
+        self._centre = (points[order[:_MEDIAN_OF]] * self.scale).median(0).values
 
     def block(self, start: int, stop: int, dtype: torch.dtype) -> Rounded:
         """Positions `start` to `stop`, with values of `dtype`: float32 or bfloat16."""
@@ -112,23 +103,12 @@ def _hidden_by_mode() -> float:
         return max(_HIDDEN_BY_MODE.values())
 
 
-@dataclass(frozen=True)
-class Light:
-    """Edges between positions (k, 2) with their squared lengths (k,), and how many pairs were measured to
-    find them."""
-
-    ends: Indices
-    squared: Squares
-    measured: int
-
-
 def squared_distances(points: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """|points[a] - points[b]|^2 (k,) in float64, by direct difference."""
     # Results go where there is room for them: small tensors between large ones leave holes, which the C library then keeps.
     squared = torch.empty(len(a), dtype=torch.float64, device=points.device)
-    for start in range(0, len(a), _PAIRS):
-        some = slice(start, start + _PAIRS)
-        torch.sum(points[a[some]].double().sub_(points[b[some]]).square_(), 1, out=squared[some])
+    for first, second, out in zip(*(torch.split(t, _PAIRS) for t in (a, b, squared)), strict=True):
+        torch.sum(points[first].double().sub_(points[second]).square_(), 1, out=out)
     return squared
 
 
@@ -144,16 +124,14 @@ def light_edges(
     """The pairs (row before column) of a block that are shorter than the longest edge on the forest's path
     between them.
 
-    `product` (r, c) may be wrong by what its rounding allows; whoever cannot be ruled out is measured by
-    direct difference.
+    `product` (r, c) may be wrong by what its rounding allows; the pairs that it cannot rule out are measured
+    by direct difference.
     """
     loops = kernels() if product.device.type == "cpu" else None
     if loops is None:
         return _by_torch(product, rows, columns, points, order, forest)
-    ends, squared = (
-        np.empty((product.numel(), 2), np.int32),
-        np.empty(product.numel()),
-    )  # pages that nobody writes to cost nothing
+    most = product.numel()
+    ends, squared = np.empty((most, 2), np.int32), np.empty(most)  # pages that nobody writes to cost nothing
     count, measured = loops.light_edges(
         product.float().numpy(),
         (rows.first, rows.squares.numpy(), rows.moved.numpy()),
@@ -167,15 +145,14 @@ def light_edges(
         ends,
         squared,
     )
-    return Light(ends[:count].copy(), squared[:count].copy(), measured)
+    return ends[:count].copy(), squared[:count].copy(), measured
 
 
 def _by_torch(
     product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, forest: Forest
 ) -> Light:
     tree_ends, tree_squared, rank, parent, reach, part, within = forest.tensors
-    r, c = product.shape
-    value = product.float()
+    value, (r, c) = product.float(), product.shape
     down, across = slice(rows.first, rows.first + r), slice(columns.first, columns.first + c)
     longest = torch.where(
         part[down, None] == part[across],
@@ -183,32 +160,28 @@ def _by_torch(
         torch.maximum(reach[down, None], reach[across]),
     )
     longest += rows.moved[:, None] + columns.moved
-    excess = (
-        (rows.squares[:, None] + columns.squares)
-        .sub_(value, alpha=2)
-        .sub_(value.abs(), alpha=rows.product_error)
-    )
-    near = excess.sub_(longest.square_()) <= rows.absolute_error
-    i, j = near.triu_(rows.first + 1 - columns.first).nonzero(as_tuple=True)
+    excess = (rows.squares[:, None] + columns.squares).sub_(value, alpha=2)
+    excess.sub_(value.abs(), alpha=rows.product_error).sub_(longest.square_())
+    near = (excess <= rows.absolute_error).triu_(rows.first + 1 - columns.first)
+    i, j = near.nonzero(as_tuple=True)
     i, j = i + rows.first, j + columns.first
     squared = squared_distances(points, order[i], order[j])
     last = _longest_on_path(i, j, rank, parent)
-    edge, bound = tree_ends[last], tree_squared[last]
-    pair, other = (torch.sort(order[both], 1).values for both in (torch.stack([i, j], 1), edge))
+    bound, ends = tree_squared[last], torch.stack([i, j], 1)
+    pair, other = (order[both].sort(1).values for both in (ends, tree_ends[last]))
     earlier = (pair[:, 0] < other[:, 0]) | ((pair[:, 0] == other[:, 0]) & (pair[:, 1] < other[:, 1]))
     keep = (squared < bound) | ((squared == bound) & earlier)
-    ends = torch.stack([i[keep], j[keep]], 1).int().cpu().numpy()
-    return Light(ends, squared[keep].cpu().numpy(), len(i))
+    return ends[keep].int().cpu().numpy(), squared[keep].cpu().numpy(), len(i)
 
 
 def _longest_on_path(a: Tensor, b: Tensor, rank: Tensor, parent: Tensor) -> Tensor:
     """The rank (k,) of the longest edge on the tree's path between positions a (k,) and b (k,), which
     differ."""
     last = torch.zeros_like(a)
-    while bool((a != b).any()):
-        lower = torch.where(rank[a] <= rank[b], a, b)  # whoever was joined first goes up
-        apart = a != b
+    while bool((apart := a != b).any()):
+        of_a = rank[a] <= rank[b]  # the one that was joined first goes up
+        lower = torch.where(of_a, a, b)
         last = torch.where(apart, rank[lower], last)
         up = parent[lower]
-        a, b = torch.where(apart & (lower == a), up, a), torch.where(apart & (lower != a), up, b)
+        a, b = torch.where(apart & of_a, up, a), torch.where(apart & ~of_a, up, b)
     return last

@@ -19,7 +19,7 @@ is the same for every size of block, number of threads and precision of the prod
 
 import math
 import threading
-import time
+import timeit
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,9 +35,8 @@ from uncone.topology.light_edges import Light, Rounded, Rounding, light_edges, s
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
-_Task = tuple[
-    Rounded, int, int
-]  # rows, the position of the first column, the first of the rows that is still to be done
+# rows, the position of the first column, the first of the rows that is still to be done
+_Task = tuple[Rounded, int, int]
 
 _BLOCK = 1024
 _BLOCK_ON_GPU = 8192
@@ -50,49 +49,23 @@ _WORTH_ASKING = 2**33  # multiplications, before it is asked which product is fa
 _VANISHING = 2.0**-1000  # squared lengths of float64 points that have lost digits
 _PAYS = 0.75  # of the time of a float32 product
 _HASHED = 256  # rows hashed or compared at once
-_WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+_WORDS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 @dataclass(frozen=True)
 class Growth:
-    """A spanning tree, and what it took."""
+    """A spanning tree, and the work that it took."""
 
     edges: Tensor
     """(n - 1, 2) int64, the smaller row first."""
     passes: float
     """Pairs whose product was computed, over n x n: 1/2 is each pair once."""
+    coarse: float
+    """The share of `passes` in bfloat16."""
     measured: int
     """Pairs that were measured by direct difference."""
     light: int
     """Pairs that replaced or might have replaced an edge of the tree."""
-    merges: int
-    """How often such pairs were merged into the tree."""
-    coarse: float
-    """The share of `passes` in bfloat16."""
-
-
-def spanning_tree(
-    points: Tensor,
-    *,
-    block: int | None = None,
-    progress: Progress | None = None,
-    candidates: torch.dtype | None = None,
-) -> Tensor:
-    """Edges (n - 1, 2) int64 of the Euclidean minimum spanning tree of points (n, D), the smaller row first.
-
-    Memory beside the points is O(n + block x (D + block)) for each thread. Ties go by (squared distance, smaller row, larger
-    row). Distances that decide are computed in float64, so the tree does not depend on `block`, `candidates` or the threads.
-
-    Args:
-        points: (n, D), finite, floating point; float16 and bfloat16 are widened to a float32 copy.
-        block: rows and columns of a block of the product; 1,024 on a CPU, 8,192 elsewhere.
-        progress: told ("spanning tree", pairs done, pairs) now and then.
-        candidates: dtype of the product, float32 or (on a CPU) bfloat16. None takes what this machine is faster with.
-
-    Raises:
-        InputError: another dtype of candidates, or a block below 1.
-    """
-    return grow(points, block=block, progress=progress, candidates=candidates).edges
 
 
 def grow(
@@ -102,14 +75,17 @@ def grow(
     progress: Progress | None = None,
     candidates: torch.dtype | None = None,
 ) -> Growth:
-    """`spanning_tree` with what it took."""
-    _check(points, block, candidates)
-    points, stopped = points.detach(), threading.Event()
-    block = block or (_BLOCK if points.device.type == "cpu" else _BLOCK_ON_GPU)
-    if points.device.type != "cpu":
-        return _grow(points, block, progress, candidates, stopped)
+    """The Euclidean minimum spanning tree of finite points (n, D), float32 or float64, by `block` rows at once.
+
+    Memory beside the points is O(n + block x (D + block)) for each thread. Ties go by (squared distance, smaller row, larger
+    row). Distances that decide are computed in float64, so the tree does not depend on `block`, the threads, or `candidates`,
+    the dtype of the product: float32 or (on a CPU) bfloat16, by default the one that this machine is faster with.
+    """
+    stopped, on_cpu = threading.Event(), points.device.type == "cpu"
+    block = block or (_BLOCK if on_cpu else _BLOCK_ON_GPU)
+    work = partial(_grow, points.detach(), block, progress, candidates, stopped)
     try:
-        return alone(partial(_grow, points, block, progress, candidates, stopped))
+        return alone(work) if on_cpu else work()
     except BaseException:  # an interrupt reaches this thread alone
         stopped.set()
         raise
@@ -122,64 +98,34 @@ def _grow(
     candidates: torch.dtype | None,
     stopped: threading.Event,
 ) -> Growth:
-    points = _as_measured(points)
+    points = points if points.stride()[1:] == (1,) else points.contiguous()
+    largest = max(abs(float(end)) for end in torch.aminmax(points)) if points.numel() else 0.0
+    low, high = (1e-30, 1e30) if points.dtype == torch.float32 else (1e-100, 1e100)
+    stretched = not (largest == 0 or low < largest < high)
     kept, repeats = without_repeats(points)
-    sweep = _Sweep(points, kept, block, candidates, stopped)
-    sweep.run(progress)
-    if len(sweep.vanishing()):
-        sweep = _Sweep(_stretched(points, _largest(points)), kept, block, candidates, stopped)
+    while True:
+        sweep = _Sweep(_stretched(points, largest) if stretched else points, kept, block, candidates, stopped)
         sweep.run(progress)
-        _check_range(points, sweep)
+        near = sweep.vanishing()
+        if not len(near):
+            break
+        if stretched:
+            a, b = near[0].tolist()
+            raise InputError(
+                f"expected points with distances within a factor of 1e300, got rows {a} and {b} too near to each other for the "
+                f"largest coordinate, which is in row {int(points.abs().amax(1).argmax())}: leave that row out"
+            )
+        stretched = True
     edges = torch.cat([sweep.edges(), repeats]).sort(1).values
     passes, coarse = sweep.pairs / (len(points) ** 2 or 1), sweep.coarse / (sweep.pairs or 1)
-    return Growth(edges, passes, sweep.measured, sweep.light, sweep.merges, coarse)
-
-
-def _check(points: Tensor, block: int | None, candidates: torch.dtype | None) -> None:
-    if candidates not in (None, torch.float32, torch.bfloat16):
-        raise InputError(
-            f"expected candidates of torch.float32 or torch.bfloat16, got {candidates}: leave it out for what is faster here"
-        )
-    if candidates == torch.bfloat16 and points.device.type != "cpu":
-        raise InputError(
-            f"expected points on a CPU for candidates of torch.bfloat16, got {points.device}: elsewhere products are float32"
-        )
-    if block is not None and block < 1:
-        raise InputError(
-            f"expected a block of at least 1 row, got {block}: leave it out for a size that suits the cache"
-        )
-
-
-def _as_measured(points: Tensor) -> Tensor:
-    """float32 or float64 rows that lie together and can be scaled and squared: the points themselves wherever
-    they are so."""
-    points = points if points.dtype in (torch.float32, torch.float64) else points.float()
-    points = points if points.stride()[1:] == (1,) else points.contiguous()
-    largest = _largest(points)
-    low, high = (1e-30, 1e30) if points.dtype == torch.float32 else (1e-100, 1e100)
-    return points if largest == 0 or low < largest < high else _stretched(points, largest)
-
-
-def _largest(points: Tensor) -> float:
-    return max(abs(float(end)) for end in torch.aminmax(points)) if points.numel() else 0.0
+    return Growth(edges, passes, coarse, sweep.measured, sweep.light)
 
 
 def _stretched(points: Tensor, largest: float) -> Tensor:
-    """Float64 rows whose `largest` coordinate is near 2^500: of what can be squared, as much as there is."""
+    """Float64 rows whose `largest` coordinate is near 2^500: of squares, as many as there are fit."""
     # By a power of two, so that equal distances stay equal; by its root twice, as it may be out of range itself.
     half = (500 - math.frexp(largest)[1]) // 2
     return points.double() * 2.0**half * 2.0**half
-
-
-def _check_range(points: Tensor, sweep: "_Sweep") -> None:
-    """Refuses points some of which are nearer to each other than squares can tell beside the others."""
-    near = sweep.vanishing().tolist()
-    if near:
-        far = int(points.abs().amax(1).argmax())
-        raise InputError(
-            f"expected points with distances within a factor of 1e300, got rows {near[0][0]} and {near[0][1]} too near to each other for the "
-            f"largest coordinate, which is in row {far}: leave that row out"
-        )
 
 
 class _Sweep:
@@ -199,22 +145,20 @@ class _Sweep:
         self._ids = self._order.cpu().numpy()
         self._dtype = candidates or _candidates(points, len(kept))
         self._fixed = candidates is not None
-        self._found: list[Light] = []
+        self._collected: list[Light] = []
         self._lock, self._full = threading.Lock(), threading.Event()
         self._forest: Forest | None = None
-        self.pairs = self.coarse = self.measured = self.light = self.merges = 0
+        self.pairs = self.coarse = self.measured = self.light = 0
 
     def edges(self) -> Tensor:
         """The rows that each edge of the tree joins (m - 1, 2)."""
-        if self._forest is None:
-            return torch.empty(0, 2, dtype=torch.int64, device=self._points.device)
-        return self._order[torch.from_numpy(self._forest.ends).to(self._order.device).long()]
+        ends = np.empty((0, 2), np.int64) if self._forest is None else self._forest.ends
+        return self._order[torch.from_numpy(ends).to(self._order.device).long()]
 
     def vanishing(self) -> Tensor:
         """The tree's edges (k, 2) between unequal points whose squared lengths have lost digits."""
-        edges = self.edges()
-        if self._forest is not None:
-            edges = edges[: int(np.searchsorted(self._forest.squared, _VANISHING))]
+        squared = np.empty(0) if self._forest is None else self._forest.squared
+        edges = self.edges()[: int(np.searchsorted(squared, _VANISHING))]
         return edges[(self._points[edges[:, 0]] != self._points[edges[:, 1]]).any(1)]
 
     def run(self, progress: Progress | None) -> None:
@@ -223,61 +167,53 @@ class _Sweep:
         if m < 2:
             return
         self._rounding = Rounding(self._points, self._order)
-        self._begin()
+        # The first point's edge to every other is the first tree.
+        ends = np.stack([np.zeros(m - 1, np.int32), np.arange(1, m, dtype=np.int32)], 1)
+        first = self._order[:1].expand(m - 1)
+        self._collected.append(
+            (ends, squared_distances(self._points, first, self._order[1:]).cpu().numpy(), m - 1)
+        )
+        self._merge()
+        self.measured += m - 1
         for start, stop in _panels(m, self._block):
             pairs, wasted = self.pairs, self.measured - self.light
             self._panel(start, stop)
             if progress:
                 progress("spanning tree", stop * (2 * m - stop - 1) // 2, m * (m - 1) // 2)
-            if not self._fixed and self.measured - self.light - wasted > max(
-                _WASTE * (self.pairs - pairs), 4 * m
-            ):
+            wasted = self.measured - self.light - wasted
+            if not self._fixed and wasted > max(_WASTE * (self.pairs - pairs), 4 * m):
                 self._dtype = torch.float32
         self._merge()
-
-    def _begin(self) -> None:
-        """The first point's edge to every other is the first tree."""
-        first = torch.zeros(len(self._order) - 1, dtype=torch.int64, device=self._order.device)
-        squared = squared_distances(self._points, self._order[first], self._order[1:])
-        ends = np.stack([np.zeros(len(first), np.int32), np.arange(1, len(first) + 1, dtype=np.int32)], 1)
-        self._forest = spanning(
-            ends, squared.cpu().numpy(), self._ids, self._rounding.scale, self._order.device
-        )
-        self.measured += len(first)
 
     def _panel(self, start: int, stop: int) -> None:
         """Rows `start` to `stop` with every later position."""
         rows = self._rounding.block(start, stop, self._dtype)
-        tasks: deque[_Task] = deque(
-            (rows, column, 0) for column in range(start, len(self._order), self._block)
-        )
+        columns = range(start, len(self._order), self._block)
+        tasks: deque[_Task] = deque((rows, column, 0) for column in columns)
+        work = partial(self._work, tasks)
         while tasks:
             if self._stopped.is_set():
                 raise KeyboardInterrupt  # of the thread that waits for this one
             self._full.clear()
-            self._work_on(tasks)
+            if self._points.device.type == "cpu":
+                on_every_thread(work)
+            else:
+                work()
             if self._full.is_set():
                 self._merge()
 
-    def _work_on(self, tasks: deque[_Task]) -> None:
-        """Take tasks, in every thread at once, until there are none, or enough light edges to merge; what is
-        left of a task goes back."""
-        if self._points.device.type == "cpu":
-            on_every_thread(partial(self._work, tasks))
-        else:
-            self._work(tasks)
-
     def _work(self, tasks: deque[_Task]) -> None:
+        """Take tasks until there are none, or enough light edges to merge; what is left of a task goes back."""
         try:
             while not self._full.is_set() and not self._stopped.is_set():
                 with self._lock:
                     if not tasks:
                         return
-                    task = tasks.popleft()
-                left = self._column(*task)
-                if left < len(task[0].values):
+                    rows, column, at = tasks.popleft()
+                left = self._column(rows, column, at)
+                if left < len(rows.values):
                     with self._lock:
-                        tasks.appendleft((task[0], task[1], left))
+                        tasks.appendleft((rows, column, left))
         except BaseException:
             self._stopped.set()
             raise
@@ -291,32 +227,30 @@ class _Sweep:
         while at < end and not self._full.is_set() and not self._stopped.is_set():
             some = rows.rows(at, min(at + self._block, end))
             product = torch.mm(some.values, columns.values.T)
-            light = light_edges(
-                product, some, columns, self._points, self._order, self._rounding.scale, self._forest
-            )
+            scale = self._rounding.scale
+            light = light_edges(product, some, columns, self._points, self._order, scale, self._forest)
             at += len(some.values)
             self._keep(light, product)
         return at if at < end else len(rows.values)
 
     def _keep(self, light: Light, product: Tensor) -> None:
         with self._lock:
-            self._found.append(light)
+            self._collected.append(light)
             self.pairs += product.numel()
             self.coarse += product.numel() if product.dtype == torch.bfloat16 else 0
-            self.measured += light.measured
-            self.light += len(light.squared)
-            if sum(len(one.squared) for one in self._found) > _KEPT * len(self._order):
+            self.measured += light[2]
+            self.light += len(light[1])
+            if sum(len(squared) for _, squared, _ in self._collected) > _KEPT * len(self._order):
                 self._full.set()
 
     def _merge(self) -> None:
         """The light edges take their places in the tree."""
-        if self._forest is None or not self._found:
-            return
-        ends = np.concatenate([self._forest.ends, *(one.ends for one in self._found)])
-        squared = np.concatenate([self._forest.squared, *(one.squared for one in self._found)])
-        self._found.clear()
-        self._forest = spanning(ends, squared, self._ids, self._rounding.scale, self._order.device)
-        self.merges += 1
+        if self._collected:
+            before = [] if self._forest is None else [(self._forest.ends, self._forest.squared, 0)]
+            ends, squared, _ = zip(*before, *self._collected, strict=True)
+            self._collected.clear()
+            new = np.concatenate(ends), np.concatenate(squared)
+            self._forest = spanning(*new, self._ids, self._rounding.scale, self._order.device)
 
 
 def _panels(m: int, block: int) -> Iterator[tuple[int, int]]:
@@ -329,26 +263,18 @@ def _panels(m: int, block: int) -> Iterator[tuple[int, int]]:
 
 
 def _candidates(points: Tensor, m: int) -> torch.dtype:
-    if points.device.type != "cpu" or m * m * points.shape[1] < _WORTH_ASKING or not _bfloat16_pays():
-        return torch.float32
-    return torch.bfloat16
+    worth = points.device.type == "cpu" and m * m * points.shape[1] >= _WORTH_ASKING
+    return torch.bfloat16 if worth and _bfloat16_pays() else torch.float32
 
 
 @cache
 def _bfloat16_pays() -> bool:
-    """Whether this machine multiplies bfloat16 faster: asked once, as flags do not say; the answer changes no
-    tree."""
-    factors = torch.ones(512, 768)
-    return _product_seconds(factors.bfloat16()) < _PAYS * _product_seconds(factors)
-
-
-def _product_seconds(factors: Tensor) -> float:
-    best = math.inf
-    for _ in range(4):
-        began = time.perf_counter()
-        torch.mm(factors, factors.T)
-        best = min(best, time.perf_counter() - began)
-    return best
+    """Whether this machine multiplies bfloat16 faster: asked once, as flags do not say; it changes no tree."""
+    coarse, plain = (
+        min(timeit.repeat(partial(torch.mm, factors, factors.T), number=1, repeat=4))
+        for factors in (torch.ones(512, 768, dtype=torch.bfloat16), torch.ones(512, 768))
+    )
+    return coarse < _PAYS * plain
 
 
 def without_repeats(points: Tensor) -> tuple[Tensor, Tensor]:
@@ -382,7 +308,7 @@ def _hashes(points: Tensor) -> Tensor:
     hashes = torch.empty(len(points), dtype=torch.int64, device=points.device)
     for start in range(0, len(points), _HASHED):
         rows = points[start : start + _HASHED] + 0.0  # -0.0 and 0.0 are one value in two patterns of bits
-        bits = rows.view(_WORDS[points.element_size()]).to(torch.int64)
+        bits = rows.view(_WORDS[points.dtype]).to(torch.int64)
         bits ^= bits >> 17  # the low bits of round numbers are all zero, and a product only carries upwards
         bits *= odd
         bits ^= bits >> 29

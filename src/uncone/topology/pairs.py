@@ -1,10 +1,8 @@
-"""Bars of loops and voids (H1 and beyond) with a gradient, from the pairs that gudhi, giotto-ph or ripser
-found.
+"""Bars of loops and voids (H1 and beyond) with a gradient, from the pairs that gudhi, giotto-ph or ripser found.
 
 In a Vietoris-Rips filtration a class of dimension 1 or more is born when one edge enters and dies when
-another does. Which two these are is found by those packages, without a gradient. The lengths of the two edges
-carry it: d(death - birth) is the one edge's gradient less the other's, wherever no two edges are of one
-length.
+another does. Those packages find the two edges, without a gradient. The lengths of the two edges carry it:
+d(death - birth) is the one edge's gradient less the other's, wherever no two edges are of one length.
 """
 
 import math
@@ -15,16 +13,17 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
-from uncone.topology.barcode import check_distances, check_rows
-from uncone.topology.lengths import edge_lengths
+from uncone.topology.barcode import check_distances, check_points
+from uncone.topology.lengths import differentiable, measured
 
 Tensor = torch.Tensor
+_SOURCES = 'pass what flag_persistence_generators() of gudhi or "gens" of giotto-ph gives'
 _FOREIGN = 1e-4  # of a length: programs that work in float32 are nearer than this
 
 
 def pair_lengths(points: Tensor, pairs: Any) -> Tensor:
-    """The persistence (m,) of pairs, death less birth, of points (N, D), in the unit of the points: the length of the edge that ends a class less that of
-    the edge that begins it.
+    """The persistence (m,) of pairs, death less birth, of points (N, D), in the unit of the points: the length of
+    the edge that ends a class less the length of the edge that begins it.
 
     Args:
         points: (N, D), floating point, on any device; of the dtype float32 at least whatever autocast says. Distances are Euclidean.
@@ -52,12 +51,12 @@ def pair_lengths(points: Tensor, pairs: Any) -> Tensor:
 
 def pair_ends(points: Tensor, pairs: Any) -> tuple[Tensor, Tensor]:
     """The births (m,) and deaths (m,) of pairs, each with its gradient. Arguments as of `pair_lengths`."""
-    _check(points)
+    check_points(points)
     rows = _rows(pairs, len(points)).to(points.device)
     with torch.autocast(points.device.type, enabled=False):
         x = points if points.dtype == torch.float64 else points.float()
         edges = rows[:, 1:] if rows.shape[1] == 3 else rows.reshape(-1, 2)
-        lengths = edge_lengths(x, edges)
+        lengths = differentiable(x, edges, measured(x.detach(), edges))
         check_distances(lengths.detach(), edges)
         return (torch.zeros_like(lengths), lengths) if rows.shape[1] == 3 else (lengths[::2], lengths[1::2])
 
@@ -78,34 +77,28 @@ def pairs_of_generators(generators: Sequence[Any], dimension: int = 1) -> np.nda
     """
     if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 0:
         raise InputError(f"expected dimension from 0 up, got {dimension!r}: 1 for loops")
-    if (
-        not isinstance(generators, tuple | list)
-        or len(generators) != 4
-        or not isinstance(generators[1], tuple | list)
-    ):
-        raise InputError(
-            f"expected generators (H0, [H1, ...], essential H0, [essential H1, ...]), got {type(generators).__name__}: "
-            'pass what flag_persistence_generators() of gudhi or "gens" of giotto-ph gives'
-        )
-    width = 3 if dimension == 0 else 4
-    if dimension > len(generators[1]):
+    match generators:
+        case (of_zero, (*of_more,), _, _):
+            classes = [of_zero, *of_more]
+        case _:
+            raise InputError(
+                f"expected generators (H0, [H1, ...], essential H0, [essential H1, ...]), got {type(generators).__name__}: {_SOURCES}"
+            )
+    given, width = _array(classes[dimension] if dimension < len(classes) else ()), 3 if dimension == 0 else 4
+    if given.size == 0:
         return np.empty((0, width), dtype=np.int64)
-    found = _array(generators[0] if dimension == 0 else generators[1][dimension - 1])
-    if found.size == 0:
-        return np.empty((0, width), dtype=np.int64)
-    if found.ndim != 2 or found.shape[1] != width or found.dtype.kind not in "iu":
+    if given.ndim != 2 or given.shape[1] != width or given.dtype.kind not in "iu":
         raise InputError(
-            f"expected (m, {width}) integers in dimension {dimension} of the generators, got {found.shape} of {found.dtype}: "
-            'pass what flag_persistence_generators() of gudhi or "gens" of giotto-ph gives'
+            f"expected (m, {width}) integers in dimension {dimension} of the generators, got {given.shape} of {given.dtype}: {_SOURCES}"
         )
-    return found.astype(np.int64)
+    return given.astype(np.int64)
 
 
 def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
     """The pairs of intervals that come without indices, as ripser's `ripser(x)["dgms"][1]`: each end is the edge whose length is nearest.
 
-    Where several edges are as near, the first by (smaller row, larger row) is taken: then the lengths are right, but their gradient is that of one edge
-    of several. Takes O(N^2) memory. Intervals that never end are left out.
+    Where several edges are as near, the first by (smaller row, larger row) is taken: then the lengths are right, but their gradient belongs
+    to one edge of several. Takes O(N^2) memory. Intervals that never end are left out.
 
     Args:
         points: (N, D), the points that the intervals are of, with Euclidean distances.
@@ -115,9 +108,9 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
         (m, 4) int64 for `pair_lengths`, in the order of the intervals that end.
 
     Raises:
-        InputError: another shape, points that are not finite, or an end that is no distance between two points to 0.01 %.
+        InputError: another shape, points that are not finite, or an end that is no distance between two points to 0.01%.
     """
-    _check(points)
+    check_points(points)
     ends = _array(intervals)
     if ends.ndim != 2 or ends.shape[1] != 2 or ends.dtype.kind not in "fiu":
         raise InputError(
@@ -139,9 +132,8 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
     with np.errstate(over="ignore"):
         wanted = np.ldexp(ends.ravel(), power)
     above = np.searchsorted(ranked, wanted).clip(0, len(ranked) - 1)
-    above, below = (
-        np.searchsorted(ranked, ranked[i]) for i in (above, (above - 1).clip(0))
-    )  # the first of equal ones
+    # the first of equal ones
+    above, below = (np.searchsorted(ranked, ranked[i]) for i in (above, (above - 1).clip(0)))
     place = np.where(np.abs(ranked[below] - wanted) <= np.abs(ranked[above] - wanted), below, above)
     off = ~(np.abs(ranked[place] - wanted) <= _FOREIGN * np.abs(wanted))  # NaN is off too
     if off.any():
@@ -152,19 +144,6 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
     first, second = np.triu_indices(len(points), 1)
     edge = order[place]
     return np.stack([first[edge], second[edge]], axis=1).reshape(-1, 4).astype(np.int64)
-
-
-def _check(points: object) -> None:
-    if not isinstance(points, Tensor) or points.ndim != 2 or not points.is_floating_point():
-        found = (
-            f"{tuple(points.shape)} of {points.dtype}"
-            if isinstance(points, Tensor)
-            else type(points).__name__
-        )
-        raise InputError(
-            f"expected points of shape (N, D) with floating point numbers, got {found}: pass a tensor with one row per point"
-        )
-    check_rows(torch.isfinite(points).all(1))
 
 
 def _array(numbers: Any) -> np.ndarray:

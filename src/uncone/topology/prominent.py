@@ -37,8 +37,8 @@ _AT_ONCE = 2**19  # numbers of a table on the CPU, beyond which groups are taken
 def prominent_bars(lengths: Tensor, *, convention: Convention = "official") -> int:
     """How many of the longest bars are features and not noise.
 
-    The procedure of Atienza, Gonzalez-Diaz and Rucco (2019), "Persistent entropy for separating topological features from noise in Vietoris-Rips
-    complexes"; its steps are in docs/topology.md.
+    The procedure of Atienza, Gonzalez-Diaz and Rucco (2019), "Persistent entropy for separating topological features from noise in
+    Vietoris-Rips complexes"; its steps are in docs/topology.md.
 
     The longest bar is always a feature. The answer does not change when all lengths are scaled. It is no count of clusters: it is mostly 5 for a Gaussian
     cloud of hundreds of dimensions, and jumps between few and many while clusters move apart.
