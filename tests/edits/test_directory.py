@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from tests.edits.language_models import V, drifted, saved
-from uncone.edits import shards
 from uncone.edits.directory import compare_untouched, edited_copy, open_directory
 from uncone.edits.head import center_head, shifted
 from uncone.edits.shards import NewTensor, rounded_once, shard_name
 from uncone.errors import InputError
 from uncone.model import open_model_files
+from uncone.rows.safetensors import Entry
 
 HEAD = "lm_head.weight"
 
@@ -176,7 +176,7 @@ def test_targets_that_cannot_be(tmp_path, monkeypatch):
         def fails(*_: object, number: int = number) -> None:
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr(shards, "stored_bytes", fails)
+        monkeypatch.setattr(Entry, "stored_bytes", fails)
         with (
             pytest.raises(InputError, match=rf"cannot write .*{advice}.*nothing was written"),
             edited_copy(files, tmp_path / "o", {}),

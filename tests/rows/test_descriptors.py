@@ -13,7 +13,7 @@ import torch
 import uncone
 from uncone import InputError
 from uncone.rows import GRID
-from uncone.rows.word2vec import open_word2vec_binary
+from uncone.rows.word2vec import Word2VecRows
 
 N, D = GRID + 500, 3
 
@@ -82,7 +82,7 @@ def test_rows_that_are_let_go_close_their_file(tmp_path: Path, name: str, thread
 def test_an_error_on_the_way_leaves_no_file_open(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     path.write_bytes(_binary(np.ones((N, D), np.float32)))
-    rows = open_word2vec_binary(path)
+    rows = Word2VecRows(path)
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(InputError, match="the file was cut"):
         rows.read(N - 3, N)

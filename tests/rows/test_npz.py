@@ -18,7 +18,7 @@ import uncone
 from uncone import InputError
 from uncone.rows import GRID
 from uncone.rows.bytes import FlatRows
-from uncone.rows.npz import InflatedRows
+from uncone.rows.npy import InflatedRows
 
 from ..matrices import gaussian
 

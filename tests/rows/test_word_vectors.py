@@ -18,7 +18,7 @@ import uncone
 from uncone import InputError
 from uncone.explain.findings import DRIFT, NOISE_SIGMAS
 from uncone.rows import GRID, word_vectors
-from uncone.rows.word2vec import open_word2vec_binary
+from uncone.rows.word2vec import Word2VecRows
 from uncone.rows.word_lines import PADDING, LineError, Piece, number, parse_piece, split_line, words_of
 
 from ..matrices import gaussian
@@ -364,7 +364,7 @@ def test_mutated_files_are_refused_or_read(
     for name, opener in (
         ("x.vec", uncone.open_rows),
         ("x.vec.gz", uncone.open_rows),
-        ("x.bin", open_word2vec_binary),
+        ("x.bin", Word2VecRows),
     ):
         try:
             rows = opener(folder / name)
@@ -380,7 +380,7 @@ class TestBinary:
     def test_both_ways_to_end_a_row(self, tmp_path: Path, newline: bytes, n: int) -> None:
         x = gaussian(n, 5)
         path = _write(tmp_path / "x.bin", _binary(x, newline=newline))
-        rows = open_word2vec_binary(path)
+        rows = Word2VecRows(path)
         assert (rows.shape, rows.dtype) == ((n, 5), "float32")
         assert torch.equal(_all(rows), x)
         assert rows.labels == [f"w{i}" for i in range(n)]
@@ -390,11 +390,11 @@ class TestBinary:
     def test_float32_that_look_like_text_are_read(self, tmp_path: Path) -> None:
         """The first line is "w0 5", but these are two bytes of a float32."""
         x = torch.from_numpy(np.frombuffer(b"5\n\x12\x3f" + b"\0\0\x80\x3f", "<f4").reshape(2, 1).copy())
-        assert torch.equal(_all(open_word2vec_binary(_write(tmp_path / "x.bin", _binary(x, newline=b"")))), x)
+        assert torch.equal(_all(Word2VecRows(_write(tmp_path / "x.bin", _binary(x, newline=b"")))), x)
 
     def test_words_of_every_kind(self, tmp_path: Path) -> None:
         words = [b"the", b"", b"\xff", "é".encode(), b"the", b"x" * 5000]
-        rows = open_word2vec_binary(_write(tmp_path / "x.bin", _binary(gaussian(6, 2), words=words)))
+        rows = Word2VecRows(_write(tmp_path / "x.bin", _binary(gaussian(6, 2), words=words)))
         assert rows.labels == [word.decode("utf-8", "replace") for word in words]
 
     @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ class TestBinary:
     )
     def test_messages(self, tmp_path: Path, content: bytes, message: str) -> None:
         with pytest.raises(InputError, match=message):
-            open_word2vec_binary(_write(tmp_path / "x.bin", content))
+            Word2VecRows(_write(tmp_path / "x.bin", content))
 
     @given(st.binary(max_size=200))
     def test_random_bytes_are_refused_or_read(
@@ -434,7 +434,7 @@ class TestBinary:
     ) -> None:
         path = _write(tmp_path_factory.mktemp("fuzz") / "x.bin", b"2 3\n" + data)
         with contextlib.suppress(uncone.UnconeError):
-            assert _all(open_word2vec_binary(path)).shape == (2, 3)
+            assert _all(Word2VecRows(path)).shape == (2, 3)
 
 
 def test_gensim_reads_the_same(tmp_path: Path) -> None:

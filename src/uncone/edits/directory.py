@@ -22,7 +22,6 @@ from uncone.model.files import read_json
 from uncone.model.model_class import refuse_adapter, refuse_quantised
 from uncone.model.open import split
 from uncone.rows.bytes import LocalFile
-from uncone.rows.checkpoint import stored_bytes
 from uncone.rows.safetensors import Entry, read_header
 
 _INDEX = "model.safetensors.index.json"
@@ -166,7 +165,7 @@ def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset
         if name in touched:
             continue
         same, at = a.stop - a.start == b.stop - b.start, b.start
-        for piece in stored_bytes(here, a):
+        for piece in a.stored_bytes(here):
             same = same and piece == there.read(at, len(piece))
             at += len(piece)
         if not same:

@@ -12,7 +12,7 @@ import torch
 from uncone.errors import InputError
 from uncone.rows.base import DTYPES
 from uncone.rows.bytes import LocalFile
-from uncone.rows.checkpoint import StoredTensor, stored_bytes, tensor_pieces
+from uncone.rows.checkpoint import StoredTensor
 from uncone.rows.safetensors import CODES, FLOATS, Entry, header_bytes, read_header
 
 _AT_ONCE = 2**22  # bytes
@@ -48,7 +48,7 @@ def as_stored(source: LocalFile, entry: Entry, name: str) -> NewTensor:
 def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.Tensor]:
     """The numbers of a tensor of floats as they are stored, to the bit, some rows (n, ...) at a time."""
     if isinstance(entry, StoredTensor):
-        yield from tensor_pieces(source, entry)
+        yield from entry.pieces(source)
         return
     dtype = DTYPES[FLOATS[entry.dtype]]
     row = math.prod(entry.shape[1:]) * dtype.itemsize
@@ -106,7 +106,7 @@ def write_shard(
             if name in tensors:
                 _write(handle, name, tensors[name], entry.stop)
             else:
-                handle.writelines(stored_bytes(source, entries[name]))
+                handle.writelines(entries[name].stored_bytes(source))
 
 
 def _laid(name: str, entry: Entry, source: LocalFile) -> Entry:

@@ -18,7 +18,7 @@ from uncone.regular import open_regular
 from uncone.rows import Rows
 from uncone.rows.bytes import LocalFile
 from uncone.rows.checkpoint import checkpoint_rows, read_checkpoint
-from uncone.rows.names import listing, nearest
+from uncone.rows.names import listing, named
 from uncone.rows.safetensors import Entry, read_header
 
 LARGEST_JSON = 64 * 2**20
@@ -105,9 +105,7 @@ def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Row
     Raises:
         InputError: no tensor of that name (the nearest are named), not a matrix, not of floats.
     """
-    if tensor not in files.tensors:
-        raise InputError(f"no tensor {tensor!r} in {files.path}{nearest(tensor, files.tensors)}")
-    source, entry = files.tensors[tensor]
+    source, entry = named(files.tensors, tensor, files.path)
     rows = checkpoint_rows(source, {tensor: entry}, tensor, where=f"{files.path}#{tensor}")
     n = rows.shape[0]  # not rows in the function: they would keep themselves, and their file, open
     if with_tokens and _about(n, files.vocab_size):

@@ -1,7 +1,10 @@
-"""`Rows`: a matrix that is read block by block, never whole; and rows that are made of others."""
+"""`Rows`: a matrix that is read block by block, never whole; rows made of others; and the form of a writer."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BufferedIOBase
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +29,8 @@ _NAMED = 5
 class Rows:
     """N rows of D features, read in blocks.
 
-    A reader sets `shape`, `dtype`, `name`, and implements `read`. Rows are float32 on the CPU, or float64
-    where the source is float64; float16 and bfloat16 are widened.
+    A reader sets `shape`, `dtype`, `name`, and implements `fill`, or `read` where it need not copy. Rows are
+    float32 on the CPU, or float64 where the source is float64; float16 and bfloat16 are widened.
     """
 
     shape: tuple[int, int]
@@ -66,6 +69,13 @@ class Rows:
 
         Without `out` the tensor may share memory with the source: do not write to it.
         """
+        if out is None:
+            out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
+        self.fill(start, out)
+        return out
+
+    def fill(self, start: int, out: Tensor) -> None:
+        """The rows from `start` on into `out` (any number, D), which is of the dtype `widened`."""
         raise NotImplementedError
 
     def blocks(self, size: int = GRID) -> Iterator[Tensor]:
@@ -79,17 +89,26 @@ class Rows:
             count = min(size, n - start)
             yield self.read(start, start + count, out=buffer.get(count))
 
+    def numbered(self, progress: Callable[[int], None] | None = None) -> Iterator[tuple[int, Tensor]]:
+        """Each block behind the number of its first row; then `progress` is called with how many rows are done.
+
+        `del block` before the next is read lets the reader use its memory again.
+        """
+        blocks, n = self.blocks(), self.shape[0]
+        for start in range(0, n, GRID):
+            yield start, next(blocks)
+            if progress is not None:
+                progress(min(start + GRID, n))
+        next(blocks, None)  # what the reader does after the last block
+
     def take(self, indices: Tensor) -> Tensor:
         """The rows at `indices` (int64, ascending) as a new tensor (len(indices), D).
 
         Of each cell of the grid only the span of its indices is read.
         """
-        parts = []
-        for cell in torch.unique_consecutive(indices // GRID).tolist():
-            wanted = indices[indices // GRID == cell]
-            start, stop = int(wanted[0]), int(wanted[-1]) + 1
-            block = self.read(start, stop)
-            parts.append(block[wanted - start])
+        counts = torch.unique_consecutive(indices // GRID, return_counts=True)[1].tolist()
+        cells = torch.split(indices, counts)
+        parts = [self.read(int(cell[0]), int(cell[-1]) + 1)[cell - cell[0]] for cell in cells if len(cell)]
         return torch.cat(parts) if parts else torch.empty((0, self.shape[1]), dtype=self.widened)
 
 
@@ -119,7 +138,7 @@ class Buffer:
 
 
 class DerivedRows(Rows):
-    """Rows made of `rows` one by one: the shape, the name, the labels and the ids are theirs."""
+    """Rows made of `rows` one by one: all is theirs but what a subclass changes."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -148,9 +167,8 @@ class CenteredRows(DerivedRows):
         self._mean = mean.to("cpu", torch.float64)
 
     def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
-        if out is None:
-            out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
-        return self._rows.read(start, stop, out=out).sub_(self._mean.to(out.dtype))
+        block = self._rows.read(start, stop, out=out)
+        return torch.sub(block, self._mean.to(block.dtype), out=out)
 
 
 class SelectedRows(DerivedRows):
@@ -180,13 +198,10 @@ def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) ->
 
     Every row is read; `progress` is called with how many are done.
     """
-    bad, start = [], 0
-    for block in rows.blocks():
+    bad = []
+    for start, block in rows.numbered(progress):
         bad.append((~torch.isfinite(block).all(dim=1)).nonzero().flatten() + start)
-        start += len(block)
         del block
-        if progress is not None:
-            progress(start)
     return torch.cat(bad)
 
 
@@ -231,7 +246,7 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
 class ArrayRows(Rows):
     """Rows of a two-dimensional tensor. The tensor is not copied."""
 
-    def __init__(self, x: torch.Tensor, *, name: str) -> None:
+    def __init__(self, x: Tensor, *, name: str) -> None:
         dtype = str(x.dtype).removeprefix("torch.")
         if dtype not in DTYPES:
             raise InputError(
@@ -245,16 +260,16 @@ class ArrayRows(Rows):
         self._x = x.detach()
         self.shape, self.dtype, self.name = (x.shape[0], x.shape[1]), dtype, name
 
-    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
+    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
         block = self._x[start:stop].to(device="cpu", dtype=self.widened)
         return block if out is None else out.copy_(block)
 
-    def blocks(self, size: int = GRID) -> Iterator[torch.Tensor]:
+    def blocks(self, size: int = GRID) -> Iterator[Tensor]:
         for start in range(0, self.shape[0], size):
             yield self.read(start, min(start + size, self.shape[0]))
 
 
-def float_tensor(x: npt.NDArray[Any], name: str) -> torch.Tensor:
+def float_tensor(x: npt.NDArray[Any], name: str) -> Tensor:
     """An array of floats, in either byte order, as a tensor; without a copy where the memory allows it.
 
     Raises:
@@ -285,7 +300,7 @@ def as_rows(x: Any, *, name: str | None = None) -> Rows:
     """`x` as Rows: Rows as they are, a tensor or array (N, D) without a copy."""
     if isinstance(x, Rows):
         return x
-    if isinstance(x, torch.Tensor):
+    if isinstance(x, Tensor):
         return ArrayRows(x, name=name or "tensor")
     if isinstance(x, np.ndarray):
         return from_numpy(x, name=name or "array")
@@ -293,3 +308,57 @@ def as_rows(x: Any, *, name: str | None = None) -> Rows:
         f"expected Rows, a tensor or an array of shape (N, D), got {type(x).__name__}: "
         "convert it, for instance with numpy.asarray(x)"
     )
+
+
+@dataclass(frozen=True)
+class Source:
+    """The rows that are read, and the part of a file that they are, if its format is written too."""
+
+    rows: Rows
+    format: str | None = None
+    path: Path | None = None
+    part: str | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """The file to write: `shape` (N, K) of `dtype` in `format`, named `part` where the format has names."""
+
+    path: Path
+    format: str
+    part: str
+    shape: tuple[int, int]
+    dtype: str
+    notes: tuple[str, ...] = ()
+    """What the user is told about it: rounding, and what is left out."""
+
+    @property
+    def stored(self) -> torch.dtype:
+        """The dtype of the tensors that the writer is given."""
+        return DTYPES[self.dtype]
+
+    def check_free(self, names: Iterable[str]) -> None:
+        """Raise InputError where something else that is written with the rows has their name."""
+        if self.part in names:
+            raise InputError(
+                f"expected a name that is free, got {self.path.name}#{self.part}, which the source has too: choose another"
+            )
+
+
+class Writer:
+    """Writes rows in order to `handle`, which is empty yet; the other things of a source of the same format too, unchanged."""
+
+    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
+        self._handle = handle
+
+    def write(self, rows: Tensor) -> None:
+        """The next rows, (any number, K), in the target's dtype. They may change once this returns."""
+        self._handle.write(raw_bytes(rows))
+
+    def close(self) -> None:
+        """Write what follows the last row."""
+
+
+def raw_bytes(x: Tensor) -> memoryview:
+    """The numbers of a contiguous tensor as they lie in memory."""
+    return x.reshape(-1).view(torch.uint8).numpy().data

@@ -22,8 +22,7 @@ class LocalFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self.name = str(path)
+        self.path, self.name = Path(path), str(path)
         file = open_regular(path)
         weakref.finalize(self, file.close)
         self._descriptor = file.fileno()
@@ -41,22 +40,20 @@ class LocalFile:
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill `buffer` with the bytes from `offset` on; InputError where there are fewer."""
-        view = buffer.cast("B")
-        done = 0
+        view, done = buffer.cast("B"), 0
         while done < len(view):
             count = os.preadv(self._descriptor, [view[done:]], offset + done)
             if count == 0:
-                raise self.cut(f"{len(view)} bytes at offset {offset}", done)
+                raise self._cut(f"{len(view)} bytes at offset {offset}", done)
             done += count
 
     def check_whole(self) -> None:
         """Raise InputError where the file has become shorter since it was opened."""
         size = os.fstat(self._descriptor).st_size
         if size < self.size:
-            raise self.cut(f"{self.size} bytes", size)
+            raise self._cut(f"{self.size} bytes", size)
 
-    def cut(self, expected: str, got: int) -> InputError:
-        """The error over a file that has fewer bytes than expected."""
+    def _cut(self, expected: str, got: int) -> InputError:
         return InputError(f"expected {expected} of {self.name}, got {got}: the file was cut, copy it again")
 
 
@@ -86,36 +83,31 @@ class SequentialFile(io.RawIOBase):
         self._at = base + offset
         return self._at
 
-    def tell(self) -> int:
-        return self._at
-
 
 class FlatRows(Rows):
-    """A row-major (N, D) matrix of one dtype that starts at `offset` of `source`."""
+    """A row-major (N, D) matrix of one dtype that starts at `offset` of `source`; `swapped` is in the other byte order."""
 
     def __init__(
         self,
         source: LocalFile,
-        *,
         offset: int,
-        shape: tuple[int, int],
+        shape: tuple[int, ...],
         dtype: str,
         name: str,
         swapped: bool = False,
     ) -> None:
         self._source, self._offset, self._swapped = source, offset, swapped
-        self.shape, self.dtype, self.name = shape, dtype, name
+        self.shape, self.dtype, self.name = (shape[0], shape[1]), dtype, name
 
-    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
-        if out is None:
-            out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
+    def fill(self, start: int, out: torch.Tensor) -> None:
         stored = DTYPES[self.dtype]
         raw = out if stored == out.dtype else torch.empty(out.shape, dtype=stored)
         content = raw.view(torch.uint8).numpy().reshape(-1)
         self._read_into(self._offset + start * self.shape[1] * stored.itemsize, content)
         if self._swapped:
             content.view(f"u{stored.itemsize}").byteswap(inplace=True)
-        return out if raw is out else out.copy_(raw)
+        if raw is not out:
+            out.copy_(raw)
 
     def _read_into(self, offset: int, content: npt.NDArray[np.uint8]) -> None:
         self._source.read_into(offset, content.data)

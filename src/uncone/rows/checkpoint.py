@@ -17,10 +17,9 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.base import ArrayRows, Rows
+from uncone.rows.base import ArrayRows, Rows, raw_bytes
 from uncone.rows.bytes import LocalFile
-from uncone.rows.safetensors import FLOATS, Entry, tensor_rows
-from uncone.rows.target import raw_bytes
+from uncone.rows.safetensors import FLOATS, PIECE_BYTES, Entry, tensor_rows
 
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # torch's magic number, as pickle writes it
@@ -30,7 +29,6 @@ _CONVERT = (
     "uncone runs no code of a file"
 )
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
-_PIECE_BYTES = 2**22
 _LONGEST_NAME = 4096
 """Characters of a joined name: nested containers could make far more text than the file holds."""
 
@@ -41,6 +39,17 @@ class StoredTensor(Entry):
 
     tensor: torch.Tensor
 
+    def pieces(self, source: LocalFile) -> Iterator[torch.Tensor]:
+        """The numbers in order, some rows at a time, each piece contiguous."""
+        x = self.tensor if self.tensor.ndim else self.tensor.reshape(1)
+        row_bytes = max(1, math.prod(x.shape[1:]) * x.element_size())
+        for piece in torch.split(x, max(1, PIECE_BYTES // row_bytes)):
+            source.check_whole()
+            yield piece.contiguous()
+
+    def stored_bytes(self, source: LocalFile) -> Iterator[bytes | memoryview]:
+        yield from (raw_bytes(piece) for piece in self.pieces(source) if piece.numel())
+
 
 def is_checkpoint(source: LocalFile) -> bool:
     """The file begins as those that `torch.save` writes, now or before PyTorch 1.6."""
@@ -48,17 +57,12 @@ def is_checkpoint(source: LocalFile) -> bool:
 
 
 def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
-    """The tensors of a file that `torch.save` wrote, by name; names in nested dicts and lists are joined with dots.
-
-    Raises:
-        InputError: not such a file, cut, TorchScript, with objects that only unpickling could bring back, compressed, with sizes
-            that do not fit the file, or with two tensors whose names are the same once they are joined.
-    """
+    """The tensors of a file that `torch.save` wrote, by name; names in nested dicts and lists are joined with dots."""
     if source.head(14)[2:] == _LEGACY:
         content = _load_whole(source)
     elif source.head(4) == _ZIP:
         _check_stored(source)
-        content = _load(source, mmap=True)
+        content = _load(source, "cpu", mmap=True)
     elif source.head(1) == _PICKLE:
         raise InputError(
             f"expected a PyTorch checkpoint, got {source.name}, a bare pickle, which can run code: {_CONVERT}"
@@ -80,30 +84,24 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
     return entries
 
 
-class MappedRows(ArrayRows):
-    """Rows of a tensor that may be mapped from `source`."""
+class _MappedRows(ArrayRows):
+    """Rows of a tensor that may be mapped from `source`: no view of the mapping, which could be read after a cut."""
 
     def __init__(self, x: torch.Tensor, source: LocalFile, *, name: str) -> None:
         super().__init__(x, name=name)
         self._source = source
 
-    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
+    def fill(self, start: int, out: torch.Tensor) -> None:
         self._source.check_whole()
-        if out is None:  # no view of the mapping, which could be read after the file was cut
-            out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
-        return super().read(start, stop, out=out)
+        out.copy_(self._x[start : start + len(out)])
 
-    blocks = Rows.blocks
+    read, blocks = Rows.read, Rows.blocks
 
 
 def checkpoint_rows(
     source: LocalFile, entries: Mapping[str, Entry], name: str, *, where: str | None = None
 ) -> Rows:
-    """The rows of the tensor called `name`, which may be a transposed or sliced one.
-
-    Raises:
-        InputError: no tensor of that name (the nearest are named), not a matrix, not of floats, or of rows that overlap.
-    """
+    """The rows of the tensor called `name`, which may be a transposed or sliced one."""
     where = where or (f"{source.name}#{name}" if name else source.name)
     entry = entries.get(name)
     if not isinstance(entry, StoredTensor) or entry.dtype not in FLOATS or len(entry.shape) != 2:
@@ -112,25 +110,7 @@ def checkpoint_rows(
         raise InputError(
             f"expected rows that lie apart in {where}, got overlapping ones (an expanded tensor): save x.contiguous()"
         )
-    return MappedRows(entry.tensor, source, name=where)
-
-
-def tensor_pieces(source: LocalFile, entry: StoredTensor) -> Iterator[torch.Tensor]:
-    """The numbers of a tensor in order, some rows at a time, each piece contiguous."""
-    x = entry.tensor.reshape(1) if entry.tensor.ndim == 0 else entry.tensor
-    row_bytes = max(1, math.prod(x.shape[1:]) * x.element_size())
-    for piece in torch.split(x, max(1, _PIECE_BYTES // row_bytes)):
-        source.check_whole()
-        yield piece.contiguous()
-
-
-def stored_bytes(source: LocalFile, entry: Entry) -> Iterator[memoryview]:
-    """The numbers of a tensor of a file as they are stored, some MiB at a time."""
-    if isinstance(entry, StoredTensor):
-        yield from (raw_bytes(piece) for piece in tensor_pieces(source, entry) if piece.numel())
-    else:
-        for at in range(entry.start, entry.stop, _PIECE_BYTES):
-            yield memoryview(source.read(at, min(_PIECE_BYTES, entry.stop - at)))
+    return _MappedRows(entry.tensor, source, name=where)
 
 
 def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -157,22 +137,21 @@ def _load_whole(source: LocalFile) -> Any:
     """torch leaves memory as it was for a storage that such a file names and does not hold."""
     made = list[_Storage]()
 
-    def make(named: torch.UntypedStorage, _location: str) -> _Storage:
-        made.append(_Storage(named.nbytes()))  # type: ignore[no-untyped-call]
+    def make(empty: torch.UntypedStorage, _location: str) -> _Storage:
+        made.append(_Storage(empty.nbytes()))  # type: ignore[no-untyped-call]
         return made[-1]
 
-    content = _load(source, map_location=make)
+    content = _load(source, make)
     if not all(storage.is_read for storage in made):
         raise _broken(source, "the bytes of a tensor are not in it")
     return content
 
 
-def _load(source: LocalFile, **how: Any) -> Any:
-    how = {"map_location": "cpu"} | how
+def _load(source: LocalFile, where: Any, *, mmap: bool = False) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return torch.load(source.path, weights_only=True, **how)
+            return torch.load(source.path, where, weights_only=True, mmap=mmap)
         except pickle.UnpicklingError as error:
             named = _GLOBAL.search(str(error))
             if named:
@@ -182,19 +161,13 @@ def _load(source: LocalFile, **how: Any) -> Any:
                 ) from None
             raise _broken(source, str(error).rpartition("WeightsUnpickler error: ")[2]) from error
         except Exception as error:  # whatever the instructions in the file make torch raise
-            raise _refusal(source, error) from error
-
-
-def _refusal(source: LocalFile, error: Exception) -> InputError:
-    """torch's error as one of ours, with the way out where there is one."""
-    told = str(error)
-    if isinstance(error, AttributeError) and "UntypedStorage" in told:
-        return InputError(
-            f"expected tensors of older dtypes in {source.name}, which is in the format from before PyTorch 1.6, got one of a "
-            "newer dtype (float8 or unsigned integers of 16 bits and more), which torch cannot read back from it: save it "
-            "again where it was made, without _use_new_zipfile_serialization=False"
-        )
-    return _broken(source, f"{type(error).__name__}: {told}")
+            if not (isinstance(error, AttributeError) and "UntypedStorage" in str(error)):
+                raise _broken(source, f"{type(error).__name__}: {error}") from error
+            raise InputError(
+                f"expected tensors of older dtypes in {source.name}, which is in the format from before PyTorch 1.6, got one "
+                "of a newer dtype (float8 or unsigned integers of 16 bits and more), which torch cannot read back from it: "
+                "save it again where it was made, without _use_new_zipfile_serialization=False"
+            ) from error
 
 
 def _broken(source: LocalFile, reason: str) -> InputError:
@@ -222,10 +195,9 @@ def _check_stored(source: LocalFile) -> None:
         )
 
 
-def _tensors(content: Any, source: LocalFile) -> list[tuple[str, torch.Tensor]]:
+def _tensors(content: Any, source: LocalFile) -> Iterator[tuple[str, torch.Tensor]]:
     """Every tensor in nested dicts and lists, in the file's order; each container once."""
-    tensors, seen = list[tuple[str, torch.Tensor]](), set[int]()
-    waiting: list[tuple[str, Any]] = [("", content)]
+    seen, waiting = set[int](), [("", content)]
     while waiting:
         name, value = waiting.pop()
         if len(name) > _LONGEST_NAME:
@@ -234,18 +206,17 @@ def _tensors(content: Any, source: LocalFile) -> list[tuple[str, torch.Tensor]]:
                 "do not trust this file"
             )
         if isinstance(value, torch.Tensor):
-            tensors.append((name, value.detach()))
+            yield name, value.detach()
         elif isinstance(value, dict | list | tuple) and id(value) not in seen:
             seen.add(id(value))
             inner = value.items() if isinstance(value, dict) else enumerate(value)
-            below = [(_joined(name, key), item) for key, item in inner if isinstance(key, str | int)]
-            waiting.extend(reversed(below))
-    return tensors
-
-
-def _joined(name: str, key: object) -> str:
-    """No longer than it takes to see that it is too long: a thousand names may share one long key."""
-    return (f"{name}.{key}" if name else str(key))[: _LONGEST_NAME + 1]
+            # Cut where a name is seen to be too long: a thousand names may share one long key.
+            joined = (
+                (f"{name}.{key}" if name else str(key), item)
+                for key, item in inner
+                if isinstance(key, str | int)
+            )
+            waiting += reversed([(below[: _LONGEST_NAME + 1], item) for below, item in joined])
 
 
 def _code(tensor: torch.Tensor) -> str:

@@ -1,7 +1,7 @@
-"""A GGUF file: its header, and the rows of a tensor. Nothing in the header is trusted.
+"""A GGUF file: its header, of which nothing is trusted, and the rows of a tensor.
 
-The format: ggml's docs/gguf.md, versions 2 and 3, little-endian. Sizes in messages are bytes. Floats are read
-as they lie there; quantised tensors are dequantised by the package `gguf`, some rows at a time.
+The format: ggml's docs/gguf.md, versions 2 and 3, little-endian. Floats need no package; quantised tensors are
+dequantised by the package `gguf`, some rows at a time.
 """
 
 import itertools
@@ -17,10 +17,9 @@ import torch
 from uncone.errors import InputError
 from uncone.rows.base import FLOATING, Rows, check_shape
 from uncone.rows.bytes import FlatRows, LocalFile
-from uncone.rows.names import nearest
+from uncone.rows.names import named
 
 MAGIC = b"GGUF"
-INSTALL = "pip install 'uncone[gguf]'"
 _MOST_KEYS, _MOST_TENSORS, _MOST_ITEMS = 2**16, 2**20, 2**24
 _LONGEST_NAME, _LONGEST_VALUE, _MOST_AXES, _DEEPEST = 2**16 - 1, 2**16, 4, 4
 _BUFFER = 2**20
@@ -43,17 +42,12 @@ _INTEGERS = ("I8", "I16", "I32", "I64")
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """One tensor: its type's number in ggml, its shape (rows first), and absolute byte range."""
+    """One tensor: the number and name of its type in ggml, its shape (rows first), and where it begins."""
 
     type: int
+    kind: str
     shape: tuple[int, ...]
     start: int
-    stop: int
-
-    @property
-    def kind(self) -> str:
-        """The type's name, such as F16 or Q4_K."""
-        return TYPES[self.type][0]
 
 
 @dataclass(frozen=True)
@@ -75,42 +69,34 @@ class GgufHeader:
 def gguf_rows(
     source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *, where: str | None = None
 ) -> Rows:
-    """The rows of the tensor called `name`; quantised ones are dequantised block of rows by block of rows.
-
-    Raises:
-        InputError: no tensor of that name (the nearest are named), not a matrix, of integers, or quantised and the package gguf is
-            missing or does not know how.
-    """
+    """The rows of the tensor called `name`; quantised ones are dequantised block of rows by block of rows."""
     where = f"{source.name}#{name}" if where is None else where
-    if name not in tensors:
-        raise InputError(f"no tensor {name!r} in {source.name}{nearest(name, tensors)}")
-    tensor = tensors[name]
+    tensor = named(tensors, name, source.name)
     if tensor.kind in _INTEGERS:
         raise InputError(
             f"expected a tensor of {FLOATING}, or a quantised one, got {tensor.kind} from {where}: convert it first"
         )
     check_shape(tensor.shape, where)
-    shape = (tensor.shape[0], tensor.shape[1])
     if tensor.kind in _FLOATS:
-        return FlatRows(source, offset=tensor.start, shape=shape, dtype=_FLOATS[tensor.kind], name=where)
-    return _QuantisedRows(source, tensor, shape, where)
+        return FlatRows(source, tensor.start, tensor.shape, _FLOATS[tensor.kind], where)
+    return _QuantisedRows(source, tensor, where)
 
 
 class _QuantisedRows(Rows):
     """Blocks of ggml's quantised types. `dtype` is the type's name; blocks are float32."""
 
-    def __init__(self, source: LocalFile, tensor: GgufTensor, shape: tuple[int, int], name: str) -> None:
+    def __init__(self, source: LocalFile, tensor: GgufTensor, name: str) -> None:
         try:
             from gguf import GGMLQuantizationType
             from gguf.quants import dequantize
         except ImportError as error:
             raise InputError(
-                f"reading {tensor.kind} from {name} needs the package gguf: {INSTALL}"
+                f"reading {tensor.kind} from {name} needs the package gguf: pip install 'uncone[gguf]'"
             ) from error
         self._source, self._start, self._dequantize = source, tensor.start, dequantize
-        self.shape, self.dtype, self.name = shape, tensor.kind, name
+        self.shape, self.dtype, self.name = (tensor.shape[0], tensor.shape[1]), tensor.kind, name
         _, elements, size = TYPES[tensor.type]
-        self._row_bytes = shape[1] // elements * size
+        self._row_bytes = self.shape[1] // elements * size
         try:
             self._type = GGMLQuantizationType(tensor.type)
             self._dequantize(np.zeros((1, size), np.uint8), self._type)
@@ -120,26 +106,19 @@ class _QuantisedRows(Rows):
                 "install a newer one, or convert the file to F16"
             ) from error
 
-    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
-        if out is None:
-            out = torch.empty((stop - start, self.shape[1]), dtype=torch.float32)
+    def fill(self, start: int, out: torch.Tensor) -> None:
         step = max(1, _AT_ONCE // self.shape[1])
-        raw = np.empty((min(step, stop - start), self._row_bytes), np.uint8)
+        raw = np.empty((min(step, len(out)), self._row_bytes), np.uint8)
         for at in range(0, len(out), step):
             rows = out[at : at + step].numpy()
             part = raw[: len(rows)]
             self._source.read_into(self._start + (start + at) * self._row_bytes, part.reshape(-1).data)
             with np.errstate(all="ignore"):  # a scale can be anything; rows are looked through elsewhere
                 rows[:] = self._dequantize(part, self._type)
-        return out
 
 
 def read_gguf(source: LocalFile) -> GgufHeader:
-    """The header of a GGUF file, every count and offset checked against the file.
-
-    Raises:
-        InputError: not GGUF, version 1 or big-endian, cut, or a header that lies about the file.
-    """
+    """The header of a GGUF file, every count and offset checked against the file."""
     cursor = _Cursor(source, 0)
     if source.size < 24 or cursor.take(4) != MAGIC:
         raise InputError(f"expected a GGUF file, got {source.name} without its magic number: copy it again")
@@ -158,8 +137,7 @@ def read_gguf(source: LocalFile) -> GgufHeader:
         if key in metadata:
             raise cursor.lies(f"the key {key[:80]!r} stands twice")
         metadata[key] = _value(cursor, kind, 0)
-    infos = [_tensor_info(cursor) for _ in range(n_tensors)]
-    return GgufHeader(metadata, _placed(infos, cursor, metadata.get("general.alignment", 32)))
+    return GgufHeader(metadata, _tensors(cursor, n_tensors, metadata.get("general.alignment", 32)))
 
 
 def strings(source: LocalFile, array: StringArray) -> Iterator[str]:
@@ -237,33 +215,18 @@ def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
     return StringArray(start, count) if inner == _STRING else None
 
 
-_Info = tuple[str, int, tuple[int, ...], int]
-"""Name, type, shape and offset of a tensor, as the header says."""
-
-
-def _tensor_info(cursor: _Cursor) -> _Info:
-    name = cursor.text("a tensor's name", _LONGEST_NAME)
-    (n_axes,) = cursor.unpack("I")
-    if n_axes > _MOST_AXES:
-        raise cursor.lies(f"tensor {name[:80]!r} has {n_axes} axes")
-    axes = cursor.unpack(f"{n_axes}Q")
-    kind, offset = cursor.unpack("IQ")
-    if kind not in TYPES:
-        raise cursor.lies(f"tensor {name[:80]!r} is of the unknown type {kind}")
-    return name, kind, tuple(reversed(axes)), offset
-
-
-def _placed(infos: list[_Info], cursor: _Cursor, alignment: Any) -> dict[str, GgufTensor]:
+def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTensor]:
+    infos = [_tensor_info(cursor) for _ in range(count)]
     if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
         raise cursor.lies(f"its alignment is {str(alignment)[:80]!r}")
     base = -(-cursor.at // alignment) * alignment
-    tensors = dict[str, GgufTensor]()
-    for name, kind, shape, offset in infos:
-        label, elements, size = TYPES[kind]
+    tensors, filled = dict[str, GgufTensor](), list[tuple[int, int, str]]()
+    for name, number, shape, offset in infos:
+        kind, elements, size = TYPES[number]
         if name in tensors:
             raise cursor.lies(f"the tensor {name[:80]!r} stands twice")
         if offset % alignment or (shape and shape[-1] % elements):
-            raise cursor.lies(f"tensor {name[:80]!r}, {list(shape)} of {label} at {offset}, is not aligned")
+            raise cursor.lies(f"tensor {name[:80]!r}, {list(shape)} of {kind} at {offset}, is not aligned")
         start = base + offset
         stop = start + math.prod(shape) // elements * size
         if stop > cursor.source.size:
@@ -271,9 +234,23 @@ def _placed(infos: list[_Info], cursor: _Cursor, alignment: Any) -> dict[str, Gg
                 f"tensor {name[:80]!r} of {cursor.source.name} ends at byte {stop}, the file at {cursor.source.size}: "
                 "it was cut, or its header lies; copy it again"
             )
-        tensors[name] = GgufTensor(kind, shape, start, stop)
-    filled = sorted((t.start, t.stop, name) for name, t in tensors.items() if t.start < t.stop)
-    for (_, end, name), (begin, _, other) in itertools.pairwise(filled):
+        tensors[name] = GgufTensor(number, kind, shape, start)
+        if start < stop:
+            filled.append((start, stop, name))
+    for (_, end, name), (begin, _, other) in itertools.pairwise(sorted(filled)):
         if begin < end:
             raise cursor.lies(f"tensors {name[:80]!r} and {other[:80]!r} share bytes")
     return tensors
+
+
+def _tensor_info(cursor: _Cursor) -> tuple[str, int, tuple[int, ...], int]:
+    """Name, type, shape and offset of a tensor, as the header says."""
+    name = cursor.text("a tensor's name", _LONGEST_NAME)
+    (n_axes,) = cursor.unpack("I")
+    if n_axes > _MOST_AXES:
+        raise cursor.lies(f"tensor {name[:80]!r} has {n_axes} axes")
+    axes = cursor.unpack(f"{n_axes}Q")
+    number, offset = cursor.unpack("IQ")
+    if number not in TYPES:
+        raise cursor.lies(f"tensor {name[:80]!r} is of the unknown type {number}")
+    return name, number, axes[::-1], offset

@@ -1,27 +1,34 @@
 """The matrices of a file by name: which one is meant, and the nearest names where none is."""
 
 import difflib
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from uncone.errors import InputError
 
+T = TypeVar("T")
 _SHOWN = 12
 _LONGEST, _COMPARED = 200, 2000
 """Comparing takes the product of lengths, and a header may hold a million names."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message: the known names most like `name`, or the first few."""
+def named(known: Mapping[str, T], name: str, where: object, kind: str = "tensor") -> T:
+    """The thing called `name`.
+
+    Raises:
+        InputError: there is none; the names most like it are told, or the first few.
+    """
+    if name in known:
+        return known[name]
     names = sorted(known)
-    if not names:
-        return ": it holds none"
-    close = difflib.get_close_matches(
-        name[:_LONGEST], [n for n in names if len(n) <= _LONGEST][:_COMPARED], n=3, cutoff=0.5
-    )
+    short = [other for other in names if len(other) <= _LONGEST][:_COMPARED]
+    close = difflib.get_close_matches(name[:_LONGEST], short, n=3, cutoff=0.5)
+    told = f"it holds {listing(names)}" if names else "it holds none"
     if close:
-        return f": did you mean {' or '.join(map(repr, close))}?"
-    return f": it holds {listing(names)}"
+        told = f"did you mean {' or '.join(map(repr, close))}?"
+    raise InputError(f"no {kind} {name!r} in {where}: {told}")
 
 
 def listing(names: Iterable[str]) -> str:
@@ -31,7 +38,7 @@ def listing(names: Iterable[str]) -> str:
     return ", ".join(repr(name[:_LONGEST]) for name in names[:_SHOWN]) + rest
 
 
-def only(names: list[str], path: Path, *, among: str, kind: str = "matrix") -> str:
+def only(names: list[str], path: str | os.PathLike[str], *, among: str, kind: str = "matrix") -> str:
     """The one name of a file that has `among` other things.
 
     Raises:
@@ -44,5 +51,5 @@ def only(names: list[str], path: Path, *, among: str, kind: str = "matrix") -> s
             f"expected a {kind} of floats in {path}, got none among {among}: there are no rows to read"
         )
     raise InputError(
-        f"expected one {kind} in {path}, got {len(names)}: say which with {path.name}#NAME; it holds {listing(names)}"
+        f"expected one {kind} in {path}, got {len(names)}: say which with {Path(path).name}#NAME; it holds {listing(names)}"
     )

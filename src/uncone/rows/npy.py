@@ -1,24 +1,43 @@
-"""A NumPy `.npy` file: its rows, read without loading it and without unpickling, and its writer."""
+"""NumPy's `.npy` and `.npz` files, read without loading them and without unpickling, and their writers.
+
+A `.npz` is a zip of `.npy` files. An array that `numpy.savez` stored is read where it lies. One that
+`numpy.savez_compressed` deflated is inflated as it is read, and never held whole.
+"""
 
 import io
 import os
-from collections.abc import Callable
+import shutil
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.base import FLOATING, Rows, check_shape
-from uncone.rows.bytes import FlatRows, LocalFile
-from uncone.rows.target import Source, Target, raw_bytes
+from uncone.rows.base import FLOATING, Rows, Source, Target, Writer, check_shape
+from uncone.rows.bytes import FlatRows, LocalFile, SequentialFile
+from uncone.rows.names import named, only
+from uncone.rows.streamed import StreamedRows
 
 LONGEST_HEADER = 65536
 _MOST = 2**63 - 1
 _COLUMNS = 16  # read before they are put into the rows: then whole lines of the processor's cache are written
 _APART = 16  # elements: columns a power of two apart would share lines of that cache
+_LOCAL_HEADER = struct.Struct("<26xHH")
+_ENCRYPTED = 1
+_SUFFIX = ".npy"
+_PIECE_BYTES = 2**20
+_MOST_DEFLATED = 1032
+"""Bytes that one byte of a deflated stream can stand for at most."""
+_SHOWN = 80
+_WRONG_SUM = "its checksum is not that of its bytes"
 
 
 @dataclass(frozen=True)
@@ -30,6 +49,11 @@ class ArrayHeader:
     dtype: np.dtype[Any]
     """As stored, with its byte order."""
     offset: int
+
+    @property
+    def kind(self) -> str:
+        """The dtype's name without its byte order."""
+        return self.dtype.newbyteorder("=").name
 
     @property
     def end(self) -> int:
@@ -44,16 +68,15 @@ def open_npy(path: str | os.PathLike[str]) -> Rows:
         InputError: no such file, not `.npy`, truncated, pickled objects, another dtype or another rank.
     """
     source = LocalFile(path)
-    header = matrix_header(source.head(LONGEST_HEADER), source.name, source.size)
-    return rows_at(source, 0, header, source.name)
+    header = _matrix_header(source.head(LONGEST_HEADER), source.name, source.size)
+    if header.column_major:
+        return ColumnRows(source, 0, header, source.name)
+    swapped = not header.dtype.isnative
+    return FlatRows(source, header.offset, header.shape, header.kind, source.name, swapped)
 
 
-def matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
-    """The header at the begin of `head`, of a matrix of floats with `size` bytes in all.
-
-    Raises:
-        InputError: no header, or one of pickled objects, of another dtype or rank, or of more than `size` bytes.
-    """
+def _matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
+    """The header at the begin of `head`, of a matrix of floats with `size` bytes in all."""
     header = array_header(head, name)
     shape, dtype = header.shape, header.dtype
     if dtype.hasobject:
@@ -71,22 +94,6 @@ def matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
             "the file was cut, copy it again"
         )
     return header
-
-
-def rows_at(
-    source: LocalFile, start: int, header: ArrayHeader, name: str, flat: Callable[..., FlatRows] = FlatRows
-) -> Rows:
-    """The rows of the `.npy` at byte `start` of `source`; a row-major one is opened by `flat`."""
-    if header.column_major:
-        return ColumnRows(source, start + header.offset, header, name)
-    return flat(
-        source,
-        offset=start + header.offset,
-        shape=(header.shape[0], header.shape[1]),
-        dtype=_dtype_name(header),
-        name=name,
-        swapped=not header.dtype.isnative,
-    )
 
 
 def array_header(head: bytes, name: str) -> ArrayHeader:
@@ -114,41 +121,224 @@ def array_header(head: bytes, name: str) -> ArrayHeader:
 
 
 class ColumnRows(Rows):
-    """A column-major matrix that starts at `offset` of `source`. A few columns are read at a time."""
+    """The column-major matrix of the `.npy` at byte `start` of `source`. A few columns are read at a time."""
 
-    def __init__(self, source: LocalFile, offset: int, header: ArrayHeader, name: str) -> None:
-        self._source, self._offset, self._stored = source, offset, header.dtype
-        self.shape, self.dtype, self.name = (header.shape[0], header.shape[1]), _dtype_name(header), name
+    def __init__(self, source: LocalFile, start: int, header: ArrayHeader, name: str) -> None:
+        self._source, self._offset, self._stored = source, start + header.offset, header.dtype
+        self.shape, self.dtype, self.name = (header.shape[0], header.shape[1]), header.kind, name
 
-    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
-        if out is None:
-            out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
+    def fill(self, start: int, out: torch.Tensor) -> None:
         (n, d), x, size = self.shape, out.numpy(), self._stored.itemsize
-        columns = np.empty((min(d, _COLUMNS), stop - start + _APART), self._stored)[:, : stop - start]
+        columns = np.empty((min(d, _COLUMNS), len(x) + _APART), self._stored)[:, : len(x)]
         for j in range(0, d, _COLUMNS):
             part = columns[: min(_COLUMNS, d - j)]
             for k, column in enumerate(part, start=j):
                 self._source.read_into(self._offset + (k * n + start) * size, column.view(np.uint8).data)
             x[:, j : j + _COLUMNS] = part.T  # widened, and in the machine's byte order
-        return out
 
 
-def _dtype_name(header: ArrayHeader) -> str:
-    return np.dtype(header.dtype.newbyteorder("=")).name
-
-
-class NpyWriter:
+class NpyWriter(Writer):
     """A `.npy` file, row-major and little-endian."""
 
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source | None = None) -> None:
-        self._handle = handle
+    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
+        super().__init__(handle, target, source)
         dtype = np.dtype(target.dtype).newbyteorder("<").str
-        np.lib.format.write_array_header_1_0(
-            handle, {"descr": dtype, "fortran_order": False, "shape": target.shape}
+        header = {"descr": dtype, "fortran_order": False, "shape": target.shape}
+        np.lib.format.write_array_header_1_0(handle, header)
+
+
+def open_npz(path: Path, key: str | None) -> Rows:
+    """Open the array `key` of a `.npz` file, or its only matrix of floats."""
+    members = _members(LocalFile(path))
+    if key is None:
+        matrices = [name for name, member in members.items() if member.is_matrix()]
+        key = only(matrices, path, among=f"{len(members)} arrays")
+    return named(members, key, path, "array").rows(f"{path}#{key}")
+
+
+@dataclass(frozen=True)
+class _Member:
+    """One array of a zip file, whose directory is read once: it may list thousands."""
+
+    source: LocalFile
+    zip: zipfile.ZipFile
+    info: zipfile.ZipInfo
+
+    @property
+    def is_stored(self) -> bool:
+        return self.info.compress_type == zipfile.ZIP_STORED
+
+    def lies(self, what: str) -> InputError:
+        return InputError(
+            f"the zip {self.source.name} lies about {self.info.filename[:_SHOWN]!r}: {what[: 2 * _SHOWN]}; copy the file again"
         )
 
-    def write(self, rows: torch.Tensor) -> None:
-        self._handle.write(raw_bytes(rows))
+    def stream(self) -> zipfile.ZipExtFile:
+        """The bytes, where the member's own header has the same name; their checksum is compared at the end."""
+        try:
+            return cast(zipfile.ZipExtFile, self.zip.open(self.info))
+        except Exception as error:
+            raise self.lies(str(error)) from error
+
+    def start(self) -> int:
+        """Where the bytes begin: the member's own header may be longer than the directory says."""
+        self.stream().close()
+        lengths = _LOCAL_HEADER.unpack(self.source.read(self.info.header_offset, _LOCAL_HEADER.size))
+        start: int = self.info.header_offset + _LOCAL_HEADER.size + sum(lengths)
+        if start + self.info.compress_size > self.source.size:
+            raise self.lies(f"it ends beyond the {self.source.size} bytes of the file")
+        return start
+
+    def header(self, name: str) -> ArrayHeader:
+        info = self.info
+        packed, size = info.compress_size, info.file_size
+        if info.flag_bits & _ENCRYPTED or not (self.is_stored or info.compress_type == zipfile.ZIP_DEFLATED):
+            raise InputError(
+                f"expected an array stored or deflated as numpy saves it, got one encrypted or compressed otherwise from {name}: "
+                "save it with numpy.savez"
+            )
+        if self.is_stored and packed != size:
+            raise self.lies(f"{packed} bytes are stored for {size}")
+        if size > _MOST_DEFLATED * (packed + 1):
+            raise self.lies(f"{packed} deflated bytes cannot stand for {size}")
+        head = _take(self.stream(), min(size, LONGEST_HEADER), name)
+        return _matrix_header(bytes(head), name, size)
+
+    def is_matrix(self) -> bool:
+        try:
+            self.header(self.source.name)
+        except InputError:
+            return False
+        return True
+
+    def rows(self, name: str) -> Rows:
+        header = self.header(name)
+        if header.end != self.info.file_size:
+            raise self.lies(f"its array takes {header.end} bytes of {self.info.file_size}")
+        if not header.column_major:
+            return _StoredRows(self, header, name) if self.is_stored else InflatedRows(self, header, name)
+        if not self.is_stored:
+            raise InputError(
+                f"expected a row-major matrix, got a column-major one in deflated form from {name}, whose rows cannot be read "
+                "in turn: save it with numpy.savez, or numpy.ascontiguousarray of it"
+            )
+        try:
+            with self.stream() as stream:  # its rows are not stored in order: the checksum is compared now
+                while stream.read(_PIECE_BYTES):
+                    pass
+        except zipfile.BadZipFile as error:
+            raise self.lies(_WRONG_SUM) from error
+        return ColumnRows(self.source, self.start(), header, name)
+
+
+def _members(source: LocalFile) -> dict[str, _Member]:
+    """The arrays of a zip file by key."""
+    try:
+        archive = zipfile.ZipFile(SequentialFile(source))
+    except Exception as error:  # zipfile raises errors of many kinds over damaged files
+        raise InputError(
+            f"expected a .npz file, got {source.name} which is no zip of arrays ({error}): save it with numpy.savez"
+        ) from error
+    members = dict[str, _Member]()
+    for info in archive.infolist():
+        if info.filename.endswith(_SUFFIX):
+            key, member = info.filename.removesuffix(_SUFFIX), _Member(source, archive, info)
+            if key in members:
+                raise member.lies("its name stands twice")
+            if not info.flag_bits & _ENCRYPTED:
+                member.start()
+            members[key] = member
+    return members
+
+
+class InflatedRows(StreamedRows):
+    """A deflated row-major matrix, inflated from its first byte on: rows read backwards cost a pass each."""
+
+    def __init__(self, member: _Member, header: ArrayHeader, name: str) -> None:
+        super().__init__()
+        self._member, self._header = member, header
+        self.shape, self.dtype, self.name = (header.shape[0], header.shape[1]), header.kind, name
+
+    def begin(self, row: int) -> int:
+        return 0
+
+    def pieces(self, begin: int) -> Iterator[torch.Tensor]:
+        (n, d), dtype = self.shape, self._header.dtype
+        row_bytes = d * dtype.itemsize
+        size = max(1, _PIECE_BYTES // row_bytes)
+        stream = self._member.stream()
+        _take(stream, self._header.offset, self.name)
+        for start in range(0, n, size):
+            content = _take(stream, min(size, n - start) * row_bytes, self.name)
+            x = np.frombuffer(content, dtype).reshape(-1, d)
+            yield torch.from_numpy(x.astype(dtype.newbyteorder("="), copy=False))
+
+
+class _StoredRows(FlatRows):
+    """A stored row-major matrix. Its checksum is compared once all of it was read in order."""
+
+    def __init__(self, member: _Member, header: ArrayHeader, name: str) -> None:
+        start, swapped = member.start(), not header.dtype.isnative
+        super().__init__(member.source, start + header.offset, header.shape, header.kind, name, swapped)
+        self._member, self._stop = member, start + member.info.file_size
+        # A place, and the checksum of all before it.
+        self._first = self._reached = self._offset, zlib.crc32(member.source.read(start, header.offset))
+
+    def _read_into(self, offset: int, content: npt.NDArray[np.uint8]) -> None:
+        super()._read_into(offset, content)
+        at, checksum = self._first if offset == self._first[0] else self._reached
+        if offset != at:
+            return
+        self._reached = at, checksum = offset + content.nbytes, zlib.crc32(content.data, checksum)
+        if at == self._stop and checksum != self._member.info.CRC:
+            raise self._member.lies(_WRONG_SUM)
+
+
+def _take(stream: zipfile.ZipExtFile, size: int, name: str) -> bytearray:
+    """The next `size` bytes."""
+    content = bytearray(size)
+    try:
+        count = stream.readinto(content)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise InputError(
+            f"expected deflated bytes of {name}, got what does not inflate ({error}): copy the file again"
+        ) from error
+    if count < size:
+        raise InputError(
+            f"expected {size} more bytes of {name}, got {count}: the file was cut, copy it again"
+        )
+    return content
+
+
+class NpzWriter(Writer):
+    """A `.npz` file: the other arrays of the source, then the rows, not deflated."""
+
+    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
+        self._zip = zipfile.ZipFile(handle, "w", zipfile.ZIP_STORED)
+        if source.format == "npz" and source.path is not None:
+            self._copy_others(source.path, f"{source.part}{_SUFFIX}", target)
+        member = zipfile.ZipInfo(f"{target.part}{_SUFFIX}")
+        super().__init__(cast(BufferedIOBase, self._zip.open(member, "w", force_zip64=True)), target, source)
+        NpyWriter(self._handle, target, source)  # writes the header
 
     def close(self) -> None:
-        """Nothing follows the last row."""
+        self._handle.close()
+        self._zip.close()
+
+    def _copy_others(self, path: Path, but: str, target: Target) -> None:
+        """The other members as they are: never loaded, so that a pickled one stays so."""
+        try:
+            with zipfile.ZipFile(path) as archive:
+                others = [info for info in archive.infolist() if info.filename != but and not info.is_dir()]
+                target.check_free(info.filename.removesuffix(_SUFFIX) for info in others)
+                for info in others:
+                    kept = zipfile.ZipInfo(info.filename, info.date_time)
+                    kept.compress_type = info.compress_type
+                    with archive.open(info) as inner, self._zip.open(kept, "w", force_zip64=True) as outer:
+                        shutil.copyfileobj(inner, outer, _PIECE_BYTES)
+        except InputError:
+            raise
+        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+            raise InputError(
+                f"cannot copy the other arrays of {path} ({error}): save it again with numpy.savez"
+            ) from error

@@ -1,23 +1,21 @@
 """One file of matrices: what PATH#PART names, in which format, and how that is opened and written."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from io import BufferedIOBase
 from pathlib import Path
 
 from uncone.errors import InputError
-from uncone.rows.base import DTYPES, Rows
+from uncone.rows.base import DTYPES, Rows, Source, Target, Writer
 from uncone.rows.bytes import FlatRows, LocalFile
 from uncone.rows.checkpoint import checkpoint_rows, is_checkpoint, read_checkpoint, without_ties
 from uncone.rows.names import only
-from uncone.rows.npy import ColumnRows, NpyWriter, open_npy
-from uncone.rows.npz import InflatedRows, NpzWriter, open_npz
+from uncone.rows.npy import ColumnRows, InflatedRows, NpyWriter, NpzWriter, open_npy, open_npz
 from uncone.rows.parquet import ParquetRows, is_parquet_folder, open_parquet
 from uncone.rows.parquet_writer import ParquetRowsWriter
 from uncone.rows.safetensors import Entry, SafetensorsWriter, matrices, read_header
-from uncone.rows.target import Source, Target, Writer
-from uncone.rows.word2vec import Word2VecRows, Word2VecWriter, open_word2vec_binary
-from uncone.rows.word_vectors import GzipWriter, TextWriter, WordVectorRows, open_word_vectors
+from uncone.rows.word2vec import Word2VecRows, Word2VecWriter
+from uncone.rows.word_vectors import GzipWriter, TextWriter, WordVectorRows
 
 KINDS = (
     "a model directory, a folder of .parquet files, a .gguf, .safetensors, .npy, .npz, .parquet, .pt, .pth, .ckpt, .bin, .vec, "
@@ -29,7 +27,7 @@ _FORMATS = {
     ".ckpt": "checkpoint",
 }  # fmt: skip
 """The format that the end of a file's name says."""
-_WRITERS: dict[str, Callable[[BufferedIOBase, Target, Source], Writer]] = {
+_WRITERS: dict[str, type[Writer]] = {
     "npy": NpyWriter,
     "npz": NpzWriter,
     "safetensors": SafetensorsWriter,
@@ -40,13 +38,8 @@ _WRITERS: dict[str, Callable[[BufferedIOBase, Target, Source], Writer]] = {
 }
 _PARTS = {"npz": "vectors", "safetensors": "vectors", "parquet": "vector"}
 """Formats that hold several things by name, and the default name of the rows."""
-_SINGLE = {
-    "npy": "a .npy file",
-    "text": "a file of word vectors",
-    "gzip": "a file of word vectors",
-    "word2vec": "a word2vec file",
-}
-_WORDS = ("text", "gzip", "word2vec")
+_WORDS = {"text": "a file of word vectors", "gzip": "a file of word vectors", "word2vec": "a word2vec file"}
+_SINGLE = {"npy": "a .npy file"} | _WORDS
 _NUMPY = ("float64", "float32", "float16")
 
 
@@ -74,19 +67,21 @@ def format_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
-    """The matrix `part` of the file `path`, or its only one; of the format `form`, if the name does not say
-    it.
-
-    Raises:
-        InputError: no format of ours, no such matrix, or more than one and none named.
-    """
+    """The matrix `part` of the file `path`, or its only one; of the format `form`, if the name does not say it."""
     form = "parquet" if is_parquet_folder(path) else form or format_of(path)
     if form is None:
         raise InputError(
             f"expected {KINDS}, got {path.name!r} of another kind: convert it, or load it and pass the array"
         )
-    if form == "word2vec" and is_checkpoint(LocalFile(path)):
-        form = "checkpoint"
+    if form == "word2vec":
+        source = LocalFile(path)
+        if is_checkpoint(source):
+            form = "checkpoint"
+        elif not source.head(1).isdigit():  # as a word2vec file begins, whose reader says what is wrong then
+            raise InputError(
+                f"expected a .bin file of torch.save or of word2vec, got {path} of another kind: convert it, or load it and pass "
+                "the array"
+            )
     if part is not None and form in _SINGLE:
         raise InputError(f"expected {_SINGLE[form]} without '#', got {path}#{part}: it holds one matrix")
     if form == "npy":
@@ -95,11 +90,13 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
         return open_npz(path, part)
     if form == "parquet":
         return open_parquet(path, part)
-    if form in ("safetensors", "checkpoint"):
-        return _open_tensors(path, part, form)
-    if form == "word2vec":
-        return _open_word2vec(path)
-    return open_word_vectors(path, zipped=form == "gzip")
+    if form in _WORDS:
+        return Word2VecRows(path) if form == "word2vec" else WordVectorRows(path, zipped=form == "gzip")
+    source = LocalFile(path)
+    entries: Mapping[str, Entry] = read_checkpoint(source) if form == "checkpoint" else read_header(source)[0]
+    if part is None:
+        part = only(list(matrices(without_ties(entries))), path, among=f"{len(entries)} tensors")
+    return checkpoint_rows(source, entries, part)
 
 
 def source_of(rows: Rows) -> Source:
@@ -121,12 +118,7 @@ def source_of(rows: Rows) -> Source:
 
 
 def target_of(out: str | os.PathLike[str], source: Source, k: int) -> Target:
-    """The file that `out` asks for, by its suffix; without one, of the format of the source. `k` is the width
-    of its rows.
-
-    Raises:
-        InputError: a suffix that is not written, or '#' after a file that holds one matrix.
-    """
+    """The file that `out` asks for, by its suffix; without one, of the format of the source; for rows of width `k`."""
     text, part = split_part(out)
     path = Path(text)
     form = format_of(path) or (source.format if not path.suffix else None)
@@ -146,10 +138,7 @@ def target_of(out: str | os.PathLike[str], source: Source, k: int) -> Target:
 
 
 def open_writer(handle: BufferedIOBase, target: Target, source: Source) -> Writer:
-    """The writer of the target's format, over a file that is empty yet.
-
-    Other arrays, tensors or columns in a source of the same format are written with the rows, unchanged.
-    """
+    """The writer of the target's format, over a file that is empty yet."""
     return _WRITERS[target.format](handle, target, source)
 
 
@@ -161,24 +150,6 @@ def is_there(text: str) -> bool:
         return Path(text).exists()
     except OSError:  # longer than a file system's names
         return False
-
-
-def _open_tensors(path: Path, part: str | None, form: str) -> Rows:
-    source = LocalFile(path)
-    entries: Mapping[str, Entry] = read_checkpoint(source) if form == "checkpoint" else read_header(source)[0]
-    if part is None:
-        part = only(list(matrices(without_ties(entries))), path, among=f"{len(entries)} tensors")
-    return checkpoint_rows(source, entries, part)
-
-
-def _open_word2vec(path: Path) -> Rows:
-    # A word2vec file begins with a number, and its reader says what is wrong then.
-    if not LocalFile(path).head(1).isdigit():
-        raise InputError(
-            f"expected a .bin file of torch.save or of word2vec, got {path} of another kind: convert it, or load it and pass "
-            "the array"
-        )
-    return open_word2vec_binary(path)
 
 
 def _written_dtype(form: str, stored: str) -> tuple[str, tuple[str, ...]]:

@@ -1,14 +1,11 @@
-"""Rows of a Parquet column of lists, in one file or in a folder of part files. Needs pyarrow, the extra
-`parquet`.
+"""Rows of a Parquet column of lists, in one file or in a folder of part files. Needs pyarrow, the extra `parquet`.
 
-pyarrow reads the footer and the pages. Batches of rows are decoded one after another, the next while the one
-before is in use, and handed on without a copy where they lie on the grid. No row group is held whole, however
-large it is. What comes is held against the footer's counts, and against the shape.
+Batches of rows are decoded one after another, and no row group is held whole, however large it is. What comes is
+held against the footer's counts, and against the shape.
 """
 
 import bisect
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,14 +19,14 @@ from torch.utils.dlpack import from_dlpack
 from uncone.errors import InputError, first_line
 from uncone.rows.base import GRID, Rows, check_shape
 from uncone.rows.bytes import LocalFile, SequentialFile
-from uncone.rows.names import listing, nearest, only
+from uncone.rows.names import listing, named, only
 from uncone.rows.streamed import StreamedRows
 
 T = TypeVar("T")
-SUFFIX = ".parquet"
-LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
+_SUFFIX = ".parquet"
+_LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
 """Columns of text that are taken for labels; the first that is there."""
-LONGEST_LABEL = 80
+_LONGEST_LABEL = 80
 _FLOATING = "float64, float32 or float16"
 _DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _DEEPEST = 64
@@ -39,26 +36,19 @@ _WHOLE_BYTES = 16 * 2**20
 """A file of at most so many bytes is read a column chunk at a time, and a larger one through a buffer."""
 
 
-def open_parquet(path: str | os.PathLike[str], column: str | None = None) -> Rows:
+def open_parquet(path: Path, column: str | None) -> Rows:
     """Open a column of lists of floats, all of one length: of a Parquet file, or of all part files of a folder, sorted by path.
 
-    Args:
-        path: a file; or a folder of `.parquet` files, also in folders below that are named `key=value`. Names that begin with
-            `_` or `.` are passed over.
-        column: its name; it may be left out where one column has lists of floats.
-
-    Raises:
-        InputError: pyarrow is missing; no such file; no Parquet; no such column, or several and none named; a column of
-            something else; parts that differ.
+    Part files may also lie in folders below that are named `key=value`; names that begin with `_` or `.` are passed
+    over. `column` may be left out where one column has lists of floats.
     """
-    folder = Path(path)
-    files = sorted(_walk(folder), key=lambda file: file.parts) if folder.is_dir() else [folder]
+    files = sorted(_walk(path), key=lambda file: file.parts) if path.is_dir() else [path]
     if not files:
-        raise InputError(f"expected {SUFFIX} files in {path}, got none: give a folder of part files")
+        raise InputError(f"expected {_SUFFIX} files in {path}, got none: give a folder of part files")
     parts = [open_part(file) for file in files]
     if column is None:
         names = [field.name for field in parts[0].schema if _kind(field.type) is not None]
-        column = only(names, folder, among=listing(parts[0].schema.names), kind="column of lists")
+        column = only(names, path, among=listing(parts[0].schema.names), kind="column of lists")
     return ParquetRows(parts, column, f"{path}#{column}")
 
 
@@ -69,12 +59,8 @@ def is_parquet_folder(path: Path) -> bool:
 
 
 class ParquetRows(StreamedRows):
-    """The lists of one column, one row each. `labels` come from a column of text with a name of
-    `LABEL_COLUMNS`, if there is one.
-
-    Reading raises InputError, with the number of the row, for a list that is null, holds a null or has
-    another length.
-    """
+    """The lists of one column, one row each. Reading raises InputError, with the number of the row, for a list
+    that is null, holds a null or has another length."""
 
     def __init__(self, parts: "list[Part]", column: str, name: str) -> None:
         super().__init__()
@@ -156,14 +142,13 @@ class Part:
     group_numbers: list[int]
 
     def kind(self, column: str) -> Kind:
-        index = self.schema.get_all_field_indices(column)
-        if len(index) > 1:
+        """The lists of a column; InputError for anything else."""
+        count = self.schema.names.count(column)
+        if count > 1:
             raise InputError(
-                f"expected one column {column!r} in {self.path}, got {len(index)} of that name: rename them"
+                f"expected one column {column!r} in {self.path}, got {count} of that name: rename them"
             )
-        if not index:
-            raise InputError(f"no column {column!r} in {self.path}{nearest(column, self.schema.names)}")
-        arrow = self.schema.field(index[0]).type
+        arrow = named({field.name: field.type for field in self.schema}, column, self.path, "column")
         kind = _kind(arrow)
         if kind is None:
             raise InputError(
@@ -177,7 +162,7 @@ class Part:
         import pyarrow.types as types
 
         text = {f.name for f in self.schema if types.is_string(f.type) or types.is_large_string(f.type)}
-        return next((name for name in LABEL_COLUMNS if name in text), None)
+        return next((name for name in _LABEL_COLUMNS if name in text), None)
 
     def labels(self, column: str) -> Iterator[str | None]:
         """The texts of a column. Each different text is decoded once."""
@@ -201,9 +186,8 @@ class Part:
         """The column from row group `group` on (of those with rows), as Arrow arrays of `size` rows."""
         file = guarded(self.path, partial(_parquet_file, self.path, [column] if as_dictionary else None))
         groups = self.group_numbers[group:]
-        reader = guarded(
-            self.path, lambda: file.iter_batches(batch_size=size, row_groups=groups, columns=[column])
-        )
+        start = partial(file.iter_batches, batch_size=size, row_groups=groups, columns=[column])
+        reader = guarded(self.path, start)
         while (batch := guarded(self.path, lambda: next(reader, None))) is not None:
             array = batch.column(batch.schema.get_field_index(column))
             if len(array):
@@ -211,11 +195,7 @@ class Part:
 
 
 def open_part(path: Path) -> Part:
-    """The schema and the row groups of a file.
-
-    Raises:
-        InputError: pyarrow is missing; no such file; no Parquet, or a footer that contradicts itself.
-    """
+    """The schema and the row groups of a file, whose footer may not contradict itself."""
     file = guarded(path, partial(_parquet_file, path))
     # Not a word of a column's own metadata: pyarrow 26 ends the process over some that are damaged.
     metadata, schema = file.metadata, guarded(path, lambda: file.schema_arrow)
@@ -274,7 +254,7 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
         if entry.name.startswith(("_", ".")):
             continue
         is_folder = entry.is_dir() and "=" in entry.name
-        is_part = entry.name.endswith(SUFFIX) and not entry.is_dir()
+        is_part = entry.name.endswith(_SUFFIX) and not entry.is_dir()
         if (is_part and not entry.is_file()) or (is_folder and entry.is_symlink()):
             raise InputError(
                 f"expected files and folders in {folder}, got {entry.name[:200]}, a link or a pipe: remove it"
@@ -298,10 +278,8 @@ def _kind(arrow: Any) -> Kind | None:
 
 
 def _check_lists(array: Any, d: int, first: int, where: str) -> None:
-    """Raise InputError unless each list of `array` holds d numbers (0 where it is not known yet) and no null.
-
-    Row 0 of `array` is row `first` of `where`.
-    """
+    """Raise InputError unless each list of `array` holds d numbers (0 where it is not known yet) and no null; its
+    row 0 is row `first` of `where`."""
 
     def wrong(row: int, what: str) -> InputError:
         numbers = f"{d} numbers" if d else "numbers"
@@ -309,8 +287,11 @@ def _check_lists(array: Any, d: int, first: int, where: str) -> None:
             f"expected a list of {numbers} in row {first + row} of {where}, got {what}: fill it or drop the row"
         )
 
+    def first_null(of: Any) -> int:
+        return int(np.flatnonzero(of.is_null().to_numpy(zero_copy_only=False))[0])
+
     if array.null_count:
-        raise wrong(_first_null(array), "a null")
+        raise wrong(first_null(array), "a null")
     if hasattr(array, "offsets"):
         lengths = np.diff(array.offsets.to_numpy())
         other = np.flatnonzero(lengths != d)
@@ -320,11 +301,7 @@ def _check_lists(array: Any, d: int, first: int, where: str) -> None:
     if len(values) != d * len(array):
         raise wrong(0, f"{len(values)} numbers in {len(array)} rows")
     if values.null_count:
-        raise wrong(_first_null(values) // d, "a null in the list")
-
-
-def _first_null(array: Any) -> int:
-    return int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+        raise wrong(first_null(values) // d, "a null in the list")
 
 
 def _shortened(array: Any) -> list[str | None]:
@@ -335,7 +312,7 @@ def _shortened(array: Any) -> list[str | None]:
     used = pc.unique(array.indices).drop_null()
     texts = array.dictionary.take(used)
     texts = texts.cast(pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary())
-    cut = pc.binary_slice(texts, 0, 4 * LONGEST_LABEL).to_pylist()
-    labels = [None if text is None else text.decode("utf-8", "replace")[:LONGEST_LABEL] for text in cut]
+    cut = pc.binary_slice(texts, 0, 4 * _LONGEST_LABEL).to_pylist()
+    labels = [None if text is None else text.decode("utf-8", "replace")[:_LONGEST_LABEL] for text in cut]
     of = dict(zip(used.to_pylist(), labels, strict=True))
     return [of.get(index) for index in array.indices.to_pylist()]

@@ -10,10 +10,10 @@ import torch
 
 from uncone.errors import InputError
 from uncone.memory import uninitialised
+from uncone.rows.base import Source, Target, Writer
 from uncone.rows.parquet import ParquetRows, guarded
-from uncone.rows.target import Source, Target
 
-LABELS = "label"
+_LABELS = "label"
 """The column of labels, where the source has labels and is no Parquet file."""
 _GROUP_BYTES = 32 * 2**20
 _AT_ONCE = 8192
@@ -22,7 +22,7 @@ _TYPED = b"huggingface"
 """Metadata in which the libraries of Hugging Face repeat the length of the lists."""
 
 
-class ParquetRowsWriter:
+class ParquetRowsWriter(Writer):
     """A Parquet file, in row groups of about 32 MiB; other columns and metadata are those of the source."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
@@ -40,8 +40,7 @@ class ParquetRowsWriter:
             self._beside = _labels(target, source)
             schema = self._beside.schema.append(pa.field(target.part, pa.list_(value)))
         self._target, self._schema = target, schema
-        plain: list[str] = [name for name in schema.names if name != target.part]
-        self._writer = pq.ParquetWriter(handle, schema, use_dictionary=plain)
+        self._writer = pq.ParquetWriter(handle, schema, use_dictionary=self._beside.names)
         n, k = target.shape
         group = min(n, max(1, _GROUP_BYTES // (k * target.stored.itemsize)))
         self._waiting, self._rows = uninitialised((group, k), target.stored), 0
@@ -83,37 +82,32 @@ class _Beside:
 
     def __init__(self, schema: Any, batches: Iterator[Any]) -> None:
         self.schema, self._batches = schema, batches
-        self._rest: Any = None
+        self.names: list[str] = schema.names
+        self._rest = schema.empty_table()
 
     def take(self, count: int) -> dict[str, Any]:
         """The next `count` rows, a column under each name."""
-        import pyarrow as pa
-
-        if not self.schema.names:
-            return {}
-        taken, left = [], count
-        while left:
-            if not self._more():
-                raise InputError(
-                    "expected as many rows in every column of the source, got fewer: write it again"
-                )
-            taken.append(self._rest.slice(0, left))
-            left -= len(taken[-1])
-            self._rest = self._rest.slice(len(taken[-1]))
-        table = pa.Table.from_batches(taken, schema=self.schema)
-        return {name: table.column(i) for i, name in enumerate(self.schema.names)}
+        self._read(count)
+        taken, self._rest = self._rest.slice(0, count), self._rest.slice(count)
+        if self.names and len(taken) < count:
+            raise InputError("expected as many rows in every column of the source, got fewer: write it again")
+        return dict(zip(self.names, taken.columns, strict=True))
 
     def check_end(self) -> None:
         """Raise InputError where rows are left over."""
-        if self.schema.names and self._more():
+        self._read(1)
+        if len(self._rest):
             raise InputError("expected as many rows in every column of the source, got more: write it again")
 
-    def _more(self) -> bool:
-        while self._rest is None or not len(self._rest):
-            self._rest = next(self._batches, None)
-            if self._rest is None:
-                return False
-        return True
+    def _read(self, count: int) -> None:
+        """Have `count` rows ready, if there are so many."""
+        import pyarrow as pa
+
+        parts, ready = [self._rest], len(self._rest)
+        while self.names and ready < count and (batch := next(self._batches, None)) is not None:
+            parts.append(pa.Table.from_batches([batch], schema=self.schema))
+            ready += len(batch)
+        self._rest = pa.concat_tables(parts)
 
 
 def _labels(target: Target, source: Source) -> _Beside:
@@ -123,11 +117,11 @@ def _labels(target: Target, source: Source) -> _Beside:
     labels = source.rows.labels
     if labels is None:
         return _Beside(pa.schema([]), iter(()))
-    if target.part == LABELS:
+    if target.part == _LABELS:
         raise InputError(
-            f"expected another column of vectors than {LABELS!r}, got {target.path.name}#{target.part}: it holds the labels"
+            f"expected another column of vectors than {_LABELS!r}, got {target.path.name}#{target.part}: it holds the labels"
         )
-    schema = pa.schema([pa.field(LABELS, pa.string())])
+    schema = pa.schema([pa.field(_LABELS, pa.string())])
 
     def batch(start: int) -> Any:
         """Lone surrogates, which JSON may hold, are no UTF-8."""
@@ -169,9 +163,8 @@ def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any
 
     kind, k = _lists(field), target.shape[1]
     inner = kind.value_field.with_type(value)
-    is_large = pa.types.is_large_list(kind)
-    kind = pa.list_(inner, k if pa.types.is_fixed_size_list(kind) else -1)
-    kind = pa.large_list(inner) if is_large else kind
+    length = k if pa.types.is_fixed_size_list(kind) else -1
+    kind = pa.large_list(inner) if pa.types.is_large_list(kind) else pa.list_(inner, length)
     written = others.insert(at, pa.field(target.part, kind, field.nullable, field.metadata))
     if k != rows.shape[1] or target.part != source.part or kind != field.type:
         metadata = {name: text for name, text in (schema.metadata or {}).items() if name != _TYPED}

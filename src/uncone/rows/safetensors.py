@@ -1,27 +1,25 @@
 """safetensors: the rows of a tensor, and files written whole or with other rows in place of a tensor.
 
-The library checks the header. It gives no offsets, so they are taken from the JSON that it has checked. The
-header is written here: the library puts the metadata in another order each time, and equal results are to
-be equal bytes.
+The library checks the header, and gives no offsets. The header is written here: the library puts the metadata
+in another order each time, and equal results are to be equal bytes.
 """
 
 import json
+import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BufferedIOBase
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from uncone.errors import InputError
-from uncone.rows.base import FLOATING, Rows, check_shape
+from uncone.rows.base import FLOATING, Rows, Source, Target, Writer, check_shape, raw_bytes
 from uncone.rows.bytes import FlatRows, LocalFile
-from uncone.rows.names import nearest
-from uncone.rows.target import Source, Target, raw_bytes
+from uncone.rows.names import named
 
-LONGEST_HEADER = 100_000_000  # the format's own limit
+_LONGEST_HEADER = 100_000_000  # the format's own limit
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 CODES = {name: code for code, name in FLOATS.items()} | {
     "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
@@ -29,7 +27,7 @@ CODES = {name: code for code, name in FLOATS.items()} | {
 """What safetensors calls the dtypes of torch."""
 _DTYPES: dict[str, torch.dtype] = {code: getattr(torch, name) for name, code in CODES.items()}
 _METADATA = "__metadata__"
-_COPIED_BYTES = 2**20
+PIECE_BYTES = 2**22
 _SHOWN = 80  # characters of a name that a message quotes: a header may hold megabytes
 
 
@@ -42,13 +40,14 @@ class Entry:
     start: int
     stop: int
 
+    def stored_bytes(self, source: LocalFile) -> Iterator[bytes | memoryview]:
+        """The numbers as they are stored in `source`, some MiB at a time."""
+        for at in range(self.start, self.stop, PIECE_BYTES):
+            yield source.read(at, min(PIECE_BYTES, self.stop - at))
+
 
 def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
-    """The tensors of a safetensors file by name, and the texts of its `__metadata__`.
-
-    Raises:
-        InputError: not safetensors, truncated, or a header that lies about the file.
-    """
+    """The tensors of a safetensors file by name, and the texts of its `__metadata__`."""
     try:
         with safe_open(source.path, framework="np"):
             length = int.from_bytes(source.read(0, 8), "little")
@@ -59,12 +58,10 @@ def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
             "it was cut or damaged, or is of another kind; copy or convert it again"
         ) from error
     metadata, base = header.pop(_METADATA, None) or {}, 8 + length
-    entries = {
-        name: Entry(
-            value["dtype"], tuple(value["shape"]), *(base + offset for offset in value["data_offsets"])
-        )
-        for name, value in header.items()
-    }
+    entries = {}
+    for name, value in header.items():
+        start, stop = value["data_offsets"]
+        entries[name] = Entry(value["dtype"], tuple(value["shape"]), base + start, base + stop)
     return entries, metadata
 
 
@@ -73,14 +70,7 @@ def read_tensors(
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """The tensors of a file whose metadata name `format`, as copies in memory, and the metadata.
 
-    Args:
-        path: a local file.
-        format: what `__metadata__["format"]` must be.
-        what: what such a file holds, for messages: "a transformation".
-        how: how such a file is written, for messages: "write it with save".
-
-    Raises:
-        InputError: no such file, none that can be read, of another format, or with a tensor of a dtype that torch lacks.
+    Messages say `what` such a file holds ("a transformation"), and `how` it is written ("write it with save").
     """
     source = LocalFile(path)
     try:
@@ -106,26 +96,19 @@ def read_tensors(
 def tensor_rows(
     source: LocalFile, entries: Mapping[str, Entry], name: str, *, where: str | None = None
 ) -> Rows:
-    """The rows of the tensor called `name`.
-
-    Raises:
-        InputError: no tensor of that name (the nearest are named), not a matrix, not of floats.
-    """
+    """The rows of the tensor called `name`."""
     where = f"{source.name}#{name}" if where is None else where
-    if name not in entries:
-        raise InputError(f"no tensor {name!r} in {source.name}{nearest(name, entries)}")
-    entry = entries[name]
+    entry = named(entries, name, source.name)
     if entry.dtype not in FLOATS:
         raise InputError(
             f"expected a tensor of {FLOATING}, got {entry.dtype} from {where}: dequantise or convert it first"
         )
     check_shape(entry.shape, where)
-    shape = entry.shape[0], entry.shape[1]
-    return FlatRows(source, offset=entry.start, shape=shape, dtype=FLOATS[entry.dtype], name=where)
+    return FlatRows(source, entry.start, entry.shape, FLOATS[entry.dtype], where)
 
 
 def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Those tensors that can be opened as rows."""
+    """The tensors that can be opened as rows."""
     return {
         name: entry
         for name, entry in entries.items()
@@ -149,56 +132,37 @@ def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, st
     """The length and the header of a file that holds the tensors one after another, in the order given.
 
     Of an entry's byte range only the size is used.
-
-    Raises:
-        InputError: names longer than the format allows.
     """
-    content: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    content: dict[str, object] = {_METADATA: dict(metadata)} if metadata else {}
     at = 0
     for name, entry in tensors:
         size = entry.stop - entry.start
         content[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [at, at + size]}
         at += size
-    return framed(content)
-
-
-def framed(content: Mapping[str, Any]) -> bytes:
-    """The length and the header, given as the object that its JSON holds.
-
-    Raises:
-        InputError: names longer than the format allows.
-    """
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     text += b" " * (-len(text) % 8)
-    if len(text) > LONGEST_HEADER:
+    if len(text) > _LONGEST_HEADER:
         raise InputError(
-            f"expected names of at most {LONGEST_HEADER} bytes together, got {len(text)}: no safetensors file holds more"
+            f"expected names of at most {_LONGEST_HEADER} bytes together, got {len(text)}: no safetensors file holds more"
         )
     return len(text).to_bytes(8, "little") + text
 
 
-class SafetensorsWriter:
+class SafetensorsWriter(Writer):
     """The rows as one tensor, with the other tensors and the metadata of a safetensors source."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        self._handle, self._file = handle, None
+        super().__init__(handle, target, source)
         entries, metadata = dict[str, Entry](), {"format": "pt"}
         if source.format == "safetensors" and source.path is not None:
             self._file = LocalFile(source.path)
             entries, metadata = read_header(self._file)
             entries.pop(source.part or "", None)
             target.check_free(entries)
-        n, k = target.shape
-        ours = Entry(CODES[target.dtype], target.shape, 0, n * k * target.stored.itemsize)
-        others = sorted(entries.items(), key=lambda item: item[1].start)
-        self._others = [entry for _, entry in others]
-        handle.write(header_bytes([(target.part, ours), *others], metadata))
-
-    def write(self, rows: torch.Tensor) -> None:
-        self._handle.write(raw_bytes(rows))
+        ours = Entry(CODES[target.dtype], target.shape, 0, math.prod(target.shape) * target.stored.itemsize)
+        self._others = dict(sorted(entries.items(), key=lambda item: item[1].start))
+        handle.write(header_bytes([(target.part, ours), *self._others.items()], metadata))
 
     def close(self) -> None:
-        for entry in self._others:
-            assert self._file is not None
-            for start in range(entry.start, entry.stop, _COPIED_BYTES):
-                self._handle.write(self._file.read(start, min(_COPIED_BYTES, entry.stop - start)))
+        for entry in self._others.values():
+            self._handle.writelines(entry.stored_bytes(self._file))

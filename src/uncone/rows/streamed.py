@@ -1,8 +1,4 @@
-"""Rows of a source that can only be read forwards: compressed bytes, text, records of varying length.
-
-A reader says how to begin at or before a row, and yields what follows in pieces of any length. Blocks on the
-grid, ranges and single rows are made of that here.
-"""
+"""Rows of a source that can only be read forwards: compressed bytes, text, records of varying length."""
 
 import copy
 import threading
@@ -16,10 +12,11 @@ from uncone.errors import InputError
 from uncone.rows.base import GRID, Buffer, Rows, Tensor
 
 T = TypeVar("T")
+_NOTHING = torch.empty(0)
 
 
 class StreamedRows(Rows):
-    """Rows that come in pieces, from a place at which reading can begin.
+    """Rows that come in pieces of any length, from a place at which reading can begin.
 
     A reader sets `shape`, `dtype`, `name`, and implements `begin` and `pieces`. `blocks` reads the source
     once. `read` goes on from where the last `read` ended, if that is nearer than the next place to begin at;
@@ -44,11 +41,9 @@ class StreamedRows(Rows):
         """`pieces(0)` for a whole pass: the next one is made on another thread while one is in use."""
         return one_ahead(self.pieces(0))
 
-    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
-        if out is None:
-            out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
-        if start == stop:  # past the last row there is no place to begin at
-            return out
+    def fill(self, start: int, out: Tensor) -> None:
+        if not len(out):  # past the last row there is no place to begin at
+            return
         with self._lock:
             cursor, self._cursor = self._cursor, None  # an error on the way leaves none
             if cursor is None or not self.begin(start) <= cursor.row <= start:
@@ -56,7 +51,6 @@ class StreamedRows(Rows):
             cursor.skip(start - cursor.row)
             cursor.fill(out)
             self._cursor = cursor
-        return out
 
     def _twin(self) -> Self:
         """The same rows without a cursor. Pieces hold the rows that make them: if those held the pieces too,
@@ -83,7 +77,7 @@ class _Cursor:
 
     def __init__(self, pieces: Iterator[Tensor], row: int, name: str) -> None:
         self._pieces, self.row, self._name = pieces, row, name
-        self._rest: Tensor | None = None
+        self._rest = _NOTHING
 
     def skip(self, count: int) -> None:
         """Go on by `count` rows."""
@@ -92,32 +86,31 @@ class _Cursor:
 
     def fill(self, out: Tensor) -> None:
         """The next rows into `out`, as many as it has."""
-        done = 0
-        while done < len(out):
-            piece = self._take(len(out) - done)
-            out[done : done + len(piece)] = piece
-            done += len(piece)
+        while len(out):
+            piece = self._take(len(out))
+            out[: len(piece)] = piece
+            out = out[len(piece) :]
 
     def whole(self, count: int, dtype: torch.dtype) -> Tensor | None:
         """The next `count` rows without a copy if one piece holds them in `dtype`, else None."""
-        piece = self._piece()
-        return self._take(count) if len(piece) >= count and piece.dtype == dtype else None
+        self._need_rest()
+        return self._take(count) if len(self._rest) >= count and self._rest.dtype == dtype else None
 
     def _take(self, most: int) -> Tensor:
-        piece = self._piece()
-        self._rest = piece[most:] if len(piece) > most else None
-        self.row += min(len(piece), most)
-        return piece[:most]
+        self._need_rest()
+        whole = self._rest
+        self._rest = whole[most:] if len(whole) > most else _NOTHING  # an empty view would hold the memory
+        self.row += min(most, len(whole))
+        return whole[:most]
 
-    def _piece(self) -> Tensor:
-        while self._rest is None or len(self._rest) == 0:
+    def _need_rest(self) -> None:
+        while not len(self._rest):
             piece = next(self._pieces, None)
             if piece is None:
                 raise InputError(
                     f"expected more rows than {self.row} in {self._name}, got its end: the file was cut, copy it again"
                 )
             self._rest = piece
-        return self._rest
 
 
 def one_ahead(items: Iterator[T]) -> Iterator[T]:

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.base import GRID, check_shape
+from uncone.rows.base import GRID, Source, Target, Writer, check_shape, raw_bytes
 from uncone.rows.bytes import LocalFile
-from uncone.rows.target import Source, Target, raw_bytes
 from uncone.rows.word_lines import Bytes, number
 from uncone.rows.word_vectors import WordRows, written_words
 
@@ -26,27 +25,25 @@ _PIECE_BYTES = 2**20
 _HEADER = re.compile(rb"\s{0,8}([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]*\r?\n")
 
 
-def open_word2vec_binary(path: str | os.PathLike[str]) -> "Word2VecRows":
-    """Open a word2vec binary file; one pass over it finds the places of its rows.
-
-    Raises:
-        InputError: no such file, no header, text instead of float32, a header that promises more than the file holds, a cut file, or
-            bytes after the last row.
-    """
-    return Word2VecRows(LocalFile(path))
-
-
 class Word2VecRows(WordRows):
-    """The vectors of a word2vec binary file."""
+    """The vectors of a word2vec binary file; opening it finds the places of its rows."""
 
-    def __init__(self, source: LocalFile) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
-        n, d, offset = _header(source)
+        source = LocalFile(path)
+        header = _HEADER.match(source.head(_LONGEST_HEADER))
+        if header is None:
+            raise InputError(
+                f"expected a word2vec binary file, got {source.name} without a first line 'N D': save it with gensim's "
+                "save_word2vec_format(binary=True)"
+            )
+        n, d, offset = int(header[1]), int(header[2]), header.end()
         check_shape((n, d), source.name)
         _refuse_text(source, n, d, offset)
-        if offset + n * (1 + 4 * d) > source.size:
+        least = offset + n * (1 + 4 * d)
+        if least > source.size:
             raise InputError(
-                f"the header of {source.name} lies: {n} words with {d} float32 each take at least {offset + n * (1 + 4 * d)} bytes, "
+                f"the header of {source.name} lies: {n} words with {d} float32 each take at least {least} bytes, "
                 f"the file has {source.size}: it was cut, or is no word2vec binary"
             )
         self._source, self.shape, self.name = source, (n, d), source.name
@@ -89,22 +86,21 @@ class Word2VecRows(WordRows):
         while row < n:
             buffer = np.empty(min(size, self._source.size - offset), np.uint8)
             self._source.read_into(offset, buffer.data)
-            words, vectors, end = _scan(buffer, vector, n - row)
-            if not words:
-                raise self._cut_error(row, offset, bytes(buffer[: _LONGEST_WORD + 1]))
-            yield _Records(buffer, offset, words, vectors, end)
-            row, offset = row + len(words), offset + end
-
-    def _cut_error(self, row: int, offset: int, ahead: bytes) -> InputError:
-        if b" " not in ahead and len(ahead) > _LONGEST_WORD:
-            return InputError(
-                f"expected word {row + 1} of {self.shape[0]} at byte {offset} of {self.name}, got no space within {_LONGEST_WORD} bytes: "
-                "the header's D is wrong, or the file is no word2vec binary"
+            records = _scan(buffer, offset, vector, n - row)
+            if records.words:
+                yield records
+                row, offset = row + len(records.words), offset + records.end
+                continue
+            ahead = bytes(buffer[: _LONGEST_WORD + 1])
+            if b" " not in ahead and len(ahead) > _LONGEST_WORD:
+                raise InputError(
+                    f"expected word {row + 1} of {n} at byte {offset} of {self.name}, got no space within {_LONGEST_WORD} bytes: "
+                    "the header's D is wrong, or the file is no word2vec binary"
+                )
+            raise InputError(
+                f"expected {n} words with {self.shape[1]} float32 each in {self.name}, got {row} and a part: "
+                "the file was cut, copy it again"
             )
-        return InputError(
-            f"expected {self.shape[0]} words with {self.shape[1]} float32 each in {self.name}, got {row} and a part: "
-            "the file was cut, copy it again"
-        )
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ class _Records:
     end: int
 
 
-def _scan(buffer: Bytes, vector: int, most: int) -> tuple[list[int], list[int], int]:
+def _scan(buffer: Bytes, offset: int, vector: int, most: int) -> _Records:
     """Up to `most` whole records. A newline may follow a vector: word2vec writes one, gensim none."""
     content, words, vectors, end = buffer.tobytes(), list[int](), list[int](), 0
     while len(words) < most:
@@ -129,7 +125,7 @@ def _scan(buffer: Bytes, vector: int, most: int) -> tuple[list[int], list[int], 
         words.append(begin)
         vectors.append(space + 1)
         end = space + 1 + vector
-    return words, vectors, end
+    return _Records(buffer, offset, words, vectors, end)
 
 
 def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
@@ -153,21 +149,11 @@ def _is_text(line: bytes, d: int) -> bool:
     return printable and len(fields) == d + 1 and all(number(field) is not None for field in fields[1:])
 
 
-def _header(source: LocalFile) -> tuple[int, int, int]:
-    header = _HEADER.match(source.head(_LONGEST_HEADER))
-    if header is None:
-        raise InputError(
-            f"expected a word2vec binary file, got {source.name} without a first line 'N D': save it with gensim's "
-            "save_word2vec_format(binary=True)"
-        )
-    return int(header[1]), int(header[2]), header.end()
-
-
-class Word2VecWriter:
+class Word2VecWriter(Writer):
     """word2vec binary as gensim writes it: "N D", then each word, a space, and its float32."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        self._handle = handle
+        super().__init__(handle, target, source)
         self._words = written_words(target, source, _unreadable_in_binary)
         handle.write(b"%d %d\n" % target.shape)
 
@@ -177,9 +163,6 @@ class Word2VecWriter:
         for start in range(0, len(content), size):
             parts += (next(self._words), b" ", content[start : start + size])
         self._handle.write(b"".join(parts))
-
-    def close(self) -> None:
-        """Nothing follows the last row."""
 
 
 def _unreadable_in_binary(word: bytes) -> str:

@@ -21,21 +21,11 @@ import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.base import GRID, check_shape
+from uncone.rows import word_lines
+from uncone.rows.base import GRID, Source, Target, Writer, check_shape
 from uncone.rows.bytes import LocalFile, SequentialFile
 from uncone.rows.streamed import StreamedRows
-from uncone.rows.target import Source, Target
-from uncone.rows.word_lines import (
-    PADDING,
-    WHITE,
-    LineError,
-    Piece,
-    extra_number,
-    number,
-    parse_piece,
-    quoted,
-    words_of,
-)
+from uncone.rows.word_lines import WHITE, LineError, Piece, extra_number, number, parse_piece, quoted
 
 LONGEST_LINE = 16 * 2**20
 _PIECE_BYTES = 2**17
@@ -51,26 +41,13 @@ _SHOWN = 40
 _LEVEL = 6
 
 
-def open_word_vectors(path: str | os.PathLike[str], *, zipped: bool = False) -> "WordVectorRows":
-    """Open a text file of word vectors, which may be gzipped; one pass counts its lines.
-
-    Each line is a word and D numbers. D is that of a first line "N D", or else the count of numbers that end
-    the first line. A word is all that stands before the last D numbers; it may hold spaces, be empty, or
-    stand twice.
-
-    Raises:
-        InputError: no such file, no word vectors in it, another number of lines than the first one promises.
-    """
-    return WordVectorRows(LocalFile(path), zipped=zipped)
-
-
 class WordRows(StreamedRows):
     """Vectors with words, float32. The words are read in a pass of their own."""
 
     dtype = "float32"
 
     def words(self) -> Iterator[bytes]:
-        """The words in order, as they stand in the file."""
+        """The words in order, as they stand in the file: they may be no UTF-8."""
         raise NotImplementedError
 
     # A method: an attribute would keep the rows, and their file, in a cycle.
@@ -79,28 +56,32 @@ class WordRows(StreamedRows):
 
 
 class WordVectorRows(WordRows):
-    """The vectors of a text file: each number is `float` of its text, rounded.
+    """The vectors of a text file, which may be gzipped: each number is `float` of its text, rounded.
 
-    Reading raises InputError, with its number, for a line without D numbers.
+    Each line is a word and D numbers. D is that of a first line "N D", or else the count of numbers that end
+    the first line. A word is all that stands before the last D numbers; it may hold spaces, be empty, or
+    stand twice. Opening counts the lines; reading raises InputError, with its number, for a line without D
+    numbers.
     """
 
-    def __init__(self, source: LocalFile, *, zipped: bool) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, zipped: bool = False) -> None:
         super().__init__()
-        self._source, self.name, self._zipped = source, source.name, zipped
+        self._source, self._zipped = LocalFile(path), zipped
+        self.name = self._source.name
         self._start, self._stop = 0, 2**62
         first = self._first_line()
         header = _HEADER.fullmatch(first)
-        self._lines_before = 0 if header is None else 1
+        self.has_header = header is not None
         if header is None:
             self._start = len(_MARK) if first.startswith(_MARK) else 0
             self.shape = (1, _count_numbers(first, self.name))
         else:
             self._start = len(first)
             self.shape = self._promise(int(header[1]), int(header[2]))
-        n, offsets = self._count_lines()
-        if header is not None and n != self.shape[0]:
+        n, self._offsets = self._count_lines()
+        if self.has_header and n != self.shape[0]:
             raise self._another_count(n)
-        self.shape, self._offsets = (n, self.shape[1]), offsets
+        self.shape = (n, self.shape[1])
         self._parse_first()
 
     def begin(self, row: int) -> int:
@@ -121,7 +102,7 @@ class WordVectorRows(WordRows):
                 yield torch.from_numpy(x)
                 row += len(x)
         except LineError as error:
-            line = self._lines_before + row + error.index + 1
+            line = self.has_header + row + error.index + 1
             raise InputError(f"line {line} of {self.name}: {error}: mend the line, or leave it out") from None
 
     def _parsed_by(self, threads: int) -> Iterator[npt.NDArray[np.float32]]:
@@ -137,12 +118,7 @@ class WordVectorRows(WordRows):
 
     def words(self) -> Iterator[bytes]:
         for piece in self._text(self._start):
-            yield from words_of(piece, self.shape[1])
-
-    @property
-    def has_header(self) -> bool:
-        """Whether the first line is "N D"."""
-        return self._lines_before == 1
+            yield from word_lines.words_of(piece, self.shape[1])
 
     def _first_line(self) -> bytes:
         for piece in self._text(0):
@@ -163,19 +139,16 @@ class WordVectorRows(WordRows):
 
     def _another_count(self, n: int) -> InputError:
         promised = self.shape[0]
-        if n < promised:
-            return InputError(
-                f"line 1 of {self.name} promises {promised} rows, got {n}, up to line {n + 1}: the file was cut, or mend line 1"
-            )
-        return InputError(
-            f"line 1 of {self.name} promises {promised} rows, got {n}: line {promised + 2} is one too many, mend line 1"
-        )
+        way_out = f", up to line {n + 1}: the file was cut, or mend line 1"
+        if n > promised:
+            way_out = f": line {promised + 2} is one too many, mend line 1"
+        return InputError(f"line 1 of {self.name} promises {promised} rows, got {n}{way_out}")
 
     def _count_lines(self) -> tuple[int, list[int]]:
         """How many lines follow the header, without white ones at the end, and where every GRID-th begins."""
         begun = n = 0
         stop = offset = self._start
-        offsets: list[int] = []
+        offsets = list[int]()
         for piece in self._text(self._start):
             text = piece.bytes[: piece.size]
             newlines = text == _NEWLINE
@@ -191,40 +164,34 @@ class WordVectorRows(WordRows):
         return n, offsets
 
     def _parse_first(self) -> None:
-        """Read the first line now: what is no file of word vectors is refused when it is opened."""
-        first = next(self._text(self._start), None)
-        if first is None:
-            raise self._another_count(0)
+        """Read the first line now: another kind of text, whose first line may end in a number, is refused when it is opened."""
+        first, d = next(self._text(self._start)), self.shape[1]
         # The last line of a piece ends in a newline too.
         one, two, *_ = first.text(0, first.size).split(b"\n", 2)
-        merges = one.startswith(b"#version:") and self.shape[1] == 1
-        if self._lines_before == 0 and (merges or (two.strip() and number(two.split()[-1]) is None)):
-            raise self._no_vectors(one, two)
-        first.size = len(one) + 1
-        try:
-            parse_piece(first, self.shape[1])
-        except LineError as error:
+        ends_in_word = two.strip() != b"" and number(two.split()[-1]) is None
+        if not self.has_header and one.startswith(b"#version:") and (d == 1 or ends_in_word):
             raise InputError(
-                f"line {self._lines_before + 1} of {self.name}: {error}: expected text of word vectors, mend the line or the header"
-            ) from None
-
-    def _no_vectors(self, one: bytes, two: bytes) -> InputError:
-        """Only the first line ends in a number, and that by chance."""
-        if one.startswith(b"#version:"):
-            return InputError(
                 f"expected word vectors in {self.name}, got the merges of a BPE tokenizer ({quoted(one)}, then two parts of a token a line), "
                 "which hold no vectors: give the model's directory, or DIR#input for its token table"
             )
-        return InputError(
-            f"line 2 of {self.name}: expected a word and D = {self.shape[1]} numbers as in line 1, got {quoted(two)}: is it text of word "
-            "vectors? If so, mend the line, or leave it out"
-        )
+        if not self.has_header and ends_in_word:
+            raise InputError(
+                f"line 2 of {self.name}: expected a word and D = {d} numbers as in line 1, got {quoted(two)}: is it text of word "
+                "vectors? If so, mend the line, or leave it out"
+            )
+        first.size = len(one) + 1
+        try:
+            parse_piece(first, d)
+        except LineError as error:
+            raise InputError(
+                f"line {self.has_header + 1} of {self.name}: {error}: expected text of word vectors, mend the line or the header"
+            ) from None
 
     def _text(self, offset: int) -> Iterator[Piece]:
         """Whole lines from byte `offset` (of the text, not of its gzipped form) to the end, in pieces."""
         kept, stream = b"", self._stream(offset)
         while True:
-            buffer = bytearray(len(kept) + _PIECE_BYTES + 1 + PADDING)
+            buffer = bytearray(len(kept) + _PIECE_BYTES + 1 + word_lines.PADDING)
             buffer[: len(kept)] = kept
             with memoryview(buffer) as view:
                 room = view[len(kept) : len(kept) + max(0, min(_PIECE_BYTES, self._stop - offset))]
@@ -286,12 +253,12 @@ def _count_numbers(line: bytes, name: str) -> int:
     return count
 
 
-class TextWriter:
+class TextWriter(Writer):
     """A line a row: the word and its numbers; "N D" before them, unless the source or `.glove` has none."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
+        super().__init__(handle, target, source)
         n, k = target.shape
-        self._handle = handle
         self._line = b" ".join([b"%.9g"] * k) + b"\n"
         self._words = written_words(target, source, _unreadable_in_text)
         rows, headerless = source.rows, target.path.suffix == _HEADERLESS
@@ -301,12 +268,8 @@ class TextWriter:
 
     def write(self, rows: torch.Tensor) -> None:
         values = rows.numpy().astype(np.float64).tolist()
-        self._handle.write(
-            b"".join(b"%b %b" % (next(self._words), self._line % tuple(row)) for row in values)
-        )
-
-    def close(self) -> None:
-        """Nothing follows the last row."""
+        lines = (b"%b %b" % (next(self._words), self._line % tuple(row)) for row in values)
+        self._handle.write(b"".join(lines))
 
 
 class GzipWriter(TextWriter):
@@ -327,31 +290,30 @@ def written_words(target: Target, source: Source, unreadable: Callable[[bytes], 
     Raises:
         InputError: the source has no words; or, once it is met, one that could not be read back.
     """
-    words: Iterator[bytes | None]
+    labels = None if isinstance(source.rows, WordRows) else source.rows.labels
     if isinstance(source.rows, WordRows):
-        words = source.rows.words()
-    elif (labels := source.rows.labels) is not None:
+        words: Iterator[bytes | None] = source.rows.words()
+    elif labels is not None:
         words = (None if label is None else label.encode("utf-8", "replace") for label in labels)
     else:
         raise InputError(
             f"expected words for {target.path.name}, got rows of {source.rows.name} without labels: write .npy or "
             ".safetensors, which need none"
         )
-    return _checked(words, target, unreadable)
 
-
-def _checked(
-    words: Iterator[bytes | None], target: Target, unreadable: Callable[[bytes], str]
-) -> Iterator[bytes]:
-    for row, word in enumerate(words):
-        why = "none" if word is None else unreadable(word)
-        if word is None or why:
+    def checked() -> Iterator[bytes]:
+        for row, word in enumerate(words):
+            why = None if word is None else unreadable(word)
+            if word is not None and not why:
+                yield word
+                continue
             told = "none" if word is None else f"{word[:_SHOWN].decode('utf-8', 'replace')!r}, {why}"
             raise InputError(
                 f"expected a word that {target.path.name} can hold in row {row}, got {told}: write .parquet, which holds any, "
                 "or .npy without words"
             )
-        yield word
+
+    return checked()
 
 
 def _unreadable_in_text(word: bytes) -> str:
