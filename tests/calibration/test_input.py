@@ -149,7 +149,7 @@ def test_queries_of_another_model_are_suspected() -> None:
 
 def test_too_few_pairs_for_a_rate_is_said_not_guessed() -> None:
     found = uncone.calibrate(_rows(30), rates=(0.1, 0.001), scores=(0.9999,))
-    assert "none of 435 random pairs reaches it (the 95 % interval ends at 1 in " in found.verdict
+    assert "none of 435 random pairs reaches it (the 95% interval ends at 1 in " in found.verdict
     assert found.thresholds[0].score is not None
     assert found.thresholds[1].score is None
     assert (

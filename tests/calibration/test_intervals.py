@@ -7,8 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from uncone.calibration.counting import Grid, count_pairs
-from uncone.calibration.intervals import clustered, curve_of, hoeffding, student, wilson
+from uncone.calibration.counting import Grid, clustered, count_pairs, curve_of, hoeffding, student, wilson
 
 GRID = Grid(-1.0, 2e-3, 1000)
 

@@ -127,7 +127,7 @@ def test_the_pasted_function_is_as_near_as_it_says(found: Calibration) -> None:
     exec(found.function, space)
     function = space["false_match_rate"]
     assert callable(function)
-    told = float(found.function.partition("within ")[2].partition(" %")[0]) / 100
+    told = float(found.function.partition("within ")[2].partition("%")[0]) / 100
     deepest = float(found.function.partition("down to ")[2].partition('."""')[0])
     bins, seen, previous = found.histogram, 0, 1.0
     for number in range(len(bins.counts)):

@@ -7,11 +7,9 @@ from uncone.errors import InputError
 from uncone.records import Calibration, Drift, DriftedThreshold, Share
 from uncone.records.wording import percent
 
-LARGE, WIDE, JUDGED_RATE = 1.5, 2.0, 0.01
-"""Factors: a rate changed by LARGE drifted far, an interval beyond WIDE tells nothing. Judged near
-JUDGED_RATE."""
+_LARGE, _WIDE, _JUDGED_RATE = 1.5, 2.0, 0.01
+"""Factors: a rate changed by _LARGE drifted far, an interval beyond _WIDE tells nothing. Judged near _JUDGED_RATE."""
 _SCORES = 2000
-_Z = 1.959964
 
 
 def drift(saved: Calibration, now: Calibration) -> Drift:
@@ -22,8 +20,8 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
         now: one of the vectors of today, of the same metric.
 
     Returns:
-        `Drift`: `level` is judged by the saved threshold nearest to a rate of 1 %. "large": its rate changed
-        by a factor of more than 1.5, all of the 95 % interval says so; "small": it changed, by less or
+        `Drift`: `level` is judged by the saved threshold nearest to a rate of 1%. "large": its rate changed
+        by a factor of more than 1.5, all of the 95% interval says so; "small": it changed, by less or
         perhaps by less; "none": no change is seen, and the interval lies within a factor of 2; "unclear": the
         interval is wider.
 
@@ -34,13 +32,15 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
         raise InputError(
             f"expected a calibration of {now.metric}, got one of {saved.metric}: compare like with like"
         )
-    thresholds = tuple(_threshold(one.score, one.false_match_rate, now)
-                       for one in saved.thresholds if one.score is not None and one.false_match_rate is not None)  # fmt: skip
+    known = ((one.score, one.false_match_rate) for one in saved.thresholds)
+    thresholds = tuple(
+        _threshold(score, rate, now) for score, rate in known if score is not None and rate is not None
+    )
     if not thresholds:
         raise InputError(
             f"expected a calibration with thresholds, got {saved.name} without: calibrate with more rows"
         )
-    judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / JUDGED_RATE)))
+    judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / _JUDGED_RATE)))
     largest, at = _largest_difference(saved, now)
     deviation = math.sqrt(saved.variance)
     shift = now.mean - saved.mean
@@ -55,13 +55,12 @@ def _threshold(score: float, before: Share, now: Calibration) -> DriftedThreshol
     rate = now.false_match_rate(score)
     low, high = now.false_match_interval(score)
     share = Share(rate, low, high)
-    errors = [_log_error(one) for one in (before, share)]
-    if errors[0] is None or errors[1] is None or not before.value or not rate:
+    ratio = _quotient(rate, before.value)
+    if not ratio or low <= 0 or before.low <= 0:
         # the logarithm of 0 has no error: the ends of the two intervals, divided, hold the ratio all the same
         bounds = (_quotient(low, before.high), _quotient(high, before.low))
-        return DriftedThreshold(score, before, share, _quotient(rate, before.value), *bounds)
-    half = _Z * math.hypot(errors[0], errors[1])
-    ratio = rate / before.value
+        return DriftedThreshold(score, before, share, ratio, *bounds)
+    half = math.hypot(*(math.log(one.high / one.low) / 2 for one in (before, share)))
     return DriftedThreshold(score, before, share, ratio, ratio * math.exp(-half), ratio * math.exp(half))
 
 
@@ -70,25 +69,20 @@ def _quotient(part: float, whole: float) -> float | None:
     return part / whole if whole and math.isfinite(part / whole) else None
 
 
-def _log_error(share: Share) -> float | None:
-    """The standard error of the logarithm of a share, from its interval."""
-    return math.log(share.high / share.low) / (2 * _Z) if share.low > 0 else None
-
-
 def _level(one: DriftedThreshold) -> Literal["none", "small", "large", "unclear"]:
     low, high = 0.0 if one.low is None else one.low, math.inf if one.high is None else one.high
-    if low > LARGE or high < 1 / LARGE:
+    if low > _LARGE or high < 1 / _LARGE:
         return "large"
     if low > 1 or high < 1:
         return "small"
-    return "none" if low >= 1 / WIDE and high <= WIDE else "unclear"
+    return "none" if low >= 1 / _WIDE and high <= _WIDE else "unclear"
 
 
 def _summary(one: DriftedThreshold) -> str:
     now = one.now
     return (
         f"The saved threshold {one.score:.4g} was reached by {percent(one.before.value, precise=True)} of "
-        f"random pairs and is reached by {percent(now.value, precise=True)} now (95 % interval "
+        f"random pairs and is reached by {percent(now.value, precise=True)} now (95% interval "
         f"{now.interval_words()})."
     )
 

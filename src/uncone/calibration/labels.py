@@ -22,6 +22,7 @@ _NAMES = (
 )  # fmt: skip
 """Names of columns of ids, as a first line may have them."""
 _LARGEST = 512 * 2**20
+Path_ = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,7 @@ class Labels:
         return self.first[is_match], self.second[is_match]
 
     def only(self, kept: npt.NDArray[np.bool_]) -> "Labels":
-        """Those of `kept`, (K,).
-
-        Raises:
-            InputError: no match is among them.
-        """
+        """The pairs where `kept`, (K,), of which one must be a match."""
         if not (self.matches & kept).any():
             raise InputError(
                 f"expected a match of two rows with a direction in {self.source}, got none: all are zero"
@@ -56,63 +53,49 @@ class Labels:
 
 
 def read_labels(
-    path: str | os.PathLike[str],
-    first: Mapping[str, int],
-    second: Mapping[str, int] | None,
-    *,
-    match_at: float | None,
+    path: Path_, first: Mapping[str, int], second: Mapping[str, int] | None, *, match_at: float | None
 ) -> Labels:
-    """Read a table of pairs.
+    """Read a table of pairs: two ids and, if not every pair matches, a label.
 
-    Args:
-        path: UTF-8, columns separated by tabs: two ids, and a label if not every pair matches. A line of
-            names may come first.
-        first, second: the place of each id; `second` is None for pairs within one set, in either order.
-        match_at: pairs with a label of at least this match; by default those above 0.
-
-    Raises:
-        InputError: the file cannot be read, a line is not of this form or names an id that is not there, a
-            pair comes twice with different labels, or no pair matches.
+    `first` and `second` are the place of each id; `second` is None for pairs within one set, in either order.
+    Pairs with a label of at least `match_at` match, by default those above 0.
     """
-    places, matches, seen = list[tuple[int, int]](), list[bool](), dict[tuple[int, int], bool]()
+    matches = dict[tuple[int, int], bool]()
     for number, fields in _lines(path):
         where = f"line {number} of {path}"
-        a, b = _place(fields[0], first, where), _place(fields[1], first if second is None else second, where)
-        if second is None:
-            a, b = min(a, b), max(a, b)
-            if a == b:
+        places = (first, first if second is None else second)
+        for name, known in zip(fields, places, strict=False):
+            if name not in known:
                 raise InputError(
-                    f"expected a pair of two different rows in {where}, got a row with itself: drop it"
+                    f"expected the id of a row in {where}, got {name[:60]!r}: ids are the rows' own labels or "
+                    "numbers from 0, or the lines of a file given with --ids and --query-ids"
                 )
+        a, b = (known[name] for name, known in zip(fields, places, strict=False))
+        if second is None and a == b:
+            raise InputError(
+                f"expected a pair of two different rows in {where}, got a row with itself: drop it"
+            )
+        pair = (a, b) if second is not None else (min(a, b), max(a, b))
         value = _label(fields[2], where) if len(fields) == 3 else 1.0
         match = value > 0 if match_at is None else value >= match_at
-        if seen.setdefault((a, b), match) != match:
+        if matches.setdefault(pair, match) != match:
             raise InputError(
                 f"expected one label of a pair, got another one in {where}: decide whether it matches"
             )
-        if len(seen) > len(places):
-            places.append((a, b))
-            matches.append(match)
-    if not any(matches):
+    if not any(matches.values()):
         bar = "above 0" if match_at is None else f"of at least {match_at:g}"
         raise InputError(
-            f"expected pairs that match in {path}, got {len(places)} pairs and none with a label {bar}"
+            f"expected pairs that match in {path}, got {len(matches)} pairs and none with a label {bar}"
         )
-    places_a, places_b = torch.tensor(places, dtype=torch.int64).T
-    return Labels(Path(path).name, places_a, places_b, np.array(matches))
+    places_a, places_b = torch.tensor(list(matches), dtype=torch.int64).T
+    return Labels(Path(path).name, places_a, places_b, np.array(list(matches.values())))
 
 
-def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
-    """The place of each id: a line of the file `ids`, else a label of the rows, else the row's number.
-
-    Of a label that stands twice the first row counts, as where words are looked up.
-
-    Raises:
-        InputError: `ids` cannot be read, has another number of lines than there are rows, or holds an id
-            twice.
-    """
+def places_of(rows: Rows, ids: Path_ | None) -> dict[str, int]:
+    """The place of each id: a line of the file `ids`, each another one, else a label of the rows, else the row's
+    number. Of a label that stands twice the first row counts, as where words are looked up."""
     numbers = range(rows.shape[0]) if rows.ids is None else rows.ids.tolist()
-    names: Sequence[str | None] | None
+    names: Sequence[str | None]
     if ids is not None:
         lines = list(_text_lines(ids))
         total = rows.shape[0] + len(rows.left_out)
@@ -135,7 +118,7 @@ def places_of(rows: Rows, ids: str | os.PathLike[str] | None) -> dict[str, int]:
     return places
 
 
-def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
+def _lines(path: Path_) -> Iterator[tuple[int, list[str]]]:
     """The number and the fields of each line that is not empty, without a line of names."""
     width = 0
     for number, line in enumerate(_text_lines(path), start=1):
@@ -154,33 +137,24 @@ def _is_header(fields: list[str]) -> bool:
     """The first line names columns: its label is no number, or both its ids are names of columns."""
     if len(fields) != 3:
         return all(field.lower() in _NAMES for field in fields)
-    try:
-        float(fields[2])
-    except ValueError:
-        return True
-    return False
+    return _number(fields[2]) is None
 
 
-def _text_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+def _text_lines(path: Path_) -> Iterator[str]:
     """The lines of a table; a carriage return alone ends one too."""
     for _, line in lines_of(path, how=f"give a table of {_FORM}", longest=_LARGEST):
         yield from line.split("\r")
 
 
-def _place(name: str, places: Mapping[str, int], where: str) -> int:
-    if name not in places:
-        raise InputError(
-            f"expected the id of a row in {where}, got {name[:60]!r}: ids are the rows' own labels or "
-            "numbers from 0, or the lines of a file given with --ids and --query-ids"
-        )
-    return places[name]
-
-
 def _label(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    value = _number(text)
+    if value is None or not math.isfinite(value):
         raise InputError(f"expected a number as label in {where}, got {text[:60]!r}: above 0 is a match")
     return value
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,7 +1,6 @@
 """The rows on either side of a pair: opened, summed in one pass, drawn; and the scores' mean and variance."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from uncone.calibration.counting import Progress
 from uncone.errors import InputError
 from uncone.memory import uninitialised
 from uncone.model.open import open_rows
@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 Prints = npt.NDArray[np.uint64]
 Metric = Literal["cosine", "inner_product"]
 METRICS = ("cosine", "inner_product")
-MOST_BYTES = 2**30
+_MOST_BYTES = 2**30
 """Of rows of one side that are held in memory."""
 
 
@@ -65,28 +65,8 @@ class Side:
         return out
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """Rows in random order: `x` (n, D) as they are compared, `numbers` (n,) where they stand."""
-
-    x: Tensor
-    numbers: Tensor
-
-
-def open_side(
-    spec: Any,
-    metric: Metric,
-    *,
-    skip_nonfinite: bool,
-    what: str,
-    progress: Callable[[str, int, int], None] | None,
-) -> Side:
-    """Open the rows and sum them in one pass.
-
-    Raises:
-        InputError: what `open_rows` refuses, rows that are not finite, or fewer than two rows that have a
-            score.
-    """
+def open_side(spec: Any, metric: Metric, what: str, skip_nonfinite: bool, progress: Progress | None) -> Side:
+    """Open the rows and sum them in one pass."""
     rows = DigestedRows(open_rows(spec, skip_nonfinite=skip_nonfinite))
     n, d = rows.shape
     tick = None if progress is None else lambda done: progress(f"summing {what}", done, n)
@@ -103,23 +83,31 @@ def open_side(
     return side
 
 
-def draw(side: Side, most: int, seed: int) -> Drawn:
-    """At most `most` rows in random order, so that consecutive rows make a random group."""
+def draw(side: Side, most: int, seed: int) -> tuple[Tensor, Tensor]:
+    """At most `most` rows (n, D) in random order, as they are compared, and where they stand (n,).
+
+    So consecutive rows make a random group.
+    """
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.randperm(side.rows.shape[0], generator=generator)[:most]
     x = side.take(numbers)
-    if side.n == side.moments.n:
-        return Drawn(x, numbers)
-    has_score = x.any(dim=1)
-    return Drawn(x[has_score], numbers[has_score])
+    if side.n < side.moments.n:
+        has_score = x.any(dim=1)
+        x, numbers = x[has_score], numbers[has_score]
+    if len(x) < 2:
+        raise InputError(
+            "expected two rows with a direction among those drawn, got fewer: leave out zero rows"
+        )
+    return x, numbers
 
 
 def how_many(n: int, queries: int | None, most_pairs: int, d: int) -> tuple[int, int | None]:
-    """How many rows and queries make at most `most_pairs` pairs, and `MOST_BYTES` on either side."""
-    most_rows = max(2, MOST_BYTES // (4 * d))
-    n, queries = min(n, most_rows), None if queries is None else min(queries, most_rows)
+    """How many rows and queries make at most `most_pairs` pairs, and `_MOST_BYTES` on either side."""
+    most_rows = max(2, _MOST_BYTES // (4 * d))
+    n = min(n, most_rows)
     if queries is None:
         return min(n, (1 + math.isqrt(1 + 8 * most_pairs)) // 2), None
+    queries = min(queries, most_rows)
     if n * queries <= most_pairs:
         return n, queries
     side = math.isqrt(most_pairs)
@@ -142,15 +130,8 @@ def floor_of(side: Side, queries: Side | None, *, left_out: Tensor | None = None
 
     Within one set, over pairs i != j of its n rows v_i: E[s] = (|S|^2 - sum |v|^2) / (n (n - 1)) and
     E[s^2] = (|G|_F^2 - sum |v|^4) / (n (n - 1)), with S = sum v and G = sum v v'. Between m queries and n
-    rows: E[s] = S_q . S / (m n) and E[s^2] = <G_q, G>_F / (m n).
-
-    Args:
-        side: the rows.
-        queries: the queries, or None for pairs within `side`.
-        left_out: scores, float64 (K,), of pairs that do not count: those known to match.
-
-    Raises:
-        InputError: no pair is left.
+    rows: E[s] = S_q . S / (m n) and E[s^2] = <G_q, G>_F / (m n). `left_out` are scores, float64 (K,), of pairs
+    that do not count: those known to match.
     """
     first, second = side.sums()
     if queries is None:
@@ -167,19 +148,23 @@ def floor_of(side: Side, queries: Side | None, *, left_out: Tensor | None = None
         pairs -= len(left_out)
         total -= float(left_out.sum())
         total_square -= float(left_out.square().sum())
+    check_pairs(pairs)
+    mean = total / pairs
+    return Floor(pairs, mean, max(0.0, total_square / pairs - mean**2))
+
+
+def check_pairs(pairs: int) -> None:
+    """Raise InputError where no random pair is left."""
     if pairs < 1:
         raise InputError(
             "expected random pairs beside the labelled matches, got none: give the whole collection"
         )
-    mean = total / pairs
-    return Floor(pairs, mean, max(0.0, total_square / pairs - mean**2))
 
 
 def alignment(side: Side, queries: Side) -> float:
     """How far rows and queries share directions: the cosine of G_q / tr G_q - I/D and G / tr G - I/D.
 
-    1 for equal second moments, about 0 for those of two models that have nothing to do with each other. In
-    [-1, 1].
+    1 for equal second moments, about 0 for two models that have nothing to do with each other; in [-1, 1].
     """
     shapes = []
     for one in (side, queries):
@@ -221,11 +206,7 @@ def _fingerprints(rows: Rows) -> Prints:
 def equal_pairs(side: Side, queries: Side | None, left_out: tuple[Tensor, Tensor] | None = None) -> int:
     """How many of the random pairs are of two rows that are equal to the bit.
 
-    Args:
-        side: the rows.
-        queries: the queries, or None for pairs within `side`.
-        left_out: pairs that do not count, as their places among the queries (or rows) and the rows, int64
-            (K,) each.
+    `left_out` are places among the queries (or rows) and the rows, int64 (K,) each, of pairs that do not count.
     """
     mine = _fingerprints(side.rows)
     others = mine if queries is None else _fingerprints(queries.rows)

@@ -126,7 +126,7 @@ def calibrate(
         side.fitted, None if other is None else other.fitted,
         floor.pairs, floor.mean, floor.variance, histogram, knots, counted.free, meanings, thresholds,
         function_of(knots, histogram), equal_pairs=equal, seed=seed,
-        notes=remarks(side, other, labels, histogram, floor, counted.drawn, equal),
+        notes=remarks(side, other, labels, counted, floor, equal),
         versions=versions("torch"),
     )  # fmt: skip
     if labels is not None and values is not None and table is not None:
@@ -140,10 +140,10 @@ def _sides(
     vectors: Any, queries: Any, metric: Metric, skip_nonfinite: bool, progress: Progress | None
 ) -> tuple[Side, Side | None]:
     """The rows, and the queries where there are some."""
-    side = open_side(vectors, metric, skip_nonfinite=skip_nonfinite, what="rows", progress=progress)
+    side = open_side(vectors, metric, "rows", skip_nonfinite, progress)
     if queries is None:
         return side, None
-    other = open_side(queries, metric, skip_nonfinite=skip_nonfinite, what="queries", progress=progress)
+    other = open_side(queries, metric, "queries", skip_nonfinite, progress)
     if side.rows.shape[1] != other.rows.shape[1]:
         raise InputError(
             f"expected queries of {side.rows.shape[1]} features like {side.rows.name}, got "
