@@ -17,9 +17,15 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from tests.edits.language_models import V, drifted, saved
-from uncone.edits.directory import compare_untouched, edited_copy, open_directory
+from uncone.edits.directory import (
+    NewTensor,
+    compare_untouched,
+    edited_copy,
+    open_directory,
+    rounded_once,
+    shard_name,
+)
 from uncone.edits.head import center_head, shifted
-from uncone.edits.shards import NewTensor, rounded_once, shard_name
 from uncone.errors import InputError
 from uncone.model import open_model_files
 from uncone.rows.safetensors import Entry

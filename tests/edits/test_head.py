@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.edits.language_models import TEXT, V, add_tokenizer, drifted, saved
-from uncone.edits import rounding, tied
+from uncone.edits import rounding
 from uncone.edits.head import center_head
 from uncone.edits.tokens import reinitialise_tokens
 from uncone.errors import InputError, UnsupportedModel
@@ -160,11 +160,11 @@ def test_adapters_and_quantised_weights_are_refused(tmp_path):
 def test_a_failed_proof_writes_nothing(tmp_path, monkeypatch):
     """Planted faults: a table that takes too little of the mean, and one that takes none."""
     saved(tmp_path / "m", "GPT2LMHeadModel")
-    found = tied.Compensation(("transformer.wpe.weight",), 0.99)
+    found = {"transformer.wpe.weight": 0.99}
     monkeypatch.setattr("uncone.edits.head.find_compensation", lambda *_: found)
     with pytest.raises(UnsupportedModel, match=r"got an error of .* so nothing was written"):
         center_head(tmp_path / "m", tmp_path / "o")
-    monkeypatch.setattr("uncone.edits.head.find_compensation", lambda *_: tied.Compensation((), 1.0))
+    monkeypatch.setattr("uncone.edits.head.find_compensation", lambda *_: {})
     with pytest.raises(UnsupportedModel, match="nothing was written"):
         center_head(tmp_path / "m", tmp_path / "o")
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
@@ -262,8 +262,7 @@ def test_rounding_errors_against_a_loop():
     found = {
         e.kind: e
         for e in rounding.rounding_errors(
-            as_rows(weight),
-            as_rows(centred),
+            (as_rows(weight), as_rows(centred)),
             mean,
             hidden,
             (float(weight.abs().max()), float(centred.abs().max())),

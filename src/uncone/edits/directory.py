@@ -6,30 +6,48 @@ appears whole or not at all.
 
 import errno
 import json
+import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import torch
 
 from uncone.atomic import creatable, new_directory
-from uncone.edits.shards import NewTensor, shard_name, write_shard
-from uncone.errors import InputError, UnsupportedModel
+from uncone.errors import InputError
 from uncone.model import ModelFiles, is_model_file, open_model_files
 from uncone.model.files import read_json
 from uncone.model.model_class import refuse_adapter, refuse_quantised
 from uncone.model.open import split
+from uncone.rows.base import DTYPES
 from uncone.rows.bytes import LocalFile
-from uncone.rows.safetensors import Entry, read_header
+from uncone.rows.checkpoint import StoredTensor
+from uncone.rows.safetensors import CODES, FLOATS, Entry, header_bytes, read_header
 
+Path_ = str | os.PathLike[str]
 _INDEX = "model.safetensors.index.json"
 _STALE = frozenset(
     (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot", ".safetensors", ".tflite")
 )
 _STALE_INDICES = (".safetensors.index.json", ".bin.index.json", ".h5.index.json", ".msgpack.index.json")
 _OTHER_FORMATS = frozenset(("onnx", "openvino", "original", "coreml", ".git", ".cache"))
+_AT_ONCE = 2**22  # bytes
+_PICKLED = re.compile(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin")
+
+
+@dataclass(frozen=True)
+class NewTensor:
+    """A tensor to be written: the dtype by its name in safetensors, the shape, and the numbers in blocks."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    blocks: Callable[[], Iterator[torch.Tensor]]
+    """CPU tensors of floats that together hold the numbers in order; each is rounded once to `dtype`."""
 
 
 @dataclass(frozen=True)
@@ -41,47 +59,37 @@ class Copy:
     """Files that hold the same weights in another format, which would not be edited."""
 
 
-def whole_model(spec: str | os.PathLike[str]) -> Path:
-    """The directory of a model that is edited as a whole.
-
-    Raises:
-        InputError: it names a part of a model, or nothing that is there.
-    """
+def whole_model(spec: Path_) -> Path:
+    """The directory of a model that is edited as a whole."""
     path, part = split(spec)
     if part is not None:
         raise InputError(f"expected a whole model to edit, got its part #{part}: leave that out")
     return path
 
 
-def open_directory(model: str | os.PathLike[str]) -> ModelFiles:
-    """The files of a directory of transformers whose weights can be edited.
-
-    Raises:
-        InputError: no such directory; a GGUF model, with the way out.
-        UnsupportedModel: quantised weights, or an adapter beside them.
-    """
+def open_directory(model: Path_) -> ModelFiles:
+    """The files of a directory of transformers whose weights can be edited."""
     path = Path(model)
     if not path.exists():
         raise InputError(f"no file or folder {str(path)!r}: expected a model directory with config.json")
     refuse_adapter(path)
     if not (path / "config.json").is_file():
-        _refuse_other_kinds(path)
+        inner = [path] if path.is_file() else sorted(path.glob("*.gguf"))
+        gguf = next((file for file in inner if is_model_file(file)), None)
+        if gguf is not None:
+            raise InputError(
+                f"expected a directory of transformers to edit, got the GGUF file {gguf}, whose weights are "
+                "quantised or laid out for llama.cpp: edit the model that it was made of, and make it again"
+            )
     files = open_model_files(path)
     refuse_quantised(files)
     return files
 
 
-def stored(files: ModelFiles, name: str) -> tuple[LocalFile, Entry]:
-    """Where a tensor lies: the local file, and the entry of its header."""
-    source, entry = files.tensors[name]
-    assert isinstance(source, LocalFile)  # edited_copy refuses others
-    return source, entry
-
-
 @contextmanager
 def edited_copy(
     files: ModelFiles,
-    out: str | os.PathLike[str],
+    out: Path_,
     tensors: Mapping[str, NewTensor],
     *,
     beside: str | None = None,
@@ -99,44 +107,36 @@ def edited_copy(
         tensors: by name in the file. One that the original has keeps its dtype and shape.
         beside: the tensor whose file takes the added ones.
         config: what config.json becomes, where it changes.
-
-    Raises:
-        InputError: `out` exists or cannot be written, the disk is full, or the original changes meanwhile.
     """
-    shards = _shards(files)
-    weights = {source.path.name for source in shards}
+    shards = {source.path: source for source, _ in files.tensors.values()}
+    home = min(shards) if beside is None else files.tensors[beside][0].path
     with copied_files(files.path, out, skip=_holds_weights) as (folder, skipped):
-        placed = _write_weights(files, shards, tensors, beside, folder)
+        placed, size = dict[str, str](), 0
+        for path, shard in sorted(shards.items()):
+            here = {name: entry for name, (source, entry) in files.tensors.items() if source.path == path}
+            wanted = here if path != home else here | dict.fromkeys(tensors.keys() - files.tensors.keys())
+            fresh = {name: tensors[name] for name in tensors if name in wanted}
+            name = shard_name(path.name)
+            size += write_shard(shard, here, fresh, folder / name)
+            placed |= dict.fromkeys([*here, *fresh], name)
         if len(shards) > 1 or (files.path / _INDEX).is_file():
-            _write_index(files.path, folder, placed)
+            _write_index(files.path / _INDEX, folder / _INDEX, placed, size)
         if config is not None:
             text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
             (folder / "config.json").write_text(text, encoding="utf-8")
-        left_out = sorted(
-            name for name in skipped if name not in weights and not name.endswith(_STALE_INDICES)
-        )
-        yield Copy(open_model_files(folder), tuple(left_out))
+        weights = {path.name for path in shards}
+        others = [name for name in skipped if name not in weights and not name.endswith(_STALE_INDICES)]
+        yield Copy(open_model_files(folder), tuple(sorted(others)))
 
 
 @contextmanager
 def copied_files(
-    original: Path, out: str | os.PathLike[str], *, skip: Callable[[Path, bool], bool] = lambda *_: False
+    original: Path, out: Path_, *, skip: Callable[[Path, bool], bool] = lambda *_: False
 ) -> Iterator[tuple[Path, list[str]]]:
-    """A new folder with the files of `original`, which becomes `out` at the end of the `with` block.
+    """(a new folder with the files of `original`, the names that were skipped); the folder becomes `out` at
+    the end of the `with` block. Links to files are followed, as a cache has them.
 
-    Links to files are followed, as a cache has them.
-
-    Args:
-        original: a directory.
-        out: a new directory, not in the original.
-        skip: by its path in the original, and whether it is a folder: what is not copied.
-
-    Returns:
-        (the folder, the names that were skipped).
-
-    Raises:
-        InputError: `out` exists or cannot be written, the disk is full, or the original holds a link to a
-            folder, or a device.
+    `skip` is asked with a path in the original, and whether it is a folder.
     """
     target = creatable(out, outside=original)
     try:
@@ -151,19 +151,10 @@ def copied_files(
 
 
 def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset[str]) -> int:
-    """Compare every tensor but those in `touched` byte by byte.
-
-    Returns:
-        How many were compared.
-
-    Raises:
-        InputError: one differs: the disk or the memory is faulty, or the original was written to meanwhile.
-    """
-    compared = 0
-    for name in original.tensors:
+    """Compare every tensor but those in `touched` byte by byte, and say how many."""
+    untouched = [name for name in original.tensors if name not in touched]
+    for name in untouched:
         (here, a), (there, b) = original.tensors[name], copy.tensors[name]
-        if name in touched:
-            continue
         same, at = a.stop - a.start == b.stop - b.start, b.start
         for piece in a.stored_bytes(here):
             same = same and piece == there.read(at, len(piece))
@@ -173,31 +164,7 @@ def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset
                 f"expected tensor {name[:200]!r} to be copied to the bit, got other numbers in the copy: the "
                 "original was written to meanwhile, or the disk is faulty; nothing was written"
             )
-        compared += 1
-    return compared
-
-
-def _refuse_other_kinds(path: Path) -> None:
-    inner = [path] if path.is_file() else sorted(path.glob("*.gguf"))
-    model = next((file for file in inner if is_model_file(file)), None)
-    if model is None:
-        return
-    raise InputError(
-        f"expected a directory of transformers to edit, got the GGUF file {model}, whose weights are "
-        "quantised or laid out for llama.cpp: edit the model that it was made of, and make it again"
-    )
-
-
-def _shards(files: ModelFiles) -> list[LocalFile]:
-    """The weight files, each once."""
-    sources = dict[Path, LocalFile]()
-    for source, _ in files.tensors.values():
-        if not isinstance(source, LocalFile):
-            raise UnsupportedModel(
-                f"expected weights in local files, got {source.name}: download the model first"
-            )
-        sources.setdefault(source.path, source)
-    return [sources[path] for path in sorted(sources)]
+    return len(untouched)
 
 
 def _copy_files(original: Path, folder: Path, skip: Callable[[Path, bool], bool]) -> list[str]:
@@ -226,50 +193,127 @@ def _holds_weights(path: Path, is_folder: bool) -> bool:
     return path == Path(path.name) and (path.suffix in _STALE or path.name.endswith(_STALE_INDICES))
 
 
-def _write_weights(
-    files: ModelFiles,
-    shards: list[LocalFile],
-    tensors: Mapping[str, NewTensor],
-    beside: str | None,
-    folder: Path,
-) -> dict[str, str]:
-    """Write each shard; where each tensor lies then."""
-    added = {name: tensor for name, tensor in tensors.items() if name not in files.tensors}
-    home = shards[0] if beside is None else files.tensors[beside][0]
-    placed = dict[str, str]()
-    for shard in shards:
-        here = {
-            name: entry
-            for name, (source, entry) in files.tensors.items()
-            if source is shard or source.name == shard.name
-        }
-        fresh = {name: tensors[name] for name in here if name in tensors}
-        fresh |= added if home.name == shard.name else {}
-        name = shard_name(shard.path.name)
-        write_shard(shard, here, fresh, folder / name)
-        placed |= dict.fromkeys([*here, *fresh], name)
-    return placed
-
-
-def _write_index(original: Path, folder: Path, placed: Mapping[str, str]) -> None:
+def _write_index(old: Path, new: Path, placed: Mapping[str, str], size: int) -> None:
     """The index anew, from what was written; what else the original's said is kept."""
-    old = original / _INDEX
     index = read_json(old, dict) if old.is_file() else {}
     said = index.get("metadata")
-    metadata = (
-        {key: value for key, value in said.items() if key != "total_parameters"}
-        if isinstance(said, dict)
-        else {}
+    metadata = {key: said[key] for key in said if key != "total_parameters"} if isinstance(said, dict) else {}
+    metadata["total_size"] = size
+    index |= {"metadata": metadata, "weight_map": dict(sorted(placed.items()))}
+    new.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def some_of(rows: list[int]) -> str:
+    """How many rows, and the first of them."""
+    return f"{len(rows)} ({', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''})"
+
+
+def rows_at_once(d: int) -> int:
+    """How many rows of `d` features are worked on at a time: 8 MiB of float64."""
+    return max(1, 2**20 // d)
+
+
+def as_stored(source: LocalFile, entry: Entry, name: str) -> NewTensor:
+    """A second copy of a tensor of floats, to be written under another name."""
+    _code(name, entry, source)
+    return NewTensor(entry.dtype, entry.shape, lambda: stored_blocks(source, name, entry))
+
+
+def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.Tensor]:
+    """The numbers of a tensor of floats as they are stored, to the bit, some rows (n, ...) at a time."""
+    if isinstance(entry, StoredTensor):
+        yield from entry.pieces(source)
+        return
+    dtype = DTYPES[FLOATS[entry.dtype]]
+    row = math.prod(entry.shape[1:]) * dtype.itemsize
+    step = row * max(1, _AT_ONCE // max(row, 1))
+    for at in range(entry.start, entry.stop, max(step, 1)):
+        content = bytearray(min(step, entry.stop - at))
+        source.read_into(at, memoryview(content))
+        yield torch.frombuffer(content, dtype=dtype).view(-1, *entry.shape[1:])
+
+
+def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """`x` in `dtype`, to the nearest: torch takes float64 to 16 bits by way of float32, which rounds twice.
+
+    In between is rounded to odd: towards 0, and the last bit set where anything was lost, so that no new tie
+    arises.
+    """
+    if x.dtype != torch.float64 or dtype not in (torch.float16, torch.bfloat16):
+        return x.to(dtype)
+    narrow = x.float()
+    bits = narrow.view(torch.int32)
+    bits = torch.where(narrow.double().abs() > x.abs(), bits - 1, bits)
+    odd = torch.where(narrow.double() == x, bits, bits | 1).view(torch.float32)
+    return torch.where(torch.isfinite(x), odd, narrow).to(dtype)
+
+
+def shard_name(name: str) -> str:
+    """What a file of weights is called in the copy: a checkpoint of torch.save becomes safetensors."""
+    numbered = _PICKLED.fullmatch(name)
+    return (
+        f"model{numbered[1] or ''}.safetensors" if numbered else str(Path(name).with_suffix(".safetensors"))
     )
-    metadata["total_size"] = _bytes_of_tensors(folder, placed)
-    index = {**index, "metadata": metadata, "weight_map": dict(sorted(placed.items()))}
-    (folder / _INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def _bytes_of_tensors(folder: Path, placed: Mapping[str, str]) -> int:
-    """Bytes of all tensors in the files of `placed`."""
-    return sum(
-        entry.stop - entry.start
-        for shard in sorted(set(placed.values()))
-        for entry in read_header(LocalFile(folder / shard))[0].values()
+def write_shard(
+    source: LocalFile, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path
+) -> int:
+    """Write a file of weights as safetensors, with `tensors` for those of their names, or behind all; how many
+    bytes its tensors have.
+
+    Numbers that are not replaced stay as they are stored, to the bit, and in their order. Of a checkpoint of
+    torch.save each name gets numbers of its own, also where two shared theirs.
+    """
+    metadata, names = {"format": "pt"}, list(entries)
+    if path.suffix == source.path.suffix:
+        _, metadata = read_header(source)
+        names.sort(key=lambda name: (entries[name].start, entries[name].stop))
+    laid = {name: _laid(name, entries[name], source) for name in names}
+    for name, x in tensors.items():
+        laid.setdefault(
+            name, Entry(x.dtype, x.shape, 0, math.prod(x.shape) * DTYPES[FLOATS[x.dtype]].itemsize)
+        )
+    with open(path, "xb") as handle:
+        handle.write(header_bytes(laid.items(), metadata))
+        for name, entry in laid.items():
+            if name in tensors:
+                _write(handle, name, tensors[name], entry.stop)
+            else:
+                handle.writelines(entries[name].stored_bytes(source))
+    return sum(entry.stop for entry in laid.values())
+
+
+def _laid(name: str, entry: Entry, source: LocalFile) -> Entry:
+    """The entry as it is written: where it lies does not matter, only its size."""
+    if not isinstance(entry, StoredTensor):
+        return replace(entry, start=0, stop=entry.stop - entry.start)
+    return Entry(_code(name, entry, source), entry.shape, 0, entry.stop - entry.start)
+
+
+def _write(handle: BinaryIO, name: str, tensor: NewTensor, size: int) -> None:
+    """The numbers of `tensor`, rounded once, which must fill `size` bytes."""
+    dtype, written = DTYPES[FLOATS[tensor.dtype]], 0
+    for block in tensor.blocks():
+        rounded = rounded_once(block, dtype).contiguous()
+        if not bool(torch.isfinite(rounded).all()) and bool(torch.isfinite(block).all()):
+            raise InputError(
+                f"expected new numbers of {name[:200]!r} that fit {FLOATS[tensor.dtype]}, got larger ones: "
+                "save the model in bfloat16 or float32 first"
+            )
+        content = rounded.view(torch.uint8).numpy().reshape(-1)
+        handle.write(content.data)
+        written += content.size
+    assert written == size, f"{name}: {written} bytes for {size}"
+
+
+def _code(name: str, entry: Entry, source: LocalFile) -> str:
+    if entry.dtype in FLOATS:
+        return entry.dtype
+    if entry.dtype in CODES:
+        return CODES[entry.dtype]
+    raise InputError(
+        f"expected tensors that safetensors can hold in {source.name}, got {name[:80]!r} of {entry.dtype} "
+        f"and shape {list(entry.shape)}: load the model with transformers, call "
+        "save_pretrained, and edit what it writes"
     )

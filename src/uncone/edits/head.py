@@ -18,10 +18,18 @@ from typing import Any, Literal
 import torch
 
 from uncone.atomic import creatable
-from uncone.edits.directory import Copy, compare_untouched, edited_copy, open_directory, stored, whole_model
+from uncone.edits.directory import (
+    NewTensor,
+    as_stored,
+    compare_untouched,
+    edited_copy,
+    open_directory,
+    rows_at_once,
+    some_of,
+    whole_model,
+)
 from uncone.edits.proof import Progress, Run, compare, require, run, wide_product
 from uncone.edits.rounding import head_rows, rounding_errors
-from uncone.edits.shards import NewTensor, as_stored, rows_at_once
 from uncone.edits.texts import ProofText, proof_text
 from uncone.edits.tied import find_compensation, lookups, reads_token_types
 from uncone.errors import InputError, UnsupportedModel
@@ -30,7 +38,7 @@ from uncone.model.files import read_json
 from uncone.model.head_map import HeadMap, logit_map
 from uncone.model.model_class import load_model, objects
 from uncone.model.ties import parameter_keys, parted, shared_names, without_ties
-from uncone.records import HeadEdit, HeadProof
+from uncone.records import HeadEdit
 from uncone.rows import Rows, nonfinite_rows
 from uncone.rows.names import listing
 from uncone.rows.safetensors import FLOATS
@@ -40,6 +48,18 @@ OTHERS = (
     "Whatever reads raw logits, and not probabilities, sees them moved by a number for each position: "
     "distillation by the squares of logits, scores of energy or of logsumexp, contrastive decoding without "
     "a softmax."
+)
+_NO_EFFECT = (
+    "No kind of rounding that was measured errs less on the centred head: for this model the edit helps "
+    "cosines only."
+)
+_EMBEDDINGS = (
+    "Vectors that are given to the model in the place of the table's rows (inputs_embeds, prompt tuning) "
+    "need the mean subtracted too."
+)
+_TOKEN_TYPES = (
+    "The model looks token_type_ids up in the token table: inputs that give them are changed by the edit. "
+    "Leave them out, or use --untie."
 )
 _READERS = {
     "repetition_penalty": 1.0,
@@ -51,18 +71,15 @@ _PROVEN_IN = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": t
 
 
 @dataclass(frozen=True)
-class Layout:
-    """What the copy holds, and where."""
+class _Layout:
+    """What the copy holds, and `head`: where the centred rows stand in it."""
 
     way: Literal["untied", "folded", "parted"]
     tensors: Mapping[str, NewTensor]
     head: str
-    """Where the centred rows stand in the copy."""
-    table: str
-    mean: Tensor
+    notes: tuple[str, ...] = ()
     folded_into: tuple[str, ...] = ()
     config: Mapping[str, Any] | None = None
-    notes: tuple[str, ...] = ()
 
 
 def center_head(
@@ -110,60 +127,53 @@ def center_head(
         raise UnsupportedModel(
             f"expected a model with an output head in its files, got {files.path}: {places.why}"
         )
-    check_dtype(files, places.head)
-    original = load_model(files, dtype=_dtype(dtype))
+    stored = files.entries[places.head].dtype
+    if stored not in FLOATS:
+        raise UnsupportedModel(
+            f"expected the head in floating point, got {places.head!r} of {stored}: dequantise the head, or "
+            "edit the model that was quantised"
+        )
+    proven_in = _dtype(dtype)
+    original = load_model(files, dtype=proven_in)
     if original.dtype == torch.float64:
-        original, dtype = original.float(), "float32"
+        original, proven_in = original.float(), torch.float32
     head = linear_head(original)
     scale = invariant_map(original, head).scale
-    ids = proof_text(
-        files, original, min(original.get_input_embeddings().num_embeddings, len(head.weight)), text
-    )
+    n = min(original.get_input_embeddings().num_embeddings, len(head.weight))
+    ids = proof_text(files, original, n, text)
     before, is_tied = run(original, ids, tell=progress), bool(lookups(original))
+    mean = _mean_row(rows_of(files, places.head))
     if is_tied and not untie:
         del original, head
         wide = torch.float64 if before.dtype in (torch.float32, torch.float64) else torch.float32
         original = load_model(files, dtype=wide)
         how = f"the whole original in {str(wide).removeprefix('torch.')}"
         reference = _wide_run(original, ids, progress)
-        layout = _folded(files, original, ids, places.head)
+        layout = _folded(files, original, ids, places.head, mean)
     else:  # the input of the head stays as it is, so only its product is in question
-        layout = _parted(files, places.head) if is_tied else _untied(files, places.head, asked=untie)
+        layout = _parted(files, places.head, mean) if is_tied else _untied(files, places.head, mean, untie)
         how = "the original's own hidden states times its head in float64"
         reference = run(original, ids, product=wide_product(head.weight, head.bias), tell=progress)
         del head
     del original
     with edited_copy(files, out, layout.tensors, beside=places.head, config=layout.config) as copy:
-        after = run(load_model(copy.files, dtype=_dtype(dtype)), ids, tell=progress)
+        after = run(load_model(copy.files, dtype=proven_in), ids, tell=progress)
         proof = compare(before, after, reference, text=ids.name, how=how)
         require(proof)
-        return _record(files, copy, layout, proof, before, scale)
-
-
-def _record(
-    files: ModelFiles, copy: Copy, layout: Layout, proof: HeadProof, before: Run, scale: float
-) -> HeadEdit:
-    source = layout.head if layout.head in files.tensors else layout.table
-    first, second = rows_of(files, source), rows_of(copy.files, layout.head)
-    shapes, notes = (head_rows(first), head_rows(second)), layout.notes
-    effects = rounding_errors(
-        first, second, layout.mean, before.hidden, (shapes[0].largest, shapes[1].largest)
-    )
-    if scale != 1:
-        notes = (*notes, f"The model multiplies its logits by {scale:g}; that changes nothing of this.")
-    if all(effect.after >= effect.before for effect in effects):
-        notes = (
-            *notes,
-            "No kind of rounding that was measured errs less on the centred head: for this model the edit "
-            "helps cosines only.",
-        )
-    return HeadEdit(
-        name=files.path.resolve().name, head=layout.head, n=first.shape[0], d=first.shape[1], dtype=first.dtype, way=layout.way,
-        folded_into=layout.folded_into, added=tuple(sorted(set(layout.tensors) - set(files.tensors))), before=shapes[0],
-        after=shapes[1], proof=proof, effects=effects,
-        unchanged=compare_untouched(files, copy.files, frozenset(layout.tensors)), warnings=warnings_of(files),
-        notes=(*notes, OTHERS), left_out=copy.left_out,
-    )  # fmt: skip
+        sides = rows_of(files, places.head), rows_of(copy.files, layout.head)
+        shapes, notes = (head_rows(sides[0]), head_rows(sides[1])), layout.notes
+        effects = rounding_errors(sides, mean, before.hidden, (shapes[0].largest, shapes[1].largest))
+        if scale != 1:
+            notes += (f"The model multiplies its logits by {scale:g}; that changes nothing of this.",)
+        if all(effect.after >= effect.before for effect in effects):
+            notes += (_NO_EFFECT,)
+        return HeadEdit(
+            name=files.path.resolve().name, head=layout.head, n=sides[0].shape[0], d=sides[0].shape[1],
+            dtype=sides[0].dtype, way=layout.way, folded_into=layout.folded_into,
+            added=tuple(sorted(layout.tensors.keys() - files.tensors.keys())), before=shapes[0],
+            after=shapes[1], proof=proof, effects=effects, warnings=_warnings(files), notes=(*notes, OTHERS),
+            unchanged=compare_untouched(files, copy.files, frozenset(layout.tensors)), left_out=copy.left_out,
+        )  # fmt: skip
 
 
 def _wide_run(model: Any, ids: ProofText, progress: Progress | None) -> Run:
@@ -176,33 +186,23 @@ def _wide_run(model: Any, ids: ProofText, progress: Progress | None) -> Run:
         ) from error
 
 
-def _untied(files: ModelFiles, head: str, *, asked: bool) -> Layout:
-    rows = rows_of(files, head)
-    mean = mean_row(rows)
+def _untied(files: ModelFiles, head: str, mean: Tensor, asked: bool) -> _Layout:
     notes = ("The head is a matrix of its own already: there was nothing to untie.",) if asked else ()
-    return Layout("untied", {head: shifted(files, head, -mean)}, head, head, mean, notes=notes)
+    return _Layout("untied", {head: shifted(files, head, -mean)}, head, notes)
 
 
-def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str) -> Layout:
+def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str, mean: Tensor) -> _Layout:
     """The mean out of the shared rows, and into the tables that are added to them."""
     keys = parameter_keys(files)
     compensation = find_compensation(wide, ids, keys)
     if compensation is None:
         raise _no_table(files, wide, table)
-    mean = mean_row(rows_of(files, table))
-    folded = tuple(keys[name] for name in compensation.tables)
+    taken = {keys[name]: shifted(files, keys[name], n * mean) for name, n in compensation.items()}
     shared = {name: shifted(files, name, -mean) for name in shared_names(files) | {table}}
-    taken = {name: shifted(files, name, compensation.factor * mean) for name in folded}
-    notes = [
-        "Vectors that are given to the model in the place of the table's rows (inputs_embeds, prompt "
-        "tuning) need the mean subtracted too."
-    ]
+    notes = [_EMBEDDINGS]
     if reads_token_types(wide, ids, compensation):
-        notes.append(
-            "The model looks token_type_ids up in the token table: inputs that give them are changed by the "
-            "edit. Leave them out, or use --untie."
-        )
-    return Layout("folded", shared | taken, table, table, mean, folded, notes=tuple(notes))
+        notes.append(_TOKEN_TYPES)
+    return _Layout("folded", shared | taken, table, tuple(notes), tuple(taken))
 
 
 def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
@@ -220,35 +220,26 @@ def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
     )
 
 
-def _parted(files: ModelFiles, table: str) -> Layout:
+def _parted(files: ModelFiles, table: str, mean: Tensor) -> _Layout:
     """A head of its own beside the table, which stays."""
-    mean, ends = mean_row(rows_of(files, table)), parted(files)
-    tensors = {
-        name: as_stored(*stored(files, source), source)
-        for name, source in ends.added.items()
-        if name != ends.head
-    }
+    ends = parted(files)
+    tensors = {name: as_stored(*files.tensors[source], source) for name, source in ends.added.items()}
     tensors[ends.head] = shifted(files, table, -mean)
     n, d = files.entries[table].shape
     notes = (f"The head shared the token table's rows and stands apart now: {n} x {d} numbers more.",)
-    return Layout("parted", tensors, ends.head, table, mean, config=without_ties(files.config), notes=notes)
+    return _Layout("parted", tensors, ends.head, notes, config=without_ties(files.config))
 
 
-def mean_row(rows: Rows) -> Tensor:
-    """The mean (D,) in float64.
-
-    Raises:
-        InputError: a row is not finite.
-    """
+def _mean_row(rows: Rows) -> Tensor:
+    """The mean (D,) in float64."""
     total = torch.zeros(rows.shape[1], dtype=torch.float64)
     for block in rows.blocks(rows_at_once(rows.shape[1])):
         total += block.double().sum(0)
     if not bool(torch.isfinite(total).all()):
         bad = nonfinite_rows(rows).tolist()
         raise InputError(
-            f"expected finite rows in {rows.name}, got NaN or inf in {len(bad)} "
-            f"({', '.join(map(str, bad[:5]))}{', ...' if len(bad) > 5 else ''}): set them anew first, with "
-            "`uncone repair-tokens`"
+            f"expected finite rows in {rows.name}, got NaN or inf in {some_of(bad)}: set them anew first, "
+            "with `uncone repair-tokens`"
         )
     return total / rows.shape[0]
 
@@ -276,11 +267,7 @@ def _dtype(name: str | None) -> torch.dtype | None:
 
 
 def linear_head(model: Any) -> torch.nn.Linear:
-    """The model's head.
-
-    Raises:
-        UnsupportedModel: there is none, or it is no linear layer of floats.
-    """
+    """The model's head, where it is a linear layer of floats."""
     try:
         head = model.get_output_embeddings()
     except (NotImplementedError, AttributeError):
@@ -299,12 +286,7 @@ def linear_head(model: Any) -> torch.nn.Linear:
 
 
 def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """How logits follow from the head's output, where adding a constant to all of it changes no probability.
-
-    Raises:
-        UnsupportedModel: the logits are capped, as Gemma-2's are, or no scaled and shifted copy of the
-            output.
-    """
+    """How logits follow from the head's output, where adding a constant to all of it changes no probability."""
     try:
         logits = logit_map(model, head)
     except UnsupportedModel as error:
@@ -321,52 +303,29 @@ def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
     return logits
 
 
-def check_dtype(files: ModelFiles, tensor: str) -> None:
-    """Raises UnsupportedModel where the tensor is not stored in floating point."""
-    dtype = files.entries[tensor].dtype
-    if dtype not in FLOATS:
-        raise UnsupportedModel(
-            f"expected the head in floating point, got {tensor!r} of {dtype}: dequantise the head, or edit "
-            "the model that was quantised"
-        )
-
-
-def warnings_of(files: ModelFiles) -> tuple[str, ...]:
+def _warnings(files: ModelFiles) -> tuple[str, ...]:
     """Settings in the directory that read raw logits: penalties of generation, and a z-loss in training."""
-    warnings = [
-        _penalty(name, value)
-        for name, value in _generation(files).items()
-        if name in _READERS and value not in (None, _READERS[name])
-    ]
-    z_losses = sorted(
-        {
-            key
-            for part in objects(files.config)
-            for key, value in part.items()
-            if "z_loss" in key and "router" not in key and isinstance(value, int | float) and value
-        }
-    )
-    if z_losses:
-        warnings.append(
-            f"config.json sets {listing(z_losses)}: a z-loss holds the logits' sum of exponentials near 1, "
-            "and the edit moves it, so training on would begin with another loss."
-        )
-    return tuple(warnings)
-
-
-def _penalty(name: str, value: Any) -> str:
-    return (
-        f"generation_config.json sets {name} to {str(value)[:40]}: it divides or multiplies raw logits by "
-        "their sign or size, so with it the edited model generates otherwise. Turn it off, or keep the "
-        "original."
-    )
-
-
-def _generation(files: ModelFiles) -> Mapping[str, Any]:
-    """generation_config.json, and the same settings where older versions wrote them, in config.json."""
-    settings = {name: files.config[name] for name in _READERS if name in files.config}
+    settings = {name: files.config[name] for name in _READERS if name in files.config}  # of older versions
     path = files.path / "generation_config.json"
     if path.is_file():
         with suppress(InputError):  # transformers would not read it either
             settings |= read_json(path, dict)
-    return settings
+    warnings = [
+        f"generation_config.json sets {name} to {str(value)[:40]}: it divides or multiplies raw logits by "
+        "their sign or size, so with it the edited model generates otherwise. Turn it off, or keep the "
+        "original."
+        for name, value in settings.items()
+        if name in _READERS and value not in (None, _READERS[name])
+    ]
+    z_losses = {
+        key
+        for part in objects(files.config)
+        for key, value in part.items()
+        if "z_loss" in key and "router" not in key and isinstance(value, int | float) and value
+    }
+    if z_losses:
+        warnings.append(
+            f"config.json sets {listing(sorted(z_losses))}: a z-loss holds the logits' sum of exponentials "
+            "near 1, and the edit moves it, so training on would begin with another loss."
+        )
+    return tuple(warnings)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from uncone.edits.shards import rows_at_once
+from uncone.edits.directory import rows_at_once, some_of
 from uncone.errors import InputError, first_line
 from uncone.moments import Moments
 from uncone.rows import Rows, SelectedRows, nonfinite_rows
@@ -48,9 +48,8 @@ def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
     bad = kept[nonfinite_rows(chosen)].tolist()
     if bad:
         raise InputError(
-            f"expected finite rows to learn from in {rows.name}, got NaN or inf in {len(bad)}: name them too "
-            f"({', '.join(map(str, bad[:5]))}{', ...' if len(bad) > 5 else ''}), and they are set anew with "
-            "the others"
+            f"expected finite rows to learn from in {rows.name}, got NaN or inf in {some_of(bad)}: name "
+            "them too, and they are set anew with the others"
         )
     moments = Moments.of(chosen, second=with_covariance, unit_first=False)
     covariance, shrinkage = _shrunk(chosen, moments) if with_covariance else (None, None)

@@ -4,19 +4,20 @@ from typing import Literal
 
 import torch
 
-from uncone.edits.shards import rows_at_once
+from uncone.edits.directory import rows_at_once
 from uncone.records import HeadRows, RoundingError
 from uncone.rows import Rows
+from uncone.rows.base import DTYPES
 
 Tensor = torch.Tensor
 Kind = Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
 _DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
-_FLOATS: tuple[tuple[Kind, int], ...] = (("float16", 11), ("bfloat16", 8))
+_FLOATS: tuple[Kind, ...] = ("float16", "bfloat16")
 _MOST_POSITIONS = 128
 
 
 def rounding_errors(
-    before: Rows, after: Rows, mean: Tensor, hidden: Tensor, largest: tuple[float, float]
+    sides: tuple[Rows, Rows], mean: Tensor, hidden: Tensor, largest: tuple[float, float]
 ) -> tuple[RoundingError, ...]:
     """The error of the logits' differences for each kind of rounding of a head, and of the same head centred.
 
@@ -26,51 +27,39 @@ def rounding_errors(
     each row. A float type that is no narrower than the stored one is left out. The head's bias is.
 
     Args:
-        before, after: the head's rows (V, D) as stored, original and edited.
+        sides: the head's rows (V, D) as stored, original and edited.
         mean: (D,), float64: what was subtracted.
         hidden: (T, D): inputs of the head; of them 128 are used, spread over all.
-        largest: the largest absolute value of each of the two.
+        largest: the largest absolute value of each side.
     """
     h = hidden[:: max(1, len(hidden) // _MOST_POSITIONS)][:_MOST_POSITIONS].float()
-    digits = _DIGITS.get(before.dtype, 24)
-    narrower: list[Kind] = [kind for kind, has in _FLOATS if has < digits]
-    kinds: list[Kind] = ["int8_tensor", "int8_rows", *narrower, "logits_bfloat16"]
-    first, second = ({kind: _Spread(len(h)) for kind in (*kinds, "logits")} for _ in range(2))
-    size = rows_at_once(before.shape[1])
-    for one, other in zip(before.blocks(size), after.blocks(size), strict=True):
+    n, d = sides[0].shape
+    stored = _DIGITS.get(sides[0].dtype, 24)
+    narrower: list[Kind] = [kind for kind in _FLOATS if _DIGITS[kind] < stored]
+    of_rows: list[Kind] = ["int8_tensor", "int8_rows", *narrower]
+    kinds: list[Kind] = [*of_rows, "logits_bfloat16"]
+    # of each kind, and last of the logits: sums and sums of squares over the vocabulary, a position a column
+    sums = torch.zeros(2, len(kinds) + 1, 2, len(h), dtype=torch.float64)
+    size = rows_at_once(d)
+    for one, other in zip(*(rows.blocks(size) for rows in sides), strict=True):
         x, y = one.double(), other.double()
         exact = x - mean  # what a narrower float type would hold is rounded once from the exact numbers
-        for sums, rows, floats, top in ((first, x, x, largest[0]), (second, y, exact, largest[1])):
+        for side, (rows, floats) in enumerate(((x, x), (y, exact))):
             z = h @ rows.float().T
-            sums["logits"].add(z)
-            sums["logits_bfloat16"].add(z.to(torch.bfloat16).float() - z)
-            for kind in kinds[:-1]:
+            parts = []
+            for kind in of_rows:
                 source = floats if kind in narrower else rows
-                sums[kind].add(h @ (_rounded(source, kind, top) - source).float().T)
-    return tuple(
-        RoundingError(kind, first[kind].share_of(first["logits"]), second[kind].share_of(second["logits"]))
-        for kind in kinds
-    )
-
-
-class _Spread:
-    """Running sums for the variance over the vocabulary, a position a row."""
-
-    def __init__(self, positions: int) -> None:
-        self._sum, self._squares = torch.zeros(positions).double(), torch.zeros(positions).double()
-        self._n = 0
-
-    def add(self, part: Tensor) -> None:
-        self._sum += part.sum(1, dtype=torch.float64)
-        self._squares += part.double().square().sum(1)
-        self._n += part.shape[1]
-
-    def _variance(self) -> float:
-        return float((self._squares / self._n - (self._sum / self._n) ** 2).clamp_min(0).mean())
-
-    def share_of(self, other: "_Spread") -> float:
-        """The ratio of the standard deviations; 0 where there is nothing to divide by."""
-        return (self._variance() / other._variance()) ** 0.5 if other._variance() > 0 else 0.0
+                parts.append(h @ (_rounded(source, kind, largest[side]) - source).float().T)
+            parts += [z.to(torch.bfloat16).float() - z, z]
+            for total, part in zip(sums[side], parts, strict=True):
+                total[0] += part.sum(1, dtype=torch.float64)
+                total[1] += part.double().square().sum(1)
+    variances = (sums[:, :, 1] / n - (sums[:, :, 0] / n) ** 2).clamp_min(0).mean(-1)
+    shares = [
+        [(of / logits) ** 0.5 if logits > 0 else 0.0 for of in errors]
+        for *errors, logits in variances.tolist()
+    ]
+    return tuple(map(RoundingError, kinds, *shares))
 
 
 def head_rows(rows: Rows) -> HeadRows:
@@ -80,7 +69,7 @@ def head_rows(rows: Rows) -> HeadRows:
     """
     n, d = rows.shape
     total, units, norms, largest, zero = torch.zeros(d).double(), torch.zeros(d).double(), 0.0, 0.0, False
-    for block in rows.blocks(rows_at_once(rows.shape[1])):
+    for block in rows.blocks(rows_at_once(d)):
         x = block.double()
         length = x.norm(dim=1)
         zero |= bool((length == 0).any())
@@ -88,16 +77,12 @@ def head_rows(rows: Rows) -> HeadRows:
         units += (x / length.clamp_min(torch.finfo(torch.float64).tiny)[:, None]).sum(0)
         norms, largest = norms + float(length.sum()), max(largest, float(x.abs().max()))
     cosine = None if zero or n < 2 else float((units @ units - n) / (n * (n - 1)))
-    return HeadRows(
-        mean_norm=norms / n, norm_of_mean=float((total / n).norm()), largest=largest, mean_cosine=cosine
-    )
+    return HeadRows(norms / n, float((total / n).norm()), largest, cosine)
 
 
 def _rounded(x: Tensor, kind: Kind, largest: float) -> Tensor:
-    if kind == "float16":
-        return x.to(torch.float16).double()
-    if kind == "bfloat16":
-        return x.to(torch.bfloat16).double()
+    if kind in _FLOATS:
+        return x.to(DTYPES[kind]).double()
     top = torch.full((1, 1), largest).double() if kind == "int8_tensor" else x.abs().amax(1, keepdim=True)
     step = (top / 127).clamp_min(torch.finfo(torch.float64).tiny)
     return (x / step).round().clamp(-127, 127) * step

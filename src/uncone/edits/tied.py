@@ -8,7 +8,7 @@ run.
 
 import inspect
 import itertools
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,19 +25,13 @@ _SAME = {torch.float64: 1e-7, torch.float32: 1e-3}
 _MOST_CANDIDATES, _MOST_TABLES = 8, 2
 
 
-class Compensation:
-    """The tables that take the mean, by the names of their parameters, and how many times each takes it."""
-
-    def __init__(self, tables: tuple[str, ...], factor: float) -> None:
-        self.tables, self.factor = tables, factor
-
-
-def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> Compensation | None:
-    """The fewest tables that undo a vector subtracted from all token rows; None where no two do.
+def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> dict[str, float] | None:
+    """The fewest tables that undo a vector subtracted from all token rows, by the names of their parameters,
+    and how many times each takes it; None where no two do.
 
     Args:
         model: tied, in float32 or float64; it is changed and put back.
-        proof: what to run on; a few windows are used.
+        proof: ids to run on; a few windows are used.
         stored: the parameters that the files hold; others, such as sinusoidal positions, are computed.
     """
     table = model.get_output_embeddings().weight
@@ -57,11 +51,11 @@ def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> C
                 with _added({candidates[name]: factor * vector for name in names}):
                     left = float((_log_probabilities(model, few) - exact).abs().max())
                 if left <= _SAME[table.dtype] * effect:
-                    return Compensation(names, factor)
+                    return dict.fromkeys(names, factor)
     return None
 
 
-def reads_token_types(model: Any, proof: ProofText, compensation: Compensation) -> bool:
+def reads_token_types(model: Any, proof: ProofText, compensation: Mapping[str, float]) -> bool:
     """Whether given token types are looked up in the token table too (GPT-2): the edit would move them."""
     if is_seq2seq(model) or "token_type_ids" not in inspect.signature(model.forward).parameters:
         return False
@@ -73,9 +67,7 @@ def reads_token_types(model: Any, proof: ProofText, compensation: Compensation) 
     try:
         with torch.no_grad():
             exact = run_model(model, batch).logits.log_softmax(-1)
-            with _added(
-                {table: -vector} | {named[name]: compensation.factor * vector for name in compensation.tables}
-            ):
+            with _added({table: -vector} | {named[name]: n * vector for name, n in compensation.items()}):
                 moved = run_model(model, batch).logits.log_softmax(-1)
             with _added({table: -vector}):
                 effect = run_model(model, batch).logits.log_softmax(-1)
@@ -101,11 +93,8 @@ def _candidates(model: Any) -> dict[str, Tensor]:
 def lookups(model: Any) -> list[torch.nn.Embedding]:
     """The lookups that share the head's rows; none where the head is a matrix of its own."""
     head = model.get_output_embeddings().weight
-    return [
-        module
-        for module in model.modules()
-        if isinstance(module, torch.nn.Embedding) and module.weight is head
-    ]
+    tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+    return [module for module in tables if module.weight is head]
 
 
 def _scale(model: Any) -> float:

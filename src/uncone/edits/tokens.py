@@ -15,11 +15,19 @@ from typing import Any, Literal
 import torch
 
 from uncone.atomic import creatable
-from uncone.edits.directory import Copy, compare_untouched, edited_copy, open_directory, stored
+from uncone.edits.directory import (
+    Copy,
+    NewTensor,
+    compare_untouched,
+    edited_copy,
+    open_directory,
+    rounded_once,
+    rows_at_once,
+    stored_blocks,
+)
 from uncone.edits.loss import text_loss
 from uncone.edits.new_rows import Trained, new_rows, sub_tokens, trained_rows
 from uncone.edits.proof import Progress
-from uncone.edits.shards import NewTensor, rounded_once, rows_at_once, stored_blocks
 from uncone.edits.texts import load_tokenizer
 from uncone.errors import InputError
 from uncone.model import ModelFiles, find_places, rows_of, token_labels
@@ -164,7 +172,7 @@ def _is_copy(files: ModelFiles, name: str, other: str) -> bool:
 
 def _with_rows(files: ModelFiles, name: str, ids: Sequence[int], rows: Tensor) -> NewTensor:
     """The matrix with `rows` at `ids`; all others as they are stored, to the bit."""
-    source, entry = stored(files, name)
+    source, entry = files.tensors[name]
     at = torch.tensor(ids)
 
     def blocks() -> Iterator[Tensor]:
@@ -207,7 +215,7 @@ def _compared(files: ModelFiles, copy: Copy, matrix: Matrix, ids: Sequence[int])
 
 def _equal_rows(files: ModelFiles, copy: ModelFiles, name: str, but: Tensor) -> int:
     """How many rows are the same to the bit, those at `but` aside."""
-    (source, entry), (target, written) = stored(files, name), stored(copy, name)
+    (source, entry), (target, written) = files.tensors[name], copy.tensors[name]
     equal = start = 0
     for a in stored_blocks(source, name, entry):
         content = bytearray(a.nbytes)
