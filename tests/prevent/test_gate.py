@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone import InputError, RareTokenGate
-from uncone.prevent.rules import Gates
+from uncone.prevent.counts import Gates
 
 Tensor = torch.Tensor
 V = 40

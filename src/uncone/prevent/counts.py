@@ -1,11 +1,12 @@
-"""How often was each id a target lately? Four memories of the last optimiser steps, from exact to none.
+"""How often was each id a target lately, which ids are rare by that, and how much of their push passes?
 
-Each has `total` (V,), int64, or float64 where steps fade, and the `steps` that it stands for. `push` closes a
-step with its counts, int64 (V,); `state` gives everything as tensors, and `load` goes on from that;
-`memory_bytes` is held between steps.
+Of the last optimiser steps there are four memories, from exact to none. Each has `total` (V,), int64, or
+float64 where steps fade, and the `steps` that it stands for. `push` closes a step with its counts, int64
+(V,); `state` gives everything as tensors, and `load` goes on from that; `memory_bytes` is held between steps.
 """
 
 from collections import deque
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,93 @@ from uncone.prevent.resume import like, not_negative
 
 Tensor = torch.Tensor
 State = dict[str, Tensor]
+Gates = tuple[Tensor, Tensor, Tensor]
+MODES = ("relative", "paper", "official", "hard")
+RARE_SHARE = 0.19
+"""The share of the vocabulary that the paper evaluates as rare."""
+ALPHA = 0.03
+"""The published language models call ids with fewer targets a step rare, of 32,768 in all."""
+_ROUNDED = 1e-7
 _BUCKETS = 16
+
+
+@dataclass
+class Rule:
+    """How gates follow from counts. At most one of `share`, `frequency` and `alpha` is given."""
+
+    mode: str
+    share: float | None
+    frequency: float | None
+    alpha: float | None
+    gate_max: float
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise InputError(f"expected a mode among {', '.join(MODES)}, got {self.mode!r}: use one of them")
+        given = sum(value is not None for value in (self.share, self.frequency, self.alpha))
+        if given > 1:
+            raise InputError(
+                "expected one of rare_share, rare_frequency and alpha, got several: each says what is rare"
+            )
+        if not given and self.mode in ("paper", "official"):
+            self.alpha = ALPHA
+        elif not given:
+            self.share = RARE_SHARE
+        for name, value, why in (
+            ("rare_share", self.share, "it is a share of the whole"),
+            ("rare_frequency", self.frequency, "it is a share of the whole"),
+            ("gate_max", self.gate_max, "above 1 the gate would amplify"),
+        ):
+            if value is not None and not 0 <= value <= 1:
+                raise InputError(f"expected {name} in [0, 1], got {value}: {why}")
+        if self.alpha is not None and not 0 < self.alpha <= 1:
+            raise InputError(
+                f"expected alpha in (0, 1], got {self.alpha}: it is a number of targets a step, and above 1 "
+                "the gate would amplify; rare_frequency does not depend on the batch size"
+            )
+
+    def gates(
+        self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None
+    ) -> Gates:
+        """The gates of ids counted `counts` (V,) times in `steps` steps; without counts no id is rare.
+
+        Counts a step are read at a batch of `targets_per_step`; None is the batch of the counts.
+        """
+        n, total = len(counts), float(counts.sum())
+        rare, g1, g2 = torch.zeros(n, dtype=torch.bool), torch.ones(n), torch.ones(n)
+        if steps == 0 or total == 0:
+            return rare, g1, g2
+        counts = counts.double()
+        rate = counts / steps if targets_per_step is None else counts * (targets_per_step / total)
+        rare, threshold = self._rare(counts, rate, total, can_be_rare)
+        if bool(rare.any()):
+            g1[rare], g2[rare] = (
+                factor.float() for factor in self._factors(counts[rare], rate[rare], threshold)
+            )
+        return rare, g1, g2
+
+    def _rare(self, counts: Tensor, rate: Tensor, total: float, can_be_rare: Tensor) -> tuple[Tensor, float]:
+        """The rare ids, and the count at which ids cease to be rare."""
+        if self.frequency is not None:
+            return (counts < self.frequency * total) & can_be_rare, self.frequency * total
+        if self.alpha is not None:
+            return (rate < self.alpha) & can_be_rare, self.alpha * float(total / rate.sum())
+        assert self.share is not None
+        ids = can_be_rare.nonzero().flatten().flip(0)  # among equal counts the higher id is the rarer
+        chosen = ids[torch.sort(counts[ids], stable=True).indices[: int(self.share * len(ids))]]
+        rare = torch.zeros(len(counts), dtype=torch.bool)
+        rare[chosen] = True
+        return rare, float(counts[chosen].max()) if len(chosen) else 0.0
+
+    def _factors(self, counts: Tensor, rate: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+        """g1 and g2 of the rare ids, by their counts and rates."""
+        if self.mode == "hard":
+            return torch.zeros_like(counts), torch.zeros_like(counts)
+        g2 = (counts / (counts.mean() + _ROUNDED)).clamp_max(1.0)
+        if self.mode == "relative":
+            g1 = self.gate_max * counts / threshold if threshold > 0 else torch.zeros_like(counts)
+            return g1.clamp_max(self.gate_max), g2
+        return rate.clamp_max(1.0), g2
 
 
 class ExactWindow:
@@ -177,7 +264,7 @@ class StaticCounts:
         return self.total.nbytes
 
     def push(self, counts: Tensor) -> None:
-        """Counts of a corpus are known beforehand: no batch moves them."""
+        """No batch moves the counts of a corpus."""
 
     def state(self) -> State:
         return {"total": self.total.clone()}

@@ -13,9 +13,16 @@ import torch.distributed as dist
 from uncone.errors import InputError
 from uncone.prevent import resume
 from uncone.prevent.cloud import world
-from uncone.prevent.counts import BucketRing, Counts, ExactWindow, ExponentialAverage, StaticCounts
+from uncone.prevent.counts import (
+    BucketRing,
+    Counts,
+    ExactWindow,
+    ExponentialAverage,
+    Gates,
+    Rule,
+    StaticCounts,
+)
 from uncone.prevent.resume import like, not_negative
-from uncone.prevent.rules import Gates, Rule
 
 Tensor = torch.Tensor
 FEWEST_SHARE = 0.05
@@ -24,6 +31,7 @@ LARGEST_MASS = 0.02
 """Above this share of all targets the ids are not rare, and gating them slows what the model has to learn."""
 BATCH_FACTOR = 1.5
 """So many times more (or fewer) targets a step than before a resume mean another batch size."""
+_GATES = ("rare", "g1", "g2")
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ class RareTokenGate:
         group: Any = None,
         on_batch_change: str = "refuse",
     ) -> None:
-        self._rule = Rule.of(mode, rare_share, rare_frequency, alpha, gate_max)
+        self._rule = Rule(mode, rare_share, rare_frequency, alpha, gate_max)
         if start_step < 1:
             raise InputError(
                 f"expected start_step of at least 1, got {start_step}: a gate without counts knows nothing"
@@ -252,14 +260,13 @@ class RareTokenGate:
             raise InputError(
                 "expected no micro-batch since the last step on several ranks, got some: save after step()"
             )
-        rare, g1, g2 = self.gates()
         return {
             "settings": dict(self._settings),
             "counts": self._counts.state(),
             "can_be_rare": self._can_be_rare.clone(),
             "current": self._current.cpu().clone(),
             "shares": self._shares.cpu().clone(),
-            "gates": {"rare": rare.clone(), "g1": g1.clone(), "g2": g2.clone()},
+            "gates": {name: gate.clone() for name, gate in zip(_GATES, self.gates(), strict=True)},
             "step": self._step,
             "gated_share": self._gated_share,
             "batch": asdict(self._batch),
@@ -326,20 +333,19 @@ class RareTokenGate:
         now = self.status
         size = f"only {now.rare_ids} ids ({now.rare_share:.1%} of the vocabulary) are rare"
         mass = f"the {now.rare_ids} rare ids are {now.rare_mass:.1%} of the targets"
-        for what, wrong, message in (
+        for what, is_wrong, message in (
             ("few", now.rare_share < FEWEST_SHARE, f"{size}: the gate changes next to nothing; raise"),
             ("mass", now.rare_mass > LARGEST_MASS, f"{mass}: these are not rare; lower"),
         ):
-            if wrong and what not in self._said:
+            if is_wrong and what not in self._said:
                 self._said.add(what)
                 warnings.warn(f"{message} rare_share, rare_frequency or alpha", stacklevel=3)
 
 
 def _loaded_gates(saved: Mapping[str, Tensor], mine: Gates) -> Gates:
-    rare, g1, g2 = (like(saved[name], gate) for name, gate in zip(("rare", "g1", "g2"), mine, strict=True))
-    for g in (g1, g2):
-        if not bool(((not_negative(g) <= 1) & (rare | (g == 1))).all()):
-            raise ValueError("gates that amplify, or act on ids that are not rare")
+    rare, g1, g2 = (like(saved[name], gate) for name, gate in zip(_GATES, mine, strict=True))
+    if not all(bool(((not_negative(g) <= 1) & (rare | (g == 1))).all()) for g in (g1, g2)):
+        raise ValueError("gates that amplify, or act on ids that are not rare")
     return rare, g1, g2
 
 

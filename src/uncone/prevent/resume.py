@@ -1,11 +1,12 @@
 """How a gate resumes: its state in a file, its settings, and the size of its batches."""
 
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -24,9 +25,7 @@ class Batch:
     """How large an optimiser step is, and whether a resumed run's is the same.
 
     A Trainer tells the size. Else the mean number of targets of the first steps after a resume is compared
-    with the mean
-    before: a single step says little, as the last of an epoch is short. The fields are the state, as plain
-        numbers.
+    with the mean before: a single step says little, as the last of an epoch is short.
     """
 
     size: int | None = None
@@ -44,14 +43,12 @@ class Batch:
     @classmethod
     def resumed(cls, state: Mapping[str, Any]) -> "Batch":
         """Go on from the fields of another, and look at the next steps."""
-        batch = cls(
-            size=_optional(state["size"], int),
-            sum=_count(state["sum"]),
-            steps=_count(state["steps"]),
-            before=_optional(state["before"], float),
-            since=[_count(state["since"][0]), _count(state["since"][1])],
-            per_step=_optional(state["per_step"], float),
-        )
+        batch = cls(**{name: state[name] for name in asdict(cls())})
+        counts, sizes = (batch.sum, batch.steps, *batch.since), (batch.size, batch.before, batch.per_step)
+        if len(batch.since) != 2 or not all(type(n) is int and n >= 0 for n in counts):
+            raise ValueError(f"{batch} counts wrongly")
+        if not all(n is None or (type(n) in (int, float) and 0 < n < math.inf) for n in sizes):
+            raise ValueError(f"{batch} has no size")
         if batch.before is None and batch.steps:
             batch.before, batch.since = batch.sum / batch.steps, [0, 0]
         return batch
@@ -89,21 +86,6 @@ class Batch:
             stacklevel=4,
         )
         self.sum = self.steps = 0
-
-
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no count")
-    return value
-
-
-def _optional(value: Any, kind: type) -> Any:
-    """None, or a positive finite number."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise ValueError(f"{value!r} is no size")
-    return kind(value)
 
 
 def like(value: Any, model: torch.Tensor) -> torch.Tensor:
@@ -163,9 +145,8 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what `save` wrote."""
-    tensors, metadata = read_tensors(
-        path, format=_FORMAT, what="the state of a gate", how="write it with save"
-    )
+    how = "write it with save"
+    tensors, metadata = read_tensors(path, format=_FORMAT, what="the state of a gate", how=how)
     with refusing_damaged_state():
         state = dict(json.loads(metadata["state"]))
         for name, value in tensors.items():
