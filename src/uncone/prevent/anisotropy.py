@@ -70,18 +70,16 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
                 f"{x.dtype}: look for NaN and infinity, and for labels that are all -100"
             )
         x = _scaled(x.detach().double())
-        within, classes = None, 0
+        within, within_floor, classes = None, None, 0
         if groups is not None:
             inverse = torch.unique(groups, return_inverse=True)[1]
             sizes = torch.bincount(inverse)
             classes = len(sizes)
             means = x.new_zeros(classes, d).index_add_(0, inverse, x) / sizes[:, None]
-            within = _scores(x - means[inverse], k)
-        return AnisotropyScores(
-            _scores(x, k), _scores(x - x.mean(0), k), within,
-            _floor(n, d, k), _floor(n - 1, d, k), None if groups is None else _floor(n - classes, d, k),
-            n, d, classes,
-        )  # fmt: skip
+            within, within_floor = _scores(x - means[inverse], k), _floor(n - classes, d, k)
+        raw, centred = _scores(x, k), _scores(x - x.mean(0), k)
+        floors = _floor(n, d, k), _floor(n - 1, d, k)
+        return AnisotropyScores(raw, centred, within, *floors, within_floor, n, d, classes)
 
 
 def check_k(k: object) -> None:
@@ -143,7 +141,14 @@ class AnisotropyTrack:
         record = {"step": step, **asdict(anisotropy_scores(points, labels, k=self.k)), **more}
         self.records.append(record)
         if self.path is not None:
-            self._write(json.dumps(record))
+            if not self._begun and self.path.exists():
+                raise InputError(
+                    f"expected no file {self.path.name} yet, got one: give another path, or remove it (a "
+                    "Trainer that resumes goes on with it)"
+                )
+            self._begun = True
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps(record)}\n")
         return record
 
     def resume(self, step: int) -> None:
@@ -153,24 +158,12 @@ class AnisotropyTrack:
             atomic.write_text(self.path, "".join(f"{json.dumps(record)}\n" for record in self.records))
             self._begun = True
 
-    def _write(self, line: str) -> None:
-        assert self.path is not None
-        if not self._begun and self.path.exists():
-            raise InputError(
-                f"expected no file {self.path.name} yet, got one: give another path, or remove it (a Trainer "
-                "that resumes goes on with it)"
-            )
-        self._begun = True
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
-
 
 def _read(path: Path) -> list[dict[str, Any]]:
     with open_regular(path) as file:
-        *lines, _torn = (
-            file.read().decode("utf-8", "replace").split("\n")
-        )  # a kill may leave half a line at the end
-    found = []
+        # A kill may leave half a line at the end.
+        lines = file.read().decode("utf-8", "replace").split("\n")[:-1]
+    records = []
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
@@ -182,5 +175,5 @@ def _read(path: Path) -> list[dict[str, Any]]:
                 f"expected lines of JSON with a step in {path.name}, got something else in line {number}: "
                 "remove it"
             )
-        found.append(record)
-    return found
+        records.append(record)
+    return records

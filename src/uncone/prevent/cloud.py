@@ -18,8 +18,7 @@ def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
     """(B, D) of hidden (B, T, D) and mask (B, T), 0 where there is no token; padding may lie on either side.
 
     A sequence without tokens gives its first position with "cls" and "last", and zeros with "mean". A mean is
-    in float32 at
-    least: bfloat16 cannot count to 257, and a sum of float16 numbers may overflow.
+    in float32 at least: bfloat16 cannot count to 257, and a sum of float16 numbers may overflow.
     """
     b, t, _ = hidden.shape
     wide = torch.promote_types(hidden.dtype, torch.float32)
@@ -35,11 +34,7 @@ def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
 
 
 def token_mask(inputs: Mapping[str, Any], hidden: Tensor, pad: int | None) -> Tensor | None:
-    """The tokens (B, T): where the attention mask says so, else where ids are not padding; None is all.
-
-    Raises:
-        InputError: a mask of another shape.
-    """
+    """The tokens (B, T): where the attention mask says so, else where ids are not padding; None is all."""
     mask: Tensor | None = inputs.get("attention_mask")
     ids: Tensor | None = inputs.get("input_ids")
     if mask is not None:
@@ -60,12 +55,7 @@ def are_classes(labels: Tensor) -> Tensor:
 
 
 def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
-    """Points (N, D) and their labels (N,), without those labelled -100.
-
-    Raises:
-        InputError: points that are no matrix of floating point numbers, or labels that are not one integer a
-            point.
-    """
+    """Points (N, D) and their labels (N,), checked, without those labelled -100."""
     if not isinstance(points, Tensor) or points.ndim != 2:
         raise InputError(
             f"expected points of shape (N, D), got {described(points)}: pass a tensor with one row a point"
@@ -85,9 +75,7 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
         )
     labels = labels.to(points.device)
     kept = are_classes(labels)
-    if bool(kept.all()):
-        return points, labels
-    return points[kept], labels[kept]
+    return (points, labels) if bool(kept.all()) else (points[kept], labels[kept])
 
 
 def described(given: object) -> str:
@@ -113,9 +101,6 @@ def joined(
     Every rank sees the same cloud. Gradients reach a rank's own points only, times the number of ranks: DDP
     and FSDP take the mean of gradients over ranks, and that mean is the gradient of one process with the
     joined batch. Ranks may have different numbers of points.
-
-    Raises:
-        InputError: a group that this rank is not in.
     """
     ranks = world(group)
     if ranks < 1:
@@ -125,10 +110,8 @@ def joined(
         )
     if ranks == 1:
         return points, labels, part
-    about = torch.stack(
-        [torch.tensor(float(len(points)), device=points.device), part.to(points.device).float()]
-    )
-    every = torch.empty(ranks, 2, dtype=about.dtype, device=about.device)
+    about = torch.stack([part.new_tensor(len(points)), part]).to(points.device, torch.float32)
+    every = about.new_empty(ranks, 2)
     dist.all_gather_into_tensor(every.view(-1), about, group=group)
     sizes = [int(n) for n in every[:, 0].tolist()]
     clouds = _gathered(points.detach(), sizes, group)

@@ -24,32 +24,30 @@ Tensor = torch.Tensor
 
 
 def output_head(model: Any) -> torch.nn.Linear:
-    """The linear layer that makes the logits.
-
-    Raises:
-        UnsupportedModel: there is none, or its weight cannot be trained as a matrix of its own.
-    """
+    """The linear layer that makes the logits, if its weight can be trained as a matrix of its own."""
     if not hasattr(model, "get_output_embeddings") or not hasattr(model, "forward"):
         raise UnsupportedModel(
             f"expected a transformers model with an output head, got {type(model).__name__}: use "
             "gated_linear_cross_entropy in its own training loop"
         )
     head = model.get_output_embeddings()
-    kind = type(head).__name__
-    if kind == "ModulesToSaveWrapper":
-        head = _active_copy(head)
-        kind = type(head).__name__
+    if type(head).__name__ == "ModulesToSaveWrapper":  # PEFT trains a copy
+        active = list(head.active_adapters)
+        if len(active) != 1 or active[0] not in head.modules_to_save:
+            raise UnsupportedModel(
+                f"expected one active copy of the head under modules_to_save, got {active}: activate one adapter"
+            )
+        head = head.modules_to_save[active[0]]
     if head is None:
         raise UnsupportedModel(
-            f"expected a model with an output head, got {type(model).__name__} without: it has no loss to "
-            "gate"
+            f"expected a model with an output head, got {type(model).__name__} without: it has no loss to gate"
         )
+    kind, weight = type(head).__name__, getattr(head, "weight", None)
     if "peft" in type(head).__module__ or hasattr(head, "lora_A"):
         raise UnsupportedModel(
             f"expected a head that is a matrix, got an adapter on it ({kind}): leave the head out of "
             "target_modules, or train it whole with modules_to_save"
         )
-    weight = getattr(head, "weight", None)
     quantised = type(weight).__module__.split(".")[0] in ("bitsandbytes", "torchao")
     if weight is None or quantised or not weight.dtype.is_floating_point:
         got = kind if weight is None else f"{kind} of {weight.dtype}"
@@ -61,16 +59,6 @@ def output_head(model: Any) -> torch.nn.Linear:
             f"expected a linear head (torch.nn.Linear), got {kind}: its logits are not hidden W' + bias"
         )
     return head
-
-
-def _active_copy(wrapper: Any) -> Any:
-    """The copy of the head that PEFT trains."""
-    active = list(wrapper.active_adapters)
-    if len(active) != 1 or active[0] not in wrapper.modules_to_save:
-        raise UnsupportedModel(
-            f"expected one active copy of the head under modules_to_save, got {active}: activate one adapter"
-        )
-    return wrapper.modules_to_save[active[0]]
 
 
 def refuse_patched(model: Any, backend: str) -> None:
@@ -100,12 +88,7 @@ def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
 
 
 def probe(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """How the model's logits and loss follow from its head, measured on a batch; the model is left as it was.
-
-    Raises:
-        UnsupportedModel: the logits are no map of this form, or the model's own loss is not their
-            cross-entropy.
-    """
+    """How logits and loss follow from the head, measured on a batch; the model is left as it was."""
     with undisturbed(model):
         batch = probe_batch(model)
         given, logits = known_outputs(model, head, batch)
@@ -114,28 +97,30 @@ def probe(model: Any, head: torch.nn.Linear) -> HeadMap:
                 "expected the head to be the last part that trains, got a trainable parameter between it and "
                 "the logits: its gradient would be lost"
             )
-        return _with_own_shift(model, head, batch, fit(given, logits))
+        head_map = fit(given, logits)
+        return replace(head_map, shift=_shift(model, head, batch, head_map))
 
 
-def _with_own_shift(
-    model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map: HeadMap
-) -> HeadMap:
-    """The map with the shift of labels that gives the model's own loss."""
+def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map: HeadMap) -> bool:
+    """Whether labels are shifted, by which of the two gives the model's own loss."""
     z, outputs = _run(model, head, batch)
-    own = outputs.loss
-    if own is None or z is None:
+    if outputs.loss is None or z is None:
         raise UnsupportedModel(
             "expected a model that computes a loss from labels, got none: pass labels to its forward"
         )
-    _check_decoder_inputs(model, head, batch, z)
-    z = z.view(*batch["labels"].shape, -1)
-    own, losses = float(own), {}
+    if is_seq2seq(model):
+        again, _ = _run(model, head, without_labels(model, batch))
+        assert again is not None
+        difference = float((again - z).abs().max())
+        if not difference <= 1e-3 * (1 + float(z.abs().max())):
+            raise UnsupportedModel(
+                f"expected {type(model).__name__} to feed its decoder the labels moved by one, got other logits "
+                f"(by {difference:.2g}): pass decoder_input_ids to the model, and train it with its own loss"
+            )
+    logits, own, losses = head_map.logits(z).flatten(0, -2), float(outputs.loss), dict[bool, float]()
     for shift in (True, False):
-        candidate = replace(head_map, shift=shift)
-        targets = candidate.align(batch["labels"], IGNORED)
-        losses[shift] = float(
-            torch.nn.functional.cross_entropy(candidate.logits(z).flatten(0, -2), targets.flatten())
-        )
+        targets = replace(head_map, shift=shift).align(batch["labels"], IGNORED)
+        losses[shift] = float(torch.nn.functional.cross_entropy(logits, targets.flatten()))
     nearest = min(losses, key=lambda shift: abs(losses[shift] - own))
     if not abs(losses[nearest] - own) <= RESIDUAL * max(1.0, abs(own)):
         raise UnsupportedModel(
@@ -143,7 +128,7 @@ def _with_own_shift(
             f"({losses[True]:.6g} with labels shifted, {losses[False]:.6g} without), got {own:.6g}: it adds "
             "something to it; train with its own loss"
         )
-    return replace(head_map, shift=nearest)
+    return nearest
 
 
 def _run(model: Any, head: torch.nn.Linear, inputs: dict[str, Tensor]) -> tuple[Tensor | None, Any]:
@@ -158,18 +143,3 @@ def _run(model: Any, head: torch.nn.Linear, inputs: dict[str, Tensor]) -> tuple[
     with forward_of(head, kept):
         result = run_model(model, inputs)
     return outputs[0] if len(outputs) == 1 else None, result
-
-
-def _check_decoder_inputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], z: Tensor) -> None:
-    """Raise where the decoder is fed something else with labels than without."""
-    if not is_seq2seq(model):
-        return
-    inputs = without_labels(model, batch)
-    again, _ = _run(model, head, inputs)
-    assert again is not None
-    difference = float((again - z).abs().max())
-    if not difference <= 1e-3 * (1 + float(z.abs().max())):
-        raise UnsupportedModel(
-            f"expected {type(model).__name__} to feed its decoder the labels moved by one, got other logits "
-            f"(by {difference:.2g}): pass decoder_input_ids to the model, and train it with its own loss"
-        )

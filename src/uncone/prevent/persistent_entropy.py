@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
 
 import torch
 
@@ -76,8 +75,13 @@ class PersistentEntropy:
         length_weight: float = 0.0,
         convention: Convention = "official",
     ) -> None:
-        self.weight = _from_zero(weight, "weight")
-        self.length_weight = _from_zero(length_weight, "length_weight")
+        for name, value in (("weight", weight), ("length_weight", length_weight)):
+            if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < float("inf"):
+                raise InputError(
+                    f"expected {name} to be a number from 0 up, got {value!r}: below 0 it would turn the "
+                    "penalty around"
+                )
+        self.weight, self.length_weight = float(weight), float(length_weight)
         if select is not True and select is not False:
             raise InputError(
                 f"expected select to be True (prominent bars) or False (all bars), got {select!r}: pass one "
@@ -102,32 +106,28 @@ class PersistentEntropy:
         used, groups, left_out, largest = _large_enough(*labelled(points, labels))
         with torch.autocast(used.device.type, enabled=False):
             if len(used) == 0:
-                self.last = _nothing(used, left_out)
+                none = torch.empty(0, dtype=torch.int64, device=used.device)
+                self.last = EntropyStatus(none, none.float(), none, none, none, left_out)
                 return used.float().sum()  # 0, and a gradient of zeros
             try:
                 bars = barcode(used, groups)
             except InputError:
                 _check_rows(points, labels)
                 raise
-            kept = self._kept(bars, largest - 1)
+            lengths = bars.lengths.detach()
+            kept = lengths > 0
+            if self.select:
+                kept = prominent_mask(lengths, bars.bars, convention=self.convention, width=largest - 1)
             entropy = persistent_entropy(torch.where(kept, bars.lengths, 0), bars.bars)
             self.last = EntropyStatus(
                 bars.labels, entropy.detach(), _sums(kept.long(), bars), bars.bars, bars.zero, left_out
             )
             loss = -self.weight * entropy.sum()
             if self.length_weight:
-                others = ~kept & (bars.lengths.detach() > 0)  # bars of length 0 count for nothing
-                lengths = _sums(torch.where(others, bars.lengths, 0), bars)
-                means = lengths / _sums(others.long(), bars).clamp_min(1)
-                loss = loss - self.length_weight * means.sum()
+                others = ~kept & (lengths > 0)  # bars of length 0 count for nothing
+                sums = _sums(torch.where(others, bars.lengths, 0), bars)
+                loss = loss - self.length_weight * (sums / _sums(others.long(), bars).clamp_min(1)).sum()
             return loss
-
-    def _kept(self, bars: Barcode, most: int) -> Tensor:
-        """(M,) bool: which bars have their entropy raised; no class has more than `most`."""
-        lengths = bars.lengths.detach()
-        if not self.select:
-            return lengths > 0
-        return prominent_mask(lengths, bars.bars, convention=self.convention, width=most)
 
 
 def _sums(values: Tensor, bars: Barcode) -> Tensor:
@@ -137,16 +137,18 @@ def _sums(values: Tensor, bars: Barcode) -> Tensor:
 
 def _large_enough(x: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, int]:
     """The points of classes with at least five, how many classes have fewer, and the largest class's size."""
-    if groups is None:
-        few = 0 < len(x) < FEWEST
-        return x[:0] if few else x, None, _number(few, x), len(x)
-    _, inverse, counts = torch.unique(groups, return_inverse=True, return_counts=True)
-    sizes = counts.tolist()
-    left_out = sum(size < FEWEST for size in sizes)
-    if left_out:
-        enough = (counts >= FEWEST)[inverse]
-        x, groups = x[enough], groups[enough]
-    return x, groups, _number(left_out, x), max(sizes, default=0)
+    left_out, largest = int(0 < len(x) < FEWEST), len(x)
+    if groups is not None:
+        _, inverse, counts = torch.unique(groups, return_inverse=True, return_counts=True)
+        sizes = counts.tolist()
+        left_out, largest = sum(size < FEWEST for size in sizes), max(sizes, default=0)
+        if left_out:
+            enough = (counts >= FEWEST)[inverse]
+            x, groups = x[enough], groups[enough]
+    elif left_out:
+        x = x[:0]
+    # No copy from the host, which a CUDA graph refuses.
+    return x, groups, torch.full((), left_out, dtype=torch.int64, device=x.device), largest
 
 
 def _check_rows(points: Tensor, labels: Tensor | None) -> None:
@@ -156,22 +158,3 @@ def _check_rows(points: Tensor, labels: Tensor | None) -> None:
     finite = torch.ones(len(points), dtype=torch.bool, device=points.device)
     finite[rows] = torch.isfinite(points[rows]).all(1)
     check_rows(finite)
-
-
-def _number(value: int, beside: Tensor) -> Tensor:
-    # No copy from the host, which a CUDA graph refuses.
-    return torch.full((), value, dtype=torch.int64, device=beside.device)
-
-
-def _nothing(x: Tensor, left_out: Tensor) -> EntropyStatus:
-    none = torch.empty(0, dtype=torch.int64, device=x.device)
-    return EntropyStatus(none, torch.empty(0, device=x.device), none, none, none, left_out)
-
-
-def _from_zero(value: Any, name: str) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < float("inf"):
-        raise InputError(
-            f"expected {name} to be a number from 0 up, got {value!r}: below 0 it would turn the penalty "
-            "around"
-        )
-    return float(value)

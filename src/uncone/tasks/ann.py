@@ -51,12 +51,8 @@ def quantised_neighbours(
     """As `nearest`, of documents that went through a quantiser, trained on them, and back.
 
     The queries stay as they are (asymmetric distances, as Faiss computes them) but for `binary_hamming`.
-    Every document is compared, so what is lost is lost by the quantiser and not by an index. `seed` is that of
-    the product quantiser's k-means.
-
-    Raises:
-        InputError: the extra is not installed (`pip install 'uncone[faiss]'`), or fewer than 256 documents
-            for "pq".
+    Every document is compared, so what is lost is lost by the quantiser and not by an index. `seed` is of the
+    k-means of "pq".
     """
     x, y = (np.ascontiguousarray(given, np.float32) for given in (queries, documents))
     if quantiser == "binary_hamming":

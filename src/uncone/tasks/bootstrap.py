@@ -234,10 +234,6 @@ def _scores(given: npt.ArrayLike, name: str) -> Array:
 
 
 def check_seed(seed: Any) -> None:
-    """Refuse what not every generator in use takes as a seed.
-
-    Raises:
-        InputError: `seed` is no whole number from 0 to `MOST_SEED`.
-    """
+    """Refuse what not every generator in use takes as a seed."""
     if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) <= MOST_SEED:
         raise InputError(f"expected a seed from 0 to {MOST_SEED:,}, got {seed!r}: 0 is usual")

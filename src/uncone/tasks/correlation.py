@@ -52,16 +52,7 @@ def pair_scores(
     *,
     total: int,
 ) -> PairScores:
-    """Cosine and inner product of every pair.
-
-    Args:
-        pairs: the pairs that are scored.
-        place: the row of each text.
-        cosine_of: (N, D) vectors whose cosines count.
-        inner_of: (N, D) vectors whose inner products count; another matrix where a model normalises at its
-            end.
-        total: pairs in the set, scored or not.
-    """
+    """The cosine of every pair by one matrix, its inner product by another; `place` says the row of a text."""
     sides = np.array([(place[a], place[b]) for a, b in pairs.pairs], np.intp).reshape(-1, 2).T
     x, y = (np.asarray(cosine_of[rows], np.float64) for rows in sides)
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
@@ -95,10 +86,7 @@ def correlation(x: Array, y: Array, *, kind: Kind) -> float:
 
 
 def pearson(scores: Array, gold: Array) -> Resampled:
-    """Pearson's correlations of S rows of scores with one gold score, for how often each item occurs.
-
-    They come from weighted sums: a few products for all resamples and scores.
-    """
+    """Pearson's correlations of S rows of scores with one gold score, by weighted sums of all at once."""
     # About their means and of unit size, so that the differences of sums below lose no digits.
     x, y = _scaled(scores), _scaled(gold[None])
 

@@ -60,11 +60,7 @@ class Encoding:
     inner: bool = True
 
     def vectors(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
-        """`encode`, read from the folder `cache` where it was kept, else kept there.
-
-        Raises:
-            InputError: no texts, or a cache that is no folder or cannot be written.
-        """
+        """`encode`, read from the folder `cache` where it was kept, else kept there."""
         if not texts:
             raise InputError("expected texts to encode, got none: is the data empty?")
         if self.cache is None:
@@ -113,12 +109,7 @@ class Encoding:
 
 
 def open_encoding(spec: str | os.PathLike[str], *, cache: Path | None = None, inner: bool = True) -> Encoding:
-    """The encoder that `spec` names: a model directory, the name of a cached one, or word vectors.
-
-    Raises:
-        InputError: no such thing, word vectors that are not finite, or a part of a model ("#input"), which
-            encodes nothing.
-    """
+    """The encoder that `spec` names: a model directory, the name of a cached one, or word vectors."""
     path, part = split(spec)
     if path.is_dir():
         if part is not None:
@@ -131,15 +122,7 @@ def open_encoding(spec: str | os.PathLike[str], *, cache: Path | None = None, in
 
 
 def open_encoder(directory: Path) -> Encoding:
-    """The encoder in a directory: Sentence Transformers where it has a modules.json, else transformers.
-
-    Nothing is downloaded, and no code of the model is run.
-
-    Raises:
-        InputError: the directory holds no model.
-        UnsupportedModel: its modules are not those of Sentence Transformers itself, it does not load, or an
-            extra is not installed (`pip install 'uncone[sentence]'` or `[hf]`).
-    """
+    """Sentence Transformers where the directory has a modules.json, else transformers."""
     if is_sentence_transformers(directory):
         return _sentence_transformer(directory)
     if (directory / "config.json").is_file():

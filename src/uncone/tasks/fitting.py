@@ -99,9 +99,6 @@ def fit_repairs(
 
     With `of_words` they are word vectors and the repairs are for means of them; those that are not affine are
     left out. So is a repair that refuses the rows (too few, a missing extra), with a note.
-
-    Raises:
-        InputError: a name that is no repair.
     """
     usable = [name for name in names if not of_words or is_affine(name)]
     cosine, notes = _fitted(usable, x.cosine, of_words, tick)
@@ -133,11 +130,7 @@ def _fitted(
 
 
 def finite_rows(spec: Any) -> Rows:
-    """The rows that `spec` names; one pass over them.
-
-    Raises:
-        InputError: what `open_rows` refuses, or rows with NaN or inf, of which no task could say anything.
-    """
+    """The rows that `spec` names; one pass refuses NaN and inf, of which no task could say anything."""
     rows = open_rows(spec)
     bad = nonfinite_rows(rows)
     if len(bad):
@@ -154,11 +147,7 @@ def is_affine(name: str) -> bool:
 
 
 def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """The repairs that were asked for, in the order of all; all where none was named.
-
-    Raises:
-        InputError: a name that is no repair.
-    """
+    """The repairs that were asked for, in the order of all; all where none was named."""
     unknown = [name for name in given or () if name not in (*REPAIRS, ORIGINAL)]
     if unknown:
         raise InputError(

@@ -29,11 +29,7 @@ _DOCUMENTS_ONLY = (
 
 @dataclass(frozen=True)
 class RetrievalData:
-    """The documents, the queries that are judged, and the judgements.
-
-    `judged[split][query]` holds the relevance of documents by their ids; queries are those that some split
-    judges.
-    """
+    """The documents, the queries that some split judges, and the relevance `judged[split][query][document]`."""
 
     name: str
     document_ids: tuple[str, ...]
@@ -43,11 +39,7 @@ class RetrievalData:
     judged: Mapping[str, Mapping[str, Mapping[str, int]]]
 
     def query_ids(self, split: str) -> tuple[str, ...]:
-        """The queries that `split` judges with at least one relevant document, in the file's order.
-
-        Raises:
-            InputError: there is no such split.
-        """
+        """The queries that `split` judges with at least one relevant document, in the order of the file."""
         if split not in self.judged:
             raise InputError(
                 f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}: "
@@ -62,12 +54,7 @@ class RetrievalData:
 
 
 def read_retrieval(directory: str | os.PathLike[str]) -> RetrievalData:
-    """Read `corpus.jsonl`, `queries.jsonl` (.xz and .gz too) and every `qrels/SPLIT.tsv` of a directory.
-
-    Raises:
-        InputError: a file is missing, a line is no object with the fields it must have, an id comes twice, or
-            a judgement names a query or document that is not there.
-    """
+    """Read `corpus.jsonl`, `queries.jsonl` (.xz and .gz too) and every `qrels/SPLIT.tsv` of a directory."""
     root = Path(directory)
     if not root.is_dir():
         raise InputError(
@@ -132,18 +119,9 @@ def _judgements(
 
 
 def nearest(queries: Array, documents: Array, k: int) -> npt.NDArray[np.int64]:
-    """The `k` documents with the highest inner product of each query, highest first; ties by number.
+    """The numbers (Q, min(k, N)) of the `k` documents (N, D) with the highest inner product of queries (Q, D).
 
-    Args:
-        queries: (Q, D) floats; for cosine of length 1.
-        documents: (N, D) floats; for cosine of length 1.
-        k: how many.
-
-    Returns:
-        Document numbers (Q, min(k, N)).
-
-    Raises:
-        InputError: widths that differ.
+    Highest first, ties by number; for cosine both are of length 1.
     """
     if queries.shape[1] != documents.shape[1]:
         raise InputError(
@@ -184,11 +162,6 @@ def retrieve(
     (Jarvelin & Kekalainen 2002, as trec_eval has it; computed by ir-measures). Of equal scores the document
     that stands first in the corpus ranks first. A document with the id and the text of the query itself is
     passed over (it is its own answer in some sets).
-
-    `queries` (Q, D) are the vectors of `query_ids`, `documents` (N, D) of the corpus in its order.
-
-    Raises:
-        InputError: the extra is not installed (`pip install 'uncone[evaluate]'`), or widths that differ.
     """
     try:
         import ir_measures

@@ -42,11 +42,7 @@ def evaluate_sts(
     *,
     columns: Sequence[str | int] | None = None,
 ) -> TaskResult:
-    """The sets in a directory, or the pairs in a file.
-
-    Repairs are fitted on the training sentences of a set where it has some, else on the set's own sentences
-    (said in the notes).
-    """
+    """The sets in a directory, or the pairs in a file. Repairs are fitted by `fitted_on_set`."""
     result = TaskResult(provenance=encoding.provenance())
     transductive = []
     sets = read_sts(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),)
@@ -85,11 +81,7 @@ def scored(
 ) -> tuple[PairSet, dict[str, PairScores]]:
     """The pairs with a direction, and their scores under every repair.
 
-    A sentence whose vector is zero (of no word that the word vectors hold) has no cosine: its pairs are left
-    out.
-
-    Raises:
-        InputError: fewer than two pairs are left.
+    A sentence of no word that the word vectors hold is zero and has no cosine: its pairs are left out.
     """
     sentences = one.texts()
     place = {sentence: at for at, sentence in enumerate(sentences)}

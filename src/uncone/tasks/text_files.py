@@ -31,11 +31,7 @@ lines_of = partial(regular.lines_of, how="give a text file in UTF-8, plain or pa
 
 
 def objects_of(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, object) of JSON lines, or of one JSON array of objects.
-
-    Raises:
-        InputError: what `lines_of` refuses, or text that is not such objects.
-    """
+    """(place, object) of JSON lines, or of one JSON array of objects."""
     lines = ((f"line {at} of {file}", line) for at, line in lines_of(file) if line.strip())
     start = list(islice(lines, 1))
     placed: Iterable[tuple[str, Any]] = ((where, _parsed(line, where)) for where, line in chain(start, lines))
@@ -66,17 +62,9 @@ def table(file: Path, columns: Sequence[str | int] | None = None, *, delimiter: 
 
     The first row is a header if columns are asked for by name, or if its third wanted cell is no number. The
     fields of JSON objects are columns, the first object's keys their header. Quotes mean something between
-    commas and semicolons alone.
-
-    Args:
-        file: separated by tabs, commas, semicolons or white space, or JSON lines, or a JSON array of objects.
-        columns: their names, or their numbers from 1. None takes those of `KNOWN_COLUMNS` (and `subset`)
-            where the header has them, else the first three.
-        delimiter: what separates columns. None looks at the file's name, then at its first line.
-
-    Raises:
-        InputError: what `lines_of` refuses, quotes that do not end, no such column, or a row with too few or
-            too many.
+    commas and semicolons alone. `columns` are names, or numbers from 1; None takes those of `KNOWN_COLUMNS`
+    (and `subset`) where the header has them, else the first three. Without `delimiter` the file's name says
+    what separates columns, else its first line.
     """
     rows = _rows(file, delimiter or _delimiter(file))
     where, first = next(rows, (f"line 1 of {file}", []))
