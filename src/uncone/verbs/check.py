@@ -1,7 +1,4 @@
-"""`check`: numbers of a diagnosis against bars, for scripts and continuous integration.
-
-The module is not called `check`: importing it would then hide the function of that name in the package.
-"""
+"""`check`: numbers of a diagnosis against bars, for scripts and continuous integration."""
 
 import difflib
 import math
@@ -12,7 +9,6 @@ from typing import Any, Literal, SupportsFloat
 from uncone.errors import InputError
 from uncone.records import PARTS, Bar, Check, Diagnosis, Measurement, taken_in
 
-WITHOUT_EFFECT = "without_effect"
 _NEAREST = 3
 _MOST_NAMES = 2000  # names are looked through one by one for the nearest
 
@@ -48,46 +44,32 @@ def check(
         >>> found.ok, found.bars[0].name, found.bars[0].value
         (True, 'rows.mean_cosine', 0.0)
     """
-    wanted = [*_wanted(maxima or {}, "max"), *_wanted(minima or {}, "min")]
-    if not wanted:
+    bars = [_bar(diagnosis, name, "max", bar) for name, bar in (maxima or {}).items()]
+    bars += [_bar(diagnosis, name, "min", bar) for name, bar in (minima or {}).items()]
+    if not bars:
         raise InputError(
             "expected at least one bar, got none: give one such as --max mean_cosine=0.3 or maxima={...}"
         )
-    bars = tuple(_bar(diagnosis, name, kind, bar) for name, kind, bar in wanted)
-    return Check(diagnosis.name, all(bar.ok for bar in bars), bars)
+    return Check(diagnosis.name, all(bar.ok for bar in bars), tuple(bars))
 
 
-def _wanted(
-    bars: Mapping[str, SupportsFloat], kind: Literal["max", "min"]
-) -> list[tuple[str, Literal["max", "min"], float]]:
-    for name, bar in bars.items():
-        if not _is_finite(bar):
-            raise InputError(
-                f"expected a finite number as the {kind} of {name}, got {bar!r}: give one such as 0.3"
-            )
-    return [(name, kind, float(bar)) for name, bar in bars.items()]
-
-
-def _bar(diagnosis: Diagnosis, name: str, kind: Literal["max", "min"], bar: float) -> Bar:
-    full, value = _number(diagnosis, name)
-    return Bar(full, value, kind, bar, value <= bar if kind == "max" else value >= bar)
-
-
-def _number(diagnosis: Diagnosis, name: str) -> tuple[str, float]:
-    """The number called `name`, and its whole name."""
+def _bar(diagnosis: Diagnosis, name: str, kind: Literal["max", "min"], limit: SupportsFloat) -> Bar:
+    if not _is_finite(limit):
+        raise InputError(
+            f"expected a finite number as the {kind} of {name}, got {limit!r}: give one such as 0.3"
+        )
     full, measurement, path = _find(diagnosis, name)
-    value: Any
+    value: Any = measurement.value
     if path:
         full, value = f"{full}.{path}", _detail(full, measurement, path)
-    elif measurement.value is None:
+    elif value is None:
         raise InputError(
             f"{full} is undefined here: {measurement.reason or 'no reason is given'}: take its bar out"
         )
-    else:
-        value = measurement.value
     if not _is_finite(value):
         raise InputError(f"expected a finite number at {full}, got {_short(value)}: name a number")
-    return full, float(value)
+    number, bar = float(value), float(limit)
+    return Bar(full, number, kind, bar, number <= bar if kind == "max" else number >= bar)
 
 
 def _find(diagnosis: Diagnosis, name: str) -> tuple[str, Measurement, str]:
@@ -95,17 +77,15 @@ def _find(diagnosis: Diagnosis, name: str) -> tuple[str, Measurement, str]:
     named = dict[str, Measurement]()
     for subject in diagnosis.subjects:
         for table in PARTS:
-            prefix = f"{subject.name}.{WITHOUT_EFFECT}" if table == WITHOUT_EFFECT else subject.name
+            prefix = f"{subject.name}.{table}" if table == "without_effect" else subject.name
             for measurement in taken_in(subject, table):
                 named.setdefault(f"{prefix}.{measurement.name}", measurement)
-    candidates = [
-        name,
-        *(f"{subject.name}.{name}" for subject in diagnosis.subjects if len(diagnosis.subjects) == 1),
-    ]
-    for candidate in candidates:
-        full = max(
-            (known for known in named if f"{candidate}.".startswith(f"{known}.")), key=len, default=None
-        )
+    only = (
+        [f"{subject.name}.{name}" for subject in diagnosis.subjects] if len(diagnosis.subjects) == 1 else []
+    )
+    for candidate in (name, *only):
+        begun = (known for known in named if f"{candidate}.".startswith(f"{known}."))
+        full = max(begun, key=len, default=None)
         if full is not None and not candidate.endswith("."):
             return full, named[full], candidate[len(full) + 1 :]
     raise InputError(f"expected a number of this diagnosis, got {name!r}: {_nearest(name, list(named))}")
@@ -122,34 +102,28 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def _detail(full: str, measurement: Measurement, path: str) -> Any:
-    """What lies in the details of a measurement at the dotted `path`."""
-    found: Any = measurement.details
+    """The detail of a measurement at the dotted `path`."""
+    value: Any = measurement.details
     for part in path.split("."):
-        if isinstance(found, Mapping) and part in found:
-            found = found[part]
-        elif (
-            isinstance(found, Sequence) and not isinstance(found, str) and part in map(str, range(len(found)))
-        ):
-            found = found[int(part)]
-        else:
-            raise InputError(f"expected a detail of {full}, got {path!r}: {_details_there(found)}")
-    return found
-
-
-def _details_there(found: Any) -> str:
-    if isinstance(found, Mapping) and found:
-        return f"there is {', '.join(_short(str(key)) for key in list(found)[:10])}"
-    if isinstance(found, Sequence) and not isinstance(found, str) and found:
-        return f"there are items 0 to {len(found) - 1}"
-    return "there is nothing further"
+        inner, there = dict[str, Any](), ""
+        if isinstance(value, Mapping):
+            inner = dict(value)
+            there = f"there is {', '.join(_short(str(key)) for key in list(inner)[:10])}"
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            inner = {str(place): item for place, item in enumerate(value)}
+            there = f"there are items 0 to {len(value) - 1}"
+        if part not in inner:
+            told = there if inner else "there is nothing further"
+            raise InputError(f"expected a detail of {full}, got {path!r}: {told}")
+        value = inner[part]
+    return value
 
 
 def _is_finite(value: Any) -> bool:
     """Whether it is a real number, of Python or NumPy, that a float holds."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(float(value))  # before anything is compared: a float16 holds no bound of a float
+    try:  # before anything is compared: a float16 holds no bound of a float
+        is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        return is_real and math.isfinite(float(value))
     except OverflowError:
         return False
 
