@@ -26,7 +26,7 @@ def _rows(n: int = 60, d: int = 8, seed: int = 0) -> np.ndarray:
             r"expected queries of 8 features like array, got 9 in array: encode both with the same model",
         ),
         ({"queries": _rows(1)}, "expected at least two queries with a score, got 1 of 1 in array"),
-        ({"rates": (0.01, 1.0)}, r"expected a false-match rate above 0 and below 1, got 1.0: 1 % is 0.01"),
+        ({"rates": (0.01, 1.0)}, r"expected a false-match rate above 0 and below 1, got 1.0: 1% is 0.01"),
         ({"scores": (1.5,)}, "expected a score from -1 to 1, got 1.5"),
         ({"scores": (float("nan"),), "metric": "inner_product"}, "expected a score that is finite, got nan"),
         ({"seed": -1}, "expected a seed from 0 to 2,000,000,000, got -1"),

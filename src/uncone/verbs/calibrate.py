@@ -37,9 +37,9 @@ class PairTable:
     among the pairs that will be compared.
     """
 
-    path: str | os.PathLike[str]
-    ids: str | os.PathLike[str] | None = None
-    query_ids: str | os.PathLike[str] | None = None
+    path: Path_
+    ids: Path_ | None = None
+    query_ids: Path_ | None = None
     match_at: float | None = None
     prior: float = 0.01
 
@@ -50,7 +50,7 @@ def calibrate(
     queries: Any = None,
     texts: Path_ | None = None,
     query_texts: Path_ | None = None,
-    pairs: PairTable | str | os.PathLike[str] | None = None,
+    pairs: PairTable | Path_ | None = None,
     metric: Metric = "cosine",
     scores: Sequence[float] | None = None,
     rates: Sequence[float] = RATES,
@@ -64,7 +64,7 @@ def calibrate(
 
     A random pair is a query with a row, or two different rows where there are no queries. Mean and variance
     are exact over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all
-    pairs up to `most_pairs`, beyond over all pairs of rows drawn without replacement. Intervals (95 %) say
+    pairs up to `most_pairs`, beyond over all pairs of rows drawn without replacement. Intervals (95%) say
     where a share would lie for other rows drawn alike; they respect that pairs which share a row are not
     independent. Vectors are never changed.
 
@@ -98,11 +98,12 @@ def calibrate(
 
     Example:
         >>> import numpy, uncone
-        >>> found = uncone.calibrate(numpy.random.default_rng(0).normal(size=(500, 64)))
-        >>> 0.25 < found.threshold(0.01) < 0.35, found.false_match_rate(0.8)
+        >>> calibration = uncone.calibrate(numpy.random.default_rng(0).normal(size=(500, 64)))
+        >>> 0.25 < calibration.threshold(0.01) < 0.35, calibration.false_match_rate(0.8)
         (True, 0.0)
     """
-    _check(metric, scores, rates, most_pairs, pairs)
+    table = PairTable(pairs) if isinstance(pairs, str | os.PathLike) else pairs
+    _check(metric, scores, rates, most_pairs, table)
     check_seed(seed)
     if (query_texts is not None and texts is None) or (texts is not None and queries is not None):
         raise InputError(
@@ -111,12 +112,13 @@ def calibrate(
     if texts is not None:
         vectors, queries = encoded_texts(vectors, texts, query_texts, progress=progress)
     side, other = _sides(vectors, queries, metric, skip_nonfinite, progress)
-    table = PairTable(pairs) if isinstance(pairs, str | os.PathLike) else pairs
-    labels, values = (None, None) if table is None else _labels(side, other, table)
-    matching = None if labels is None or values is None else torch.from_numpy(values[labels.matches])
+    labels = values = matching = None
+    if table is not None:
+        labels, values = _labels(side, other, table)
+        matching = torch.from_numpy(values[labels.matches])
     floor = floor_of(side, other, left_out=matching)
     counted = count_scores(side, other, labels, floor, most_pairs, seed, progress)
-    wanted = (0.8,) if scores is None and metric == "cosine" else tuple(scores or ())
+    wanted = (0.8,) if scores is None and metric == "cosine" else scores or ()
     histogram, knots = counted.histogram, counted.knots()
     equal = equal_pairs(side, other, None if labels is None else labels.matching())
     meanings = tuple(counted.meaning(float(score)) for score in wanted)
@@ -129,7 +131,7 @@ def calibrate(
         notes=remarks(side, other, labels, counted, floor, equal),
         versions=versions("torch"),
     )  # fmt: skip
-    if labels is not None and values is not None and table is not None:
+    if table is not None and labels is not None and values is not None:
         told = tuple(with_labels(one, labels, values, table.prior) for one in thresholds)
         known = labelled(labels, values, histogram, table.prior)
         record = replace(record, labelled=known, thresholds=told)
@@ -153,7 +155,11 @@ def _sides(
 
 
 def _check(
-    metric: str, scores: Sequence[float] | None, rates: Sequence[float], most_pairs: int, pairs: Any
+    metric: str,
+    scores: Sequence[float] | None,
+    rates: Sequence[float],
+    most_pairs: int,
+    table: PairTable | None,
 ) -> None:
     if metric not in METRICS:
         raise InputError(
@@ -161,17 +167,16 @@ def _check(
         )
     for score in scores or ():
         if not np.isfinite(score) or (metric == "cosine" and abs(score) > 1):
-            raise InputError(
-                f"expected a score {'from -1 to 1' if metric == 'cosine' else 'that is finite'}, got {score}"
-            )
+            bounds = "from -1 to 1" if metric == "cosine" else "that is finite"
+            raise InputError(f"expected a score {bounds}, got {score}")
     for rate in rates:
         if not 0 < rate < 1:
-            raise InputError(f"expected a false-match rate above 0 and below 1, got {rate}: 1 % is 0.01")
+            raise InputError(f"expected a false-match rate above 0 and below 1, got {rate}: 1% is 0.01")
     if most_pairs < 1000:
         raise InputError(f"expected at least 1000 pairs to count, got {most_pairs}: best are millions")
-    if isinstance(pairs, PairTable) and not 0 < pairs.prior < 1:
+    if table is not None and not 0 < table.prior < 1:
         raise InputError(
-            f"expected a prior above 0 and below 1, got {pairs.prior}: 1 match in 100 pairs compared is 0.01"
+            f"expected a prior above 0 and below 1, got {table.prior}: 1 match in 100 pairs compared is 0.01"
         )
 
 

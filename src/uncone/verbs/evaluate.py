@@ -19,10 +19,8 @@ from uncone.version import versions
 
 TASKS = ("wordsim", "sts", "retrieval", "ann")
 _OF_PAIRS = ("wordsim", "sts")
-_ITEMS = {
-    "wordsim": "pairs of words",
-    "sts": "pairs of sentences (for a mean over subsets within each of them)",
-}
+_SENTENCES = "pairs of sentences (for a mean over subsets within each of them)"
+_ITEMS = {"wordsim": "pairs of words", "sts": _SENTENCES}
 
 
 def evaluate(
@@ -59,7 +57,7 @@ def evaluate(
         cache: a folder in which vectors of texts are kept, so that the next run need not encode them; for
             tasks that encode texts.
         seed: of the resampling, of what is drawn, and of product quantisation.
-        resamples: how many for each interval; with 2,000 its ends move by about 3 % of its half-width from
+        resamples: how many for each interval; with 2,000 its ends move by about 3% of its half-width from
             seed to seed.
         progress: called with (what is done, done, in all).
 
@@ -105,23 +103,20 @@ def evaluate(
             result = run(encoding, data, names, settings)
     measure = "pearson_cosine" if protocol == "paper" else PRIMARY[task]
     name = name_of(spec, path) + (f"#{part}" if part else "")
-    return Evaluation(
-        verdict=verdict(name, task, measure, result.differences),
-        name=name,
-        task=task,
-        protocol=protocol if task == "wordsim" else "",
-        results={task: result.results},
-        differences={task: result.differences},
-        prices=result.prices,
-        notes=tuple(result.notes),
-        intervals=f"Intervals: 95 %, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, "
-        f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself.",
-        provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
+    intervals = (
+        f"Intervals: 95%, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, seed {seed}; "
+        "the same resamples for a repair and the original. Each is taken by itself."
     )
+    return Evaluation(
+        verdict=verdict(name, task, measure, result.differences), name=name, task=task,
+        protocol=protocol if task == "wordsim" else "", results={task: result.results},
+        differences={task: result.differences}, prices=result.prices, notes=tuple(result.notes), intervals=intervals,
+        provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
+    )  # fmt: skip
 
 
 def check_protocol(task: str, protocol: str) -> None:
-    """Refuses a protocol of word similarity where another task is asked."""
+    """Refuse a protocol of word similarity for another task."""
     if protocol != "field" and task != "wordsim":
         raise InputError(
             f"expected the protocol {protocol!r} with the task wordsim, got it with {task}: leave it out"
@@ -129,6 +124,5 @@ def check_protocol(task: str, protocol: str) -> None:
 
 
 def no_data(task: str) -> InputError:
-    """The error where a task is asked without its data."""
     form = "a directory or a table" if task in _OF_PAIRS else "a directory"
     return InputError(f"expected {form} of data for the task {task}, got none: name it with --data")

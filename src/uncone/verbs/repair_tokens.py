@@ -1,5 +1,7 @@
 """`repair_tokens`: new rows for tokens of a language model that no text has trained."""
 
+import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -16,6 +18,7 @@ from uncone.records import TokenEdit
 from uncone.regular import open_regular
 
 MOST_IDS = 100_000
+_ID = re.compile(r"\s*[0-9]{1,9}\s*")
 _HOW = "give ids such as 3,17, a file of ids, zero, added or auto"
 
 
@@ -52,33 +55,33 @@ def repair_tokens(
             "expected --counts (counts=) with tokens that are found (auto), got named ones: leave it out"
         )
     ids: str | list[int] = tokens
-    notes = tuple[str, ...]()
+    notes: tuple[str, ...] = ()
     if tokens == "auto":
         ids, notes = _untrained(directory, counts)
     elif tokens not in ("zero", "added"):
         ids = _ids(tokens)
     edit = reinitialise_tokens(directory, out, ids, method=way, text=text, progress=progress)
-    return replace(edit, notes=(*edit.notes, *notes)) if notes else edit
+    return replace(edit, notes=(*edit.notes, *notes))
 
 
 def _untrained(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[str, ...]]:
     """The ids that look untrained and are not reserved by name; and notes on the counts."""
     model = open_language_model(directory)
     places = model.places()
-    apart = places.head is None or not places.tied
-    name = places.head if places.head is not None and not places.tied else places.input
+    is_apart = places.head is None or not places.tied
+    name = places.input if places.head is None or places.tied else places.head
     rows = model.rows(name, with_tokens=True)
     seen = None if counts is None else read_counts(counts, rows.shape[0], rows.labels)
-    prefer: Literal["cosine", "norm"] = "norm" if apart and name == places.input else "cosine"
+    prefer: Literal["cosine", "norm"] = "norm" if is_apart and name == places.input else "cosine"
     try:
-        found = under_trained_tokens(
+        report = under_trained_tokens(
             rows, prefer=prefer, counts=None if seen is None else seen.counts, most=rows.shape[0]
         )
     except UndefinedMeasure as error:
         raise InputError(f"cannot tell which tokens of {directory} are untrained: {error}; {_HOW}") from error
-    ids = [token.id for token in found.tokens if not token.expected]
+    ids = [token.id for token in report.tokens if not token.expected]
     if not ids:
-        why = found.reason or "none stands out at a false-discovery rate of 1 %"
+        why = report.reason or "none stands out at a false-discovery rate of 1%"
         raise InputError(
             f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {_HOW}"
         )
@@ -86,26 +89,12 @@ def _untrained(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[
 
 
 def _ids(text: str) -> list[int]:
-    path = Path(text)
     fields = text.split(",")
-    if not all(_is_id(field) for field in fields) and _is_file(path):
-        with open_regular(path) as file:
+    if not all(map(_ID.fullmatch, fields)) and os.path.isfile(text):
+        with open_regular(Path(text)) as file:
             fields = file.read(20 * MOST_IDS).decode("ascii", "replace").split()
-    wrong = next((field for field in fields if not _is_id(field)), None)
+    wrong = next((field for field in fields if not _ID.fullmatch(field)), None)
     if wrong is not None or not fields or len(fields) > MOST_IDS:
-        raise InputError(
-            f"expected ids of tokens, got {(wrong if wrong is not None else text)[:60]!r}: {_HOW}"
-        )
+        told = (text if wrong is None else wrong)[:60]
+        raise InputError(f"expected ids of tokens, got {told!r}: {_HOW}")
     return [int(field) for field in fields]
-
-
-def _is_id(text: str) -> bool:
-    text = text.strip()
-    return text.isascii() and text.isdigit() and len(text) <= 9
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False

@@ -19,7 +19,7 @@ from uncone.tasks.encoding import Encoding, open_encoding, texts_digest
 from uncone.tasks.fitting import Progress, is_affine, repair_names
 from uncone.tasks.pairs import read_sts
 from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Scores, Settings, shown, varies
-from uncone.tasks.retrieval import Corpus, open_corpus, ranked
+from uncone.tasks.retrieval import open_corpus, ranked
 from uncone.tasks.sts import fitted_on_set, scored
 from uncone.transforms import REPAIRS
 from uncone.version import versions
@@ -65,8 +65,8 @@ def select_repair(
     """The repair that a task calls for, if any: chosen on a development split, confirmed on a test split.
 
     A repair becomes the candidate if the lower limit of its difference on the development split is above 0,
-    at 95 % for all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such
-    repair is higher. It is chosen if the lower 95 % limit on the test split is above 0 as well; otherwise the
+    at 95% for all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such
+    repair is higher. It is chosen if the lower 95% limit on the test split is above 0 as well; otherwise the
     answer is to leave the vectors as they are.
 
     Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it,
@@ -104,35 +104,25 @@ def select_repair(
     development, measure, name = splits.development, PRIMARY[task], name_of(spec, path)
     if not development.repairs:
         raise InputError(
-            f"expected at least one repair that can be fitted, got none of {', '.join(names)}: "
-            f"{' '.join(splits.notes)}"
+            f"expected at least one repair that can be fitted, got none of {', '.join(names)}: {' '.join(splits.notes)}"
         )
     at_once = 1 - (1 - _LEVEL) / len(development.repairs)
     changes = dict(development.differences(development.repairs, at_once))
     rising = [repair for repair, interval in changes.items() if interval.low > 0]
     candidate = max(rising, key=lambda repair: changes[repair].difference, default=None)
-    test = None if candidate is None else splits.test()
-    confirmed = (
-        None if candidate is None or test is None else test.differences((candidate,), _LEVEL)[candidate]
-    )
+    test, confirmed = None, None
+    if candidate is not None:
+        test = splits.test()
+        confirmed = test.differences((candidate,), _LEVEL)[candidate]
+    made = {"seed": seed, "resamples": resamples, "versions": versions(*PACKAGES)}
     return Selection(
-        verdict=_verdict(name, measure, changes, candidate, confirmed),
-        name=name,
-        task=task,
-        measure=measure,
-        chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL,
-        candidate=candidate,
-        development_original=development.original,
-        development=changes,
-        development_n=development.n,
-        test_original=None if test is None else test.original,
-        test=confirmed,
-        test_n=0 if test is None else test.n,
-        splits=splits.described,
-        notes=(*splits.notes, *encoding.notes()),
-        provenance=encoding.provenance()
-        | {**splits.digests, "seed": seed, "resamples": resamples, "versions": versions(*PACKAGES)},
-    )
+        verdict=_verdict(name, measure, changes, candidate, confirmed), name=name, task=task, measure=measure,
+        chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL, candidate=candidate,
+        development_original=development.original, development=changes, development_n=development.n,
+        test_original=test.original if test else None, test=confirmed, test_n=test.n if test else 0,
+        splits=splits.described, notes=(*splits.notes, *encoding.notes()),
+        provenance=encoding.provenance() | {**splits.digests, **made},
+    )  # fmt: skip
 
 
 def _verdict(
@@ -150,8 +140,7 @@ def _verdict(
     if candidate is None or confirmed is None:
         best = max(changes, key=lambda repair: changes[repair].difference)
         return (
-            f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; the "
-            f"best, {best}, "
+            f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; the best, {best}, "
             f"changes it by {told(changes[best])}, with an interval for {len(changes)} repairs at once."
         )
     if confirmed.low > 0:
@@ -171,10 +160,7 @@ def _retrieval(
     if part != "test":
         known = set(queries)
         asked = tuple(query for query in corpus.data.query_ids(part) if query not in known)
-        described = (
-            f"Development: the {len(asked)} queries of qrels/{part}.tsv; "
-            f"test: the {len(queries)} of qrels/test.tsv."
-        )
+        described = f"Development: the {len(asked)} queries of qrels/{part}.tsv; test: the {len(queries)} of qrels/test.tsv."
     else:
         asked, queries = _halves(queries, settings.seed)
         described = (
@@ -183,25 +169,24 @@ def _retrieval(
         )
     _enough(len(asked), "development queries")
     _enough(len(queries), "test queries")
+
+    def evidence(part: str, queries: Sequence[str]) -> _Evidence:
+        per_query = ranked(encoding, corpus, part, queries, settings)
+        scores = {name: measures["ndcg10"] for name, measures in per_query.items()}
+        return _evidence(scores, float(scores[ORIGINAL].mean()), paired_bootstraps, settings)
+
+    texts = {
+        "documents": corpus.data.documents,
+        "development": corpus.data.texts_of(asked),
+        "test": corpus.data.texts_of(queries),
+    }
     return _Splits(
-        _of_queries(encoding, corpus, part, asked, settings),
-        lambda: _of_queries(encoding, corpus, "test", queries, settings),
+        evidence(part, asked),
+        partial(evidence, "test", queries),
         f"{described} Repairs are fitted on {corpus.repairs.fitted_on}.",
         corpus.repairs.notes,
-        {
-            "documents_sha256": texts_digest(corpus.data.documents),
-            "development_sha256": texts_digest(corpus.data.texts_of(asked)),
-            "test_sha256": texts_digest(corpus.data.texts_of(queries)),
-        },
+        {f"{name}_sha256": texts_digest(lines) for name, lines in texts.items()},
     )
-
-
-def _of_queries(
-    encoding: Encoding, corpus: Corpus, part: str, queries: Sequence[str], settings: Settings
-) -> _Evidence:
-    per_query = ranked(encoding, corpus, part, queries, settings)
-    scores = {name: measures["ndcg10"] for name, measures in per_query.items()}
-    return _evidence(scores, float(scores[ORIGINAL].mean()), paired_bootstraps, settings)
 
 
 def _sts(
@@ -263,11 +248,8 @@ def _evidence(
 def _halves(items: Sequence[str], seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Two halves in the order of the whole, drawn at random."""
     drawn = np.random.Generator(np.random.PCG64(seed)).permutation(len(items))
-    first = set(drawn[: len(items) // 2].tolist())
-    return (
-        tuple(item for at, item in enumerate(items) if at in first),
-        tuple(item for at, item in enumerate(items) if at not in first),
-    )
+    first, second = np.split(drawn, [len(items) // 2])
+    return tuple(items[at] for at in np.sort(first)), tuple(items[at] for at in np.sort(second))
 
 
 def _enough(n: int, what: str) -> None:
