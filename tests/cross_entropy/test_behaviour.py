@@ -13,8 +13,7 @@ from uncone.cross_entropy import (
     gated_linear_cross_entropy,
     linear_cross_entropy,
 )
-from uncone.cross_entropy.problem import Problem
-from uncone.cross_entropy.shard import shard_of
+from uncone.cross_entropy.problem import Problem, shard_of
 
 from .dense import FixedGate
 from .test_exactness import a_gate, gradients, problem

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from uncone.cross_entropy.gates import GatedShare
-from uncone.cross_entropy.problem import Problem, refuse_again, refuse_nan
+from uncone.cross_entropy.problem import GatedShare, Problem, refuse_again, refuse_nan
 from uncone.memory import recycled, zeros
 
 Tensor = torch.Tensor
@@ -26,59 +25,6 @@ _FEWEST = 160
 """Targets in a chunk, however large the vocabulary: a product of fewer is slow."""
 _FEW = 16
 """Rows below which a product by way of the transposes takes ten times as long."""
-
-
-# Chunks and rare rows are of sizes that only the data tells: a compiled model calls this as it is.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem, sweep: "type[Sweep] | None" = None
-) -> Tensor:
-    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by `Sweep` or another one."""
-    if not torch.is_grad_enabled():  # inside of apply it is off either way
-        hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
-    apply: Any = _CrossEntropy.apply
-    loss: Tensor = apply(hidden, weight, bias, problem, sweep or Sweep)
-    return loss
-
-
-class _CrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem, sweep: "type[Sweep]"
-    ) -> Tensor:
-        ctx.needs, ctx.problem, ctx.sweep = ctx.needs_input_grad[:3], problem, sweep
-        ctx.dtypes = tuple(None if t is None else t.dtype for t in (hidden, weight, bias))
-        ctx.later = problem.options.reduction == "none"
-        needs = (False, False, False) if ctx.later else ctx.needs
-        recorded = problem.record is not None and ctx.needs[1]
-        with torch.autocast(hidden.device.type, enabled=False):
-            losses, ctx.gradients = sweep(hidden, weight, bias, problem, needs, recorded=recorded).run()
-        if ctx.later:
-            ctx.save_for_backward(hidden, weight, bias)
-            return losses
-        ctx.share = problem.share(losses.device)
-        total: Tensor = losses.sum(dtype=torch.float64) * ctx.share
-        return total.to(losses.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_again(given=ctx.gradients is None)
-        if ctx.later:
-            hidden, weight, bias = ctx.saved_tensors
-            with torch.autocast(hidden.device.type, enabled=False):
-                _, gradients = ctx.sweep(hidden, weight, bias, ctx.problem, ctx.needs, factors=grad).run()
-        else:
-            gradients, ctx.gradients = ctx.gradients, None
-            scale = grad.double() * ctx.share
-            if scale.device.type != "cpu" or float(scale) != 1:
-                for gradient in gradients:
-                    if gradient is not None:
-                        gradient.mul_(scale.to(gradient.dtype))
-        return (
-            *(None if g is None else g.to(t) for g, t in zip(gradients, ctx.dtypes, strict=True)),
-            None,
-            None,
-        )
 
 
 class Sweep:
@@ -123,23 +69,15 @@ class Sweep:
         Raises:
             InputError: NaN among the losses that came with the tensors.
         """
-        common, rare = self._problem.groups()
+        gates, (common, rare) = self._problem.gates, self._problem.groups()
         self._allocate(max(len(common), len(rare)))
-        self._add_all(common, rare)
-        refuse_nan(self._losses, self._hidden, self._weight, self._bias, self._shard)
-        self._finish()
-        return self._losses, (self._of_hidden, self._of_weight, self._of_bias)
-
-    def _add_all(self, common: Tensor, rare: Tensor) -> None:
-        gates = self._problem.gates
         for rows in self._cut(common):
             self._add(rows, None)
         if gates is not None and self._of_weight is not None and self._begun:
             self._of_weight.mul_(gates[1].to(self._exact)[:, None])
         for rows in self._cut(rare):
             self._add(rows, None if gates is None else gates[2])
-
-    def _finish(self) -> None:
+        refuse_nan(self._losses, self._hidden, self._weight, self._bias, self._shard)
         if self._of_weight is not None and not self._begun:
             self._of_weight.zero_()
         if self._of_hidden is not None:
@@ -148,6 +86,10 @@ class Sweep:
             self._shard.sum(self._of_hidden)
         if self._gated is not None and self._problem.record is not None:
             self._problem.record(*self._gated.sums())
+        return self._losses, (self._of_hidden, self._of_weight, self._of_bias)
+
+    def _cut(self, rows: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(rows, self._chunk) if len(rows) else ()
 
     def _allocate(self, most: int) -> None:
         v, device = self._weight.shape[0], self._hidden.device
@@ -168,9 +110,6 @@ class Sweep:
         v, width = self._weight.shape[0], _width(n)
         by_columns = buffer.device.type == "cpu" and self._low is None
         return buffer[: width * v].view(v, width)[:, :n].T if by_columns else buffer[: n * v].view(n, v)
-
-    def _cut(self, rows: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(rows, self._chunk) if len(rows) else ()
 
     def _add(self, rows: Tensor, gate: Tensor | None) -> None:
         """Add the loss and the gradients of the targets `rows`; `gate` (V,) multiplies the head's."""
@@ -224,7 +163,8 @@ class Sweep:
         own = top - z.amax(dim=1, keepdim=True).log_()
         if self._shard.group is None:
             return own
-        log_sum = self._shard.log_sum(own)
+        highest = self._shard.highest(own.clone())
+        log_sum = highest + self._shard.sum((own - highest).exp_()).log_()
         z.mul_((own - log_sum).exp_())
         return log_sum
 
@@ -251,7 +191,10 @@ class Sweep:
         if self._of_bias is not None:
             self._of_bias += d.sum(0)
         if self._of_hidden is not None:
-            self._of_hidden[rows] = product(self._narrow(d), self._weight).to(self._exact)
+            narrow = self._narrow(d)  # contiguous by columns where d is: that saves up to a tenth
+            by_rows = len(d) < _FEW or narrow.is_contiguous()
+            product = torch.mm(narrow, self._weight) if by_rows else torch.mm(self._weight.T, narrow.T).T
+            self._of_hidden[rows] = product.to(self._exact)
         if self._of_weight is None:
             return
         if gate is not None:
@@ -259,9 +202,8 @@ class Sweep:
             of_target = d.gather(1, at) * torch.where(own, 1.0, gate[at])
             d.mul_(gate).scatter_(1, at, of_target)
         # The CPU multiplies what is wide; elsewhere products of what is narrow are summed in more digits.
-        add_product(
-            self._of_weight, (d if d.device.type == "cpu" else self._narrow(d)).T, h, begun=self._begun
-        )
+        d = d if d.device.type == "cpu" else self._narrow(d)
+        add_product(self._of_weight, d.T, h, begun=self._begun)
         self._begun = True
 
     def _narrow(self, d: Tensor) -> Tensor:
@@ -276,11 +218,6 @@ def _width(n: int) -> int:
     begin on the same lines of a cache.
     """
     return n if n < _SMALL else (-(-n // _STEP) | 1) * _STEP
-
-
-def product(d: Tensor, weight: Tensor) -> Tensor:
-    """d weight for d (n, V), contiguous by columns where d is: that saves up to a tenth."""
-    return torch.mm(d, weight) if len(d) < _FEW or d.is_contiguous() else torch.mm(weight.T, d.T).T
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor, *, begun: bool) -> None:
@@ -305,3 +242,52 @@ def _sums_in_float32(a: Tensor) -> bool:
     if a.device.type != "cuda" or torch.version.hip is not None or torch.__version__ < "2.8":
         return False
     return torch.cuda.get_device_capability(a.device) >= (8, 0)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem, sweep: type[Sweep]
+    ) -> Tensor:
+        ctx.needs, ctx.problem, ctx.sweep = ctx.needs_input_grad[:3], problem, sweep
+        ctx.dtypes = tuple(None if t is None else t.dtype for t in (hidden, weight, bias))
+        ctx.later = problem.options.reduction == "none"
+        needs = (False, False, False) if ctx.later else ctx.needs
+        recorded = problem.record is not None and ctx.needs[1]
+        with torch.autocast(hidden.device.type, enabled=False):
+            losses, ctx.gradients = sweep(hidden, weight, bias, problem, needs, recorded=recorded).run()
+        if ctx.later:
+            ctx.save_for_backward(hidden, weight, bias)
+            return losses
+        ctx.share = problem.share(losses.device)
+        total: Tensor = losses.sum(dtype=torch.float64) * ctx.share
+        return total.to(losses.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_again(given=ctx.gradients is None)
+        if ctx.later:
+            hidden, weight, bias = ctx.saved_tensors
+            with torch.autocast(hidden.device.type, enabled=False):
+                _, gradients = ctx.sweep(hidden, weight, bias, ctx.problem, ctx.needs, factors=grad).run()
+        else:
+            gradients, ctx.gradients = ctx.gradients, None
+            scale = grad.double() * ctx.share
+            if scale.device.type != "cpu" or float(scale) != 1:
+                for gradient in gradients:
+                    if gradient is not None:
+                        gradient.mul_(scale.to(gradient.dtype))
+        given = (None if g is None else g.to(t) for g, t in zip(gradients, ctx.dtypes, strict=True))
+        return *given, None, None
+
+
+# Chunks and rare rows are of sizes that only the data tells: a compiled model calls this as it is.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem, sweep: type[Sweep] = Sweep
+) -> Tensor:
+    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by one `sweep` or another."""
+    if not torch.is_grad_enabled():  # inside of apply it is off either way
+        hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
+    loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, problem, sweep)  # type: ignore[no-untyped-call]
+    return loss

@@ -1,4 +1,7 @@
-"""The Triton kernels of `fused`: one program a row of logits. Imported only where Triton is installed."""
+"""The triton backend: the chunks of `chunked`, with all that is element by element in one program a row.
+
+Imported only where Triton is installed.
+"""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -6,9 +9,43 @@ import torch
 import triton
 import triton.language as tl
 
+from uncone.cross_entropy.chunked import Sweep, add_product
 from uncone.cross_entropy.options import CrossEntropyOptions
+from uncone.memory import uninitialised
 
 Tensor = torch.Tensor
+_BUFFER_BYTES = 128 * 2**20
+_FEWEST = 64
+
+
+class FusedSweep(Sweep):
+    """Logits in the dtype of the products; the kernels replace them by the gradient."""
+
+    def _allocate(self, most: int) -> None:
+        v, d = self._weight.shape
+        # The head's gradient is read and written once a chunk: chunks grow with it, to half of the head.
+        fitting = max(_FEWEST, _BUFFER_BYTES // (v * self._weight.itemsize) // _FEWEST * _FEWEST, d // 2)
+        self._chunk = max(1, min(self._options.chunk or fitting, most))
+        self._logits = uninitialised((self._chunk, v), self._weight.dtype, self._weight.device)
+
+    def _add(self, rows: Tensor, gate: Tensor | None) -> None:
+        options, y, h = self._options, self._problem.labels[rows], self._hidden[rows]
+        h = h if options.logit_scale == 1 else h * options.logit_scale
+        d = torch.mm(h, self._weight.T, out=self._logits[: len(rows)])
+        factors = None if self._factors is None else self._factors[rows]
+        wanted = any(self._needs) or self._gated is not None
+        self._losses[rows] = losses(d, y, self._bias, factors, options, wanted)
+        if self._gated is not None:
+            self._gated.add(d, *self._shard.place(y[:, None]), rare=gate is not None)
+        if self._of_bias is not None:
+            self._of_bias += d.sum(dim=0, dtype=self._exact)
+        if self._of_hidden is not None:
+            self._of_hidden[rows] = torch.mm(d, self._weight).to(self._exact)
+        if self._of_weight is not None:
+            if gate is not None:
+                gate_rows(d, y, gate)
+            add_product(self._of_weight, d.T, h, begun=self._begun)
+            self._begun = True
 
 
 def losses(
@@ -24,17 +61,17 @@ def losses(
     `factors` (n,) weight the gradient. The scale is in z already, the bias (V,) and the cap are not.
     """
     (n, v), cap, smoothing = z.shape, options.softcap, options.label_smoothing
-    found = torch.empty(n, dtype=torch.float32, device=z.device)
+    each = torch.empty(n, dtype=torch.float32, device=z.device)
     bias = None if bias is None else bias.contiguous()
     with _on(z.device):
         differentiate[(n,)](
-            z, z.stride(0), labels, bias, factors, found, v, cap or 1.0, smoothing, options.z_loss,
+            z, z.stride(0), labels, bias, factors, each, v, cap or 1.0, smoothing, options.z_loss,
             CAPPED=cap is not None, SMOOTHED=smoothing > 0, WRITE=write, **_shape(v),
         )  # fmt: skip
-    return found
+    return each
 
 
-def gate(d: Tensor, labels: Tensor, factors: Tensor) -> None:
+def gate_rows(d: Tensor, labels: Tensor, factors: Tensor) -> None:
     """Multiply column v of d (n, V) by factors[v] in place, but in each row the one of its label."""
     (n, v), shape = d.shape, _shape(d.shape[1])
     with _on(d.device):
@@ -59,8 +96,8 @@ def _tanh(x):
     s = tl.minimum(size, 0.25)
     s2 = s * s
     series = s * (1.0 + s2 * (-1.0 / 3.0 + s2 * (2.0 / 15.0 + s2 * (-17.0 / 315.0 + s2 * (62.0 / 2835.0)))))
-    found = tl.where(size < 0.25, series, (1.0 - e) / (1.0 + e))
-    return tl.where(x < 0.0, -found, found)
+    tanh = tl.where(size < 0.25, series, (1.0 - e) / (1.0 + e))
+    return tl.where(x < 0.0, -tanh, tanh)
 
 
 @triton.jit

@@ -2,15 +2,13 @@
 
 import torch
 
-from uncone.cross_entropy import chunked, fused, wrapped
-from uncone.cross_entropy.gates import Gate, checked_gates
+from uncone.cross_entropy import chunked, wrapped
 from uncone.cross_entropy.options import CrossEntropyOptions
-from uncone.cross_entropy.problem import Problem
-from uncone.cross_entropy.shard import shard_of
+from uncone.cross_entropy.problem import Gate, Problem, checked_gates, shard_of
 from uncone.errors import InputError
 
 Tensor = torch.Tensor
-_BACKENDS = {"chunk": chunked.cross_entropy, "triton": fused.cross_entropy}
+_BACKENDS = {"chunk": chunked.cross_entropy, "triton": wrapped.by_triton}
 """Those that tell a gate how much it held back. The kernels of other packages are in `wrapped`."""
 _FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 

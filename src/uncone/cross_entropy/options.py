@@ -1,6 +1,7 @@
 """The options of a cross-entropy."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -11,12 +12,6 @@ from torch.distributed import ProcessGroup
 from uncone.errors import InputError
 
 REDUCTIONS = ("mean", "sum", "none")
-_KINDS: dict[str, Any] = {
-    "ignore_index": Integral, "chunk": Integral,
-    "label_smoothing": Real, "z_loss": Real, "softcap": Real, "logit_scale": Real,
-}  # fmt: skip
-_OPTIONAL = ("ignore_index", "chunk", "softcap")
-_LARGEST = 2**63
 BACKENDS = ("chunk", "triton", "wrap:liger", "wrap:cce", "wrap:torch")
 
 
@@ -64,7 +59,15 @@ class CrossEntropyOptions:
                 f"expected the backend 'chunk' with a group, got {self.backend!r}: the others need the whole "
                 "head"
             )
-        self._check_numbers()
+        for name, kind, fits, wanted, how in _NUMBERS:
+            value: Any = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            if not isinstance(value, kind) or not -_LARGEST < value < _LARGEST:
+                what = "a whole number" if kind is Integral else "a number"
+                raise InputError(f"expected {what} for {name}, got {str(value)[:40]!r}: give one below 2^63")
+            if not fits(value):
+                raise InputError(f"expected {name} {wanted}, got {value}: {how}")
         if self.num_items is None:
             return
         if self.reduction != "mean":
@@ -75,24 +78,17 @@ class CrossEntropyOptions:
         if not 0 <= items < math.inf:
             raise InputError(f"expected num_items of at least 0, got {items:g}: it counts targets")
 
-    def _check_numbers(self) -> None:
-        for name, kind in _KINDS.items():
-            value: Any = getattr(self, name)
-            if value is None and name in _OPTIONAL:
-                continue
-            if not isinstance(value, kind) or not -_LARGEST < value < _LARGEST:
-                what = "a whole number" if kind is Integral else "a number"
-                raise InputError(f"expected {what} for {name}, got {str(value)[:40]!r}: give one below 2^63")
-        cap, chunk = self.softcap, self.chunk
-        for name, fits, wanted, how in (
-            ("label_smoothing", 0 <= self.label_smoothing <= 1, "in [0, 1]", "0 is none, 0.1 is customary"),
-            ("z_loss", self.z_loss >= 0, "of at least 0", "0 is none, 1e-4 is customary"),
-            ("softcap", cap is None or cap > 0, "above 0", "use None for none"),
-            ("logit_scale", self.logit_scale != 0, "other than 0", "1 leaves logits as they are"),
-            ("chunk", chunk is None or chunk >= 1, "of at least one target", "None chooses one"),
-        ):
-            if not fits:
-                raise InputError(f"expected {name} {wanted}, got {getattr(self, name)}: {how}")
+
+_LARGEST = 2**63
+_OPTIONAL = ("ignore_index", "chunk", "softcap")
+_NUMBERS: tuple[tuple[str, Any, Callable[[Any], bool], str, str], ...] = (
+    ("ignore_index", Integral, lambda _: True, "", ""),
+    ("label_smoothing", Real, lambda e: 0 <= e <= 1, "in [0, 1]", "0 is none, 0.1 is customary"),
+    ("z_loss", Real, lambda z: z >= 0, "of at least 0", "0 is none, 1e-4 is customary"),
+    ("softcap", Real, lambda cap: cap > 0, "above 0", "use None for none"),
+    ("logit_scale", Real, lambda scale: scale != 0, "other than 0", "1 leaves logits as they are"),
+    ("chunk", Integral, lambda chunk: chunk >= 1, "of at least one target", "None chooses one"),
+)
 
 
 def _number(items: Any) -> float:
@@ -100,12 +96,7 @@ def _number(items: Any) -> float:
         if isinstance(items, str | bytes) or (isinstance(items, Tensor) and items.is_complex()):
             raise TypeError("text or a complex number")
         return float(items)
-    except (
-        TypeError,
-        ValueError,
-        OverflowError,
-        RuntimeError,
-    ) as error:  # the last of a tensor on the device meta
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # the last on the device meta
         raise InputError(
             f"expected num_items as one number, got one that is none ({error}): it counts targets"
         ) from error

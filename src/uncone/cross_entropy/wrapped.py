@@ -1,7 +1,7 @@
-"""The kernels of other packages as backends, gated without changing them.
+"""The kernels of other packages as backends, gated without changing them; and Triton's, if it is there.
 
 Targets that are not rare go through the kernel with the head's gradient multiplied by g1 on its way out, rare
-targets with g2; and what g2 took from the row of the rare target itself,
+targets with g2; and the part that g2 took from the row of the rare target itself,
 
     (1 - g2[y_i]) d_i,y_i h_i,    d_i,y_i = exp(-nll_i) - 1 where nothing is smoothed or capped,
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from uncone.cross_entropy.fused import refuse_cpu
+from uncone.cross_entropy import chunked
 from uncone.cross_entropy.options import CrossEntropyOptions
 from uncone.cross_entropy.problem import Problem, refuse_again, refuse_nan
 from uncone.errors import InputError
@@ -32,52 +32,51 @@ _LACKS = {
 }
 
 
+def by_triton(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
+    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by our own Triton kernels."""
+    kernels = _package("uncone.cross_entropy.kernels", "triton")
+    _refuse_cpu(kernels.differentiate, hidden.device, "triton")
+    _refuse_float64(problem)
+    return chunked.cross_entropy(hidden, weight, bias, problem, kernels.FusedSweep)
+
+
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
     """The loss of hidden (N, D), a scalar or with the reduction "none" (N,), by another package's kernel."""
-    options = problem.options
-    _refuse(options, problem.dtype)
-    kernel = {"wrap:liger": _liger, "wrap:cce": _cce, "wrap:torch": _torch}[options.backend](
-        hidden.device, bias
-    )
+    options, backend = problem.options, problem.options.backend
+    _refuse_options(options)
+    if backend != "wrap:torch":
+        _refuse_float64(problem)
+    kernel = {"wrap:liger": _liger, "wrap:cce": _cce, "wrap:torch": _torch}[backend](hidden.device, bias)
     with torch.autocast(hidden.device.type, enabled=False):
         loss = _loss(kernel, hidden, weight, bias, problem)
-    refuse_nan(loss.detach(), hidden.detach())
+    refuse_nan(loss.detach(), hidden.detach(), None, None, problem.shard)
     return _for_one_backward(loss, kept=options.reduction != "none")
 
 
 def _loss(kernel: Kernel, hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
-    options, each = problem.options, problem.options.reduction == "none"
-    h, w, b = (None if t is None else t.to(problem.dtype) for t in (hidden, weight, bias))
-    assert h is not None
-    assert w is not None
+    """The sum of two calls: one of the targets that are not rare, one of the rare ones."""
+    options, labels, gates = problem.options, problem.labels, problem.gates
+    each, (common, rare) = options.reduction == "none", problem.groups()
+    inner = options if each else replace(options, reduction="sum", num_items=None)
+    h, w = hidden.to(problem.dtype), weight.to(problem.dtype)
+    b = None if bias is None else bias.to(problem.dtype)
     h = h if options.logit_scale == 1 else h * options.logit_scale
-    losses = torch.zeros(
-        len(h) if each else 1, dtype=torch.promote_types(h.dtype, torch.float32), device=h.device
-    )
-    parts = _parts(kernel, h, w, b, problem)
-    for rows, part in parts:
-        part = part.to(losses.dtype)
-        losses = losses.index_copy(0, rows, part) if each else losses + part.sum()
-    if not parts:  # no target: the loss is 0, and so are its gradients
-        losses = losses + sum(t[:0].sum() for t in (h, w, b) if t is not None)
-    return losses if each else (losses[0] * problem.share(h.device)).to(losses.dtype)
-
-
-def _parts(
-    kernel: Kernel, h: Tensor, w: Tensor, bias: Tensor | None, problem: Problem
-) -> list[tuple[Tensor, Tensor]]:
-    """(row numbers, their losses or the sum) of the targets that are not rare, and of the rare ones."""
-    options, labels, (common, rare) = problem.options, problem.labels, problem.groups()
-    inner = options if options.reduction == "none" else replace(options, reduction="sum", num_items=None)
     parts = []
     if len(common):
         states = h if len(common) == len(h) else h[common]
-        head = w if problem.gates is None else _scale_rows(w, problem.gates[1])
-        parts.append((common, kernel(states, head, labels[common], bias, inner)))
-    if len(rare) and problem.gates is not None:
-        parts.append((rare, _of_rare(kernel, h[rare], w, labels[rare], bias, inner, problem.gates[2])))
-    return parts
+        head = w if gates is None else _scale_rows(w, gates[1])
+        parts.append((common, kernel(states, head, labels[common], b, inner)))
+    if len(rare) and gates is not None:
+        parts.append((rare, _of_rare(kernel, h[rare], w, labels[rare], b, inner, gates[2])))
+    exact = torch.promote_types(h.dtype, torch.float32)
+    losses = torch.zeros(len(h) if each else 1, dtype=exact, device=h.device)
+    for rows, part in parts:
+        part = part.to(exact)
+        losses = losses.index_copy(0, rows, part) if each else losses + part.sum()
+    if not parts:  # no target: the loss is 0, and so are its gradients
+        losses = losses + sum(t[:0].sum() for t in (h, w, b) if t is not None)
+    return losses if each else (losses[0] * problem.share(h.device)).to(exact)
 
 
 def _of_rare(
@@ -111,13 +110,8 @@ def _of_target(nll: Tensor, z: Tensor, vocabulary: int, options: CrossEntropyOpt
     if options.softcap is not None:
         tanh = torch.tanh(z / options.softcap)
         z, slope = options.softcap * tanh, 1 - tanh.square()
-    log_sum = nll + z
-    d = (
-        torch.expm1(-nll)
-        + 2 * options.z_loss * log_sum * torch.exp(-nll)
-        + options.label_smoothing * (1 - 1 / vocabulary)
-    )
-    return d * slope
+    of_square = 2 * options.z_loss * (nll + z) * torch.exp(-nll)
+    return (torch.expm1(-nll) + of_square + options.label_smoothing * (1 - 1 / vocabulary)) * slope
 
 
 def _for_one_backward(loss: Tensor, *, kept: bool) -> Tensor:
@@ -170,7 +164,7 @@ def _liger(device: torch.device, bias: Tensor | None) -> Kernel:
             "expected liger-kernel of at least 0.8.2 for the backend 'wrap:liger', got an older one, whose "
             "gradients of single losses are wrong: pip install 'uncone[liger]'"
         )
-    refuse_cpu(stock.liger_cross_entropy_kernel, device, "wrap:liger")
+    _refuse_cpu(stock.liger_cross_entropy_kernel, device, "wrap:liger")
 
     def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
         head_trains = w.requires_grad or (bias is not None and bias.requires_grad)
@@ -222,14 +216,36 @@ def _package(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        missing = (error.name or module).partition(".")[0]
+        missing, backend = (
+            (error.name or module).partition(".")[0],
+            extra if extra == "triton" else f"wrap:{extra}",
+        )
         raise InputError(
-            f"expected the package {missing} for the backend 'wrap:{extra}', found none: pip install "
-            f"'uncone[{extra}]'"
+            f"expected the package {missing} for the backend {backend!r}, found none: pip install 'uncone[{extra}]'"
         ) from error
 
 
-def _refuse(options: CrossEntropyOptions, dtype: torch.dtype) -> None:
+def _refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
+    """Raise where a compiled Triton kernel would get tensors on the CPU; an interpreted one runs there."""
+    import triton
+
+    if device.type == "cpu" and isinstance(kernel, triton.JITFunction):
+        raise InputError(
+            f"expected tensors on a GPU with the backend {backend!r}, got cpu: move them there, or use "
+            "backend='chunk' (for tests, TRITON_INTERPRET=1, set before triton is imported, runs its kernels "
+            "on the CPU, slowly)"
+        )
+
+
+def _refuse_float64(problem: Problem) -> None:
+    if problem.dtype == torch.float64:
+        raise InputError(
+            f"expected float32, bfloat16 or float16 with the backend {problem.options.backend!r}, got {problem.dtype}: "
+            "it computes in float32; use backend='chunk'"
+        )
+
+
+def _refuse_options(options: CrossEntropyOptions) -> None:
     defaults = {field.name: field.default for field in fields(CrossEntropyOptions)}
     for name in _LACKS[options.backend]:
         if getattr(options, name) != defaults[name]:
@@ -237,8 +253,3 @@ def _refuse(options: CrossEntropyOptions, dtype: torch.dtype) -> None:
                 f"expected {name}={defaults[name]} with the backend {options.backend!r}, which has no such "
                 f"option, got {getattr(options, name)}: use backend='chunk' or 'triton'"
             )
-    if dtype == torch.float64 and options.backend != "wrap:torch":
-        raise InputError(
-            f"expected float32, bfloat16 or float16 with the backend {options.backend!r}, got {dtype}: it "
-            "computes in float32; use backend='chunk'"
-        )

@@ -155,11 +155,15 @@ def prim(product, norms, integer, ends, weights):
 @loop(fastmath=_SUM)
 def _length(a, b):
     """The distance of two points; where all squares vanish, their largest difference."""
-    total = 0.0
+    total, largest = 0.0, 0.0
     for k in range(len(a)):
         t = np.float64(a[k] - b[k])
         total += t * t
-    return np.float64(np.abs(a - b).max()) if total == 0 and len(a) else np.sqrt(total)
+    if total == 0:
+        for k in range(len(a)):
+            largest = max(largest, abs(np.float64(a[k] - b[k])))
+        return largest
+    return np.sqrt(total)
 
 
 @loop()
