@@ -1,7 +1,6 @@
 """The loss of a language model on a text, before and after an edit."""
 
 import math
-import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 from uncone.edits.proof import Progress
-from uncone.edits.texts import cut, load_tokenizer, longest_input, read_text, token_ids
+from uncone.edits.texts import Path_, cut, load_tokenizer, longest_input, read_text, token_ids
 from uncone.errors import InputError, UnconeError
 from uncone.model import ModelFiles
 from uncone.model.files import special_tokens
@@ -30,22 +29,14 @@ def text_loss(
     edited: ModelFiles,
     ids: Collection[int],
     n: int,
-    text: str | os.PathLike[str] | None,
+    text: Path_ | None,
     tell: Progress | None = None,
 ) -> tuple[TextLoss | None, str]:
     """(the loss of both on the same text, "") or (None, why there is none).
 
     A model whose earlier positions do not see later ones is asked for the next token. One that sees all is
-    asked for every seventh token behind its mask token. At most 16,384 tokens of the text are used.
-
-    Args:
-        original, edited: the two directories.
-        ids: the edited tokens, to be counted among the targets.
-        n: the number of rows that ids may name.
-        text: a text in UTF-8, plain or packed as .gz or .xz; None for no loss.
-
-    Raises:
-        InputError: the text cannot be read, or holds fewer than two tokens.
+    asked for every seventh token behind its mask token. At most 16,384 tokens of the text are used. Edited
+    `ids` are counted among the targets; `n` rows may be named by ids.
     """
     if text is None:
         return None, "no text was given"
@@ -60,11 +51,8 @@ def text_loss(
     try:
         model = load_model(original)
         if model.get_output_embeddings() is None or is_seq2seq(model):
-            return (
-                None,
-                f"{type(model).__name__} is no language model of one text: it has "
-                f"{'an encoder and a decoder' if is_seq2seq(model) else 'no head'}",
-            )
+            has = "an encoder and a decoder" if is_seq2seq(model) else "no head"
+            return None, f"{type(model).__name__} is no language model of one text: it has {has}"
         windows = cut(tokens[: max(2, min(_MOST_TOKENS, _MOST_NUMBERS // n))], longest_input(model))
         assert windows is not None
         kind: Kind = "next_token" if is_causal(model, windows[:1]) else "masked_token"
@@ -91,32 +79,22 @@ def is_causal(model: Any, ids: Tensor) -> bool:
 
 
 def _asked(files: ModelFiles, windows: Tensor, kind: Kind) -> tuple[Tensor, Tensor]:
-    """(input ids, labels (B, T) that are aligned with the logits).
-
-    Raises:
-        InputError: a masked token is to be asked for, and the tokenizer has no mask.
-    """
+    """(input ids, labels (B, T) that are aligned with the logits)."""
     labels = torch.full_like(windows, _IGNORED)
     if kind == "next_token":
         labels[:, :-1] = windows[:, 1:]
         return windows, labels
-    mask = _mask_id(files)
+    tokenizer, _ = load_tokenizer(files)
+    masks = map(tokenizer.token_to_id, (*special_tokens(files.path, "mask_token"), "[MASK]", "<mask>"))
+    mask = next((int(i) for i in masks if i is not None), None)
     if mask is None:
         raise InputError(
             "the model sees later tokens, and its tokenizer has no mask token to hide them behind"
         )
-    inputs = windows.clone()
-    start = min(_FIRST, windows.shape[1] - 1)
+    inputs, start = windows.clone(), min(_FIRST, windows.shape[1] - 1)
     labels[:, start::_EVERY] = windows[:, start::_EVERY]
     inputs[:, start::_EVERY] = mask
     return inputs, labels
-
-
-def _mask_id(files: ModelFiles) -> int | None:
-    tokenizer, _ = load_tokenizer(files)
-    names = [*special_tokens(files.path, "mask_token"), "[MASK]", "<mask>"]
-    known = (tokenizer.token_to_id(name) for name in names)
-    return next((int(i) for i in known if i is not None), None)
 
 
 def _mean_loss(model: Any, inputs: Tensor, labels: Tensor, tell: Progress | None) -> float:
@@ -125,11 +103,10 @@ def _mean_loss(model: Any, inputs: Tensor, labels: Tensor, tell: Progress | None
         for start in range(0, len(inputs), _BATCH):
             part = slice(start, start + _BATCH)
             logits = run_model(model, {"input_ids": inputs[part]}).logits.flatten(0, 1).float()
-            total += float(
-                torch.nn.functional.cross_entropy(
-                    logits, labels[part].flatten(), reduction="sum", ignore_index=_IGNORED
-                )
+            loss = torch.nn.functional.cross_entropy(
+                logits, labels[part].flatten(), reduction="sum", ignore_index=_IGNORED
             )
+            total += float(loss)
             if tell is not None:
                 tell("measuring the loss", min(start + _BATCH, len(inputs)), len(inputs))
     return total / max(count, 1)

@@ -54,16 +54,11 @@ def run(
     product: Callable[[Tensor], Tensor] | None = None,
     tell: Progress | None = None,
 ) -> Run:
-    """Run `model` on all ids of the proof.
-
-    Args:
-        model: in evaluation mode.
-        proof: the ids.
-        product: in the place of the head's own product, for a reference in a wider dtype.
-        tell: called with what is done, how many batches are, and of how many.
+    """Run `model`, in evaluation mode, on all ids of the proof; `product` stands in the place of the head's
+    own, for a reference in a wider dtype.
     """
-    head, logits, hidden = model.get_output_embeddings(), list[Tensor](), list[Tensor]()
-    taken: list[Tensor] = []
+    head = model.get_output_embeddings()
+    logits, hidden, taken = list[Tensor](), list[Tensor](), list[Tensor]()
     hook = head.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach()))
     inputs = list(batches(proof))
     try:
@@ -73,11 +68,8 @@ def run(
                 keep = batch["attention_mask"].bool()
                 given = batch | (decoder_inputs(model, batch["input_ids"]) if is_seq2seq(model) else {})
                 out = getattr(run_model(model, given), "logits", torch.empty(0))
-                if (
-                    len(taken) != 1
-                    or out.shape[:2] != keep.shape
-                    or taken[0].shape[:-1].numel() != keep.numel()
-                ):
+                fits = len(taken) == 1 and taken[0].shape[:-1].numel() == keep.numel()
+                if not fits or out.shape[:2] != keep.shape:
                     raise UnsupportedModel(
                         f"expected one product with the head and logits at each position, got {len(taken)} "
                         f"and shape {tuple(out.shape)}: the probabilities are not those of one head"
@@ -103,38 +95,33 @@ def wide_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tens
 
 def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> HeadProof:
     """The figures of the proof, whether it holds or not."""
-    worst = list[tuple[float, float, float, float]]()
-    same = ties = 0
-    unit = torch.finfo(before.dtype).eps / 2
-    others = list[tuple[int, int, int]]()
+    worst, others = list[tuple[float, float, float, float]](), list[tuple[int, int, int]]()
     for start in range(0, len(before.logits), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         a, b, exact = (torch.log_softmax(x.logits[part].double(), -1) for x in (before, after, reference))
         size = max(float(x.logits[part].nan_to_num(0, 0, 0).abs().max()) for x in (before, after))
         worst.append((_largest(a, b), _largest(a, exact), _largest(b, exact), size))
         first, second = a.argmax(-1), b.argmax(-1)
-        same += int((first == second).sum())
-        others += [
-            (start + i, int(first[i]), int(second[i])) for i in (first != second).nonzero().flatten().tolist()
-        ]
-    errors = torch.tensor(worst, dtype=torch.float64).amax(0)  # Python's max could lose a NaN
-    difference, rounding, rounding_edited, largest = errors.tolist()
-    writing = unit * largest
-    for row, first_id, second_id in others:
-        exact_row = reference.logits[row].double()
-        ties += bool((exact_row[first_id] - exact_row[second_id]).abs() <= 2 * (rounding + writing))
+        for i in (first != second).nonzero().flatten().tolist():
+            others.append((start + i, int(first[i]), int(second[i])))
+    # Python's max could lose a NaN
+    difference, rounding, edited, largest = torch.tensor(worst, dtype=torch.float64).amax(0).tolist()
+    writing = torch.finfo(before.dtype).eps / 2 * largest
+    ties = 0
+    for row, one, other in others:
+        exact = reference.logits[row].double()
+        ties += bool((exact[one] - exact[other]).abs() <= 2 * (rounding + writing))
+    n = len(before.logits)
     return HeadProof(
-        text=text, positions=len(before.logits), dtype=str(before.dtype).removeprefix("torch."), reference=how,
-        difference=difference, rounding=rounding, rounding_edited=rounding_edited, allowed=FACTOR * rounding + writing, same_first=same, ties=ties,
+        text=text, positions=n, dtype=str(before.dtype).removeprefix("torch."), reference=how,
+        difference=difference, rounding=rounding, rounding_edited=edited, allowed=FACTOR * rounding + writing,
+        same_first=n - len(others), ties=ties,
     )  # fmt: skip
 
 
 def require(proof: HeadProof) -> None:
-    """Raise where the proof fails.
-
-    Raises:
-        UnsupportedModel: log-probabilities that lie farther from exact ones than the original's, or another
-            token that comes first.
+    """Raise UnsupportedModel where log-probabilities lie farther from exact ones than the original's, or
+    another token comes first.
     """
     if not proof.rounding_edited <= proof.allowed < math.inf:  # nor where it is no number
         raise UnsupportedModel(
@@ -147,7 +134,7 @@ def require(proof: HeadProof) -> None:
     if changed:
         raise UnsupportedModel(
             f"expected the same first token at all {proof.positions} positions, got another at {changed} "
-            "that are no ties: the edit would change what this model says, so nothing was written"
+            "that are no ties: the edit would change the choices of this model, so nothing was written"
         )
 
 

@@ -31,7 +31,8 @@ _DENSE = "sentence_transformers.models.Dense"
 _IDENTITY = "torch.nn.modules.linear.Identity"
 _NAME = "repair"
 _SENTENCE = "sentence_embedding"
-NORMALIZE = "Normalize"
+_NORMALIZE = "Normalize"
+_AT_ONCE = 1024  # sentences
 WHERE = "a Sentence Transformers model"
 
 
@@ -52,9 +53,9 @@ def insert(model: Any, transformation: Transformation | Affine) -> Any:
     """
     st = need_sentence_transformers()
     affine = affine_of(transformation, WHERE)
-    names = list(model._modules)
-    at = insertion([type(model._modules[name]).__name__ for name in names])
-    _check_width(affine.d, _width([model._modules[name] for name in names[:at]]))
+    named = list(model._modules.items())
+    at = _insertion([type(module).__name__ for module in model])
+    _check_width(affine.d, _width([module for _, module in named[:at]]))
     matrix, bias = affine.as_linear()
     parameter = next(model.parameters(), torch.empty(0))
     weight, bias = (x.to(parameter.device, parameter.dtype).contiguous() for x in (matrix.T, bias))
@@ -62,11 +63,8 @@ def insert(model: Any, transformation: Transformation | Affine) -> Any:
         affine.d, affine.k, True, torch.nn.Identity(), init_weight=weight, init_bias=bias
     )
     dense.to(parameter.device).eval()
-    name = _free(_NAME, names)
-    ordered = OrderedDict((n, model._modules[n]) for n in names[:at])
-    ordered[name] = dense
-    ordered.update((n, model._modules[n]) for n in names[at:])
-    model._modules = ordered
+    name = _free(_NAME, [name for name, _ in named])
+    model._modules = OrderedDict([*named[:at], (name, dense), *named[at:]])
     return dense
 
 
@@ -96,22 +94,25 @@ def insert_into_directory(
     source, target = Path(directory), Path(out)
     affine = affine_of(transformation, WHERE)
     modules = read_modules(source)
-    at = insertion([_kind(source, module) for module in modules])
+    at = _insertion([_kind(source, module) for module in modules])
     _check_width(affine.d, _configured_width(source, modules[at - 1]) if at else None)
     with copied_files(source, target) as (folder, _):
         place = _free(f"{at}_Dense", os.listdir(folder))
         _write_dense(folder / place, affine)
-        (folder / MODULES).write_text(json.dumps(_inserted(modules, at, place), indent=2), encoding="utf-8")
+        # names stay, as options refer to them; numbers count anew
+        ours = {"name": _free(_NAME, [module["name"] for module in modules]), "path": place, "type": _DENSE}
+        all_modules = [{**module, "idx": i} for i, module in enumerate((*modules[:at], ours, *modules[at:]))]
+        (folder / MODULES).write_text(json.dumps(all_modules, indent=2), encoding="utf-8")
         if check is not None:
             check(folder)
     return target
 
 
 def _kind(directory: Path, module: dict[str, Any]) -> str:
-    """The class of a module, without where it lies. A Normalize of single tokens is none of sentences."""
+    """The class of a module, without its package. A Normalize of single tokens is none of sentences."""
     kind: str = module["type"].rpartition(".")[2]
     config = _config(directory, module) if module["path"] else {}
-    return "" if kind == NORMALIZE and config.get("module_input_name", _SENTENCE) != _SENTENCE else kind
+    return "" if kind == _NORMALIZE and config.get("module_input_name", _SENTENCE) != _SENTENCE else kind
 
 
 def _config(directory: Path, module: dict[str, Any]) -> dict[str, Any]:
@@ -153,26 +154,11 @@ def _check_width(given: int, d: int | None) -> None:
         )
 
 
-def _inserted(modules: list[dict[str, Any]], at: int, place: str) -> list[dict[str, Any]]:
-    """The entries with ours among them. Names stay, as options refer to them; numbers count anew."""
-    ours = {
-        "idx": at,
-        "name": _free(_NAME, [module["name"] for module in modules]),
-        "path": place,
-        "type": _DENSE,
-    }
-    return [{**module, "idx": i} for i, module in enumerate((*modules[:at], ours, *modules[at:]))]
-
-
 def _write_dense(folder: Path, affine: Affine) -> None:
     """Dense as Sentence Transformers saves it: Identity is said, as Tanh would be taken otherwise."""
     folder.mkdir()
-    config = {
-        "in_features": affine.d,
-        "out_features": affine.k,
-        "bias": True,
-        "activation_function": _IDENTITY,
-    }
+    widths = {"in_features": affine.d, "out_features": affine.k}
+    config = widths | {"bias": True, "activation_function": _IDENTITY}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     matrix, bias = affine.as_linear()
     header = {"format": "pt", "uncone": __version__}
@@ -184,8 +170,8 @@ def _write_dense(folder: Path, affine: Affine) -> None:
 
 def _free(name: str, taken: Sequence[str]) -> str:
     """The name, or with a number after it the first that is not taken."""
-    names = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2)))
-    return next(free for free in names if free not in taken)
+    numbered = (f"{name}_{i}" for i in itertools.count(2))
+    return next(free for free in itertools.chain([name], numbered) if free not in taken)
 
 
 def _dense_class(st: Any) -> Any:
@@ -199,13 +185,8 @@ def _dense_class(st: Any) -> Any:
 
 def without_normalize(model: Any) -> Any:
     """The model without its last Normalize: a repair is fitted on the vectors that it gives."""
-    names = list(model._modules)
-    kept = [
-        model._modules[name]
-        for name in names[: insertion([type(model._modules[name]).__name__ for name in names])]
-    ]
     short = need_sentence_transformers().SentenceTransformer(
-        modules=kept,
+        modules=list(model)[: _insertion([type(module).__name__ for module in model])],
         prompts=model.prompts,
         default_prompt_name=model.default_prompt_name,
         local_files_only=True,
@@ -213,28 +194,18 @@ def without_normalize(model: Any) -> Any:
     return short.to(model.device).eval()
 
 
-def embed(
-    model: Any,
-    sentences: Sequence[str],
-    *,
-    progress: Callable[[int], None] | None = None,
-    batch: int = 64,
-    at_once: int = 1024,
-) -> Tensor:
+def embed(model: Any, sentences: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Tensor:
     """The sentences' embeddings, float32 (N, D) on the CPU."""
     parts = []
-    for start in range(0, len(sentences), at_once):
-        some = list(sentences[start : start + at_once])
-        vectors = model.encode(some, batch_size=batch, convert_to_tensor=True, show_progress_bar=False)
+    for start in range(0, len(sentences), _AT_ONCE):
+        some = list(sentences[start : start + _AT_ONCE])
+        vectors = model.encode(some, batch_size=64, convert_to_tensor=True, show_progress_bar=False)
         parts.append(vectors.detach().float().cpu())
         if progress is not None:
             progress(start + len(some))
     return torch.cat(parts)
 
 
-def insertion(kinds: Sequence[str]) -> int:
+def _insertion(kinds: Sequence[str]) -> int:
     """Before the Normalize modules at the end; that is the end itself where there is none."""
-    at = len(kinds)
-    while at and kinds[at - 1] == NORMALIZE:
-        at -= 1
-    return at
+    return len(list(itertools.dropwhile(lambda kind: kind == _NORMALIZE, reversed(kinds))))

@@ -7,16 +7,14 @@ stays as it is to the bit, which is checked in the written files.
 """
 
 import operator
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 
 from uncone.atomic import creatable
 from uncone.edits.directory import (
-    Copy,
     NewTensor,
     compare_untouched,
     edited_copy,
@@ -28,7 +26,7 @@ from uncone.edits.directory import (
 from uncone.edits.loss import text_loss
 from uncone.edits.new_rows import Trained, new_rows, sub_tokens, trained_rows
 from uncone.edits.proof import Progress
-from uncone.edits.texts import load_tokenizer
+from uncone.edits.texts import Path_, load_tokenizer
 from uncone.errors import InputError
 from uncone.model import ModelFiles, find_places, rows_of, token_labels
 from uncone.model.files import text_parts
@@ -45,24 +43,23 @@ _INTEGERS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """One matrix to edit, and the others that hold the same numbers."""
+class _Matrix:
+    """One matrix to edit, the others that hold the same numbers, and the new rows (len(ids), D) in float64."""
 
     name: str
     role: Literal["table", "head", "both"]
     copies: tuple[str, ...]
     trained: Trained
     rows: Tensor
-    """(len(ids), D): the new rows, in float64."""
 
 
 def reinitialise_tokens(
-    model: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    model: Path_,
+    out: Path_,
     ids: Sequence[int] | str = "zero",
     *,
     method: str = "sub_tokens",
-    text: str | os.PathLike[str] | None = None,
+    text: Path_ | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> TokenEdit:
@@ -74,9 +71,9 @@ def reinitialise_tokens(
     Args:
         model: a directory of transformers.
         out: a new directory. It appears whole or not at all.
-        ids: the tokens, such as `measure.under_trained_tokens` finds; or "zero": the tokens, but for the
-            padding, whose row is zero or not finite; or "added": the tokens behind the tokenizer's own
-            vocabulary, some of which may be trained (the roles of a chat).
+        ids: the tokens; or "zero": the tokens, but for the padding, whose row is zero or not finite; or
+            "added": the tokens behind the tokenizer's own vocabulary, some of which may be trained (the roles
+            of a chat).
         method: "sub_tokens": the mean of the rows of the tokens that the string would be split into without
             them; without any, the mean of all trained rows. "mean": that mean. "covariance": a draw around
             it, a tenth as wide as the trained rows are spread, with the covariance shrunk as Ledoit & Wolf
@@ -84,10 +81,6 @@ def reinitialise_tokens(
         text: a text in UTF-8 on which the loss is measured before and after; None for none.
         seed: of the draw.
         progress: called with (step, done, of how many).
-
-    Returns:
-        `TokenEdit`: the tokens with what their rows were made of, the matrices with what was compared, the
-        loss.
 
     Raises:
         InputError: no such model, ids that are not there, no tokenizer for their strings, trained rows that
@@ -101,35 +94,38 @@ def reinitialise_tokens(
     places = find_places(files)
     n = files.entries[places.input].shape[0]
     labels = token_labels(files.path, n).labels
-    chosen = chosen_ids(files, places, ids, n, labels)
-    parts = sub_tokens(tokenizer_of(files), chosen) if way == "sub_tokens" else {}
-    kept = kept_ids(chosen, n, labels)
+    chosen = _chosen(files, places, ids, n, labels)
+    parts = sub_tokens(_tokenizer(files), chosen) if way == "sub_tokens" else {}
     parts = {i: tuple(part for part in parts[i] if part < n) for i in parts}
-    edited = _matrices(files, places, chosen, parts, kept, way, seed)
+    edited = _matrices(files, places, chosen, parts, _kept(chosen, n, labels), way, seed)
     tensors = {
         name: _with_rows(files, name, chosen, matrix.rows)
         for matrix in edited
         for name in (matrix.name, *matrix.copies)
     }
     with edited_copy(files, out, tensors) as copy:
-        measured = tuple(_compared(files, copy, matrix, chosen) for matrix in edited)
+        measured = tuple(_compared(files, copy.files, matrix, chosen) for matrix in edited)
         unchanged = compare_untouched(files, copy.files, frozenset(tensors))
         loss, no_loss = text_loss(files, copy.files, set(chosen), n, text, progress)
+        ways: dict[int, Way] = {i: "mean" if way == "sub_tokens" and not parts[i] else way for i in chosen}
+        tokens = tuple(
+            EditedToken(i, None if labels is None else cut_label(labels[i]), ways[i], parts.get(i, ()))
+            for i in chosen[:MOST_LISTED]
+        )
         return TokenEdit(
-            name=files.path.resolve().name, method=way, edited=len(chosen), tokens=_listed(chosen, labels, parts, way),
-            tensors=measured, unchanged=unchanged, seed=seed, loss=loss, no_loss=no_loss,
-            notes=_notes(chosen, parts, way, labels), left_out=copy.left_out,
+            name=files.path.resolve().name, method=way, edited=len(chosen), tokens=tokens, tensors=measured,
+            unchanged=unchanged, seed=seed, loss=loss, no_loss=no_loss, notes=_notes(ways, way, labels),
+            left_out=copy.left_out,
         )  # fmt: skip
 
 
 def way_named(method: str) -> Way:
-    """The way of this name, which InputError refuses if there is none."""
-    for way in WAYS:
-        if way == method:
-            return way
-    raise InputError(
-        f"expected --method (method=) {', '.join(WAYS)}, got {method!r}: choose what new rows are made of"
-    )
+    """The way of this name."""
+    if method not in WAYS:
+        raise InputError(
+            f"expected --method (method=) {', '.join(WAYS)}, got {method!r}: choose what new rows are made of"
+        )
+    return cast(Way, method)
 
 
 def _matrices(
@@ -140,27 +136,26 @@ def _matrices(
     kept: Tensor,
     method: Way,
     seed: int,
-) -> list[Matrix]:
+) -> list[_Matrix]:
     """The table, and the head where it is a matrix of its own, with their new rows."""
-    roles: list[tuple[str, Literal["table", "head", "both"]]] = [
-        (places.input, "both" if places.tied else "table")
-    ]
+    roles: dict[str, Literal["table", "head", "both"]] = {places.input: "both" if places.tied else "table"}
     if places.head is not None and not places.tied:
-        if files.entries[places.head].shape[0] != files.entries[places.input].shape[0]:
+        rows_of_each = files.entries[places.head].shape[0], files.entries[places.input].shape[0]
+        if rows_of_each[0] != rows_of_each[1]:
             raise InputError(
-                f"expected a head with as many rows as the table, got {files.entries[places.head].shape[0]} "
-                f"and {files.entries[places.input].shape[0]}: their ids mean different tokens"
+                f"expected a head with as many rows as the table, got {rows_of_each[0]} and "
+                f"{rows_of_each[1]}: their ids mean different tokens"
             )
-        roles.append((places.head, "head"))
-    matrices, taken = list[Matrix](), {name for name, _ in roles}
-    for name, role in roles:
+        roles[places.head] = "head"
+    matrices, taken = list[_Matrix](), set(roles)
+    for name, role in roles.items():
         rows = rows_of(files, name)
         trained = trained_rows(rows, kept, with_covariance=method == "covariance")
         others = [other for other in vocabulary_matrices(files) if other not in taken]
         copies = tuple(other for other in others if _is_copy(files, name, other))
         taken |= set(copies)
         fresh = new_rows(rows, chosen, parts, trained, seed=seed)
-        matrices.append(Matrix(name, role, copies, trained, fresh))
+        matrices.append(_Matrix(name, role, copies, trained, fresh))
     return matrices
 
 
@@ -187,15 +182,11 @@ def _with_rows(files: ModelFiles, name: str, ids: Sequence[int], rows: Tensor) -
     return NewTensor(entry.dtype, entry.shape, blocks)
 
 
-def _compared(files: ModelFiles, copy: Copy, matrix: Matrix, ids: Sequence[int]) -> EditedTensor:
-    """Compare all other rows in the written files, bit by bit.
-
-    Raises:
-        InputError: one differs.
-    """
+def _compared(files: ModelFiles, copy: ModelFiles, matrix: _Matrix, ids: Sequence[int]) -> EditedTensor:
+    """Compare all other rows in the written files, bit by bit."""
     at = torch.tensor(ids)
     for name in (matrix.name, *matrix.copies):
-        equal = _equal_rows(files, copy.files, name, at)
+        equal = _equal_rows(files, copy, name, at)
         others = files.entries[name].shape[0] - len(ids) - equal
         if others:
             raise InputError(
@@ -204,12 +195,13 @@ def _compared(files: ModelFiles, copy: Copy, matrix: Matrix, ids: Sequence[int])
             )
     entry = files.entries[matrix.name]
     before, after = (
-        rows_of(where, matrix.name).take(at).double().norm(dim=1).mean() for where in (files, copy.files)
+        rows_of(where, matrix.name).take(at).double().norm(dim=1).mean() for where in (files, copy)
     )
     return EditedTensor(
-        name=matrix.name, role=matrix.role, n=entry.shape[0], d=entry.shape[1], dtype=FLOATS[entry.dtype], rows_equal=equal,
-        mean_norm_others=matrix.trained.mean_norm, mean_norm_before=float(before) if bool(torch.isfinite(before)) else None,
-        mean_norm_after=float(after), shrinkage=matrix.trained.shrinkage,
+        name=matrix.name, role=matrix.role, n=entry.shape[0], d=entry.shape[1], dtype=FLOATS[entry.dtype],
+        rows_equal=equal, mean_norm_others=matrix.trained.mean_norm, mean_norm_after=float(after),
+        mean_norm_before=float(before) if bool(torch.isfinite(before)) else None,
+        shrinkage=matrix.trained.shrinkage,
     )  # fmt: skip
 
 
@@ -227,45 +219,25 @@ def _equal_rows(files: ModelFiles, copy: ModelFiles, name: str, but: Tensor) -> 
     return equal
 
 
-def _listed(
-    ids: Sequence[int], labels: Labels, parts: Mapping[int, tuple[int, ...]], method: Way
-) -> tuple[EditedToken, ...]:
-    def way(i: int) -> Way:
-        return ("sub_tokens" if parts.get(i) else "mean") if method == "sub_tokens" else method
-
-    return tuple(
-        EditedToken(i, None if labels is None else cut_label(labels[i]), way(i), parts.get(i, ()))
-        for i in ids[:MOST_LISTED]
-    )
-
-
-def _notes(
-    ids: Sequence[int], parts: Mapping[int, tuple[int, ...]], method: Way, labels: Labels
-) -> tuple[str, ...]:
+def _notes(ways: Mapping[int, Way], method: Way, labels: Labels) -> tuple[str, ...]:
     notes = list[str]()
-    without = sum(not parts.get(i) for i in ids) if method == "sub_tokens" else 0
+    without = sum(way != method for way in ways.values())
     if without:
         notes.append(
-            f"{without} of {len(ids)} tokens cannot be written with others; their rows are the mean of all "
+            f"{without} of {len(ways)} tokens cannot be written with others; their rows are the mean of all "
             "trained rows."
         )
-    nameless = sum(labels[i] is None for i in ids) if labels is not None else 0
+    nameless = sum(labels[i] is None for i in ways) if labels is not None else 0
     if nameless:
         notes.append(
-            f"{nameless} of {len(ids)} rows stand for no token of the tokenizer: no text reaches them, but a "
+            f"{nameless} of {len(ways)} rows stand for no token of the tokenizer: no text reaches them, but a "
             "head now scores them like others."
         )
     return tuple(notes)
 
 
-def chosen_ids(
-    files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int, labels: Labels
-) -> list[int]:
-    """The ids that are asked for, ascending, each once.
-
-    Raises:
-        InputError: none, or one that is no row; no tokenizer where added tokens are asked for.
-    """
+def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int, labels: Labels) -> list[int]:
+    """The ids that are asked for, ascending, each once."""
     if isinstance(ids, str):
         if ids not in ("zero", "added"):
             raise InputError(f"expected ids, 'zero' or 'added', got {ids!r}: give the numbers of the tokens")
@@ -286,7 +258,7 @@ def chosen_ids(
 
 
 def _zero_rows(files: ModelFiles, places: Places, labels: Labels) -> list[int]:
-    """The tokens, but for the padding, with a row of zeros or not finite in the table or the head."""
+    """The tokens, but for the padding, with a row that is zero or not finite in the table or the head."""
     empty = set[int]()
     for name in filter(None, (places.input, places.head)):
         start, rows = 0, rows_of(files, name)
@@ -300,39 +272,30 @@ def _zero_rows(files: ModelFiles, places: Places, labels: Labels) -> list[int]:
 
 def _added_tokens(files: ModelFiles, n: int) -> list[int]:
     """The ids below `n` of tokens that were added behind the vocabulary of the tokenizer's model."""
-    tokenizer = tokenizer_of(files)
+    tokenizer = _tokenizer(files)
     own = set(tokenizer.get_vocab(with_added_tokens=False).values())
     return sorted(i for i in tokenizer.get_added_tokens_decoder() if i not in own and i < n)
 
 
 def whole_id(value: Any) -> int:
-    """`value` as an int; `int` would cut what is no whole number.
-
-    Raises:
-        InputError: it is none.
-    """
+    """`value` as an int; `int` would cut one that is not whole."""
     try:
         return operator.index(value)
     except TypeError as error:
         raise InputError(f"expected ids of tokens, got {value!r}: give whole numbers") from error
 
 
-def kept_ids(chosen: Sequence[int], n: int, labels: Labels) -> torch.Tensor:
+def _kept(chosen: Sequence[int], n: int, labels: Labels) -> Tensor:
     """The rows to learn from: those that stay and stand for a token."""
     stays = torch.ones(n, dtype=torch.bool)
     stays[torch.tensor(chosen)] = False
     if labels is not None:
-        has_token = torch.tensor([label is not None for label in labels])
-        stays = stays & has_token if bool((stays & has_token).any()) else stays
+        named = stays & torch.tensor([label is not None for label in labels])
+        stays = named if bool(named.any()) else stays
     return stays.nonzero().flatten()
 
 
-def tokenizer_of(files: ModelFiles) -> Any:
-    """The `tokenizers.Tokenizer` of the directory.
-
-    Raises:
-        InputError: there is none, or it cannot be read.
-    """
+def _tokenizer(files: ModelFiles) -> Any:
     tokenizer, why = load_tokenizer(files)
     if tokenizer is None:
         raise InputError(
