@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import uncone
 from uncone import measure, records
@@ -285,7 +286,8 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_are_right(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(name), report=True)
+    known = {"torch": torch, "uncone": uncone}
+    result = doctest.testmod(importlib.import_module(name), extraglobs=known, report=True)
     assert result.failed == 0
 
 

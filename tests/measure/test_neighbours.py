@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone import InputError, Moments, UndefinedMeasure
-from uncone.measure import nearest_neighbours
-from uncone.measure.neighbours import points, sampled_rows, search, tiles
+from uncone.measure import nearest_neighbours, points, search, tiles
+from uncone.measure.neighbours import sampled_rows
 from uncone.rows import CenteredRows, SelectedRows, as_rows
 
 from ..matrices import gaussian

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone import InputError, Moments, UndefinedMeasure, measure
-from uncone.measure.neighbours import points, tiles
+from uncone.measure import points, tiles
 
 from ..matrices import gaussian, rotation, simplex
 

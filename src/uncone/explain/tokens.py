@@ -94,7 +94,7 @@ class TokenReader:
             products = project(rows, of_groups, progress)
             groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
             return TokenReadings(groups, UnderTrained(None, TIED) if self._role == "tied table" else None)
-        untrained = untrained_axes(rows, moments, counts=self._counts, known=self._known)
+        untrained = untrained_axes(rows, moments, self._known, self._counts)
         axes = torch.cat([of_groups, untrained.axes], dim=1)
         products, squares = project_about(rows, axes, untrained.mean, progress)
         products, others = torch.split(products, [of_groups.shape[1], untrained.axes.shape[1]], dim=1)
@@ -102,7 +102,7 @@ class TokenReader:
         groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
         prefer: Literal["norm", "cosine"] = "norm" if self._role == "table of its own" else "cosine"
         try:
-            found = find_projected(untrained, unit.norms, others, squares, prefer=prefer, counts=self._counts)
+            found = find_projected(untrained, unit.norms, others, squares, prefer=prefer)
         except UndefinedMeasure as error:
             found = UnderTrained(None, str(error))
         return TokenReadings(groups, found)

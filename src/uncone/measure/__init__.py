@@ -29,7 +29,6 @@ from uncone.measure.isoscore import (
     isoscore_star,
     participation_ratio,
 )
-from uncone.measure.isotropic import marchenko_pastur
 from uncone.measure.neighbours import Neighbours, nearest_neighbours
 from uncone.measure.norms import NORM_ID_CORRELATION, NormProfile
 from uncone.measure.partition import (
@@ -49,6 +48,7 @@ from uncone.measure.spectrum import (
     anisotropy,
     condition_number,
     effective_rank,
+    marchenko_pastur,
     rankme,
     singular_entropy,
     stable_rank,

@@ -61,7 +61,6 @@ def mean_cosine(m: Moments) -> Measurement:
         UndefinedMeasure: fewer than two rows with a direction, or one with all the weight but for rounding.
 
     Example:
-        >>> import torch, uncone
         >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])  # cosines 0, 1 and 0
         >>> float(uncone.measure.mean_cosine(uncone.Moments.of(x)))
         0.3333333333333333
@@ -81,7 +80,6 @@ def mean_shift(m: Moments) -> Measurement:
         UndefinedMeasure: every row is zero.
 
     Example:
-        >>> import torch, uncone
         >>> x = torch.tensor([[3.0, 4.0], [3.0, -4.0]])  # rows of length 5 about a mean row of length 3
         >>> float(uncone.measure.mean_shift(uncone.Moments.of(x)))
         0.6
@@ -106,7 +104,6 @@ def cosine_between(a: Moments, b: Moments, *, shared: int = 0) -> Measurement:
         UndefinedMeasure: a group without rows that have a direction.
 
     Example:
-        >>> import torch, uncone
         >>> a, b = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0], [3.0, 0.0]])  # cosines 0 and 1
         >>> float(uncone.measure.cosine_between(uncone.Moments.of(a), uncone.Moments.of(b)))
         0.5

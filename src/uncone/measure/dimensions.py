@@ -63,7 +63,6 @@ def rogue_dimensions(m: Moments) -> Measurement:
         UndefinedMeasure: the mean cosine cannot be told from 0, so that shares of it mean nothing.
 
     Example:
-        >>> import torch, uncone
         >>> x = torch.tensor([[3.0, 4.0]]).expand(8, 2)  # unit rows (0.6, 0.8): of a cosine of 1, 0.36 and 0.64
         >>> round(float(uncone.measure.rogue_dimensions(uncone.Moments.of(x))), 6)
         0.64
@@ -96,7 +95,6 @@ def dominant_dimension(m: Moments, *, centered: bool = True) -> Measurement:
         UndefinedMeasure: rows that are all equal (all zero when not centred).
 
     Example:
-        >>> import torch, uncone
         >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
         >>> float(uncone.measure.dominant_dimension(uncone.Moments.of(x)))
         0.75
@@ -118,7 +116,6 @@ def outlier_dimensions(m: Moments, *, sigmas: float = 3.0) -> Measurement:
             equal but for rounding.
 
     Example:
-        >>> import torch, uncone
         >>> row = torch.eye(12)[:1]  # one mean of 1, eleven of 0: 11/12 off the average, 3.2 standard deviations of 0.29
         >>> float(uncone.measure.outlier_dimensions(uncone.Moments.of(row)))
         1.0

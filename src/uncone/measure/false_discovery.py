@@ -32,15 +32,9 @@ def robust_null(values: Tensor) -> Null:
 
     The centre is the median. The scale is the largest of three: the distances from the median to both
     quartiles and to the lowest tenth, each in units of the normal distribution (an empirical null, after
-    Efron 2004, by quantiles). Rows that stand out lie above; they move the median and the upper quartile up,
-    never the lower side inward: while they are less than a quarter of the rows the null grows only wider and
-    higher, and p-values larger.
-
-    Equal readings are no obstacle while one of these four quantiles differs: of values of which 60 % are
-    equal, a fifth lie below and a fifth above, the lowest tenth gives the scale.
-
-    What it assumes: ordinary rows have readings whose upper tail is no heavier than that of this normal
-    distribution.
+    Efron 2004, by quantiles). Rows that stand out lie above, and move only the median and the upper quartile:
+    while they are less than a quarter of the rows the null grows only wider and higher, and p-values larger.
+    It assumes that the readings of ordinary rows have no heavier upper tail than this normal distribution.
 
     Args:
         values: finite readings (N,), most of them of ordinary rows.
@@ -81,7 +75,6 @@ def benjamini_hochberg(p: Tensor) -> Tensor:
         InputError: a p-value outside [0, 1].
 
     Example:
-        >>> import torch
         >>> [round(q, 6) for q in benjamini_hochberg(torch.tensor([0.01, 0.5, 0.02], dtype=torch.float64)).tolist()]
         [0.03, 0.5, 0.03]
     """
@@ -93,7 +86,5 @@ def benjamini_hochberg(p: Tensor) -> Tensor:
         )
     ordered, order = p.double().sort()
     ranks = torch.arange(1, len(p) + 1, dtype=torch.float64)
-    falling: Tensor = (len(p) * ordered / ranks).flip(0).cummin(0).values.flip(0).clamp_max(1.0)
-    q = torch.empty_like(falling)
-    q[order] = falling
-    return q
+    least = (len(p) * ordered / ranks).flip(0).cummin(0).values.flip(0).clamp_max(1.0)
+    return torch.empty_like(least).scatter_(0, order, least)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -24,9 +24,8 @@ CONFIDENCE = 0.95
 _ROUNDING = 1e-5  # of sums over pairs, which come from float32 products
 NAMES = ("frequent", "medium", "rare", "reserved")
 _PAIRS = ((1, 0), (2, 0), (2, 1), (3, 2))
-_READINGS: tuple[Literal["mean_cosine", "mean_norm", "cosine_to_reserved", "cosine_to_common"], ...] = (
-    "mean_cosine", "mean_norm", "cosine_to_reserved", "cosine_to_common",
-)  # fmt: skip
+_Reading = Literal["mean_cosine", "mean_norm", "cosine_to_reserved", "cosine_to_common"]
+_READINGS: tuple[_Reading, ...] = get_args(_Reading)
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,7 @@ def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor 
     """Frequent (the first 30 %), medium and rare rows (the last 20 %) by count; reserved rows apart.
 
     The shares are those of Yu et al. 2022, of the rows that are not reserved. Among equal counts the lower id
-    is taken for the more frequent one. Without counts rows are ranked by id, which is by frequency in many
-    vocabularies, not in all.
+    is taken for the more frequent one. Without counts rows are ranked by id.
 
     Args:
         n: the number of rows.
@@ -61,10 +59,12 @@ def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor 
             "count the tokens by id"
         )
     groups = torch.zeros(n, dtype=torch.int64)
-    medium_share = 1 - FREQUENT_SHARE - RARE_SHARE
-    definition = f"the first {FREQUENT_SHARE:.0%} of the rows, the next {medium_share:.0%}, and the last {RARE_SHARE:.0%} "
+    definition = (
+        f"the first {FREQUENT_SHARE:.0%} of the rows, the next {1 - FREQUENT_SHARE - RARE_SHARE:.0%}, "
+        f"and the last {RARE_SHARE:.0%} (Yu et al. 2022), ranked by "
+    )
     by_id = "id, because no counts were given: low ids are taken for frequent tokens"
-    definition += f"(Yu et al. 2022), ranked by {by_id if counts is None else 'count'}"
+    definition += by_id if counts is None else "count"
     if reserved is not None:
         groups[reserved] = 3
         definition += "; reserved rows apart"
@@ -141,7 +141,7 @@ def compare_projected(
     present = [g for g in range(len(NAMES)) if len(readings.norms[g])]
     groups = []
     for g in present:
-        estimates = {which: readings.estimate(which, g) for which in _READINGS}
+        estimates = {which: readings.estimate(*readings.read(which, g)) for which in _READINGS}
         excess, chance = _against_chance(estimates["mean_cosine"].value, readings.n[g], pairs)
         # A sum of int64 may wrap.
         occurrences = None if counts is None else int(counts[membership.groups == g].double().sum())
@@ -167,7 +167,7 @@ def _against_chance(
     if deviation == 0:
         return None, None
     excess = (cosine - mean) / deviation
-    return excess, 1 / (1 + excess**2) if excess > 0 else 1.0
+    return excess, 1 / (1 + max(0.0, excess) ** 2)
 
 
 @dataclass(frozen=True)
@@ -234,43 +234,36 @@ class _Readings:
         none = torch.zeros((a.shape[1], a.shape[1]), dtype=torch.float64)
         self._covariance = [torch.cov(x.T) if len(x) > 1 else none for x in of_groups]
 
-    def estimate(self, which: str, g: int) -> Estimate:
-        """One reading of one group, with its interval."""
-        return self._estimate(*self._read(which, g))
+    def read(self, which: _Reading, g: int) -> tuple[float | None, float | None]:
+        """One reading of one group, and its variance."""
+        n, reserved, spread = self.n[g], self.n[3], self._covariance[g].diagonal()
+        value, variance, fewest = None, 0.0, n
+        if which == "mean_norm":
+            norms, fewest = self.norms[g], len(self.norms[g])
+            value, variance = float(norms.mean()), float(norms.var()) / fewest if fewest > 1 else 0.0
+        elif which == "cosine_to_common" and n > 0:
+            value, variance = self._to_common[g] / n, float(spread[-1]) / n
+        elif which == "cosine_to_reserved" and n > 0 and reserved > 0 and g != 3:
+            of_reserved = float(self._covariance[3][g, g]) / (n**2 * reserved)
+            value = float(self._between[g, 3]) / (n * reserved)
+            variance, fewest = float(spread[3]) / (reserved**2 * n) + of_reserved, min(n, reserved)
+        elif which == "mean_cosine" and n > 1:
+            value = min(1.0, (float(self._between[g, g]) - n) / (n * (n - 1)))
+            variance = float(spread[g]) * 4 / (n * max(1, n - 2) ** 2)
+        return value, variance if fewest >= FEWEST_ROWS else None
 
-    def difference(self, which: str, a: int, b: int) -> Estimate:
+    def difference(self, which: _Reading, a: int, b: int) -> Estimate:
         """The reading of group a minus that of group b."""
-        (first, of_first), (second, of_second) = self._read(which, a), self._read(which, b)
+        (first, of_first), (second, of_second) = self.read(which, a), self.read(which, b)
         if first is None or second is None:
             return Estimate(None)
-        if of_first is None or of_second is None:
-            return Estimate(first - second)
-        variance = of_first + of_second
-        if which == "cosine_to_reserved":  # the same reserved rows are in both
+        variance = None if of_first is None or of_second is None else of_first + of_second
+        if variance is not None and which == "cosine_to_reserved":  # the same reserved rows are in both
             variance -= 2 * float(self._covariance[3][a, b]) / (self.n[a] * self.n[b] * self.n[3])
-        return self._estimate(first - second, variance)
+        return self.estimate(first - second, variance)
 
-    def _read(self, which: str, g: int) -> tuple[float | None, float | None]:
-        """(value, variance)."""
-        n, reserved, spread = self.n[g], self.n[3], self._covariance[g].diagonal()
-        if which == "mean_norm":
-            norms = self.norms[g]
-            enough = len(norms) >= FEWEST_ROWS
-            return float(norms.mean()), float(norms.var()) / len(norms) if enough else None
-        enough = n >= FEWEST_ROWS
-        if which == "cosine_to_common" and n > 0:
-            return self._to_common[g] / n, float(spread[-1]) / n if enough else None
-        if which == "cosine_to_reserved" and n > 0 and reserved > 0 and g != 3:
-            of_rows = float(spread[3]) / (reserved**2 * n)
-            of_reserved = float(self._covariance[3][g, g]) / (n**2 * reserved)
-            enough = enough and reserved >= FEWEST_ROWS
-            return float(self._between[g, 3]) / (n * reserved), of_rows + of_reserved if enough else None
-        if which == "mean_cosine" and n > 1:
-            value = min(1.0, (float(self._between[g, g]) - n) / (n * (n - 1)))
-            return value, float(spread[g]) * 4 / (n * (n - 2) ** 2) if enough else None
-        return None, None
-
-    def _estimate(self, value: float | None, variance: float | None) -> Estimate:
+    def estimate(self, value: float | None, variance: float | None) -> Estimate:
+        """The value with its interval."""
         if value is None or variance is None:
             return Estimate(value)
         reach = self._z * math.sqrt(max(0.0, variance))

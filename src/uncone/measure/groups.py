@@ -29,8 +29,7 @@ _FIRST = ("[", "<", "madeup", "MADEUP", "Madeup")
 
 @dataclass(frozen=True)
 class Reserved:
-    """The rows that no text ever used, or others in their place: row numbers (ascending), and which they
-    are."""
+    """The rows that no text ever used, or others in their place: row numbers (ascending), and in words."""
 
     indices: Tensor
     description: str
@@ -44,12 +43,10 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
         labels: the token of each row, or None where they are unknown.
         n: the number of rows.
     """
-    if labels is not None:
-        named = named_reserved(labels)
-        if len(named) >= FEWEST_RESERVED:
-            ends = f"{cut_label(labels[named[0]])} to {cut_label(labels[named[-1]])}"
-            found = f"{len(named)} reserved tokens found in the tokenizer ({ends})"
-            return Reserved(torch.tensor(named), found, True)
+    if labels is not None and len(named := named_reserved(labels)) >= FEWEST_RESERVED:
+        ends = f"{cut_label(labels[named[0]])} to {cut_label(labels[named[-1]])}"
+        words = f"{len(named)} reserved tokens found in the tokenizer ({ends})"
+        return Reserved(torch.tensor(named), words, True)
     count = min(LAST_IDS, max(1, n // 10))
     why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
     last = f"the last {plural(count, 'id', f'{count} ids')}, because {why}"
@@ -72,8 +69,9 @@ class GroupMoments:
     def __init__(
         self, count: int, d: int, *, second: bool = False, unit_second: bool = False, device: str = "cpu"
     ) -> None:
-        sums: dict[str, Any] = {"second": second, "unit_second": unit_second}
-        self._moments = [Moments(d, device=device, **sums) for _ in range(count)]
+        self._moments = [
+            Moments(d, second=second, unit_second=unit_second, device=device) for _ in range(count)
+        ]
         if self._moments:
             self.work_with(self._moments[0])
 
@@ -84,8 +82,15 @@ class GroupMoments:
 
     def update(self, block: Tensor, groups: Tensor) -> None:
         """Add rows (n, D) with the group of each, int64 (n,) from 0 up, -1 for none."""
-        for group, rows in _members(groups, block):
-            self._moments[group].update(rows)
+        values, counts = torch.unique_consecutive(groups, return_counts=True)
+        different = torch.unique(values)
+        if len(values) == len(different):  # each group is a run, and its rows a view
+            members = zip(values.tolist(), torch.split(block, counts.tolist()), strict=True)
+        else:
+            members = ((group, block[groups == group]) for group in different.tolist())
+        for group, rows in members:
+            if group >= 0:
+                self._moments[group].update(rows)
 
     def finish(self) -> list[Moments]:
         """The moments of the groups, in their order."""
@@ -124,23 +129,27 @@ def by_group(
         raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
     rows, measures, row_measures = as_rows(rows), tuple(measures), tuple(row_measures)
     kinds = {"second": second, "unit_second": unit_second, "device": device}
-    if groups is None:
-        sums = _bins(rows, bin_size, **kinds)
-        members = iter(torch.split(torch.arange(rows.shape[0]), bin_size))
-    else:
-        groups = _checked(groups, rows.shape[0])
-        sums = iter(_given(rows, groups, **kinds))
-        members = ((groups == group).nonzero().flatten() for group in range(int(groups.max()) + 1))
     readings = []
-    for m, indices in zip(sums, members, strict=True):
-        group = SelectedRows(rows, indices)
-        first = tuple(read(_name(measure), measure, m) for measure in measures)
-        readings.append((*first, *(read(_name(measure), measure, group, m) for measure in row_measures)))
+    try:
+        if groups is None:
+            sums = _bins(rows, bin_size, **kinds)
+            members = iter(torch.split(torch.arange(rows.shape[0]), bin_size))
+        else:
+            groups = _checked(groups, rows.shape[0])
+            sums = iter(_given(rows, groups, **kinds))
+            members = ((groups == group).nonzero().flatten() for group in range(int(groups.max()) + 1))
+        for m, indices in zip(sums, members, strict=True):
+            of_both = ((measures, (m,)), (row_measures, (SelectedRows(rows, indices), m)))
+            readings.append(
+                tuple(
+                    read(getattr(function, "__name__", "measure"), function, *of)
+                    for functions, of in of_both
+                    for function in functions
+                )
+            )
+    except NotFiniteError:
+        raise nonfinite_error(rows) from None
     return readings
-
-
-def _name(measure: Callable[..., Measurement]) -> str:
-    return getattr(measure, "__name__", "measure")
 
 
 def _checked(given: Any, n: int) -> Tensor:
@@ -155,26 +164,10 @@ def _checked(given: Any, n: int) -> Tensor:
     return groups.long()
 
 
-def _members(groups: Tensor, block: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """(group, its rows of the block); a run of equal groups is a view, not a copy."""
-    values, counts = torch.unique_consecutive(groups, return_counts=True)
-    if len(values) == len(torch.unique(values)):
-        for value, rows in zip(values.tolist(), torch.split(block, counts.tolist()), strict=True):
-            if value >= 0:
-                yield value, rows
-        return
-    for value in torch.unique(groups).tolist():
-        if value >= 0:
-            yield value, block[groups == value]
-
-
 def _given(rows: Rows, groups: Tensor, **sums: Any) -> list[Moments]:
     of_groups = GroupMoments(int(groups.max()) + 1, rows.shape[1], **sums)
     for block, part in zip(rows.blocks(), torch.split(groups, GRID), strict=True):
-        try:
-            of_groups.update(block, part)
-        except NotFiniteError:
-            raise nonfinite_error(rows) from None
+        of_groups.update(block, part)
         del block
     return of_groups.finish()
 
@@ -183,9 +176,6 @@ def _bins(rows: Rows, bin_size: int, **sums: Any) -> Iterator[Moments]:
     n, d = rows.shape
     for first in range(0, n, bin_size):
         m, last = Moments(d, **sums), min(first + bin_size, n)
-        try:
-            for start in range(first, last, GRID):
-                m.update(rows.read(start, min(start + GRID, last)))
-        except NotFiniteError:
-            raise nonfinite_error(rows) from None
+        for start in range(first, last, GRID):
+            m.update(rows.read(start, min(start + GRID, last)))
         yield m.finish()

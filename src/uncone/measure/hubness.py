@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.neighbours import Metric, Neighbours, searched
+from uncone.measure.neighbours import Neighbours, searched
+from uncone.measure.points import Metric
 from uncone.measure.reading import reading
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.wording import cut_label, plural
-from uncone.rows import Rows, as_rows
 from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
@@ -44,6 +44,7 @@ k = 10, cosine, unless given; 0 where every row occurs equally often""",
 )
 
 
+@on_one_thread
 def hubness(
     rows: Any,
     moments: Moments | None = None,
@@ -74,60 +75,45 @@ def hubness(
             UndefinedMeasure: not more than k rows.
 
     Example:
-        >>> import torch, uncone
         >>> star = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]])  # listed 3, 1, 0 and 0 times
         >>> round(float(uncone.measure.hubness(star, k=1, metric="euclidean")), 4)  # 1.5 / 1.5^1.5
         0.8165
     """
-    rows = as_rows(rows)
     if k < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: {NEIGHBOURS} is customary")
-    m, neighbours = searched(
+    rows, m, neighbours = searched(
         rows, moments, neighbours, k, metric=metric, sample=sample, seed=seed, progress=progress
     )
+    n = neighbours.searched
     if neighbours.k < k:
         raise UndefinedMeasure(
-            f"expected more than k = {k} rows to be neighbours, got {neighbours.searched}: pass more rows or a smaller k"
+            f"expected more than k = {k} rows to be neighbours, got {n}: pass more rows or a smaller k"
         )
-    return _hubness(rows, m, k, neighbours, seed)
-
-
-@on_one_thread
-def _hubness(rows: Rows, m: Moments, k: int, neighbours: Neighbours, seed: int) -> Measurement:
-    """The measurement, from a search that fits it."""
-    lists, n = neighbours.indices[:, :k], neighbours.searched
-    counts, interval = torch.bincount(lists.reshape(-1), minlength=m.n), None
-    of_searched = counts[_present(m, rows, neighbours)]
+    lists, interval, scale = neighbours.indices[:, :k], None, n / len(neighbours.queries)
+    counts = torch.bincount(lists.reshape(-1), minlength=m.n)
+    bound = (n - 2) / math.sqrt(n - 1)  # of the skewness of n numbers, where one differs from all others
+    shares: dict[str, float | None] = dict.fromkeys(("robin_hood", "antihub_share", "top_share"))
     if neighbours.sampled:
-        value, interval = _sampled_skewness(lists, n, seed)
+        value, interval = _sampled_skewness(lists, n, bound, seed)
     else:
-        value = _skewness(of_searched.double() - k)
-    bound = _bound(n)
+        of_searched = counts[neighbours.queries]
+        value, shares = _skewness(of_searched.double() - k), _shares(of_searched, k)
+    order = counts.sort(descending=True, stable=True).indices[:TOP_HUBS]
+    top = counts[order].tolist()
+    details: dict[str, Any] = {
+        "k": k, "metric": metric, **shares,
+        "hubs": (order if rows.ids is None else rows.ids[order]).tolist(),
+        "hub_counts": top if scale == 1 else [round(count * scale, 1) for count in top],
+    }  # fmt: skip
+    if rows.labels is not None:
+        details["hub_labels"] = [cut_label(rows.labels[i]) for i in order.tolist()]
+    details |= {
+        "duplicates": neighbours.duplicates, "tied": neighbours.tied, "queries": len(lists), "searched": n,
+    }  # fmt: skip
     return reading(
-        HUBNESS, value, m, lowest=-bound, highest=bound, interval=interval,
-        asked={"k": k, "metric": neighbours.metric}, warnings=_warnings(neighbours, k),
-        details={
-            "k": k, "metric": neighbours.metric, **_shares(of_searched, k, neighbours), **_top(counts, rows, n / len(lists)),
-            "duplicates": neighbours.duplicates, "tied": neighbours.tied, "queries": len(lists), "searched": n,
-        },
+        HUBNESS, value, m, lowest=-bound, highest=bound, interval=interval, asked={"k": k, "metric": metric},
+        warnings=_warnings(neighbours, k), details=details,
     )  # fmt: skip
-
-
-def _present(m: Moments, rows: Rows, neighbours: Neighbours) -> Tensor:
-    """Which rows were searched, (N,) bool: all, but for rows without a direction."""
-    present = torch.ones(m.n, dtype=torch.bool)
-    if neighbours.searched < m.n:
-        done = 0
-        for block in rows.blocks():
-            present[done : done + len(block)] = (block != 0).any(1)
-            done += len(block)
-            del block
-    return present
-
-
-def _bound(n: int) -> float:
-    """The largest skewness of n numbers: one differs from all others."""
-    return (n - 2) / math.sqrt(n - 1)
 
 
 def _skewness(deviation: Tensor) -> float:
@@ -135,9 +121,11 @@ def _skewness(deviation: Tensor) -> float:
     return 0.0 if variance == 0 else float(deviation.pow(3).mean()) / variance**1.5
 
 
-def _sampled_skewness(lists: Tensor, n: int, seed: int) -> tuple[float, tuple[float, float] | None]:
-    """The skewness of N_k over n rows, from the lists of a sample, and its jackknife interval."""
-    value, bound = _thinned_skewness(lists, n), _bound(n)
+def _sampled_skewness(
+    lists: Tensor, n: int, bound: float, seed: int
+) -> tuple[float, tuple[float, float] | None]:
+    """The skewness of N_k over n rows, at most `bound`, from the lists of a sample, and its jackknife interval."""
+    value = _thinned_skewness(lists, n)
     if value is None or abs(value) > bound:  # the unbiased variance of too few lists may be near 0, or below
         raise UndefinedMeasure(
             f"expected enough lists to estimate how unevenly rows occur in them, got {len(lists)}: take a larger sample"
@@ -172,10 +160,8 @@ def _thinned_skewness(lists: Tensor, n: int) -> float | None:
     return None if variance <= _ROUNDING * square else (cube - 3 * k * square + 2 * k**3) / variance**1.5
 
 
-def _shares(counts: Tensor, k: int, neighbours: Neighbours) -> dict[str, float | None]:
-    """The shares of hubs and antihubs; None each where only a sample of lists is known."""
-    if neighbours.sampled:
-        return dict.fromkeys(("robin_hood", "antihub_share", "top_share"))
+def _shares(counts: Tensor, k: int) -> dict[str, float | None]:
+    """The shares of hubs and antihubs."""
     n = len(counts)
     top = counts.sort(descending=True).values[: max(1, round(_TOP_SHARE * n))]
     return {
@@ -185,33 +171,21 @@ def _shares(counts: Tensor, k: int, neighbours: Neighbours) -> dict[str, float |
     }
 
 
-def _top(counts: Tensor, rows: Rows, scale: float) -> dict[str, list[Any]]:
-    """The rows that occur most often, ties in their order."""
-    order = counts.sort(descending=True, stable=True).indices[:TOP_HUBS]
-    top = counts[order].tolist()
-    details: dict[str, list[Any]] = {
-        "hubs": (order if rows.ids is None else rows.ids[order]).tolist(),
-        "hub_counts": top if scale == 1 else [round(count * scale, 1) for count in top],
-    }
-    if rows.labels is not None:
-        details["hub_labels"] = [cut_label(rows.labels[i]) for i in order.tolist()]
-    return details
-
-
 def _warnings(neighbours: Neighbours, k: int) -> tuple[str, ...]:
-    warnings = []
-    if neighbours.searched < FEW_LISTS:
-        warnings.append(f"{neighbours.searched} rows are few: single rows decide the skewness")
-    zero, copies, tied = neighbours.rows - neighbours.searched, neighbours.duplicates, neighbours.tied
-    if zero:
-        are = plural(zero, "row is", "rows are")
-        warnings.append(f"{zero} {are} all zero, without a direction, and left out")
-    if copies:
-        equal = plural(copies, "row equals", "rows equal")
-        warnings.append(f"{copies} {equal} another: of copies, the first are listed")
-    if tied and neighbours.k == k:
-        warnings.append(
+    n, zero, copies, tied = (
+        neighbours.searched, neighbours.rows - neighbours.searched, neighbours.duplicates, neighbours.tied,
+    )  # fmt: skip
+    said = (
+        (n < FEW_LISTS, f"{n} rows are few: single rows decide the skewness"),
+        (zero, f"{zero} {plural(zero, 'row is', 'rows are')} all zero, without a direction, and left out"),
+        (
+            copies,
+            f"{copies} {plural(copies, 'row equals', 'rows equal')} another: of copies, the first are listed",
+        ),
+        (
+            tied and neighbours.k == k,
             f"{tied} {plural(tied, 'row has', 'rows have')} two candidates for the last neighbour equally far: "
-            "the lower number is listed"
-        )
-    return (*warnings, *neighbours.sampling_warnings())
+            "the lower number is listed",
+        ),
+    )
+    return (*(words for holds, words in said if holds), *neighbours.sampling_warnings())

@@ -12,7 +12,6 @@ from uncone.measure.reading import reading
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.wording import plural
-from uncone.rows import as_rows
 from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
@@ -65,6 +64,7 @@ T_j the distance to the j-th nearest row;  k = 100, or all other rows""",
 )
 
 
+@on_one_thread
 def two_nn(
     rows: Any,
     moments: Moments | None = None,
@@ -93,19 +93,13 @@ def two_nn(
             three different rows, or no row whose two nearest differ in distance by more than rounding.
 
     Example:
-        >>> import torch, uncone
         >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])  # r_2 / r_1 is 3, 2, 3/2, 3/2
         >>> round(float(uncone.measure.two_nn(line)), 4)  # 3 / ln 13.5
         1.1527
     """
-    m, neighbours = searched(
-        as_rows(rows), moments, neighbours, 2, distinct=True, sample=sample, seed=seed, progress=progress
+    _, m, neighbours = searched(
+        rows, moments, neighbours, 2, distinct=True, sample=sample, seed=seed, progress=progress
     )
-    return _two_nn(m, neighbours)
-
-
-@on_one_thread
-def _two_nn(m: Moments, neighbours: Neighbours) -> Measurement:
     _require_two(neighbours)
     ratios = (neighbours.distances[:, 1] / neighbours.distances[:, 0]).log().sort().values
     n, total = len(ratios), float(ratios.sum())
@@ -117,13 +111,14 @@ def _two_nn(m: Moments, neighbours: Neighbours) -> Measurement:
     value, kept = (n - 1) / total, int(n * (1 - _DROPPED))
     low, high = (gamma_quantile((1 + side * _LEVEL) / 2, n) / total for side in (-1, 1))
     return reading(
-        TWO_NN, value, m, interval=_finite(low, high), warnings=_warnings(value, neighbours, n),
+        TWO_NN, value, m, interval=(low, high), warnings=_warnings(value, neighbours, n),
         details={
             "linear_fit": _linear_fit(ratios[:kept], n), "censored": _censored(ratios, kept), **_counts(neighbours),
         },
     )  # fmt: skip
 
 
+@on_one_thread
 def levina_bickel(
     rows: Any,
     moments: Moments | None = None,
@@ -150,21 +145,15 @@ def levina_bickel(
             fewer than three different rows, or all neighbours of every row equally far, to rounding.
 
     Example:
-        >>> import torch, uncone
         >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])  # T_2 / T_1 is 3, 2, 3/2, 3/2
         >>> round(float(uncone.measure.levina_bickel(line, k=2)), 4)  # 4 / ln 13.5
         1.5369
     """
     if k < 2:
         raise InputError(f"expected k of 2 or more, got {k}: {NEIGHBOURS} is customary")
-    m, neighbours = searched(
-        as_rows(rows), moments, neighbours, k, distinct=True, sample=sample, seed=seed, progress=progress
+    _, m, neighbours = searched(
+        rows, moments, neighbours, k, distinct=True, sample=sample, seed=seed, progress=progress
     )
-    return _levina_bickel(m, k, neighbours)
-
-
-@on_one_thread
-def _levina_bickel(m: Moments, k: int, neighbours: Neighbours) -> Measurement:
     inverse = _inverse_dimensions(neighbours, k)
     mean, n = float(inverse.mean()), len(inverse)
     if mean <= _ROUNDINGS * m.epsilon:
@@ -172,18 +161,16 @@ def _levina_bickel(m: Moments, k: int, neighbours: Neighbours) -> Measurement:
             f"expected neighbours at different distances, got {n} rows with all of theirs equally far, to rounding: "
             "there is no scale"
         )
-    quantiles = torch.tensor([0.95, 0.5, 0.05], dtype=torch.float64)
-    low, median, high = torch.quantile(inverse[:: max(1, n // 2**20)], quantiles).tolist()
+    shares = torch.tensor([0.95, 0.5, 0.05], dtype=torch.float64)
+    quantiles = torch.quantile(inverse[:: max(1, n // 2**20)], shares).tolist()
+    local = zip(("local_5_percent", "local_median", "local_95_percent"), quantiles, strict=True)
     k, interval = min(k, neighbours.k), None
     if neighbours.sampled and n > 1:
         error = _Z * float(inverse.std()) * math.sqrt((1 - n / neighbours.searched) / n)
-        interval = _finite(1 / (mean + error), _inverse(max(0.0, mean - error)) or math.inf)
+        interval = (1 / (mean + error), 1 / (mean - error)) if error < mean else None
     return reading(
         LEVINA_BICKEL, 1 / mean, m, interval=interval, asked={"k": k}, warnings=_warnings(1 / mean, neighbours, n),
-        details={
-            "k": k, "local_5_percent": _inverse(low), "local_median": _inverse(median), "local_95_percent": _inverse(high),
-            **_counts(neighbours),
-        },
+        details={"k": k, **{name: 1 / one if one > 0 else None for name, one in local}, **_counts(neighbours)},
     )  # fmt: skip
 
 
@@ -230,15 +217,10 @@ def gamma_quantile(probability: float, shape: float) -> float:
     """The quantile of a Gamma distribution of scale 1, by bisection of the incomplete gamma function."""
     low, high = 0.0, shape + 40 * math.sqrt(shape) + 40
     a = torch.tensor(shape, dtype=torch.float64)
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        if float(torch.special.gammainc(a, torch.tensor(middle, dtype=torch.float64))) < probability:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    while low < (middle := (low + high) / 2) < high:
+        below = float(torch.special.gammainc(a, torch.tensor(middle, dtype=torch.float64))) < probability
+        low, high = (middle, high) if below else (low, middle)
+    return middle
 
 
 def _require_two(neighbours: Neighbours, k: int = 2) -> None:
@@ -256,25 +238,13 @@ def _counts(neighbours: Neighbours) -> dict[str, int]:
     }
 
 
-def _finite(low: float, high: float) -> tuple[float, float] | None:
-    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
-
-
-def _inverse(value: float) -> float | None:
-    return 1 / value if value > 0 else None
-
-
 def _warnings(value: float, neighbours: Neighbours, n: int) -> tuple[str, ...]:
-    warnings = []
-    if n < FEW_RATIOS:
-        warnings.append(f"{n} rows are few: the estimate varies by about {1 / math.sqrt(n):.0%}")
-    if value > UNDERESTIMATED:
-        warnings.append(
-            f"above about {UNDERESTIMATED:.0f} dimensions estimates from neighbours are too low: "
-            "compare rows of like number only"
-        )
     copies = neighbours.duplicates
-    if copies:
-        rows = plural(copies, "row equals another and is", "rows equal another and are")
-        warnings.append(f"{copies} {rows} left out")
-    return (*warnings, *neighbours.sampling_warnings())
+    equal = plural(copies, "row equals another and is", "rows equal another and are")
+    too_low = f"above about {UNDERESTIMATED:.0f} dimensions estimates from neighbours are too low"
+    said = (
+        (n < FEW_RATIOS, f"{n} rows are few: the estimate varies by about {1 / math.sqrt(n):.0%}"),
+        (value > UNDERESTIMATED, f"{too_low}: compare rows of like number only"),
+        (copies, f"{copies} {equal} left out"),
+    )
+    return (*(words for holds, words in said if holds), *neighbours.sampling_warnings())

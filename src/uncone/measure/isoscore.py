@@ -5,7 +5,6 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure import isotropic
 from uncone.measure.reading import reading, spectral_warnings
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
@@ -70,7 +69,6 @@ def participation_ratio(m: Moments, *, debiased: bool = False) -> Measurement:
             where |C|_F^2 is no more than its bias, within rounding.
 
     Example:
-        >>> import torch, uncone
         >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
         >>> round(float(uncone.measure.participation_ratio(uncone.Moments.of(x))), 12)  # 4^2 / (3^2 + 1^2)
         1.6
@@ -89,7 +87,6 @@ def isoscore(m: Moments, *, debiased: bool = False) -> Measurement:
         UndefinedMeasure: one feature, or as `participation_ratio`.
 
     Example:
-        >>> import torch, uncone
         >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # a participation ratio of 1.6
         >>> round(float(uncone.measure.isoscore(uncone.Moments.of(x))), 12)
         0.6
@@ -115,7 +112,6 @@ def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None 
         UndefinedMeasure: as `isoscore`.
 
     Example:
-        >>> import torch, uncone
         >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
         >>> star = uncone.measure.isoscore_star(uncone.Moments.of(x))  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
         >>> round(float(star), 6)
@@ -135,8 +131,7 @@ def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None 
         shrunk = torch.lerp(m.covariance(), target.to(m.first), zeta)
         ratio = float(shrunk.diagonal().sum() / torch.linalg.vector_norm(shrunk)) ** 2
     # Of an isotropic cloud only |C - (t/D) I|^2 shrinks, by (1 - zeta)^2.
-    uneven = 1 / isotropic.participation_ratio(m.effective_n - 1, m.d) - 1 / m.d
-    inverse = uneven * (1 - zeta) ** 2 + 1 / m.d
+    inverse = (1 / _isotropic_ratio(m) - 1 / m.d) * (1 - zeta) ** 2 + 1 / m.d
     return reading(
         ISOSCORE_STAR, (ratio - 1) / (m.d - 1), m, reference=(1 / inverse - 1) / (m.d - 1),
         asked={"zeta": zeta}, details={"zeta": zeta}, warnings=spectral_warnings(m, centered=True),
@@ -152,7 +147,7 @@ def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
     """The participation ratio, and that of an isotropic cloud."""
     concentration, n = _concentration(m), m.effective_n - 1
     if not debiased:
-        return 1 / concentration, isotropic.participation_ratio(n, m.d)
+        return 1 / concentration, _isotropic_ratio(m)
     if n <= 1:
         raise UndefinedMeasure(f"expected at least three rows for the debiased ratio, got {m.n}: pass more")
     excess = concentration - 1 / n
@@ -167,6 +162,12 @@ def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
         )
     unbiased = n**2 / ((n - 1) * (n + 2)) * excess  # of |C|_F^2, in units of tr(C)^2
     return (1 - 2 * unbiased / n) / unbiased, float(m.d)
+
+
+def _isotropic_ratio(m: Moments) -> float:
+    """E tr(C)^2 / E |C|_F^2 of an isotropic Gaussian cloud."""
+    n = max(m.effective_n - 1, 1.0)  # under weights one row may have nearly all of it
+    return (m.d + 2 / n) / (1 + (m.d + 1) / n)
 
 
 def _concentration(m: Moments) -> float:

@@ -32,65 +32,55 @@ NORM_ID_CORRELATION = MeasureDescription(
 class NormProfile:
     """The norms of rows that come block by block: a fine histogram on a logarithmic scale.
 
-    A bin is 2^(1/256) wide, 0.27 %: quantiles and rank correlations are exact to that resolution.
+    A bin is 2^(1/256) wide, 0.27%: quantiles and rank correlations are exact to that resolution. The first
+    bin holds the rows of norm 0.
     """
 
     def __init__(self) -> None:
-        size = _PER_OCTAVE * _OCTAVES
-        self.counts = torch.zeros(size, dtype=torch.int64)
-        self._id_sums = torch.zeros(size, dtype=torch.float64)
+        self._counts, self._id_sums = torch.zeros(2, 1 + _PER_OCTAVE * _OCTAVES, dtype=torch.float64)
         self.n = 0
-        self._zero, self._zero_ids = 0, 0.0
-        self._sum = 0.0
+        self._sum, self._id_square = 0.0, 0.0
         self._low, self._high = math.inf, 0.0
-        self._id_square = 0.0
 
     def update(self, norms: Tensor, ids: Tensor) -> None:
         """Add the norms (n,) of the rows with the given ids (n,)."""
-        norms, ids = norms.double().cpu(), ids.double().cpu()
-        present, size = norms > 0, len(self.counts)
-        at = (norms[present].log2() + _OCTAVES / 2) * _PER_OCTAVE + 0.5
-        at = at.long().clamp_(0, size - 1)
-        self.counts += torch.bincount(at, minlength=size)
-        self._id_sums += torch.bincount(at, weights=ids[present], minlength=size)
+        norms, ids, size = norms.double().cpu(), ids.double().cpu(), len(self._counts)
+        at = (norms.log2() + _OCTAVES / 2) * _PER_OCTAVE + 1.5
+        at = torch.where(norms > 0, at.clamp_(1, size - 1), 0.0).long()
+        self._counts += torch.bincount(at, minlength=size)
+        self._id_sums += torch.bincount(at, weights=ids, minlength=size)
         self.n += len(norms)
-        self._zero += int((~present).sum())
-        self._zero_ids += float(ids[~present].sum())
         self._sum += float(norms.sum())
         self._id_square += float(ids.square().sum())
         self._low, self._high = min(self._low, float(norms.min())), max(self._high, float(norms.max()))
 
     def quantile(self, q: float) -> float:
-        """The norm below which a share `q` of the rows lies, to 0.27 %."""
-        wanted = q * self.n - self._zero
-        if wanted <= 0:
-            return 0.0
-        at = int(torch.searchsorted(self.counts.cumsum(0).double(), wanted))
-        return min(self._high, max(self._low, _edge(min(at, len(self.counts) - 1))))
+        """The norm below which a share `q` of the rows lies, to 0.27%."""
+        at = int(torch.searchsorted(self._counts.cumsum(0), q * self.n))
+        norm = float(_norm_at(torch.tensor(min(at, len(self._counts) - 1), dtype=torch.float64)))
+        return min(self._high, max(self._low, norm)) if at else 0.0
 
     def _all_alike(self) -> bool:
         """Whether the norms differ by no more than a bin, as those of rows that were normalised."""
-        alike: bool = self._high <= self._low * 2.0 ** (1 / _PER_OCTAVE)
-        return alike
+        return bool(self._high <= self._low * 2.0 ** (1 / _PER_OCTAVE))
 
     def record(self) -> Norms:
-        """The distribution in at most 60 bars between the 0.1 % and 99.9 % quantiles, the rest outside."""
+        """The distribution in at most 60 bars between the 0.1% and 99.9% quantiles, the rest outside."""
         low, high, mean = self.quantile(0.001), self.quantile(0.999), self._sum / self.n
         if not high > low or self._all_alike():
             return Norms(self._low, mean, self._high, (self._low, max(self._high, self._low)), (self.n,))
         edges = torch.linspace(low, high, _BARS + 1, dtype=torch.float64)
         edges[0], edges[-1] = min(self._low, low), max(self._high, high)
-        centers = torch.tensor([_edge(i) for i in range(len(self.counts))], dtype=torch.float64)
+        centers = _norm_at(torch.arange(len(self._counts), dtype=torch.float64))
         at = torch.searchsorted(edges[1:-1].contiguous(), centers)
-        counts = torch.bincount(at, weights=self.counts.double(), minlength=_BARS).long()
-        counts[0] += self._zero
+        counts = torch.bincount(at, weights=self._counts, minlength=_BARS).long()
         return Norms(self._low, mean, self._high, tuple(edges.tolist()), tuple(counts.tolist()))
 
     def id_correlation(self, d: int) -> Measurement:
         """`NORM_ID_CORRELATION` of the rows so far, which have d features.
 
         Raises:
-            UndefinedMeasure: fewer than three rows, or norms that are all equal to 0.27 %.
+            UndefinedMeasure: fewer than three rows, or norms that are all equal to 0.27%.
 
         Example:
             >>> profile = NormProfile()
@@ -98,21 +88,20 @@ class NormProfile:
             >>> round(float(profile.id_correlation(d=8)), 12)  # 1 - 6 (1 + 1) / (3 (3^2 - 1))
             0.5
         """
-        counts = torch.cat([torch.tensor([self._zero]), self.counts]).double()
-        id_sums = torch.cat([torch.tensor([self._zero_ids], dtype=torch.float64), self._id_sums])
-        ranks = counts.cumsum(0) - (counts - 1) / 2
-        mean_rank, mean_id = (self.n + 1) / 2, float(id_sums.sum()) / max(self.n, 1)
-        rank_spread = float((counts * (ranks - mean_rank).square()).sum())
+        ranks = self._counts.cumsum(0) - (self._counts - 1) / 2
+        mean_rank, mean_id = (self.n + 1) / 2, float(self._id_sums.sum()) / max(self.n, 1)
+        rank_spread = float((self._counts * (ranks - mean_rank).square()).sum())
         id_spread = self._id_square - self.n * mean_id**2
         if self.n < 3 or rank_spread <= 0 or id_spread <= 0 or self._all_alike():
             raise UndefinedMeasure(
                 f"expected at least three rows with different norms, got {counted(self.n, 'row')}: "
                 "there is no order of norms"
             )
-        together = float((ranks * id_sums).sum()) - mean_rank * self.n * mean_id
+        together = float((ranks * self._id_sums).sum()) - mean_rank * self.n * mean_id
         value = max(-1.0, min(1.0, together / math.sqrt(rank_spread * id_spread)))
         return NORM_ID_CORRELATION.measured(value, n=self.n, d=d, reference=0.0)
 
 
-def _edge(position: float) -> float:
-    return float(2.0 ** (position / _PER_OCTAVE - _OCTAVES / 2))
+def _norm_at(position: Tensor) -> Tensor:
+    """The norm in the middle of the bin at `position`, counted from 1."""
+    return torch.exp2((position - 1) / _PER_OCTAVE - _OCTAVES / 2)

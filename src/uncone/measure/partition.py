@@ -1,21 +1,21 @@
 """Does the partition function care which way one looks? The isotropy I(W)."""
 
 import math
-from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
 import torch
 
-from uncone.measure.isotropic import marchenko_pastur
-from uncone.measure.reading import check_moments, reading
-from uncone.memory import uninitialised, usable
+from uncone.measure.projections import by_piece
+from uncone.measure.reading import reading, with_moments
+from uncone.measure.spectrum import marchenko_pastur
+from uncone.memory import usable
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
-from uncone.rows import GRID, Rows, as_rows
-from uncone.threads import alone, share
+from uncone.rows import GRID, Rows
+from uncone.threads import alone
 
 Tensor = torch.Tensor
 SHORT_ROWS = 0.5
@@ -89,15 +89,12 @@ def partition_isotropy(
         InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
 
     Example:
-        >>> import torch, uncone
         >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0]])  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
         >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
         0.1353
     """
     usable(device)
-    rows = as_rows(rows)
-    m = Moments.of(rows, unit_first=False, device=device) if moments is None else moments
-    check_moments(m, rows.shape[0])
+    rows, m = with_moments(rows, moments, unit_first=False, device=device)
     values, directions = m.eigen()
     plus, minus = log_partition(rows, directions, longest=m.norm_max, device=device, progress=progress)
     along = alone(lambda: m.mean() @ directions)
@@ -121,7 +118,6 @@ def gaussian_isotropy(m: Moments) -> Measurement:
         UndefinedMeasure: no rows.
 
     Example:
-        >>> import torch, uncone
         >>> m = uncone.Moments.of(torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
         >>> round(float(uncone.measure.gaussian_isotropy(m)), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
         0.3679
@@ -153,30 +149,16 @@ def log_partition(
     """
     plain = longest <= _SAFE_EXPONENT
     dtype = rows.widened if plain else torch.float64
-    c, k = directions.to(device, dtype), directions.shape[1]
+    c = directions.to(device, dtype)
     size = PIECE if torch.device(device).type == "cpu" else GRID
-    free = deque[Tensor]()
 
-    def sums_of(x: Tensor) -> Tensor:
-        try:
-            buffer = free.popleft()
-        except IndexError:  # as many as there are workers
-            buffer = uninitialised((min(size, rows.shape[0]), k), dtype, device)
-        z = torch.mm(x.to(device, dtype), c, out=buffer[: len(x)])
-        sums = _plain_sums(z) if plain else _log_sums(z)
-        free.append(buffer)
-        return sums.cpu()
+    def sums_of(_: slice, x: Tensor) -> Tensor:
+        z = x.to(device, dtype) @ c
+        if plain:
+            return torch.stack([z.exp_().sum(0), z.reciprocal_().sum(0)]).double().cpu()
+        return torch.stack([torch.logsumexp(z, 0), torch.logsumexp(z.neg_(), 0)]).cpu()
 
-    total: Tensor | None = None
-    done = 0
-    for block in rows.blocks():
-        for sums in share(partial(sums_of, x) for x in torch.split(block, size)):
-            total = sums if total is None else total.add_(sums) if plain else torch.logaddexp(total, sums)
-        done += len(block)
-        del block, sums  # lets the reader use its buffer again
-        if progress is not None:
-            progress(done)
-    assert total is not None
+    total = reduce(torch.add if plain else torch.logaddexp, by_piece(rows, size, sums_of, progress))
     plus, minus = total.log_() if plain else total
     return plus, minus
 
@@ -208,26 +190,25 @@ def _ambiguity(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The details and the warning of I(W) over other eigenvectors of the eigenvalues that coincide; none
     where it is the same."""
-    size = sum(stop - first for first, stop in runs)
+    tied = torch.zeros(m.d, dtype=torch.bool)
+    for first, stop in runs:
+        tied[first:stop] = True
+    size = int(tied.sum())
     if size == 0:
         return {}, ()
-    alone = torch.ones(m.d, dtype=torch.bool)
-    for first, stop in runs:
-        alone[first:stop] = False
     small, large = torch.minimum(plus, minus), torch.maximum(plus, minus)
     spreads = [float(large.max() - small.min())]
-    small, large = small[alone], large[alone]
     at_once = max(1, m.d // size)
     for start in range(0, CHOICES, at_once):
         turns = range(start, min(start + at_once, CHOICES))
         bases = torch.cat([_other_basis(m, runs, turn) for turn in turns], dim=1)
-        both = log_partition(rows, bases, longest=m.norm_max, device=device)
-        for ends in zip(*(torch.split(one, size) for one in both), strict=True):
-            least, most = torch.cat([small, *ends]).min(), torch.cat([large, *ends]).max()
+        both = torch.stack(log_partition(rows, bases, longest=m.norm_max, device=device))
+        for other in torch.split(both, size, dim=1):
+            least, most = torch.cat([small[~tied], *other]).min(), torch.cat([large[~tied], *other]).max()
             spreads.append(float(most - least))
-    low, high = math.exp(-max(spreads)), math.exp(-min(spreads))
     if max(spreads) - min(spreads) <= _SPREAD:
         return {}, ()
+    low, high = math.exp(-max(spreads)), math.exp(-min(spreads))
     return {"tied": size, "tied_low": low, "tied_high": high}, (
         f"{size} eigenvalues coincide within rounding, so that their eigenvectors are one choice of many and I(W) is not "
         f"unique: over {CHOICES + 1} choices it lies from {low:.3g} to {high:.3g}",
@@ -246,50 +227,28 @@ def _other_basis(m: Moments, runs: list[tuple[int, int]], turn: int) -> Tensor:
     return torch.cat(bases, dim=1)
 
 
-def _plain_sums(z: Tensor) -> Tensor:
-    """Sums of exp(z) and exp(-z), none too large, by column of z (n, K): float64 (2, K); z is overwritten."""
-    plus = z.exp_().sum(0)
-    return torch.stack([plus, z.reciprocal_().sum(0)]).double()
-
-
-def _log_sums(z: Tensor) -> Tensor:
-    """Their logarithms."""
-    return torch.stack([torch.logsumexp(z, 0), torch.logsumexp(z.neg_(), 0)])
-
-
 def sign_interval(plus: Tensor, minus: Tensor) -> tuple[float, float]:
     """The least and greatest min / max over all choices of `plus[k]` or `minus[k]`, which are logarithms."""
     small, large = torch.minimum(plus, minus), torch.maximum(plus, minus)
-    return math.exp(-_widest(small, large)), math.exp(-_narrowest(small, large))
-
-
-def _widest(small: Tensor, large: Tensor) -> float:
-    """The greatest spread: the least against the greatest, which must come from two different pairs."""
-    if len(small) == 1:
-        return 0.0
-    i, j = int(small.argmin()), int(large.argmax())
-    if i != j:
-        return float(large[j] - small[i])
-    others = torch.arange(len(small)) != i
-    return max(float(large[others].max() - small[i]), float(large[i] - small[others].min()))
-
-
-def _narrowest(small: Tensor, large: Tensor) -> float:
-    """The least spread: the smallest window over the sorted values that holds one of each pair."""
     d = len(small)
+    if d == 1:
+        return 1.0, 1.0
+    # The least against the greatest, which must come from two different pairs.
+    (least, i), (most, j) = small.topk(2, largest=False), large.topk(2)
+    widest = float((most - least[:, None])[i[:, None] != j].max())
+    # The smallest window over the sorted values that holds one of each pair.
     ordered, order = torch.cat([small, large]).sort()
     values, pairs = ordered.tolist(), (order % d).tolist()
-    held = [0] * d
-    missing, first, best = d, 0, math.inf
+    held, missing, first, narrowest = [0] * d, d, 0, math.inf
     for last, pair in enumerate(pairs):
         missing -= held[pair] == 0
         held[pair] += 1
         while missing == 0:
-            best = min(best, values[last] - values[first])
+            narrowest = min(narrowest, values[last] - values[first])
             held[pairs[first]] -= 1
             missing += held[pairs[first]] == 0
             first += 1
-    return best
+    return math.exp(-widest), math.exp(-narrowest)
 
 
 def _isotropic(m: Moments) -> float:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
@@ -44,9 +43,8 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
     share a strong common direction, groups differ by no more than that leaves. What is nearer is a tie, and a
     tie counts against the group.
 
-    Costs 2 m N D operations in one pass for as many draws as fit 64 MiB of masks and 32 MiB of sums, and
-    another pass for the next. `PairSums.null` gives mean and standard deviation of the same draws in closed
-    form, from moments alone.
+    Costs 2 m N D operations, in one pass for as many draws as fit 64 MiB of masks and 32 MiB of sums.
+    `PairSums.null` gives mean and standard deviation of the same draws in closed form, from moments alone.
 
     Args:
         rows: Rows, or a tensor or array (N, D).
@@ -63,7 +61,6 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
             rows with a direction.
 
     Example:
-        >>> import torch, uncone
         >>> x = torch.cat([torch.eye(8)[:1].expand(3, 8), torch.eye(8)[1:]])  # three copies, and seven rows orthogonal to all
         >>> found = uncone.measure.permutation_test(x, [0, 1, 2], seed=0, permutations=99)
         >>> round(float(found), 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
@@ -74,8 +71,14 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
         raise InputError(f"expected at least one permutation, got {permutations}: 999 are customary")
     if seed < 0:
         raise InputError(f"expected a seed from 0 up, got {seed}: any whole number will do")
-    scales, total = _unit_scales(rows)
-    chosen = _mask(members, rows.shape[0]) & (scales > 0)
+    n, d = rows.shape
+    scales, total = torch.empty(n, dtype=torch.float64), torch.zeros(d, dtype=torch.float64)
+    for piece, block in zip(torch.split(scales, _PIECE), rows.blocks(_PIECE), strict=True):
+        wide = block.double()  # by float32 norms unit rows would be longer or shorter than 1
+        piece.copy_(inverse(row_norms(wide)))
+        total += piece @ wide
+        del block
+    chosen = _mask(members, n) & (scales > 0)
     directed, size = (scales > 0).nonzero().flatten(), int(chosen.sum())
     if size < 2:
         raise UndefinedMeasure(
@@ -84,65 +87,44 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
     near = total / len(directed)
     (observed,) = _mean_cosines(rows, scales, near, chosen[None], size).tolist()
     slack = _SLACK * (abs(observed) + 1 / size)
-    draws = _draws(np.random.default_rng(seed), directed.numpy(), rows.shape, size, permutations)
+    draws = _draws(seed, directed, rows.shape, size, permutations)
     null = torch.cat([_mean_cosines(rows, scales, near, members, size) for members in draws])
     p = (int((null >= observed - slack).sum()) + 1) / (permutations + 1)
     everywhere = min(1.0, (float(total @ total) - len(directed)) / (len(directed) * (len(directed) - 1)))
     deviation = float(null.std(correction=0))
     z = (observed - everywhere) / deviation if deviation > slack else None
     return PERMUTATION_TEST.measured(
-        observed, n=size, d=rows.shape[1], lowest=-1.0 / (size - 1), reference=everywhere,
+        observed, n=size, d=d, lowest=-1.0 / (size - 1), reference=everywhere,
         details={"p": p, "z": z, "null_std": deviation, "permutations": permutations, "seed": seed},
     )  # fmt: skip
 
 
-def _unit_scales(rows: Rows) -> tuple[Tensor, Tensor]:
-    """1 / norm of every row (0 for a zero row), float64 (N,), and the sum of the unit rows (D,)."""
-    scales, done = torch.empty(rows.shape[0], dtype=torch.float64), 0
-    total = torch.zeros(rows.shape[1], dtype=torch.float64)
-    for block in rows.blocks():
-        part = slice(done, done + len(block))
-        for piece, x in zip(torch.split(scales[part], _PIECE), torch.split(block, _PIECE), strict=True):
-            wide = x.double()  # by float32 norms unit rows would be longer or shorter than 1
-            piece.copy_(inverse(row_norms(wide)))
-            total += piece @ wide
-        done += len(block)
-        del block
-    return scales, total
-
-
 def _mask(members: Any, n: int) -> Tensor:
-    found = torch.as_tensor(members)
-    if found.dtype == torch.bool and found.shape == (n,):
-        return found.cpu()
-    if found.ndim != 1 or found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
+    given = torch.as_tensor(members).cpu()
+    if given.dtype == torch.bool and given.shape == (n,):
+        return given
+    if given.ndim != 1 or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise InputError(
-            f"expected row numbers (n,) or a mask ({n},), got {found.dtype} of shape {tuple(found.shape)}: name the rows"
+            f"expected row numbers (n,) or a mask ({n},), got {given.dtype} of shape {tuple(given.shape)}: name the rows"
         )
-    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < n:
+    given = given.long()
+    if len(given) and not 0 <= int(given.min()) <= int(given.max()) < n:
         raise InputError(
-            f"expected row numbers from 0 to {n - 1}, got {int(found.min())} to {int(found.max())}: name rows that exist"
+            f"expected row numbers from 0 to {n - 1}, got {int(given.min())} to {int(given.max())}: name rows that exist"
         )
-    if len(found) and int(torch.bincount(found.cpu().long()).max()) > 1:
+    if len(given.unique()) < len(given):
         raise InputError("expected each row once, got a row number twice: name each row once")
-    mask = torch.zeros(n, dtype=torch.bool)
-    mask[found.cpu().long()] = True
-    return mask
+    return torch.zeros(n, dtype=torch.bool).index_fill_(0, given, True)
 
 
-def _draws(
-    generator: np.random.Generator,
-    directed: npt.NDArray[np.int64],
-    shape: tuple[int, int],
-    size: int,
-    permutations: int,
-) -> Iterator[Tensor]:
+def _draws(seed: int, directed: Tensor, shape: tuple[int, int], size: int, count: int) -> Iterator[Tensor]:
     """Random groups as masks (draws, N), as many at a time as memory allows."""
     n, d = shape
+    generator = np.random.default_rng(seed)
     most = max(1, min(_MEMBERS_BYTES // n, _SUMS_BYTES // (8 * d)))
-    for start in range(0, permutations, most):
-        members = torch.zeros((min(most, permutations - start), n), dtype=torch.bool)
-        for mask in members.numpy():
+    for start in range(0, count, most):
+        members = torch.zeros((min(most, count - start), n), dtype=torch.bool)
+        for mask in members:
             mask[directed[generator.choice(len(directed), size, replace=False, shuffle=False)]] = True
         yield members
 
@@ -153,12 +135,10 @@ def _mean_cosines(rows: Rows, scales: Tensor, near: Tensor, members: Tensor, siz
     Sums are of u - `near`, any vector near to the rows: where rows share a direction the rounding of long
     sums of u would hide what groups differ by, and would depend on how many groups are multiplied at once.
     """
-    sums, done = torch.zeros(len(members), rows.shape[1], dtype=torch.float64), 0
-    for block in rows.blocks():
-        for x in torch.split(block, _PIECE):
-            part = slice(done, done + len(x))
-            sums += members[:, part].double() @ (x.double() * scales[part, None] - near)
-            done += len(x)
-        del block, x
+    sums = torch.zeros(len(members), rows.shape[1], dtype=torch.float64)
+    pieces = zip(torch.split(scales, _PIECE), torch.split(members, _PIECE, dim=1), strict=True)
+    for (scale, member), block in zip(pieces, rows.blocks(_PIECE), strict=True):
+        sums += member.double() @ (block.double() * scale[:, None] - near)
+        del block
     sums += size * near
     return ((sums.square().sum(1) - size) / (size * (size - 1))).clamp(-1.0 / (size - 1), 1.0)

@@ -1,7 +1,8 @@
-"""Products of all rows with a few axes, their norms, and sums of unit rows by group."""
+"""Passes over rows: piece by piece, products with a few axes, and sums of unit rows by group."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch.nn.functional import linear
@@ -11,8 +12,24 @@ from uncone.moments.norms import inverse
 from uncone.rows import Rows
 from uncone.threads import share
 
+T = TypeVar("T")
 Tensor = torch.Tensor
 _PIECE = 2048  # rows multiplied at once, by one thread
+
+
+def by_piece(
+    rows: Rows, size: int, work: Callable[[slice, Tensor], T], progress: Callable[[int], None] | None = None
+) -> Iterator[T]:
+    """`work(which, x)` of every `size` rows x in order, each on one thread; `which` rows of all they are."""
+    done = 0
+    for block in rows.blocks():
+        starts = range(done, done + len(block), size)
+        pieces = zip(starts, torch.split(block, size), strict=True)
+        yield from share(partial(work, slice(start, start + len(x)), x) for start, x in pieces)
+        done += len(block)
+        del block, pieces  # lets the reader use its buffer again
+        if progress is not None:
+            progress(done)
 
 
 class UnitSums:
@@ -34,11 +51,11 @@ class UnitSums:
     @classmethod
     def of(cls, rows: Rows, groups: Tensor, k: int) -> "UnitSums":
         """Those of `rows`, read once."""
-        found = cls(groups, k, rows.shape[1])
+        sums = cls(groups, k, rows.shape[1])
         for block in rows.blocks():
-            found.update(block, row_norms(block))
-            del block  # lets the reader use its buffer again
-        return found
+            sums.update(block, row_norms(block))
+            del block
+        return sums
 
     def update(self, block: Tensor, norms: Tensor) -> None:
         """Add the next rows (n, D) with their norms (n,)."""
@@ -67,14 +84,12 @@ def project(rows: Rows, axes: Tensor, progress: Callable[[int], None] | None = N
     Products are computed in the dtype of the blocks with axes of unit length, so that they stay in its range.
     """
     unit, lengths = _unit(axes, rows)
-    products, done = torch.empty(rows.shape[0], axes.shape[1], dtype=torch.float64), 0
-    for block in rows.blocks():
-        pieces = share(partial(linear, x, unit) for x in torch.split(block, _PIECE))
-        torch.mul(torch.cat(pieces), lengths, out=products[done : done + len(block)])
-        done += len(block)
-        del block
-        if progress is not None:
-            progress(done)
+    products = torch.empty(rows.shape[0], axes.shape[1], dtype=torch.float64)
+
+    def work(which: slice, x: Tensor) -> None:
+        torch.mul(linear(x, unit), lengths, out=products[which])
+
+    list(by_piece(rows, _PIECE, work, progress))
     return products
 
 
@@ -92,16 +107,14 @@ def project_about(
     left = point.double() - near.double()
     unit, lengths = _unit(torch.cat([axes, left[:, None]], dim=1), rows)
     products = torch.empty(rows.shape[0], axes.shape[1] + 1, dtype=torch.float64)
-    squares, done = torch.empty(rows.shape[0], dtype=torch.float64), 0
-    for block in rows.blocks():
-        part = slice(done, done + len(block))
-        pieces = share(partial(_about, x, near, unit) for x in torch.split(block, _PIECE))
-        torch.mul(torch.cat([product for product, _ in pieces]), lengths, out=products[part])
-        torch.square(torch.cat([norms for _, norms in pieces]), out=squares[part])
-        done += len(block)
-        del block
-        if progress is not None:
-            progress(done)
+    squares = torch.empty(rows.shape[0], dtype=torch.float64)
+
+    def work(which: slice, x: Tensor) -> None:
+        y = x - near
+        torch.mul(linear(y, unit), lengths, out=products[which])
+        torch.square(row_norms(y), out=squares[which])
+
+    list(by_piece(rows, _PIECE, work, progress))
     squares += left @ left - 2 * products[:, -1]
     return products[:, :-1] - left @ axes, squares.clamp_min_(0.0)
 
@@ -111,8 +124,3 @@ def _unit(axes: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     lengths = axes.norm(dim=0)
     unit = axes / torch.where(lengths > 0, lengths, 1.0)
     return unit.T.contiguous().to(rows.widened), lengths  # twice as fast as (D, K)
-
-
-def _about(x: Tensor, near: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
-    y = x - near
-    return linear(y, unit), row_norms(y)

@@ -9,6 +9,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.wording import counted, percent
+from uncone.rows import Rows, as_rows
 
 FEW_ROWS = 5
 """Below 5 rows a feature, noise spreads an isotropic spectrum by more than 2 : 1 on each side."""
@@ -24,10 +25,8 @@ _FLOAT64 = 2.0**-52
 
 
 def reading(description: MeasureDescription, value: float, m: Moments, **rest: Any) -> Measurement:
-    """The `Measurement` of a finite `value` read from `m`; `rest` is as for `MeasureDescription.measured`.
-
-    A value that rounding brought past an end of the range becomes the end. One that lies further out stays
-    where it is.
+    """The `Measurement` of `value`, read from `m`; `rest` is as for `MeasureDescription.measured`. A value that
+    rounding brought past an end of the range becomes the end.
 
     Raises:
         UndefinedMeasure: the value is not finite.
@@ -40,31 +39,32 @@ def reading(description: MeasureDescription, value: float, m: Moments, **rest: A
     for end, past in zip(measured.range, (-1.0, 1.0), strict=True):
         if end is not None and 0 < (value - end) * past <= ROUNDINGS * m.epsilon * max(1.0, abs(end)):
             value = end
-    reference = measured.reference
-    if reference is not None and not math.isfinite(reference):
-        reference = None
-    return replace(measured, value=value, reference=reference)
+    has_reference = measured.reference is not None and math.isfinite(measured.reference)
+    return replace(measured, value=value, reference=measured.reference if has_reference else None)
 
 
 def read(name: str, function: Callable[..., Measurement], *of: Any) -> Measurement:
-    """The measurement of `of`, whose last is the moments; or a record of why there is none: absence is a
-    result and is shown."""
+    """The measurement of `of`, whose last is the moments; or a record of why there is none."""
     try:
         return function(*of)
     except UndefinedMeasure as error:
         return Measurement(name, None, reason=str(error), n=of[-1].n, d=of[-1].d)
 
 
-def check_moments(m: Moments, n: int) -> None:
-    """
+def with_moments(rows: Any, moments: Moments | None, **sums: Any) -> tuple[Rows, Moments]:
+    """The rows, and their moments as given or made with `sums`.
+
     Raises:
-        InputError: these are no moments of n rows, each counted once.
+        InputError: what was given are no moments of these rows, each counted once.
     """
-    if m.n != n or m.weight != m.n:
+    rows = as_rows(rows)
+    m = Moments.of(rows, **sums) if moments is None else moments
+    if m.n != rows.shape[0] or m.weight != m.n:
         raise InputError(
-            f"expected unweighted moments of the same {counted(n, 'row')}, got moments of {counted(m.n, 'row')} "
-            f"of weight {m.weight:g}: sum these rows"
+            f"expected unweighted moments of the same {counted(rows.shape[0], 'row')}, got moments of "
+            f"{counted(m.n, 'row')} of weight {m.weight:g}: sum these rows"
         )
+    return rows, m
 
 
 def spectral_warnings(m: Moments, *, centered: bool, debiased: bool = False) -> tuple[str, ...]:

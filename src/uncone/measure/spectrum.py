@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.isotropic import marchenko_pastur
 from uncone.measure.reading import reading, rounding_warnings, spectral_warnings
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.wording import counted
 
 Tensor = torch.Tensor
+_ANGLES = 8192
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
 EFFECTIVE_RANK = MeasureDescription(
@@ -107,16 +108,14 @@ def effective_rank(m: Moments, *, centered: bool = True) -> Measurement:
         UndefinedMeasure: rows that are all equal (all zero when raw).
 
     Example:
-        >>> import torch, uncone
         >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))  # raw, p = 3/4 and 1/4
         >>> round(float(uncone.measure.effective_rank(m, centered=False)), 4)  # (4/3)^(3/4) 4^(1/4)
         1.7548
     """
-
-    def rank(values: Tensor) -> float:
-        return math.exp(_entropy(values.sqrt()))
-
-    return _spectral(EFFECTIVE_RANK, rank, m, centered, highest=float(min(m.n, m.d)))
+    highest = float(min(m.n, m.d))
+    return _spectral(
+        EFFECTIVE_RANK, lambda values: math.exp(_entropy(values.sqrt())), m, centered, highest=highest
+    )
 
 
 def rankme(m: Moments) -> Measurement:
@@ -126,7 +125,6 @@ def rankme(m: Moments) -> Measurement:
         UndefinedMeasure: rows that are all zero.
 
     Example:
-        >>> import torch, uncone
         >>> round(float(uncone.measure.rankme(uncone.Moments.of(torch.eye(2)))), 4)  # p = 1/2 and 1/2
         2.0
     """
@@ -148,13 +146,13 @@ def stable_rank(m: Moments, *, centered: bool = False) -> Measurement:
         UndefinedMeasure: rows that are all zero (all equal when centred).
 
     Example:
-        >>> import torch, uncone
         >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
         >>> round(float(uncone.measure.stable_rank(m)), 4)  # (9 + 1) / 9
         1.1111
     """
+    highest = float(min(m.n, m.d))
     return _spectral(
-        STABLE_RANK, lambda values: float(values.sum() / values[0]), m, centered, highest=float(min(m.n, m.d))
+        STABLE_RANK, lambda values: float(values.sum() / values[0]), m, centered, highest=highest
     )
 
 
@@ -165,7 +163,6 @@ def anisotropy(m: Moments, k: int = 1, *, centered: bool = True) -> Measurement:
         InputError: no such direction. UndefinedMeasure: rows that are all equal (all zero when raw).
 
     Example:
-        >>> import torch, uncone
         >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
         >>> round(float(uncone.measure.anisotropy(m)), 12)  # 18 / (18 + 2)
         0.9
@@ -173,7 +170,7 @@ def anisotropy(m: Moments, k: int = 1, *, centered: bool = True) -> Measurement:
     if not 1 <= k <= m.d:
         raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
     return _spectral(
-        ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, highest=1.0 / k, k=k
+        ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, k, highest=1 / k
     )
 
 
@@ -184,7 +181,6 @@ def singular_entropy(m: Moments, *, centered: bool = True) -> Measurement:
         UndefinedMeasure: rows that are all equal (all zero when raw).
 
     Example:
-        >>> import torch, uncone
         >>> m = uncone.Moments.of(torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
         >>> round(float(uncone.measure.singular_entropy(m)), 4)  # ln 2
         0.6931
@@ -199,7 +195,6 @@ def condition_number(m: Moments, *, centered: bool = False) -> Measurement:
         UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
 
     Example:
-        >>> import torch, uncone
         >>> round(float(uncone.measure.condition_number(uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]])))), 12)
         3.0
     """
@@ -212,16 +207,38 @@ def condition_number(m: Moments, *, centered: bool = False) -> Measurement:
     return _spectral(CONDITION_NUMBER, lambda values: math.sqrt(float(values[0] / values[-1])), m, centered)
 
 
+def marchenko_pastur(n: float, d: int) -> Tensor:
+    """The eigenvalues of the covariance of n isotropic rows of d features with unit variance, largest first.
+
+    Marchenko & Pastur (1967): with g = d/n, the eigenvalues fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with
+    density sqrt((l+ - l)(l - l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the
+    d quantiles at (k - 1/2) / d, float64 (d,); their mean is 1.
+    """
+    return _quantiles(float(n), d).clone()
+
+
+@lru_cache(maxsize=8)  # one diagnosis asks for the same two or three again and again
+def _quantiles(n: float, d: int) -> Tensor:
+    g = d / n
+    # With l = 1 + g - 2 sqrt(g) cos(t), the density in t is 2 sin(t)^2 / (pi l), free of square-root edges.
+    t = torch.linspace(0.0, math.pi, _ANGLES, dtype=torch.float64)
+    values = 1 + g - 2 * math.sqrt(g) * torch.cos(t)
+    density = 2 * torch.sin(t).square() / (math.pi * values.clamp_min(1e-12))
+    mass = torch.cumulative_trapezoid(density, t)
+    mass = torch.cat([torch.zeros(1, dtype=torch.float64), mass]) * (min(1.0, 1 / g) / mass[-1])
+    wanted = (torch.arange(d, dtype=torch.float64) + 0.5) / d - max(0.0, 1 - 1 / g)
+    at = torch.searchsorted(mass, wanted.clamp_min(0.0)).clamp(1, _ANGLES - 1)
+    low, high = mass[at - 1], mass[at]
+    part = ((wanted - low) / (high - low).clamp_min(1e-300)).clamp(0.0, 1.0)
+    quantiles = torch.lerp(values[at - 1], values[at], part)
+    quantiles = torch.where(wanted <= 0, 0.0, quantiles).flip(0)
+    return quantiles * (d / quantiles.sum())
+
+
 def _spectral(
-    description: MeasureDescription,
-    function: Callable[[Tensor], float],
-    m: Moments,
-    centered: bool,
-    *,
-    lowest: float | None = None,
-    highest: float | None = None,
-    k: int | None = None,
-) -> Measurement:
+    description: MeasureDescription, function: Callable[[Tensor], float], m: Moments, centered: bool,
+    k: int | None = None, **ends: float,
+) -> Measurement:  # fmt: skip
     """The reading of `function` on the spectrum, with the same of an isotropic spectrum as reference."""
     values = m.spectrum(centered=centered)
     if float(values.sum()) <= 0:
@@ -237,17 +254,16 @@ def _spectral(
     moved[:most] += rounding
     warnings = spectral_warnings(m, centered=centered)
     if dropped:
-        said = f"{counted(dropped, 'squared singular value')} within the rounding of the largest count as 0"
-        warnings += (said,)
+        said = counted(dropped, "squared singular value")
+        warnings += (f"{said} within the rounding of the largest count as 0",)
     try:
         reference = function(marchenko_pastur(m.effective_n - int(centered), m.d))
     except (ZeroDivisionError, ValueError):
         reference = math.nan  # an isotropic cloud of so few rows has no such number
     return reading(
-        description, value, m,
-        lowest=lowest, highest=highest, reference=reference, centered=centered, suffix="" if k is None else f"_{k}",
+        description, value, m, reference=reference, centered=centered, suffix="" if k is None else f"_{k}",
         asked={"rows": "mean row subtracted" if centered else "uncentred", "k": k},
-        warnings=warnings + rounding_warnings(value, m, abs(function(moved) - value)),
+        warnings=warnings + rounding_warnings(value, m, abs(function(moved) - value)), **ends,
     )  # fmt: skip
 
 

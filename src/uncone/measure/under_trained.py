@@ -11,11 +11,11 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.false_discovery import benjamini_hochberg, robust_null
 from uncone.measure.groups import FEWEST_RESERVED, named_reserved
 from uncone.measure.projections import project_about
-from uncone.measure.reading import check_moments
+from uncone.measure.reading import with_moments
 from uncone.moments import Moments, row_norms
 from uncone.records import UnderTrained, UnderTrainedToken
 from uncone.records.wording import counted, cut_label
-from uncone.rows import Rows, as_rows
+from uncone.rows import Rows
 from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
@@ -44,7 +44,7 @@ def under_trained_tokens(
     prefer: Indicator = "cosine",
     counts: Tensor | None = None,
     rate: float = RATE,
-    most: int | None = None,
+    most: int = MOST_LISTED,
     progress: Callable[[int], None] | None = None,
 ) -> UnderTrained:
     """The rows that look as if no text had trained them: candidates for glitch tokens (Land & Bartolo 2024).
@@ -65,7 +65,7 @@ def under_trained_tokens(
             name or have no token, those of count 0 are the known-unused ones.
         rate: the false-discovery rate, between 0 and 1. It holds if the tail of ordinary rows toward the
             unused ones is no heavier than normal, and fewer than a quarter of all rows are untrained.
-        most: how many found tokens are listed; 200 by default.
+        most: how many found tokens are listed.
         progress: called with the number of rows done.
 
     Returns:
@@ -80,12 +80,11 @@ def under_trained_tokens(
     that lie together on the side of the unused rows are named. A named row is a candidate; whether the model
     can use it takes a prompt.
     """
-    rows = as_rows(rows)
-    m = Moments.of(rows, unit_first=False) if moments is None else moments
-    axes = untrained_axes(rows, m, counts=counts)
+    rows, m = with_moments(rows, moments, unit_first=False)
+    axes = untrained_axes(rows, m, known_unused(rows.labels, m.n), counts)
     norms = torch.cat([row_norms(block) for block in rows.blocks()])
     products, squares = project_about(rows, axes.axes, axes.mean, progress)
-    return find_projected(axes, norms, products, squares, prefer=prefer, counts=counts, rate=rate, most=most)
+    return find_projected(axes, norms, products, squares, prefer=prefer, rate=rate, most=most)
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,7 @@ class UntrainedAxes:
     `reference` rows make the sum."""
 
     rows: Rows
+    counts: Tensor | None
     axes: Tensor
     mean_norm: float
     expected: Tensor
@@ -107,26 +107,28 @@ class UntrainedAxes:
         return self.axes[:, 0]
 
 
-def untrained_axes(
-    rows: Rows, m: Moments, *, counts: Tensor | None = None, known: tuple[Tensor, str] | None = None
-) -> UntrainedAxes:
-    """The rows known to be unused (`known_unused`, if not given), and what to project all rows on. Reads the
-    known-unused rows."""
+def untrained_axes(rows: Rows, m: Moments, known: tuple[Tensor, str], counts: Tensor | None) -> UntrainedAxes:
+    """What to project all rows on; `known` is from `known_unused`. Reads the known-unused rows, or where there
+    are few those of count 0."""
     n, d = rows.shape
     if counts is not None and counts.shape != (n,):
         raise InputError(f"expected counts of shape ({n},), got {tuple(counts.shape)}: give one a row")
-    check_moments(m, n)
-    expected, why = known_unused(rows.labels, n) if known is None else known
-    reference, why = _reference(expected, why, counts)
-    mean, unused, first = torch.zeros(3, d, dtype=torch.float64)
-    mean += m.mean().cpu()
+    expected, why = known
+    reference = expected
+    if int(expected.sum()) < FEWEST_RESERVED:
+        reference = torch.zeros_like(expected) if counts is None else counts == 0
+        few = f"fewer than {FEWEST_RESERVED} are reserved by name or have no token"
+        why = f"{int(reference.sum()):,} rows of count 0, because {few}"
+        if int(reference.sum()) < FEWEST_RESERVED:
+            reference, why = torch.zeros_like(expected), ""
+    axes = torch.zeros(d, 3, dtype=torch.float64)
+    axes[:, 0] = m.mean().cpu()
     if bool(reference.any()):
         for part in torch.split(reference.nonzero().flatten(), _PIECE):
-            unused += (rows.take(part).double() - mean).sum(0)
+            axes[:, 1] += (rows.take(part).double() - axes[:, 0]).sum(0)
         if n > d > 1:
-            first += m.leading_directions(1, centered=True)[:, 0].cpu()
-    axes = torch.stack([mean, unused, first], dim=1)
-    return UntrainedAxes(rows, axes, m.mean_norm(), expected, reference, why)
+            axes[:, 2] = m.leading_directions(1, centered=True)[:, 0].cpu()
+    return UntrainedAxes(rows, counts, axes, m.mean_norm(), expected, reference, why)
 
 
 def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Tensor, str]:
@@ -140,21 +142,10 @@ def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Tensor, s
     return unused, " and ".join(parts)
 
 
-def _reference(unused: Tensor, why: str, counts: Tensor | None) -> tuple[Tensor, str]:
-    """The rows to compare with: the known-unused ones, else those of count 0; none where both are few."""
-    if int(unused.sum()) >= FEWEST_RESERVED:
-        return unused, why
-    unseen = torch.zeros_like(unused) if counts is None else counts == 0
-    if int(unseen.sum()) < FEWEST_RESERVED:
-        return torch.zeros_like(unused), ""
-    few = f"fewer than {FEWEST_RESERVED} are reserved by name or have no token"
-    return unseen, f"{int(unseen.sum()):,} rows of count 0, because {few}"
-
-
 @on_one_thread
 def find_projected(
     axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor, *, prefer: Indicator,
-    counts: Tensor | None = None, rate: float = RATE, most: int | None = None,
+    rate: float = RATE, most: int = MOST_LISTED,
 ) -> UnderTrained:  # fmt: skip
     """As `under_trained_tokens`, from a pass that was made: the norms of all rows (N,), and of the rows less
     `axes.mean` the products with `axes.axes` (N, 3) and the squared lengths (N,)."""
@@ -175,7 +166,7 @@ def find_projected(
             )
     for indicator in order:
         try:
-            return _conclude(axes, evidence, indicator, counts, rate, MOST_LISTED if most is None else most)
+            return _conclude(axes, evidence, indicator, rate, most)
         except UndefinedMeasure as error:
             reasons.append(f"{indicator}: {error}")
     raise UndefinedMeasure("; ".join(dict.fromkeys(reasons)))
@@ -189,7 +180,7 @@ class _Evidence:
     norms: Tensor
     to_unused: Tensor | None
     to_mean: Tensor | None
-    removed: bool
+    removed: bool = False
 
 
 def _evidence(axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor) -> _Evidence:
@@ -204,7 +195,7 @@ def _evidence(axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Ten
     if length > 1e-5 * axes.mean_norm:  # else it is rounding, as of a head whose mean row was subtracted
         to_mean = torch.where(norms > 0, (along_mean + length**2) / (norms * length), 0.0).clamp(-1.0, 1.0)
     if not bool(unused.any()):
-        return _Evidence(norms, None, to_mean, False)
+        return _Evidence(norms, None, to_mean)
     least = _ROUNDOFF.get(axes.rows.dtype, 2.0**-24) * norms
     y_square = torch.where(squares > least.square(), squares, 0.0)
     directed, lost = int((norms > 0).sum()), int(((norms > 0) & (y_square == 0)).sum())
@@ -217,7 +208,7 @@ def _evidence(axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Ten
     u_square, u_first = float(unused @ unused), float(unused @ first)
     plain = _cosines(along, y_square, u_square, axes.reference)
     if not bool(first.any()):
-        return _Evidence(norms, plain, to_mean, False)
+        return _Evidence(norms, plain, to_mean)
     # z is y without its part along `first`; what is left of a row along it is the rounding of the products
     z_square = y_square - along_first.square()
     z_square = torch.where(z_square > 8 * torch.finfo(axes.rows.widened).eps * y_square, z_square, 0.0)
@@ -245,12 +236,7 @@ def _cosines(along: Tensor, squares: Tensor, square: float, members: Tensor) -> 
 
 
 def _conclude(
-    axes: UntrainedAxes,
-    evidence: _Evidence,
-    indicator: Indicator,
-    counts: Tensor | None,
-    rate: float,
-    most: int,
+    axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, rate: float, most: int
 ) -> UnderTrained:
     """The finds by one indicator.
 
@@ -275,24 +261,28 @@ def _conclude(
                 "they look too much like the others for untrained rows to be told"
             )
     finds, known_finds = (q <= rate) & tested, (q <= rate) & expected
-    listed = [*_first(p, finds, most), *_first(p, known_finds, MOST_KNOWN_LISTED)]
+    by_p = p.argsort(stable=True)
+    listed = [*by_p[finds[by_p]][:most].tolist(), *by_p[known_finds[by_p]][:MOST_KNOWN_LISTED].tolist()]
     ids, labels = axes.rows.ids, axes.rows.labels
-    tokens = [
+
+    def at(i: int, of_rows: Tensor | None) -> float | None:
+        return None if of_rows is None else float(of_rows[i])
+
+    tokens = tuple(
         UnderTrainedToken(
             id=i if ids is None else int(ids[i]), token=None if labels is None else cut_label(labels[i]),
             indicator=float(values[i]), p=float(p[i]), q=float(q[i]), norm=float(evidence.norms[i]),
-            cosine_to_unused=None if evidence.to_unused is None else float(evidence.to_unused[i]),
-            cosine_to_mean=None if evidence.to_mean is None else float(evidence.to_mean[i]),
-            count=None if counts is None else int(counts[i]), expected=bool(expected[i]),
+            cosine_to_unused=at(i, evidence.to_unused), cosine_to_mean=at(i, evidence.to_mean),
+            count=None if axes.counts is None else int(axes.counts[i]), expected=bool(expected[i]),
         )
         for i in listed
-    ]  # fmt: skip
+    )  # fmt: skip
     removed = " and the first principal component removed" if evidence.removed else ""
     return UnderTrained(
         found=int(finds.sum()), indicator=indicator, definition=DEFINITIONS[indicator].format(removed=removed), rate=rate,
         tested=int(tested.sum()), reference=axes.why, known=int(expected.sum()), known_found=int(known_finds.sum()),
         center=-null.center, scale=null.scale, threshold=float(values[finds].max()) if bool(finds.any()) else None,
-        tokens=tuple(tokens), notes=(NO_CONTROL,) if evidence.to_unused is None else (),
+        tokens=tokens, notes=(NO_CONTROL,) if evidence.to_unused is None else (),
     )  # fmt: skip
 
 
@@ -304,9 +294,3 @@ def _q_if_tested(p: Tensor, tested: Tensor) -> Tensor:
     least = torch.cat([later.flip(0).cummin(0).values.flip(0), torch.ones(1, dtype=torch.float64)])
     own = (n + 1) * p / (torch.searchsorted(ordered, p, right=True) + 1)
     return torch.minimum(own, least[torch.searchsorted(ordered, p)]).clamp_max(1.0)
-
-
-def _first(p: Tensor, chosen: Tensor, most: int) -> list[int]:
-    indices = chosen.nonzero().flatten()
-    first: list[int] = indices[p[indices].argsort(stable=True)][:most].tolist()
-    return first

@@ -9,13 +9,14 @@ import torch
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.cosine import pair_weight
-from uncone.measure.neighbours import Points, sampled_rows, sum_by_query, sum_over_pairs, ticks
-from uncone.measure.reading import check_moments, cosine_warnings, reading, rounding_warnings
+from uncone.measure.neighbours import sampled_rows, ticks
+from uncone.measure.points import Points
+from uncone.measure.reading import cosine_warnings, reading, rounding_warnings, with_moments
+from uncone.measure.tiles import sum_by_query, sum_over_pairs
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.wording import counted
-from uncone.rows import as_rows
-from uncone.threads import alone, on_one_thread
+from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
 MOST_T = 150.0
@@ -65,7 +66,6 @@ def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
             directions, or one row with all the weight but for rounding.
 
     Example:
-        >>> import torch, uncone
         >>> m = uncone.Moments.of(torch.eye(2), unit_second=True)  # one cosine, of 0
         >>> round(float(uncone.measure.uniformity(m)), 6)
         -4.0
@@ -88,6 +88,7 @@ def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
     )  # fmt: skip
 
 
+@on_one_thread
 def uniformity_exact(
     rows: Any,
     moments: Moments | None = None,
@@ -110,14 +111,11 @@ def uniformity_exact(
         InputError: t out of range, rows that are not finite. UndefinedMeasure: fewer than two rows with a direction.
 
     Example:
-        >>> import torch, uncone
         >>> float(uncone.measure.uniformity_exact(torch.tensor([[1.0, 0.0], [-2.0, 0.0]])))  # one pair, 2 apart
         -8.0
     """
     _check_t(t, MOST_T)
-    rows = as_rows(rows)
-    m = Moments.of(rows, second=False) if moments is None else moments
-    check_moments(m, rows.shape[0])
+    rows, m = with_moments(rows, moments, second=False)
     n = m.n - m.zero_rows
     if n < 2:
         raise UndefinedMeasure(f"expected at least two rows with a direction, got {n} of {m.n}: pass more")
@@ -127,21 +125,15 @@ def uniformity_exact(
     near = 2 * t * (1 - float(first @ first)) < _NEAR
     log = math.log1p if near else math.log
     kernel, tick = partial(_kernel, t=t, near=near), ticks(rows.shape[0], progress)
-
-    def mean_and_error() -> tuple[float, float]:
-        """The mean of the kernel over all pairs, or the queries' pairs, and half its interval (0 for all)."""
-        points = Points(rows, m, metric="cosine")
-        if len(queries) == n:
-            return sum_over_pairs(points, kernel, tick) * 2 / (n * (n - 1)), 0.0
+    points, interval, sampled = Points(rows, m, metric="cosine"), None, tuple[str, ...]()
+    if len(queries) == n:
+        mean = sum_over_pairs(points, kernel, tick) * 2 / (n * (n - 1))
+    else:
         means = sum_by_query(points, queries, kernel, tick) / (n - 1)
-        deviation = float(means.std()) if len(means) > 1 else 0.0
-        return float(means.mean()), _Z * deviation * math.sqrt((1 - len(queries) / n) / len(queries))
-
-    mean, error = alone(mean_and_error)
-    interval, sampled = None, tuple[str, ...]()
-    if len(queries) < n:
-        sampled = (f"sampled: {counted(len(queries), 'row was', 'rows were')} paired with all {n:,}",)
-        if len(queries) > 1 and error < mean + near:
+        mean, asked = float(means.mean()), len(queries)
+        sampled = (f"sampled: {counted(asked, 'row was', 'rows were')} paired with all {n:,}",)
+        error = _Z * float(means.std()) * math.sqrt((1 - asked / n) / asked) if asked > 1 else math.inf
+        if error < mean + near:
             interval = (_within(log(mean - error), t), _within(log(mean + error), t))
     return reading(
         UNIFORMITY_EXACT, _within(log(mean), t), m, lowest=-4 * t, reference=_uniform(t, m.d), interval=interval,
@@ -156,8 +148,7 @@ def _within(value: float, t: float) -> float:
 
 
 def _uniform(t: float, d: int) -> float:
-    """ln E exp(-t |u - v|^2) of uniform directions: E exp(2 t c) is the series of 0F1(; D / 2; t^2), all of
-    its terms positive."""
+    """ln E exp(-t |u - v|^2) of uniform directions: E exp(2 t c) is the series of 0F1(; D / 2; t^2)."""
     term, total, k = 1.0, 1.0, 0
     while term > total * 1e-17:
         k += 1

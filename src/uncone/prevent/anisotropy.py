@@ -10,7 +10,7 @@ import torch
 
 from uncone import atomic
 from uncone.errors import InputError
-from uncone.measure.isotropic import marchenko_pastur
+from uncone.measure.spectrum import marchenko_pastur
 from uncone.prevent.cloud import labelled
 from uncone.regular import open_regular
 

@@ -1,4 +1,4 @@
-"""`nearest_neighbours`: the k nearest rows of every row, or of a sample of the rows, among all rows."""
+"""Which rows lie nearest to each row? The exact search that the measures from neighbours share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.neighbours.duplicates import Places, first_of_each
-from uncone.measure.neighbours.points import Metric, Points
-from uncone.measure.neighbours.search import nearest_points
-from uncone.measure.reading import check_moments
+from uncone.measure.points import Metric, Points, first_of_each
+from uncone.measure.reading import with_moments
+from uncone.measure.search import in_order, nearest_points
 from uncone.moments import Moments
-from uncone.rows import Rows, as_rows
-from uncone.threads import alone
+from uncone.rows import Rows
+from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
 EXACT_ROWS = 65536
 """Up to this many rows all are asked for their neighbours: every pair once, N^2 D multiply-adds over two.
 Beyond, a sample is."""
 SAMPLED_ROWS = 8192
+_EXPANDED = 2**22  # entries that one piece of lists may have while it is sorted
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +44,7 @@ class Neighbours:
     duplicates: int
     """How many rows equal a row before them."""
     tied: int
-    """For how many queries the k-th and the next neighbour are equally far: which of the two is listed is its
-    number's doing."""
+    """For how many queries the k-th and the next neighbour are equally far: the lower number is listed."""
 
     @property
     def k(self) -> int:
@@ -63,6 +62,7 @@ class Neighbours:
         return (f"sampled: {asked}",) if self.sampled else ()
 
 
+@on_one_thread
 def nearest_neighbours(
     rows: Any,
     k: int,
@@ -95,54 +95,65 @@ def nearest_neighbours(
         InputError: k or sample below 1, an unknown metric, rows that are not finite, moments of other rows.
         UndefinedMeasure: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
     """
-    rows = as_rows(rows)
     if k < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: 10 is customary")
     if metric not in ("euclidean", "cosine"):
         raise InputError(f"expected the metric euclidean or cosine, got {metric!r}: choose one of them")
     if sample is not None and sample < 1:
         raise InputError(f"expected a sample of at least one row, got {sample}: pass None for the default")
-    m = Moments.of(rows, second=False) if moments is None else moments
-    check_moments(m, rows.shape[0])
-    return alone(lambda: _nearest(rows, k, m, metric, distinct, sample, seed, ticks(rows.shape[0], progress)))
-
-
-def _nearest(
-    rows: Rows, k: int, m: Moments, metric: Metric, distinct: bool, sample: int | None, seed: int,
-    tick: Callable[[float], None],
-) -> Neighbours:  # fmt: skip
-    if metric == "cosine":
-        _require(m.n - m.zero_rows, "rows with a direction")
-    else:
-        _require(m.n, "rows")
+    rows, m = with_moments(rows, moments, second=False)
+    cosine = metric == "cosine"
+    _require(m.n - m.zero_rows * cosine, "rows with a direction" if cosine else "rows")
     points = Points(rows, m, metric=metric)
-    ids = points.ids
-    places = Places(first_of_each(points))
-    count = len(places.distinct)
-    duplicates = len(ids) - count
+    ids, first = points.ids, first_of_each(points)
+    places, place, sizes = torch.unique(first, return_inverse=True, return_counts=True)
+    count, duplicates = len(places), len(ids) - len(places)
     if distinct:
         _require(count, "different rows")
     if duplicates:
         del points
-        points = Points(rows, m, metric=metric, ids=ids[places.distinct])
+        points = Points(rows, m, metric=metric, ids=ids[places])
     if distinct:
         ids = points.ids
     total = len(ids)
     queries = sampled_rows(total, sample, seed)
     k = min(k, total - 1)
-    asked = queries if distinct else places.place[queries].unique()
-    if count > 1:
+    asked = queries if distinct else place[queries].unique()
+    near, squares = torch.empty((1, 0), dtype=torch.int64), torch.empty((1, 0), dtype=torch.float64)
+    if count > 1:  # one place has no other
         some = None if len(asked) == count else asked
-        near, squares = nearest_points(points, min(k + 1, count - 1), some, tick)
-    else:  # one place has no other
-        near, squares = torch.empty((1, 0), dtype=torch.int64), torch.empty((1, 0), dtype=torch.float64)
+        near, squares = nearest_points(points, min(k + 1, count - 1), some, ticks(rows.shape[0], progress))
     if duplicates and not distinct:
-        near, squares = places.expand(queries, min(k + 1, total - 1), near, squares)
+        near, squares = _with_copies(place, sizes, queries, min(k + 1, total - 1), near, squares)
     tied = int((squares[:, k] == squares[:, k - 1]).sum()) if squares.shape[1] > k else 0
     return Neighbours(
         indices=ids[near[:, :k]], distances=squares[:, :k].sqrt() * points.unit, queries=ids[queries], metric=metric,
         rows=rows.shape[0], searched=total, distinct=distinct, duplicates=duplicates, tied=tied,
     )  # fmt: skip
+
+
+def _with_copies(
+    place: Tensor, sizes: Tensor, queries: Tensor, k: int, near: Tensor, squares: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The k nearest points of each query and squared distances, (Q, k), where points share places.
+
+    `near` and `squares` (places, m) are the nearest other places of every query's place, in the order of the
+    places that queries lie at. The query itself is left out; ties go to the lower point.
+    """
+    _, row = torch.unique(place[queries], return_inverse=True)
+    members, starts = torch.argsort(place, stable=True), sizes.cumsum(0) - sizes
+    within = torch.arange(min(k + 1, int(sizes.max())))
+    points = torch.empty((len(queries), k), dtype=torch.int64)
+    of_points = torch.empty((len(queries), k), dtype=torch.float64)
+    step = max(1, _EXPANDED // (len(within) * (near.shape[1] + 1)))
+    for some in torch.split(torch.arange(len(queries)), step):
+        places = torch.cat([place[queries[some]][:, None], near[row[some]]], 1)[..., None]
+        far = torch.cat([torch.zeros((len(some), 1), dtype=torch.float64), squares[row[some]]], 1)[..., None]
+        who = members[(starts[places] + within).clamp_max(len(members) - 1)]
+        left_out = (within >= sizes[places]) | (who == queries[some][:, None, None])
+        far, who = in_order(far.masked_fill(left_out, torch.inf).flatten(1), who.flatten(1))
+        points[some], of_points[some] = who[:, :k], far[:, :k]
+    return points, of_points
 
 
 def sampled_rows(total: int, sample: int | None, seed: int) -> Tensor:
@@ -155,23 +166,23 @@ def sampled_rows(total: int, sample: int | None, seed: int) -> Tensor:
 
 
 def searched(
-    rows: Rows, moments: Moments | None, neighbours: Neighbours | None, k: int, *, metric: Metric = "euclidean",
+    rows: Any, moments: Moments | None, neighbours: Neighbours | None, k: int, *, metric: Metric = "euclidean",
     distinct: bool = False, **rest: Any,
-) -> tuple[Moments, Neighbours]:  # fmt: skip
-    """The moments and the neighbours of the rows, as given or made; `rest` is as for `nearest_neighbours`.
+) -> tuple[Rows, Moments, Neighbours]:  # fmt: skip
+    """The rows, their moments and their neighbours, as given or made; `rest` is as for `nearest_neighbours`.
 
     Raises:
-        InputError: neighbours of another search.
+        InputError: moments of other rows, or neighbours of another search.
     """
-    m = Moments.of(rows, second=False) if moments is None else moments
+    rows, m = with_moments(rows, moments, second=False)
     if neighbours is None:
-        return m, nearest_neighbours(rows, k, m, metric=metric, distinct=distinct, **rest)
+        return rows, m, nearest_neighbours(rows, k, m, metric=metric, distinct=distinct, **rest)
     if (neighbours.rows, neighbours.metric, neighbours.distinct) != (rows.shape[0], metric, distinct):
         raise InputError(
             f"expected neighbours of {rows.shape[0]} rows, {metric}, with distinct={distinct}, got a search of "
             f"{neighbours.rows} rows, {neighbours.metric}, with distinct={neighbours.distinct}: search these rows so"
         )
-    return m, neighbours
+    return rows, m, neighbours
 
 
 def _require(count: int, what: str) -> None:
@@ -180,7 +191,5 @@ def _require(count: int, what: str) -> None:
 
 
 def ticks(n: int, progress: Callable[[int], None] | None) -> Callable[[float], None]:
-    """What is to be told the share that is done, from `progress`, which is told the number of rows."""
-    if progress is None:
-        return lambda share: None
-    return lambda share: progress(int(n * share))
+    """`progress`, told the share of the work that is done instead of the number of rows."""
+    return (lambda share: None) if progress is None else (lambda share: progress(int(n * share)))

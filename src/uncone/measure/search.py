@@ -12,15 +12,13 @@ from functools import partial
 import numpy as np
 import torch
 
-from uncone.measure.neighbours.duplicates import in_order
-from uncone.measure.neighbours.points import Points
-from uncone.measure.neighbours.tiles import (
+from uncone.measure.points import Points
+from uncone.measure.tiles import (
     Block,
     Tiles,
     blocks_of,
     each_pair_of_blocks,
     groups_of,
-    itself,
     load,
     queries_with_each_block,
 )
@@ -42,15 +40,17 @@ def nearest_points(
     rounding of float64.
     """
     assert 1 <= k < points.n
-    tiles, count = Tiles(points), min(k + SPARE, points.n - 1)
+    tiles, asked = Tiles(points), torch.arange(points.n) if queries is None else queries
+    candidates = Candidates(len(asked), min(k + SPARE, points.n - 1))
     if queries is None:
-        candidates, asked = _of_all(tiles, count, progress), torch.arange(points.n)
+        _offer_all(tiles, candidates, progress)
     else:
-        candidates, asked = _of_queries(tiles, queries, count, progress), queries
+        _offer_queries(tiles, queries, candidates, progress)
     near, squares, settled = _settle(points, k, asked, candidates, tiles.half_squares)
-    if not bool(settled.all()):
-        open_ = (~settled).nonzero().flatten()
-        near[open_], squares[open_] = _search_all(points, k, asked[open_], squares[open_, -1])
+    open_ = (~settled).nonzero().flatten()
+    for start in range(0, len(open_), _AT_ONCE):
+        part = open_[start : start + _AT_ONCE]
+        near[part], squares[part] = _search_all(points, k, asked[part], squares[part, -1])
     return near, squares
 
 
@@ -58,12 +58,13 @@ class Candidates:
     """The K points with the highest scores offered to each of n rows: `scores`, `points` (n, K),
     unordered."""
 
-    def __init__(self, n: int, count: int, block: int) -> None:
+    def __init__(self, n: int, count: int) -> None:
         self.scores = torch.full((n, count), -torch.inf)
         self.points = torch.full((n, count), _NONE, dtype=torch.int32)
         self.worst = torch.full((n,), -torch.inf)
         """The lowest of the K scores: what another point has to pass."""
-        self._block, self._locks = block, [threading.Lock() for _ in range(n // block + 1)]
+        blocks = blocks_of(n)
+        self._block, self._locks = blocks[0].stop, [threading.Lock() for _ in blocks]
 
     def offer(self, start: int, rows: Tensor, points: Tensor, scores: Tensor) -> None:
         """Entries (M,) for `rows` (ascending, counted from `start`): their points and scores."""
@@ -96,55 +97,40 @@ class Candidates:
         self.worst[at] = best.amin(1)
 
 
-def _of_all(tiles: Tiles, count: int, progress: Callable[[float], None]) -> Candidates:
-    """`count` candidates of every point."""
-    n = tiles.points.n
-    candidates = Candidates(n, count, blocks_of(n)[0][1])
+def _offer_all(tiles: Tiles, candidates: Candidates, progress: Callable[[float], None]) -> None:
+    """All points to every point."""
 
-    def diagonal(a: Block) -> None:
-        """A block with itself: later tiles find thresholds."""
-        z = tiles.centered(a)
-        tile = tiles.multiply(z, z, a.at, a.at)
-        tile.fill_diagonal_(-torch.inf)
-        candidates.offer_tile(a.start, tile, a.start)
-        tiles.give_back(tile)
-
-    def pair(a: Block, b: Block) -> None:
-        """One tile, for the rows of both blocks."""
-        tile = tiles.multiply(tiles.centered(a), tiles.centered(b), a.at, b.at)
+    def work(a: Block, b: Block) -> None:
+        tile, first, second = tiles.multiply(tiles.centered(a), a.at, b), a.at.start, b.at.start
+        if a is b:  # before all others: they find thresholds
+            candidates.offer_tile(first, tile.fill_diagonal_(-torch.inf), first)
+            return
         worst_a, worst_b = candidates.worst[a.at].clone(), candidates.worst[b.at].clone()
-        passes = torch.gt(tile, worst_a[:, None]).logical_or_(tile > worst_b)
-        row, column, score = _entries(tile, passes)
-        tiles.give_back(tile)
+        row, column, score = _entries(tile, torch.gt(tile, worst_a[:, None]).logical_or_(tile > worst_b))
+        del tile  # lets another use its memory
         kept = score > worst_a[row]
-        candidates.offer(a.start, row[kept], column[kept] + b.start, score[kept])
+        candidates.offer(first, row[kept], column[kept] + second, score[kept])
         kept = score > worst_b[column]
         row, score, (column, order) = row[kept], score[kept], column[kept].sort()
-        candidates.offer(b.start, column, row[order] + a.start, score[order])
+        candidates.offer(second, column, row[order] + first, score[order])
 
-    each_pair_of_blocks(tiles.points, diagonal, pair, progress)
-    return candidates
+    each_pair_of_blocks(tiles.points, work, progress)
 
 
-def _of_queries(tiles: Tiles, queries: Tensor, count: int, progress: Callable[[float], None]) -> Candidates:
-    """`count` candidates of the points `queries` (int64, ascending) among all points."""
-    candidates = Candidates(len(queries), count, blocks_of(len(queries))[0][1])
+def _offer_queries(
+    tiles: Tiles, queries: Tensor, candidates: Candidates, progress: Callable[[float], None]
+) -> None:
+    """All points to the points `queries` (int64, ascending)."""
 
-    def ask(start: int, raw: Tensor, blocks: list[Block]) -> None:
-        at = queries[start : start + len(raw)]
-        z = tiles.points.centered(raw, at)
-        for b in blocks:
-            tile = tiles.multiply(z, tiles.centered(b), at, b.at)
-            tile[itself(at, b)] = -torch.inf
-            if b.start == 0:
-                candidates.offer_tile(start, tile, 0)
-            else:
-                row, column, score = _entries(tile, tile > candidates.worst[start : start + len(raw), None])
-                candidates.offer(start, row, column + b.start, score)
-            tiles.give_back(tile)
+    def use(part: slice, block: Block, tile: Tensor, itself: tuple[Tensor, Tensor]) -> None:
+        tile[itself] = -torch.inf
+        if block.at.start == 0:
+            candidates.offer_tile(part.start, tile, 0)
+        else:
+            row, column, score = _entries(tile, tile > candidates.worst[part, None])
+            candidates.offer(part.start, row, column + block.at.start, score)
 
-    queries_with_each_block(tiles.points, queries, ask, progress)
-    return candidates
+    queries_with_each_block(tiles, queries, use, progress)
 
 
 def _settle(
@@ -180,41 +166,40 @@ def _search_all(points: Points, k: int, queries: Tensor, enough: Tensor) -> tupl
     `enough` are squared distances within which k points lie. All points that may be as near are compared by
     difference.
     """
-    near = torch.empty((len(queries), k), dtype=torch.int64)
-    squares = torch.empty((len(queries), k), dtype=torch.float64)
-    for part in torch.split(torch.arange(len(queries)), _AT_ONCE):
-        near[part], squares[part] = _search_part(points, k, queries[part], enough[part])
-    return near, squares
-
-
-def _search_part(points: Points, k: int, queries: Tensor, enough: Tensor) -> tuple[Tensor, Tensor]:
     z = points.centered(points.raw_at(queries), queries, torch.float64)
     half = z.square().sum(1).div_(2)
     length = (2 * half).sqrt()
     # Of z.z' - |z'|^2 / 2, for a point that may be near enough.
     least = half - enough / 2 - points.product_error(length, length + enough.sqrt(), torch.float64)
 
-    def near_enough(others: Tensor, block: Block, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        product = torch.addmm(others.square().sum(1).div_(-2), z[start:stop], others.T)
-        row, column = (product >= least[start:stop, None]).nonzero().T
-        row, point = row + start, column + block.start
+    def near_enough(others: Tensor, start: int, part: slice) -> tuple[Tensor, Tensor]:
+        product = torch.addmm(others.square().sum(1).div_(-2), z[part], others.T)
+        row, column = (product >= least[part, None]).nonzero().T
+        row, point = row + part.start, column + start
         other = queries[row] != point
         return row[other], point[other]
 
     row, point = torch.empty((2, 0), dtype=torch.int64)
-    square, cuts = torch.empty(0, dtype=torch.float64), blocks_of(len(queries))
-    for group in groups_of(blocks_of(points.n), min(points.stripe, _AT_ONCE)):
+    square, parts = torch.empty(0, dtype=torch.float64), blocks_of(len(queries))
+    for group in groups_of(points, min(points.stripe, _AT_ONCE)):
         pairs: list[tuple[Tensor, Tensor]] = []
         for block in load(points, group):
             others = points.centered(block.raw, block.at, torch.float64)
-            pairs += share(partial(near_enough, others, block, start, stop) for start, stop in cuts)
-        rows, found = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-        row, point = torch.cat([row, rows]), torch.cat([point, found])
-        square = torch.cat([square, points.squares(queries[rows], found)])
+            pairs += share(partial(near_enough, others, block.at.start, part) for part in parts)
+        rows, near = (torch.cat(of_pairs) for of_pairs in zip(*pairs, strict=True))
+        row, point = torch.cat([row, rows]), torch.cat([point, near])
+        square = torch.cat([square, points.squares(queries[rows], near)])
         order = torch.from_numpy(np.lexsort((point.numpy(), square.numpy(), row.numpy())))
         order = order[_within_runs(torch.unique_consecutive(row[order], return_counts=True)[1]) < k]
         row, point, square = row[order], point[order], square[order]
     return point.view(len(queries), k), square.view(len(queries), k)
+
+
+def in_order(squares: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Both (Q, m), each row from the nearest to the farthest; equally far points by number."""
+    points, order = points.sort(1)
+    squares, nearest = squares.gather(1, order).sort(dim=1, stable=True)
+    return squares, points.gather(1, nearest)
 
 
 def _entries(tile: Tensor, passes: Tensor) -> tuple[Tensor, Tensor, Tensor]:

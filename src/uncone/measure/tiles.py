@@ -1,0 +1,171 @@
+"""Tiles of products: every pair of blocks of points once, shared out to threads; and sums of them."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import torch
+
+from uncone.measure.points import Points
+from uncone.memory import uninitialised
+from uncone.threads import share
+
+T = TypeVar("T")
+Tensor = torch.Tensor
+Kernel = Callable[[Tensor], Tensor]
+"""From scores -|z - z'|^2 / 2 (n, m), which it may overwrite, to the terms of a sum."""
+BLOCK = 1024
+"""Rows of a block: a tile of two blocks takes 4 MiB, and is picked over while a core's cache holds it."""
+_TILES_BETWEEN_TICKS = 64
+
+
+class Block(NamedTuple):
+    """Points in a row, and their rows as they are stored."""
+
+    at: slice
+    raw: Tensor
+
+
+class Tiles:
+    """Scores -|z - z'|^2 / 2 of centred points by float32 products."""
+
+    def __init__(self, points: Points) -> None:
+        self.points = points
+        self.half_squares = torch.empty(points.n, dtype=torch.float32)
+        """|z|^2 / 2 of every centred point, (N,) float32."""
+
+        def work(block: Block) -> None:
+            self.half_squares[block.at] = self.centered(block).double().square().sum(1).div_(2).float()
+
+        for group in groups_of(points, points.stripe):
+            share(partial(work, block) for block in load(points, group))
+
+    def centered(self, block: Block) -> Tensor:
+        """The centred points of a block, (n, D) float32."""
+        return self.points.centered(block.raw, block.at)
+
+    def multiply(self, z: Tensor, at: Tensor | slice, block: Block) -> Tensor:
+        """The scores (n, m) of centred points z (n, D), which are the points `at`, with those of a block."""
+        # All of one size, whose memory is used again.
+        tile = uninitialised((BLOCK * BLOCK,), torch.float32)[: len(z) * len(block.raw)].view(len(z), -1)
+        torch.addmm(self.half_squares[block.at].neg(), z, self.centered(block).T, out=tile)
+        return tile.sub_(self.half_squares[at][:, None])
+
+
+def each_pair_of_blocks(
+    points: Points, work: Callable[[Block, Block], T], progress: Callable[[float], None]
+) -> list[T]:
+    """The results of `work` of every block with itself, then of every two, each on one thread, in order.
+
+    `progress` gets the share of the work that is done. A few blocks are held at a time where the points do
+    not fit into memory.
+    """
+    groups = groups_of(points, points.stripe)
+    results, count = list[T](), sum(map(len, groups))
+
+    def do(pairs: Iterable[tuple[Block, Block]]) -> None:
+        tasks = [partial(work, a, b) for a, b in pairs]
+        for start in range(0, len(tasks), _TILES_BETWEEN_TICKS):
+            results.extend(share(tasks[start : start + _TILES_BETWEEN_TICKS]))
+            progress(len(results) / (count * (count + 1) / 2))
+
+    for group in groups:
+        do((a, a) for a in load(points, group))
+    for i, group in enumerate(groups):
+        blocks = load(points, group)
+        do(_pairs(blocks, blocks))
+        for other in groups[i + 1 :]:
+            do(_pairs(blocks, load(points, other)))
+        del blocks
+    return results
+
+
+def queries_with_each_block(
+    tiles: Tiles,
+    queries: Tensor,
+    use: Callable[[slice, Block, Tensor, tuple[Tensor, Tensor]], None],
+    progress: Callable[[float], None],
+) -> None:
+    """`use(part, block, tile, itself)` for the tile of each part of `queries` (ascending) with each block, in
+    order; `itself` is where points meet themselves. One thread has a part at a time."""
+    points = tiles.points
+    raw = points.raw_at(queries)
+
+    def ask(part: slice, blocks: list[Block]) -> None:
+        at = queries[part]
+        z = points.centered(raw[part], at)
+        for block in blocks:
+            row = ((at >= block.at.start) & (at < block.at.stop)).nonzero().flatten()
+            use(part, block, tiles.multiply(z, at, block), (row, at[row] - block.at.start))
+
+    for group in groups_of(points, min(points.stripe, 16 * BLOCK)):
+        blocks = load(points, group)
+        share([partial(ask, part, blocks) for part in blocks_of(len(queries))])
+        del blocks
+        progress(group[-1].stop / points.n)
+
+
+def blocks_of(n: int) -> list[slice]:
+    """Blocks of at most `BLOCK` rows, all of one size but the last."""
+    size = -(-n // -(-n // BLOCK))
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def groups_of(points: Points, most: int) -> list[list[slice]]:
+    """All blocks in groups of about `most` points."""
+    blocks = blocks_of(points.n)
+    count = -(-most // blocks[0].stop)
+    return [blocks[i : i + count] for i in range(0, len(blocks), count)]
+
+
+def load(points: Points, group: list[slice]) -> list[Block]:
+    """The blocks of a group, read at once."""
+    first = group[0].start
+    raw = points.raw(first, group[-1].stop)
+    return [Block(at, raw[at.start - first : at.stop - first]) for at in group]
+
+
+def _pairs(blocks: list[Block], others: list[Block]) -> Iterator[tuple[Block, Block]]:
+    """Every pair of a block and another once, in rounds in which a block plays at most twice: threads seldom
+    wait for each other."""
+    longer = max(len(blocks), len(others))
+    for turn in range(longer):
+        for i, block in enumerate(blocks):
+            j = (i + turn) % longer
+            if j < len(others) and (others is not blocks or i < j):
+                yield block, others[j]
+
+
+def sum_over_pairs(points: Points, kernel: Kernel, progress: Callable[[float], None]) -> float:
+    """The sum of the kernel over all pairs of two points, each once; the same on any number of threads."""
+    tiles = Tiles(points)
+
+    # Numbers and no tensors come back: a small tensor kept where a copy of a block was freed leaves a hole in the heap.
+    def work(a: Block, b: Block) -> float:
+        terms = kernel(tiles.multiply(tiles.centered(a), a.at, b))
+        if a is b:
+            terms.fill_diagonal_(0.0)
+        return float(_sums(terms).sum()) / (2 if a is b else 1)
+
+    return math.fsum(each_pair_of_blocks(points, work, progress))
+
+
+def sum_by_query(
+    points: Points, queries: Tensor, kernel: Kernel, progress: Callable[[float], None]
+) -> Tensor:
+    """The sum of the kernel over all other points, for each of `queries` (ascending): float64 (Q,)."""
+    sums = torch.zeros(len(queries), dtype=torch.float64)
+
+    def use(part: slice, block: Block, tile: Tensor, itself: tuple[Tensor, Tensor]) -> None:
+        terms = kernel(tile)
+        terms[itself] = 0.0
+        sums[part] += _sums(terms)
+
+    queries_with_each_block(Tiles(points), queries, use, progress)
+    return sums
+
+
+def _sums(terms: Tensor) -> Tensor:
+    """The sum of each row, in float64 (n,)."""
+    return terms.sum(1).double()
