@@ -84,13 +84,12 @@ class GroupMoments:
         """Add rows (n, D) with the group of each, int64 (n,) from 0 up, -1 for none."""
         values, counts = torch.unique_consecutive(groups, return_counts=True)
         different = torch.unique(values)
-        if len(values) == len(different):  # each group is a run, and its rows a view
-            members = zip(values.tolist(), torch.split(block, counts.tolist()), strict=True)
-        else:
-            members = ((group, block[groups == group]) for group in different.tolist())
-        for group, rows in members:
+        parts: Iterable[Tensor] = torch.split(block, counts.tolist())  # views of runs
+        if len(values) > len(different):
+            values, parts = different, (block[groups == group] for group in different)
+        for group, part in zip(values.tolist(), parts, strict=True):
             if group >= 0:
-                self._moments[group].update(rows)
+                self._moments[group].update(part)
 
     def finish(self) -> list[Moments]:
         """The moments of the groups, in their order."""

@@ -112,7 +112,7 @@ def _mask(members: Any, n: int) -> Tensor:
         raise InputError(
             f"expected row numbers from 0 to {n - 1}, got {int(given.min())} to {int(given.max())}: name rows that exist"
         )
-    if len(given.unique()) < len(given):
+    if len(torch.unique(given)) < len(given):
         raise InputError("expected each row once, got a row number twice: name each row once")
     return torch.zeros(n, dtype=torch.bool).index_fill_(0, given, True)
 
