@@ -14,11 +14,10 @@ from uncone.errors import UnconeError, bounded
 STOPPED = 130
 _ENDING = ("SIGTERM", "SIGHUP")
 """Signals by which others end a command: it then leaves nothing half written. SIGKILL leaves it no time."""
-_OUT_OF_MEMORY = "out of memory: close other programs, or use a machine with more"
 
 
 class UntoldError(Exception):
-    """What a command found stands as its exit status `status`, though the result could not be written: its cause says why."""
+    """The exit status `status` stands, though the result could not be written: the cause says why."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"the result could not be written; exit status {status} stands")
@@ -35,7 +34,7 @@ class SignalError(BaseException):
 
 @contextmanager
 def ending_cleanly() -> Iterator[None]:
-    """Signals that end the command raise `SignalError`, so that what it was writing is removed; a handler that ignores one is kept."""
+    """Signals that end the command raise `SignalError`, so that what it was writing is removed; an ignored one stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -56,7 +55,7 @@ def ending_cleanly() -> Iterator[None]:
 
 
 def open_closed_streams() -> None:
-    """Give standard streams that were closed to the program the null device: else the next file it opens takes their number, and with it their text."""
+    """Open the null device for standard streams that are closed: else the next file takes their number, and their text."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -67,12 +66,15 @@ def open_closed_streams() -> None:
 def end(error: BaseException, *, debug: bool) -> SystemExit:
     """Say on standard error why a command could not be done; what to raise then, with its exit status."""
     status = STOPPED if isinstance(error, KeyboardInterrupt) else getattr(error, "status", 1)
-    message = _message(error.__cause__ if isinstance(error, UntoldError) and error.__cause__ else error)
+    cause = error.__cause__ if isinstance(error, UntoldError) else None
     try:
         if debug:
             traceback.print_exception(error)
         else:
-            print(f"uncone: {_visible(message)}", file=sys.stderr)  # noqa: T201
+            from uncone.records.text import visible
+
+            message = bounded(visible(" ".join(_message(cause or error).split())))
+            print(f"uncone: {message}", file=sys.stderr)  # noqa: T201
     except OSError:
         pass  # nobody is told, but by the status
     release("stderr")
@@ -80,11 +82,7 @@ def end(error: BaseException, *, debug: bool) -> SystemExit:
 
 
 def release(name: Literal["stdout", "stderr"]) -> bool:
-    """Flush a standard stream, and give it up if that fails: at exit Python would flush it again and change the status.
-
-    Returns:
-        Whether it had to be given up.
-    """
+    """Flush a standard stream. Give it up if that fails, and say so: at exit Python would flush it again and change the status."""
     stream = getattr(sys, name)
     if stream is None:  # was closed before the program began
         return False
@@ -112,20 +110,12 @@ def _message(error: BaseException) -> str:
         return "stopped"
     if isinstance(error, SystemExit):  # of rich, at a closed pipe
         return "standard output: closed before all was printed"
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and "allocate" in str(error)
-    ):  # torch has no MemoryError
-        return _OUT_OF_MEMORY
+    of_torch = isinstance(error, RuntimeError) and "allocate" in str(error)  # torch has no MemoryError
+    if isinstance(error, MemoryError) or of_torch:
+        return "out of memory: close other programs, or use a machine with more"
     if isinstance(error, OSError):
         is_stdout = release("stdout") or isinstance(error, BrokenPipeError)
         return f"{error.filename or ('standard output' if is_stdout else 'input/output')}: {error.strerror or error}"
-    first = (str(error).splitlines() or ["no message"])[
-        0
-    ]  # a defect of uncone: still one line, and how to report it
+    first = (str(error).splitlines() or ["no message"])[0]
+    # a defect of uncone: still one line, and how to report it
     return f"unexpected {type(error).__name__}: {first}: a defect in uncone; --debug shows where"
-
-
-def _visible(message: str) -> str:
-    from uncone.records.text import visible
-
-    return bounded(visible(" ".join(message.split())))

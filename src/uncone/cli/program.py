@@ -45,13 +45,12 @@ def main(arguments: list[str] | None = None) -> None:
 
         if "COLUMNS" not in environment():
             del os.environ["COLUMNS"]
-    tokens = sys.argv[1:] if arguments is None else list(arguments)
-    debug = "--debug" in tokens
+    tokens = sys.argv[1:] if arguments is None else arguments
     try:
         with ending_cleanly():
             _run([token for token in tokens if token != "--debug"])
     except (Exception, KeyboardInterrupt, SignalError) as error:
-        ended = end(error, debug=debug)
+        ended = end(error, debug="--debug" in tokens)
         if isinstance(error, SignalError):
             # All is cleaned up; a thread in a long product would hold the process for minutes.
             os._exit(error.status)

@@ -13,8 +13,11 @@ _START = re.compile(r"^(\s*)([-+=]|\d+[.)])(?=\s|$)")
 
 def markdown_of(document: Document) -> str:
     """The document as Markdown. The picture of the rows and the headline numbers are left to the page."""
-    parts = [part for block in (*document.blocks, *document.footer) if (part := _block(block))]
-    return "\n\n".join(parts) + "\n"
+    return _joined((*document.blocks, *document.footer)) + "\n"
+
+
+def _joined(blocks: Iterable[Block]) -> str:
+    return "\n\n".join(part for block in blocks if (part := _block(block)))
 
 
 def _text(text: str) -> str:
@@ -37,23 +40,21 @@ def _block(block: Block) -> str:
         case Code():
             return _fenced(block.text.rstrip("\n"))
         case Figure():
-            return _figure(block)
+            lines = "\n".join(spark_lines(block))
+            return f"**{_text(block.spark or block.title)}**\n\n{_fenced(lines)}" if lines else ""
         case Folded():
-            inner = "\n\n".join(part for one in block.blocks if (part := _block(one)))
-            return f"<details><summary>{_text(block.title)}</summary>\n\n{inner}\n\n</details>"
+            return (
+                f"<details><summary>{_text(block.title)}</summary>\n\n{_joined(block.blocks)}\n\n</details>"
+            )
         case _:
             return ""
 
 
 def _table(table: Table) -> str:
-    head = _row(table.columns)
     rule = "|" + "|".join("---:" if column in table.numbers else "---" for column in table.columns) + "|"
+    head, *rows = (f"| {' | '.join(map(_cell, cells))} |" for cells in (table.columns, *table.rows))
     title = f"**{_text(table.title)}**\n\n" if table.title else ""
-    return title + "\n".join((head, rule, *map(_row, table.rows)))
-
-
-def _row(cells: Iterable[str | Cell]) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |"
+    return title + "\n".join((head, rule, *rows))
 
 
 def _cell(cell: str | Cell) -> str:
@@ -64,16 +65,8 @@ def _cell(cell: str | Cell) -> str:
     return f"{shown}<br>{_text(cell.note)}" if cell.note else shown
 
 
-def _figure(figure: Figure) -> str:
-    lines = spark_lines(figure)
-    if not lines:
-        return ""
-    return f"**{_text(figure.spark or figure.title)}**\n\n" + _fenced("\n".join(map(visible, lines)))
-
-
 def _fenced(text: str) -> str:
     """A block of code whose fence is longer than any run of backticks in it."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     lines = "\n".join(map(visible, text.split("\n")))
     return f"{fence}text\n{lines}\n{fence}"

@@ -28,11 +28,7 @@ def charts_of(blocks: Iterable[Block]) -> dict[str, Chart | Intervals | Cloud]:
 def draw(
     chart: Chart | Intervals | Cloud, ax: "Axes | None", *, centered: bool = False
 ) -> "tuple[Drawing, Axes]":
-    """Draw the chart on `ax`, by default on new axes. Returns matplotlib's figure and axes.
-
-    Raises:
-        UnsupportedModel: matplotlib is not installed.
-    """
+    """Draw the chart on `ax`, by default on new axes; `Record.plot` says the rest."""
     if ax is None:
         try:
             from matplotlib import pyplot
@@ -59,13 +55,8 @@ def _chart(chart: Chart, ax: "Axes") -> None:
         ax.stairs(chart.bars, chart.edges, fill=True)
     for curve in chart.curves:
         values = [float("nan") if value is None else value for value in curve.y]
-        ax.plot(
-            curve.x,
-            values,
-            _DASHES.get(curve.style, "-"),
-            marker="." if curve.dots else None,
-            label=curve.name,
-        )
+        dashes, marker = _DASHES.get(curve.style, "-"), "." if curve.dots else None
+        ax.plot(curve.x, values, dashes, marker=marker, label=curve.name)
     for mark in chart.marks:
         line = ax.axvline if mark.axis == "x" else ax.axhline
         line(mark.at, color="black", linestyle="--", linewidth=0.8, label=mark.label or None)
@@ -99,8 +90,6 @@ def _cloud(chart: Cloud, ax: "Axes", centered: bool) -> None:
             ax.scatter([x for x, _, _ in members], [y for _, y, _ in members], s=_DOT, label=name)
     ax.plot(0, 0, "k+", markersize=10)
     ax.set_aspect("equal", adjustable="datalim")
-    what = "mean row subtracted" if centered else "rows as stored"
-    ax.set(
-        xlabel="first singular direction", ylabel="second singular direction", title=f"{chart.title}, {what}"
-    )
+    title = f"{chart.title}, {'mean row subtracted' if centered else 'rows as stored'}"
+    ax.set(xlabel="first singular direction", ylabel="second singular direction", title=title)
     ax.legend(markerscale=2)

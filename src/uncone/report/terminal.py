@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from uncone.records.blocks import Block, Bullets, Cell, Code, Document, Figure, Folded, Heading, Table
 from uncone.records.blocks import Text as Paragraph
@@ -21,13 +21,11 @@ _STYLES = {
 
 
 def print_document(document: Document, console: "Console | None" = None) -> None:
-    """Print the document to `console`, by default the standard output. It works at 80 columns and in black
-    and white.
+    """Print the document to `console`, by default the standard output. It works at 80 columns and in black and white.
 
     Everything is printed as plain text: markup such as `[unused1]` or `[red]` shows as it is written.
     """
-    printer = _Printer(console)
-    printer.blocks(document.blocks)
+    _Printer(console).blocks(document.blocks)
 
 
 def environment() -> dict[str, str]:
@@ -43,7 +41,7 @@ def environment() -> dict[str, str]:
 
 
 class _Printer:
-    """The one way to the console. `indent` is that of the paragraphs of a card."""
+    """The one way to the console. `indent` is set for the paragraphs of a card."""
 
     def __init__(self, console: "Console | None") -> None:
         from rich.console import Console
@@ -70,7 +68,7 @@ class _Printer:
                 case Code():
                     for line in block.text.rstrip(
                         "\n"
-                    ).splitlines():  # what is copied has to stay code: no breaks of ours
+                    ).splitlines():  # to be copied, so without breaks of ours
                         self.console.print(self.text(line), highlight=False, soft_wrap=True)
                 case Figure():
                     self.figure(block)
@@ -81,19 +79,15 @@ class _Printer:
 
         shown = visible(content)
         if not self.is_unicode:
-            shown = (
-                shown.replace("±", "+-")
-                .encode(self.console.encoding, "backslashreplace")
-                .decode(self.console.encoding)
-            )
+            encoding = self.console.encoding
+            shown = shown.replace("±", "+-").encode(encoding, "backslashreplace").decode(encoding)
         return Text(shown, style=style, overflow="fold")
 
     def line(self, content: str, style: str = "") -> None:
         from rich.padding import Padding
 
-        self.console.print(
-            Padding(self.text(content, style), (0, 0, 0, self.indent), expand=False), highlight=False
-        )
+        indented = Padding(self.text(content, style), (0, 0, 0, self.indent), expand=False)
+        self.console.print(indented, highlight=False)
 
     def heading(self, block: Heading) -> None:
         if block.level > 1:
@@ -121,9 +115,8 @@ class _Printer:
             self.line(block.title, "bold")
         grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
         for column in block.columns:
-            grid.add_column(
-                self.text(column), justify="right" if column in block.numbers else "left", overflow="fold"
-            )
+            side: Literal["left", "right"] = "right" if column in block.numbers else "left"
+            grid.add_column(self.text(column), justify=side, overflow="fold")
         for row in block.rows:
             grid.add_row(*map(self.cell, row))
         self.console.print(grid)
