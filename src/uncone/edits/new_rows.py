@@ -38,9 +38,6 @@ def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
     (2004): the share that makes the expected squared error least, estimated from the data. It is at least
     1e-6, so that the result is positive definite for fewer rows than features too, where a Cholesky factor of
     S itself does not exist.
-
-    Raises:
-        InputError: no row, or a row that is not finite.
     """
     if len(kept) == 0:
         raise InputError("expected trained rows to make new ones of, got none: name fewer ids")
@@ -108,14 +105,7 @@ def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]
 
     A token of the vocabulary is split as the model of the tokenizer splits (BPE, WordPiece, Unigram), an
     added one as text, with what is done to text before. A token that is nothing but itself (a single byte, an
-    unknown character) has no parts.
-
-    Args:
-        tokenizer: a `tokenizers.Tokenizer`.
-        ids: which tokens; an id without a token has no parts.
-
-    Raises:
-        InputError: a tokenizer of a kind that cannot be taken apart.
+    unknown character) has no parts, nor has an id without a token.
     """
     without = frozenset(ids)
     content = json.loads(tokenizer.to_str())
@@ -125,9 +115,8 @@ def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]
     pieces = {i: added.get(i) or tokenizer.id_to_token(i) for i in without}
     reduced = _without(content, without, {piece for piece in pieces.values() if piece is not None})
     unknown = _unknown(content["model"], tokenizer)
-    split = {}
-    for i in sorted(without):
-        piece = pieces[i]
+    split = dict[int, tuple[int, ...]]()
+    for i, piece in sorted(pieces.items()):
         parts = [] if piece is None else _parts(reduced, kind, content["model"], piece, is_text=i in added)
         split[i] = tuple(part for part in parts if part not in without and part != unknown)
     return split
@@ -150,20 +139,12 @@ def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> 
         )
     if "merges" in model:
         prefix = model.get("continuing_subword_prefix") or ""
-        merges = [
-            tuple(merge.split(" ", 1)) if isinstance(merge, str) else tuple(merge)
-            for merge in model["merges"]
-        ]
-        model["merges"] = [[a, b] for a, b in merges if not {a, b, a + b.removeprefix(prefix)} & pieces]
+        pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"]]
+        model["merges"] = [[a, b] for a, b in pairs if not {a, b, a + b.removeprefix(prefix)} & pieces]
         model["dropout"] = None
     added = [item for item in content.get("added_tokens") or () if item["id"] not in ids]
-    reduced = content | {
-        "model": model,
-        "added_tokens": added,
-        "post_processor": None,
-        "truncation": None,
-        "padding": None,
-    }
+    without_extras = dict.fromkeys(("post_processor", "truncation", "padding"))
+    reduced = content | {"model": model, "added_tokens": added} | without_extras
     try:
         return Tokenizer.from_str(json.dumps(reduced))
     except (KeyboardInterrupt, SystemExit):
@@ -198,14 +179,13 @@ def _continuing(reduced: Any, rest: str, prefix: str) -> list[int]:
     """WordPiece inside a word: the longest piece first, each behind the prefix; or no parts."""
     parts = list[int]()
     while rest:
-        for stop in range(len(rest), 0, -1):
-            piece = reduced.token_to_id(prefix + rest[:stop])
-            if piece is not None:
-                parts.append(piece)
-                rest = rest[stop:]
-                break
-        else:
+        stops = range(len(rest), 0, -1)
+        known = (stop for stop in stops if reduced.token_to_id(prefix + rest[:stop]) is not None)
+        stop = next(known, None)
+        if stop is None:
             return []
+        parts.append(reduced.token_to_id(prefix + rest[:stop]))
+        rest = rest[stop:]
     return parts
 
 
@@ -213,5 +193,5 @@ def _unknown(model: Mapping[str, Any], tokenizer: Any) -> int | None:
     if type(model.get("unk_id")) is int:
         return int(model["unk_id"])
     name = model.get("unk_token")
-    unknown = tokenizer.token_to_id(name) if isinstance(name, str) else None
-    return unknown if unknown is None else int(unknown)
+    unknown: int | None = tokenizer.token_to_id(name) if isinstance(name, str) else None
+    return unknown

@@ -53,18 +53,8 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> Pro
     """Ids below `n` for a proof on `model`: at most 1,024 of text and 256 random ones, fewer where their
     logits would be more than 2**25 numbers each.
 
-    Of text there are two windows at least, where it is long enough, and of random ids one.
-
-    Args:
-        files: the directory, for its tokenizer.
-        model: for the longest input that it takes.
-        n: the number of rows that ids may name.
-        text: a file in UTF-8, plain or packed as .gz or .xz; None for a sample in several languages that is
-            part of uncone.
-
-    Raises:
-        InputError: the text cannot be read, or is given and the directory has no tokenizer; or gives fewer
-            than two tokens.
+    Of text there are two windows at least, where it is long enough, and of random ids one. Without a `text`
+    it is a sample in several languages that is part of uncone.
     """
     length = longest_input(model)
     count = max(2 * length, min(1024, 2**25 // n) // length * length)
@@ -107,11 +97,7 @@ def longest_input(model: Any) -> int:
 
 
 def read_text(path: Path_) -> str:
-    """The first `MOST_TEXT` characters of a text in UTF-8, plain or packed as .gz or .xz.
-
-    Raises:
-        InputError: it cannot be read, or is damaged.
-    """
+    """The first `MOST_TEXT` characters of a text in UTF-8, plain or packed as .gz or .xz."""
     with (
         open_unpacked(path, how="give a text file in UTF-8, or one packed as .gz or .xz") as packed,
         io.TextIOWrapper(cast(BinaryIO, packed), encoding="utf-8", errors="replace") as text,
@@ -141,9 +127,7 @@ def load_tokenizer(files: ModelFiles) -> tuple[Any, str]:
         tokenizer = open_tokenizer(files.path)
     except UnconeError as error:
         return None, f"its tokenizer cannot be read ({first_line(error)})"
-    if tokenizer is None:
-        return None, "the model has no tokenizer"
-    return tokenizer, ""
+    return tokenizer, "" if tokenizer is not None else "the model has no tokenizer"
 
 
 @dataclass(frozen=True)
@@ -155,12 +139,8 @@ class Sentences:
 
     def notes(self) -> tuple[str, ...]:
         """Notes on a text of which not every line is kept."""
-        if self.n <= len(self.lines):
-            return ()
-        return (
-            f"The text has {self.n:,} sentences: {len(self.lines):,} of them were taken, drawn at random "
-            "from all of it.",
-        )
+        note = f"The text has {self.n:,} sentences: {len(self.lines):,} of them were taken, drawn at random "
+        return (note + "from all of it.",) if self.n > len(self.lines) else ()
 
 
 def read_sentences(path: Path_, *, most: int = MOST_SENTENCES) -> Sentences:
@@ -169,14 +149,6 @@ def read_sentences(path: Path_, *, most: int = MOST_SENTENCES) -> Sentences:
     It is read once, line by line. Of a text with more than `most` different lines so many are drawn, each
     line as likely as the others and the same ones every time (Vitter 1985, algorithm R); of lines that were
     not kept it is not known whether they stood there before, and a repeated one counts anew.
-
-    Args:
-        path: a text file; `.gz` and `.xz` are unpacked as they are read.
-        most: how many lines are kept, at least 20.
-
-    Raises:
-        InputError: no such file, no UTF-8, damaged, a line longer than 1 MiB, or fewer than 20 different
-            sentences; `most` below 20.
     """
     if most < LEAST_SENTENCES:
         raise InputError(

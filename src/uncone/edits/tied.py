@@ -37,21 +37,21 @@ def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> d
     table = model.get_output_embeddings().weight
     few = ProofText(proof.name, None if proof.text is None else proof.text[:1], proof.random[:1])
     random = torch.Generator().manual_seed(0)
-    vector = (
-        torch.randn(table.shape[1], generator=random, dtype=torch.float64)
-        * table.detach().double().square().mean().sqrt()
-    )
-    vector, factor = vector.to(table.dtype), _scale(model)
-    exact = _log_probabilities(model, few)
-    with _added({table: -vector}):
-        effect = float((_log_probabilities(model, few) - exact).abs().max())
-        candidates = {name: rows for name, rows in _candidates(model).items() if name in stored}
-        for count in range(1 + _MOST_TABLES):
-            for names in itertools.combinations(candidates, count):
-                with _added({candidates[name]: factor * vector for name in names}):
-                    left = float((_log_probabilities(model, few) - exact).abs().max())
-                if left <= _SAME[table.dtype] * effect:
-                    return dict.fromkeys(names, factor)
+    vector = torch.randn(table.shape[1], generator=random, dtype=torch.float64)
+    vector = (vector * table.detach().double().square().mean().sqrt()).to(table.dtype)
+    exact, factor = run(model, few).logits.log_softmax(-1), _scale(model)
+
+    def change(vectors: dict[Tensor, Tensor]) -> float:
+        with _added({table: -vector} | vectors):
+            return float((run(model, few).logits.log_softmax(-1) - exact).abs().max())
+
+    effect = change({})
+    candidates = {name: rows for name, rows in _candidates(model).items() if name in stored}
+    for count in range(1 + _MOST_TABLES):
+        for names in itertools.combinations(candidates, count):
+            left = change({candidates[name]: factor * vector for name in names}) if names else effect
+            if left <= _SAME[table.dtype] * effect:
+                return dict.fromkeys(names, factor)
     return None
 
 
@@ -64,13 +64,16 @@ def reads_token_types(model: Any, proof: ProofText, compensation: Mapping[str, f
     batch = next(batches(ProofText(proof.name, None, proof.random[:1])))
     batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
     named = dict(model.named_parameters())
+
+    def log_probabilities(vectors: dict[Tensor, Tensor]) -> Tensor:
+        with torch.no_grad(), _added(vectors):
+            logits: Tensor = run_model(model, batch).logits
+            return logits.log_softmax(-1)
+
     try:
-        with torch.no_grad():
-            exact = run_model(model, batch).logits.log_softmax(-1)
-            with _added({table: -vector} | {named[name]: n * vector for name, n in compensation.items()}):
-                moved = run_model(model, batch).logits.log_softmax(-1)
-            with _added({table: -vector}):
-                effect = run_model(model, batch).logits.log_softmax(-1)
+        exact, effect = log_probabilities({}), log_probabilities({table: -vector})
+        folded = {named[name]: n * vector for name, n in compensation.items()}
+        moved = log_probabilities({table: -vector} | folded)
     except UnsupportedModel:
         return False  # it takes none of this kind
     return bool((moved - exact).abs().max() > 0.1 * (effect - exact).abs().max())
@@ -104,10 +107,6 @@ def _scale(model: Any) -> float:
     with torch.no_grad():
         looked_up = lookup(torch.arange(len(row)))
     return float((looked_up * row).sum() / (row * row).sum().clamp_min(torch.finfo(row.dtype).tiny))
-
-
-def _log_probabilities(model: Any, proof: ProofText) -> Tensor:
-    return run(model, proof).logits.log_softmax(-1)
 
 
 @contextmanager

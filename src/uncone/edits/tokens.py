@@ -9,7 +9,7 @@ stays as it is to the bit, which is checked in the written files.
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 
@@ -125,7 +125,7 @@ def way_named(method: str) -> Way:
         raise InputError(
             f"expected --method (method=) {', '.join(WAYS)}, got {method!r}: choose what new rows are made of"
         )
-    return cast(Way, method)
+    return method
 
 
 def _matrices(
