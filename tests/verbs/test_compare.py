@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.report.records_example import make_diagnosis, make_subject
-from uncone.comparison.cautions import REFERENCE_SHARE, SCALE_APART
-from uncone.comparison.changes import MEANINGFUL, ROUNDING
+from uncone.comparison.changes import MEANINGFUL, REFERENCE_SHARE, ROUNDING, SCALE_APART
 from uncone.errors import InputError
 from uncone.records import (
     ComparedMeasure,

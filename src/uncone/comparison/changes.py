@@ -1,23 +1,28 @@
-"""One measure over several diagnoses: differences from the baseline, their intervals and directions."""
+"""One measure over several diagnoses: differences from the baseline, their intervals and directions, and what
+else than the rows may have moved a number: another size, another scale, another definition."""
 
 import math
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from uncone.comparison.cautions import Measured, comparable, find_cautions
 from uncone.records import Change, ComparedMeasure, Measurement
+from uncone.records.compared import LETTERS
+from uncone.records.text import Limits, number
 
 ROUNDING = 1e-6
 """Readings rest on float32 products, which keep six to seven digits; of a number near 0, a tenth of this
 share of its range."""
 MEANINGFUL = 0.02
-"""A change counts from a fiftieth of the measure's range on; readings of healthy tables of one size, drawn
-anew, differ by less."""
+"""A change counts from a fiftieth of the range on; readings of healthy tables of one size differ by less."""
 MEANINGFUL_UNBOUNDED = 0.1
 """Where a range has no end: from a tenth of the larger of the two values on."""
-
-Direction = Literal["better", "worse", "equal", "unclear", "neither"]
+REFERENCE_SHARE = 0.1
+"""Where the isotropic value moved by a tenth of what the reading moved, size or scale explains part of it."""
+SCALE_APART = 0.05
+"""Mean norms this far apart (of the larger) are another scale: I(W) falls about as exp(-2 |mean|)."""
+ALMOST_NONE = 1e-9
+"""Isotropic values nearer than this, relative to the larger, differ by rounding."""
 INTERVALS = (
     "Intervals of differences: readings are taken as independent and their intervals as of one level. With readings a and b in "
     "[a1, a2] and [b1, b2], the difference b - a lies in [b - a - sqrt((b - b1)^2 + (a2 - a)^2), b - a + sqrt((b2 - b)^2 + "
@@ -25,48 +30,63 @@ INTERVALS = (
     "of shared rows or shared random choices vary together, and then the interval is wider than need be. A difference has none "
     "unless both readings have one."
 )
+_SCALE = ("partition_isotropy", "gaussian_isotropy")
+_WHY = "it depends on the number of rows or columns"
+_WHY_SIZE = dict.fromkeys((
+    "isoscore", "isoscore_star", "participation_ratio", "effective_rank", "rankme", "stable_rank", "stable_rank_centered",
+    "anisotropy_1", "anisotropy_1_raw", "singular_entropy", "singular_entropy_raw", "condition_number",
+), "its finite-sample bias depends on the number of rows and columns") | dict.fromkeys((
+    "rogue_dimensions", "dominant_dimension", "outlier_dimensions",
+), "an even share depends on the number of columns")  # fmt: skip
+_NO_SIZE = ("norm_id_correlation", "mean_cosine")  # their expectation over isotropic rows is 0 for every size
+_ROWS = {True: "the mean row subtracted", False: "rows as stored", None: "neither said"}
+
+Direction = Literal["better", "worse", "equal", "unclear", "neither"]
+
+
+class _Side(NamedTuple):
+    reading: Measurement
+    norm: float | None
+    letter: str
 
 
 def compare_measure(
-    name: str, measured: Sequence[Measured | None], letters: Sequence[str]
+    name: str, readings: Sequence[Measurement | None], norms: Sequence[float | None]
 ) -> ComparedMeasure:
-    """The measure called `name`, its readings in the order of the diagnoses; None where it was not taken."""
-    readings = [None if side is None else side.reading for side in measured]
+    """The measure called `name`: its readings by diagnosis, None where not taken, and the rows' mean norms."""
     taken = [reading for reading in readings if reading is not None]
     first = next(
-        (reading for reading in taken if reading.value is not None), taken[0]
+        (one for one in taken if one.value is not None), taken[0]
     )  # an undefined one has no direction
-    against = [
-        _against(measured[0], side, (letters[0], letter))
-        for letter, side in zip(letters, measured, strict=True)
-    ]
-    against[0] = (None, [])
+    given = zip(readings, norms, LETTERS, strict=False)
+    sides = [None if reading is None else _Side(reading, norm, letter) for reading, norm, letter in given]
+    against = [(None, []), *(_against(sides[0], side) for side in sides[1:])]
     return ComparedMeasure(
         name=name, better=first.better,
-        values=tuple(_finite(None if reading is None else reading.value) for reading in readings),
+        values=tuple(None if reading is None else _finite(reading.value) for reading in readings),
         distances=tuple(None if reading is None else _distance(reading) for reading in readings),
         changes=tuple(change for change, _ in against), cautions=tuple(tuple(said) for _, said in against),
     )  # fmt: skip
 
 
-def _against(
-    base: Measured | None, side: Measured | None, letters: tuple[str, str]
-) -> tuple[Change | None, list[str]]:
-    """The change from `base` to `side`, and what is to be said about it; None where there is nothing to
-    subtract."""
+def _against(base: _Side | None, side: _Side | None) -> tuple[Change | None, list[str]]:
+    """The change from `base` to `side`, and what is to be said about it; None where nothing can be subtracted."""
     if base is None or side is None:
         return None, []
     before, after = _finite(base.reading.value), _finite(side.reading.value)
     if before is None or after is None:
         return None, []
-    why = comparable(base.reading, side.reading, letters)
-    if why:
-        return None, [why]
+    a, b = base.letter, side.letter
+    if base.reading.better != side.reading.better:
+        return None, [f"{a} and {b} disagree on which end is better"]
+    if base.reading.centered is not side.reading.centered:
+        rows = f"{_ROWS[base.reading.centered]} in {a}, {_ROWS[side.reading.centered]} in {b}"
+        return None, [f"read from other rows: {rows}"]
     difference = after - before
     if not math.isfinite(difference):
-        return None, [f"the difference of {letters[0]} and {letters[1]} is too large for a number"]
-    interval, cautions = _interval(base.reading, side.reading, letters)
-    cautions += find_cautions(base, side, difference, letters)
+        return None, [f"the difference of {a} and {b} is too large for a number"]
+    interval, cautions = _interval(base.reading, side.reading, (a, b))
+    cautions += _cautions(base, side, difference)
     direction, width = _direction(before, side.reading, interval), range_width(side.reading.range)
     size = abs(difference) / (width or max(abs(before), abs(after))) if difference else 0.0
     is_large = math.inf > size >= (MEANINGFUL if width else MEANINGFUL_UNBOUNDED)
@@ -76,7 +96,9 @@ def _against(
 
 def _direction(before: float, after: Measurement, interval: tuple[float, float] | None) -> Direction:
     value = float(after)
-    if abs(value - before) <= _rounding(before, value, after.range):
+    # what rounding can make of two equal readings: a share of the larger, and of a range with two ends
+    rounding = max(ROUNDING * max(abs(before), abs(value)), ROUNDING / 10 * range_width(after.range))
+    if abs(value - before) <= rounding:
         return "equal"
     if interval is not None and interval[0] <= 0 <= interval[1]:
         return "unclear"
@@ -85,13 +107,7 @@ def _direction(before: float, after: Measurement, interval: tuple[float, float] 
     return "better" if (value > before) == (after.better == "higher") else "worse"
 
 
-def _rounding(before: float, after: float, limits: tuple[float | None, float | None]) -> float:
-    """What rounding can make of two equal readings: a share of the larger, and of the range where it has two
-    ends."""
-    return max(ROUNDING * max(abs(before), abs(after)), ROUNDING / 10 * range_width(limits))
-
-
-def range_width(limits: tuple[float | None, float | None]) -> float:
+def range_width(limits: Limits) -> float:
     """From end to end of a range; 0 where one is open."""
     low, high = limits
     width = high - low if low is not None and high is not None else 0.0
@@ -112,14 +128,47 @@ def _interval(
     a, b = float(before), float(after)
     (a1, a2), (b1, b2) = before.interval, after.interval
     if not (a1 <= a <= a2 and b1 <= b <= b2):
-        which = letters[0] if not a1 <= a <= a2 else letters[1]
-        return None, [
-            f"the reading of {which} lies outside its own interval: no interval of the difference is given"
-        ]
+        outside = (
+            f"the reading of {letters[0] if not a1 <= a <= a2 else letters[1]} lies outside its own interval"
+        )
+        return None, [f"{outside}: no interval of the difference is given"]
     low, high = b - a - math.hypot(b - b1, a2 - a), b - a + math.hypot(b2 - b, a - a1)
     if not (math.isfinite(low) and math.isfinite(high)):
         return None, ["the interval of the difference is too wide for numbers"]
     return (low, high), []
+
+
+def _cautions(base: _Side, side: _Side, difference: float) -> list[str]:
+    """What else may have moved the number by `difference`."""
+    (before, norm, a), (after, other, b) = base, side
+    if _definition(before) != _definition(after):
+        return [f"defined otherwise in {a} and {b}: compare the definitions"]
+    if before.name in _SCALE:
+        if norm is None or other is None:
+            return [f"it depends on the scale of the rows, not known for {a} and {b}"]
+        ends = f"{number(norm)} in {a}, {number(other)} in {b}"
+        words = f"it depends on the scale of the rows (mean norm {ends})"
+        return [words] if _apart(norm, other) > SCALE_APART else []
+    if (before.n, before.d) == (after.n, after.d):
+        return []
+    sizes = f"{before.n:,} x {before.d:,} in {a}, {after.n:,} x {after.d:,} in {b}"
+    if before.reference is None or after.reference is None:
+        words = f"how it depends on the number of rows and columns is not known ({sizes})"
+        return [] if before.name in _NO_SIZE else [words]
+    shift = abs(after.reference - before.reference)
+    if _apart(before.reference, after.reference) <= ALMOST_NONE or shift < REFERENCE_SHARE * abs(difference):
+        return []
+    return [f"{_WHY_SIZE.get(before.name, _WHY)} ({sizes}): compare the distances"]
+
+
+def _apart(a: float, b: float) -> float:
+    """The difference relative to the larger; 0 where both are 0."""
+    largest = max(abs(a), abs(b))
+    return abs(a / largest - b / largest) if largest > 0 and math.isfinite(largest) else 0.0
+
+
+def _definition(reading: Measurement) -> str:
+    return reading.definition.partition("; not scale-free")[0]  # what follows tells the data, not the measure
 
 
 def _distance(reading: Measurement) -> float | None:

@@ -1,11 +1,11 @@
 """The verdict of a comparison: one sentence on what became better or worse, by the largest changes that mean
 something."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from uncone.comparison.changes import range_width
-from uncone.records import Change, ComparedMeasure, ComparedSubject, Part
+from uncone.records import Change, ComparedSubject, Part
 from uncone.records.text import number, shortened, title
 from uncone.records.wording import listing
 
@@ -29,12 +29,10 @@ FAMILIES = (
 _SUBJECTS = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """One change that the verdict may name."""
 
     subject: str
-    measure: str
     change: Change
     bounded: bool
     words: str
@@ -42,39 +40,33 @@ class _Step:
 
 def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> str:
     """One sentence: each diagnosis after the first against it."""
-    shown = [shortened(name) for name in names]
-    if not any(
-        any(side is not None for side in subject.sides[1:]) and subject.sides[0] is not None
-        for subject in subjects
-    ):
-        return f"{listing(shown)} have no subject in common, so nothing could be compared."
+    base, *others = map(shortened, names)
+    shared = [[s for s in subjects if s.sides[0] and s.sides[order]] for order in range(1, len(names))]
+    if not any(shared):
+        return f"{listing([base, *others])} have no subject in common, so nothing could be compared."
+    alone, of_many = len(others) == 1, len(subjects) > 1
+    sides = enumerate(zip(others, shared, strict=True), start=1)
     clauses = [
-        _clause(shown[0], shown[order], order, subjects, alone=len(shown) == 2)
-        for order in range(1, len(shown))
+        _clause(base if alone else "", name, order, of, of_many=of_many) for order, (name, of) in sides
     ]
-    sentence = clauses[0] if len(shown) == 2 else f"Against {shown[0]}: {'; '.join(clauses)}"
-    return sentence + "."
+    return f"{'' if alone else f'Against {base}: '}{'; '.join(clauses)}."
 
 
-def _clause(base: str, name: str, order: int, subjects: Sequence[ComparedSubject], *, alone: bool) -> str:
-    shared = [
-        subject for subject in subjects if subject.sides[0] is not None and subject.sides[order] is not None
-    ]
+def _clause(base: str, name: str, order: int, shared: Sequence[ComparedSubject], *, of_many: bool) -> str:
+    """What is said of the diagnosis `name` against `base`, which stands before all clauses where it is empty."""
     if not shared:
-        return f"{name} has no subject in common" + (f" with {base}" if alone else "")
-    of_many = len(subjects) > 1
+        return f"{name} has no subject in common" + (f" with {base}" if base else "")
     chosen = _choose([step for subject in shared for step in _steps(subject, order)])
-    ways = list(dict.fromkeys(step.change.direction for step in chosen))
-    said = [
-        f"{way} in {_grouped([s for s in chosen if s.change.direction == way], of_many=of_many)}"
-        for way in ways
-    ]
+    ways = dict.fromkeys(step.change.direction for step in chosen)
+    than = f" than {base}" if base else ""
+    said = []
+    for way in ways:
+        words = _grouped([step for step in chosen if step.change.direction == way], of_many=of_many)
+        said.append(f"{way}{'' if said else than} in {words}")
     findings = [words for subject in shared for words in _finding_words(subject, order, of_many=of_many)]
     also = f", with {listing(findings)}" if findings else ""
     if not said:
-        return f"{name} differs little{f' from {base}' if alone else ''}{also}"
-    if alone:
-        said[0] = f"{ways[0]} than {base}{said[0].removeprefix(ways[0])}"
+        return f"{name} differs little{f' from {base}' if base else ''}{also}"
     return f"{name} is {', but '.join(said)}{also}"
 
 
@@ -91,41 +83,26 @@ def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
     """The words of the changes; with several subjects, those of one subject together."""
     if not of_many:
         return listing([step.words for step in steps])
-    subjects = dict.fromkeys(step.subject for step in steps)
-    return listing(
-        [f"{listing([s.words for s in steps if s.subject == subject])} of {subject}" for subject in subjects]
-    )
+    by_subject = {step.subject: [s.words for s in steps if s.subject == step.subject] for step in steps}
+    return listing([f"{listing(words)} of {subject}" for subject, words in by_subject.items()])
 
 
-def _steps(subject: ComparedSubject, order: int) -> list[_Step]:
+def _steps(subject: ComparedSubject, order: int) -> Iterator[_Step]:
     """The changes that mean something, of each family only that of the first measure that was taken."""
-    tables: tuple[tuple[Part, tuple[ComparedMeasure, ...]], ...] = (
-        ("measures", subject.measures),
-        ("tokens", subject.tokens),
-    )
-    taken = {
-        m.name: (m, table) for table, measures in tables for m in measures if m.changes[order] is not None
-    }
+    tables: tuple[Part, ...] = ("measures", "tokens")
+    every = ((m, part) for part in tables for m in getattr(subject, part))
+    taken = {m.name: (m, part) for m, part in every if m.changes[order] is not None}
     silent = {name for family in FAMILIES for name in [n for n in family if n in taken][1:]}
-    return [
-        step
-        for name in taken
-        if name not in silent and (step := _step(subject, *taken[name], order)) is not None
-    ]
-
-
-def _step(subject: ComparedSubject, measure: ComparedMeasure, table: Part, order: int) -> _Step | None:
-    change, before, after = measure.changes[order], measure.values[0], measure.values[order]
-    if change is None or before is None or after is None or not change.meaningful:
-        return None
-    reading = subject.readings(measure.name, part=table)[order]
-    assert reading is not None  # it has a value
-    limits = reading.range
-    shown = (number(value, limits=limits) for value in (after, before))
-    group, dot, last = measure.name.partition(".")
-    name = f"{_name(last)} of {shortened(group)} rows" if dot and table == "tokens" else _name(measure.name)
-    words = f"{name} ({' instead of '.join(shown)})"
-    return _Step(_called(subject), measure.name, change, range_width(limits) > 0, words)
+    for name, (measure, part) in taken.items():
+        change, before, after = measure.changes[order], measure.values[0], measure.values[order]
+        if name in silent or not change.meaningful or before is None or after is None:
+            continue
+        reading = subject.readings(name, part=part)[order]
+        assert reading is not None  # it has a value
+        values = " instead of ".join(number(value, limits=reading.range) for value in (after, before))
+        group, dot, last = name.partition(".")
+        called = f"{_name(last)} of {shortened(group)} rows" if dot and part == "tokens" else _name(name)
+        yield _Step(_called(subject), change, range_width(reading.range) > 0, f"{called} ({values})")
 
 
 def _called(subject: ComparedSubject) -> str:
@@ -136,9 +113,8 @@ def _finding_words(subject: ComparedSubject, order: int, *, of_many: bool) -> li
     of = f" in {_called(subject)}" if of_many else ""
     words = []
     for finding in subject.findings:
-        before, after = (
-            level if level in _BAD else None for level in (finding.levels[0], finding.levels[order])
-        )
+        levels = (finding.levels[0], finding.levels[order])
+        before, after = (level if level in _BAD else None for level in levels)
         if before != after:
             how = "gone" if after is None else f"new ({after})" if before is None else f"now {after}"
             words.append(f"{_name(finding.cause)}{of} {how}")
@@ -150,9 +126,6 @@ def _name(name: str) -> str:
     capitals."""
     base, _, variant = shortened(title(name)).rpartition(", ")
     shown = base or variant
-    small = (
-        shown[:1].lower() + shown[1:]
-        if shown[1:2].islower() and not any(c.isupper() for c in shown[1:])
-        else shown
-    )
+    is_common = shown[1:2].islower() and not any(c.isupper() for c in shown[1:])
+    small = shown[:1].lower() + shown[1:] if is_common else shown
     return f"{variant} {small}" if base else small

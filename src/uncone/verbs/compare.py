@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, count
 
-from uncone.comparison.cautions import Measured
 from uncone.comparison.changes import INTERVALS, compare_measure
 from uncone.comparison.verdict import give_verdict
 from uncone.errors import InputError
@@ -18,7 +17,6 @@ from uncone.records import (
     ComparedSubject,
     Comparison,
     Diagnosis,
-    Measurement,
     Part,
     Subject,
     taken_in,
@@ -123,12 +121,11 @@ def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
 
 def _measures(sides: Sequence[Subject | None], table: Part) -> tuple[ComparedMeasure, ...]:
     taken = [
-        {reading.name: Measured(reading, side) for reading in taken_in(side, table)} if side else {}
-        for side in sides
+        {} if side is None else {reading.name: reading for reading in taken_in(side, table)} for side in sides
     ]
     names = dict.fromkeys(name for readings in taken for name in readings)
-    letters = LETTERS[: len(sides)]
-    return tuple(compare_measure(name, [readings.get(name) for readings in taken], letters) for name in names)
+    norms = [None if side is None or side.norms is None else side.norms.mean for side in sides]
+    return tuple(compare_measure(name, [side.get(name) for side in taken], norms) for name in names)
 
 
 def _subject_notes(sides: Sequence[Subject | None]) -> list[str]:
