@@ -1,9 +1,8 @@
 """Why is it degenerate? From numbers to causes in the user's words, and to a picture."""
 
-from uncone.explain.findings import find
+from uncone.explain.findings import find, give_verdict
 from uncone.explain.picture import draw_picture
 from uncone.explain.tokens import Role, TokenReader, TokenReadings, counts_of, role_of
-from uncone.explain.verdict import give_verdict
 
 __all__ = [
     "Role",

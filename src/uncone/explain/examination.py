@@ -6,16 +6,19 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from uncone import explain, measure
 from uncone.explain.measures import MEASURES, OF_A_HEAD, OF_NEIGHBOURS, OF_THE_GAUGE, Measure
-from uncone.explain.sums import Sums, groups_of, sum_rows
 from uncone.measure.reading import read
-from uncone.moments import Moments
+from uncone.moments import Moments, NotFiniteError, row_norms
 from uncone.moments.sums import products_bytes
-from uncone.records import Measurement, Picture, Spectrum, Subject
-from uncone.rows import CenteredRows, Rows
+from uncone.records import Group, Groups, Measurement, Picture, Spectrum, Subject
+from uncone.rows import CenteredRows, Rows, nonfinite_error
 
 _WORTH_SAYING = 10**9
+_MOST_BINS = 200
+Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
 
 
@@ -41,23 +44,21 @@ class Examination:
             without_effect = (*without_effect, self._partition(rows, raw))
             rows = CenteredRows(rows, raw.mean())
             del raw
-        sums = self._sum(rows)
-        m = sums.moments
+        m, norms, groups = self._sum(rows)
         measurements = self._read_all(OF_A_HEAD if self._head else MEASURES, m)
         pairs = measure.PairSums.of(m)
         m.unit_second = None  # read; the pages and the partition function want its memory
         spectrum, picture = self._see(m) if seen is None else seen
         tokens = self._tokens.read(rows, m, pairs, self._tick("looking for untrained rows"))
-        coupling = read("norm_id_correlation", lambda m: sums.norms.id_correlation(m.d), m)
+        coupling = read("norm_id_correlation", lambda m: norms.id_correlation(m.d), m)
         measurements = (*measurements, self._partition(rows, m), coupling, *self._from_neighbours(rows, m))
         if self._head:
             measurements = tuple(replace(one, centered=True) for one in measurements)
-        groups = groups_of(sums)
         findings = explain.find(measurements, groups, head=self._head, under_trained=tokens.under_trained)
         return Subject(
             name=self._name, source="/".join(Path(rows.name).parts[-2:]), n=rows.shape[0], d=rows.shape[1], dtype=rows.dtype,
             measurements=measurements, without_effect=without_effect, findings=findings, groups=groups, spectrum=spectrum,
-            norms=sums.norms.record(), picture=picture, left_out=len(rows.left_out), notes=self._notes,
+            norms=norms.record(), picture=picture, left_out=len(rows.left_out), notes=self._notes,
             frequency_groups=tokens.groups, under_trained=tokens.under_trained,
         )  # fmt: skip
 
@@ -89,12 +90,51 @@ class Examination:
             read("uniformity_exact", lambda m: measure.uniformity_exact(rows, m, progress=pairs), m),
         )
 
-    def _sum(self, rows: Rows) -> Sums:
-        size, doing = products_bytes(rows.shape[1]), "summing"
+    def _sum(self, rows: Rows) -> tuple[Moments, measure.NormProfile, Groups]:
+        """One pass: moments, norms, and the readings of each bin of ids and of the reserved rows."""
+        n, d = rows.shape
+        size, doing = products_bytes(d), "summing"
         if size >= _WORTH_SAYING:
-            doing += f", with {size / 1e9:.0f} GB for the products of {rows.shape[1]:,} columns"
-        update, tick = self._tokens.update, self._tick(doing)
-        return sum_rows(rows, self._reserved, device=self._device, update=update, progress=tick)
+            doing += f", with {size / 1e9:.0f} GB for the products of {d:,} columns"
+        tick, reserved, all_ids, done = self._tick(doing), self._reserved, rows.ids, 0
+        stop = n if all_ids is None else int(all_ids[-1]) + 1
+        bin_size = _bin_size_for(stop)
+        count = (stop - 1) // bin_size + 1
+        moments, profile = Moments(d, unit_second=True, device=self._device), measure.NormProfile()
+        bins, special = (measure.GroupMoments(k, d, device=self._device) for k in (count, 1))
+        bins.work_with(moments)
+        special.work_with(moments)
+        in_bin, directed = torch.zeros(
+            (2, count), dtype=torch.int64
+        )  # reserved rows, and those that are not zero
+        for block in rows.blocks():
+            # Numbers and marks of a block's rows alone: of all rows they would take 9 bytes a row.
+            last = done + len(block)
+            ids = torch.arange(done, last) if all_ids is None else all_ids[done:last]
+            is_reserved = _marked(reserved.indices, done, len(block))
+            try:
+                moments.update(block)
+            except NotFiniteError:
+                raise nonfinite_error(rows) from None
+            norms = row_norms(block)
+            profile.update(norms, ids)
+            self._tokens.update(block, norms)
+            in_bin += torch.bincount(ids[is_reserved] // bin_size, minlength=count)
+            directed += torch.bincount(ids[is_reserved & (norms > 0)] // bin_size, minlength=count)
+            bins.update(block, ids // bin_size)
+            special.update(block, is_reserved.long() - 1)
+            done = last
+            del block
+            tick(done)
+        (of_reserved,) = special.finish()
+        groups = []
+        for k, (m, *shared) in enumerate(zip(bins.finish(), in_bin.tolist(), directed.tolist(), strict=True)):
+            first, end = k * bin_size, min((k + 1) * bin_size, stop)
+            if m.n:
+                groups.append(_group(f"ids {first:,} to {end - 1:,}", first, end, m, of_reserved, *shared))
+        own = _group(reserved.description, 0, 0, of_reserved, None, len(reserved.indices))
+        by_id = Groups(bin_size, reserved.description, own, tuple(groups), reserved.by_name)
+        return moments.finish(), profile, by_id
 
     def _partition(self, rows: Rows, m: Moments) -> Measurement:
         m.directions()
@@ -113,3 +153,33 @@ class Examination:
         if progress is None:
             return lambda done: None
         return lambda done: progress(f"{self._name}: {doing}", done, total)
+
+
+def _marked(indices: Tensor, first: int, count: int) -> Tensor:
+    """Which of the rows from `first` on are at `indices` (ascending), bool (count,)."""
+    start, stop = torch.searchsorted(indices, torch.tensor([first, first + count])).tolist()
+    marked = torch.zeros(count, dtype=torch.bool)
+    marked[indices[start:stop] - first] = True
+    return marked
+
+
+def _bin_size_for(n: int) -> int:
+    """1,000 ids a bin, or the next 2, 5, 10, ... thousand that leaves at most 200 bins."""
+    size, step = 1000, 0
+    while n > _MOST_BINS * size:
+        size = size * 5 // 2 if step % 3 == 1 else size * 2
+        step += 1
+    return size
+
+
+def _group(
+    name: str, start: int, stop: int, m: Moments, of: Moments | None, reserved_rows: int, directed: int = 0
+) -> Group:
+    """The readings of one group, beside the reserved rows `of`, `directed` of which it holds and are not zero."""
+    mean = m.mean_norm()
+    spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
+    cosine, to_reserved = read("mean_cosine", measure.mean_cosine, m).value, None
+    if of is not None:
+        between = partial(measure.cosine_between, shared=directed)
+        to_reserved = read("cosine_between", between, of, m).value
+    return Group(name, start, stop, m.n, m.zero_rows, mean, spread, cosine, to_reserved, reserved_rows)

@@ -1,10 +1,10 @@
-"""Causes, each with its evidence and a repair. Thresholds are named, each with its reason."""
+"""Causes, each with its evidence and a repair, and the verdict over all. Thresholds are named, each with its reason."""
 
 import math
 import statistics
 from collections.abc import Mapping
 
-from uncone.records import Finding, Group, Groups, Measurement, UnderTrained
+from uncone.records import Finding, Group, Groups, Measurement, Subject, UnderTrained
 from uncone.records.wording import counted, listing, percent, plural
 
 DRIFT = 0.1
@@ -35,10 +35,19 @@ TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures 
 _SHOWN = 4
 _TOKENS_SHOWN = 8
 MANY = 0.01
-"""Land & Bartolo 2024 confirm 0.1 to 1 % of most vocabularies: beyond, it is no longer usual."""
+"""Land & Bartolo 2024 confirm 0.1 to 1% of most vocabularies: beyond, it is no longer usual."""
 NORM_COUPLING = 0.5
-"""Where ids are sorted by frequency, a rank correlation this strong means that length, and with it every
-inner product, encodes how often a token occurs."""
+"""Where ids are sorted by frequency, a rank correlation this strong means that length tells how often a token occurs."""
+
+_NAMES = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
+_PROBLEMS = {
+    "common_direction_drift": "its rows drift in a common direction (mean cosine {mean_cosine})",
+    "rogue_dimensions": "a few rogue dimensions decide its similarities",
+    "degenerate_tail": "its tail is degenerate ({tail})",
+    "low_effective_rank": "its rows fill {effective_rank} of {d} dimensions",
+    "under_trained_tokens": "{under_trained} untrained",
+    "norm_id_coupling": "the length of its rows follows their ids (correlation {norm_id_correlation})",
+}
 
 
 def find(
@@ -258,3 +267,48 @@ def _isotropic(measurement: Measurement) -> str:
 
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3g}"
+
+
+def give_verdict(subjects: tuple[Subject, ...]) -> str:
+    """One sentence over all subjects: healthy or not, and if the headline hides something, what it hides."""
+    said = [_clause(subject) for subject in subjects]
+    sentence = "; ".join(said)
+    return sentence[:1].upper() + sentence[1:] + "."
+
+
+def _clause(subject: Subject) -> str:
+    name = _NAMES.get(subject.name, subject.name)
+    levels = {finding.cause: finding.level for finding in subject.findings}
+    causes = [cause for cause, level in levels.items() if level in ("warning", "severe")]
+    values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
+    shown = {"mean_cosine": "mean cosine", "isoscore": "IsoScore"}
+    if subject.name == "head":  # its mean cosine is a matter of gauge, and 0 once centred
+        shown = {"isoscore": "IsoScore", "effective_rank": "effective rank"}
+    headline = ", ".join(f"{words} {values[key]}" for key, words in shown.items() if key in values)
+    if "not_measured" in levels:
+        return f"{name} could not be judged: its {counted(subject.n, 'row is', 'rows are')} too little"
+    if not causes:
+        return f"{name} looks healthy ({headline})"
+    n = 0 if subject.under_trained is None else subject.under_trained.found or 0
+    untrained = f"{n:,} of its tokens {plural(n, 'looks', 'look')}"
+    tail = _tail_words(subject) if "degenerate_tail" in causes else ""
+    problems = [
+        _PROBLEMS[cause].format(tail=tail, d=subject.d, under_trained=untrained, **values) for cause in causes
+    ]
+    is_severe = "severe" in levels.values()
+    if causes == ["degenerate_tail"] and not is_severe:
+        return f"{name} looks healthy as a whole ({headline}), but {problems[0]}"
+    return f"{name} is {'severely ' if is_severe else ''}degenerate: {listing(problems)}"
+
+
+def _tail_words(subject: Subject) -> str:
+    groups = subject.groups
+    assert groups is not None  # the finding came from them
+    leaning = leaning_bins(groups, float(subject.measurement("mean_cosine")), subject.d)
+    worst = max(leaning, key=lambda g: g.cosine_to_reserved or 0.0)
+    whom = "reserved rows that were never trained" if groups.reserved_by_name else "the last ids"
+    return f"{worst.name} have a mean cosine of {_short(worst.cosine_to_reserved)} to {whom}"
+
+
+def _short(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f}" if abs(value) < 10 else f"{value:.0f}"
