@@ -14,7 +14,7 @@ import uncone
 from tests.report.records_example import make_diagnosis
 from uncone.model.counts import as_counts
 from uncone.records import Finding, UnderTrained
-from uncone.records.wording import counted, percent, plural
+from uncone.records.wording import counted, cut_label, listing, percent, plural
 from uncone.report import print_record, to_html
 
 
@@ -48,6 +48,16 @@ def test_shares_at_the_limits(share: float, shown: str) -> None:
 def test_numbers_and_nouns() -> None:
     assert [counted(n, "row") for n in (0, 1, 2, 30522)] == ["0 rows", "1 row", "2 rows", "30,522 rows"]
     assert plural(1, "index", "indices") == "index"
+
+
+def test_words_cut_and_listed_and_shares_in_percent() -> None:
+    long = cut_label("a" * 1_000_000)
+    assert (cut_label("word"), long and len(long), cut_label(None)) == ("word", 200, None)
+    assert (listing(["one"]), listing(["one", "two", "three"])) == ("one", "one, two and three")
+    assert (plural(1, "row is", "rows are"), plural(0, "token")) == ("row is", "tokens")
+    shares = [percent(share) for share in (0.587, 0.9966, 1.0, 0.99999999, 0.0004)]
+    assert shares == ["59%", "99.7%", "100%", ">99.999%", "0.04%"]
+    assert percent(0.0103, precise=True) == "1.03%"
 
 
 def test_a_rogue_dimension_is_not_said_to_carry_all() -> None:

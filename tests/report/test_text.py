@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncone.records.text import better, count, number, shortened, span, title, typeset, visible
+from uncone.records.text import better, count, number, shortened, signed, span, title, typeset, visible
 
 HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 BIDI = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -96,7 +96,14 @@ def test_count_keeps_every_digit(value: int) -> None:
     assert int(count(value).replace(",", "")) == value
 
 
+def test_numbers_signs_and_limits() -> None:
+    assert [signed(value) for value in (0.25, -0.25, 0.0)] == ["+0.250", "-0.250", "0"]
+    shown = [number(value, limits=(0, 1)) for value in (0.0181, 0.9996, 0.99999999, 1.0)]
+    assert shown == ["0.0181", "0.9996", "<1", "1"]
+
+
 def test_typeset() -> None:
+    assert typeset("-1,234 to 5.6e-7") == "\u22121\u202f234 to 5.6\u202f×\u202f10⁻⁷"
     assert typeset("-0.046") == "\u22120.046"
     assert typeset("-1.23e-4") == "\u22121.23\u202f×\u202f10⁻⁴"
     assert typeset("1e-10") == "10⁻¹⁰"

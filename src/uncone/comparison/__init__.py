@@ -1,2 +1,1 @@
-"""What changed between diagnoses, and whether for better or worse: from saved records alone, without a model
-or a tensor."""
+"""What changed between diagnoses, and whether for better or worse: from saved records alone."""

@@ -1,5 +1,4 @@
-"""One measure over several diagnoses: differences from the baseline, their intervals and directions, and what
-else than the rows may have moved a number: another size, another scale, another definition."""
+"""One measure over several diagnoses: differences from the baseline, and what else than the rows may make them."""
 
 import math
 import sys

@@ -1,5 +1,4 @@
-"""The verdict of a comparison: one sentence on what became better or worse, by the largest changes that mean
-something."""
+"""The verdict of a comparison: one sentence on what became better or worse, by the largest changes."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -122,8 +121,7 @@ def _finding_words(subject: ComparedSubject, order: int, *, of_many: bool) -> li
 
 
 def _name(name: str) -> str:
-    """A name inside a sentence, without a comma: `centred stable rank`. Names of people and scores keep their
-    capitals."""
+    """A name inside a sentence, without a comma: `centred stable rank`; people and scores keep their capitals."""
     base, _, variant = shortened(title(name)).rpartition(", ")
     shown = base or variant
     is_common = shown[1:2].islower() and not any(c.isupper() for c in shown[1:])

@@ -50,63 +50,15 @@ from uncone.records.tokens import (
 )
 
 __all__ = [
-    "MOST_COMPARED",
-    "ORIGINAL",
-    "PARTS",
-    "UNDER_TRAINED_SHARE",
-    "Bar",
-    "Calibration",
-    "Change",
-    "Check",
-    "ComparedDiagnosis",
-    "ComparedFinding",
-    "ComparedMeasure",
-    "ComparedSubject",
-    "Comparison",
-    "Diagnosis",
-    "Difference",
-    "Drift",
-    "DriftedThreshold",
-    "EditedTensor",
-    "EditedToken",
-    "Estimate",
-    "Evaluation",
-    "Finding",
-    "FrequencyGroup",
-    "FrequencyGroups",
-    "Group",
-    "Groups",
-    "HeadEdit",
-    "HeadProof",
-    "HeadRows",
-    "Interval",
-    "Knot",
-    "LabelledPairs",
-    "MeasureDescription",
-    "Measurement",
-    "Measures",
-    "Norms",
-    "Part",
-    "Picture",
-    "Price",
-    "Record",
-    "RepairCost",
-    "Repaired",
-    "RoundingError",
-    "ScoreHistogram",
-    "ScoreMeaning",
-    "ScoreThreshold",
-    "Selection",
-    "Share",
-    "Spectrum",
-    "Subject",
-    "TextLoss",
-    "TokenEdit",
-    "UnderTrained",
-    "UnderTrainedToken",
-    "load_record",
-    "taken_in",
-]
+    "MOST_COMPARED", "ORIGINAL", "PARTS", "UNDER_TRAINED_SHARE", "Bar", "Calibration", "Change", "Check",
+    "ComparedDiagnosis", "ComparedFinding", "ComparedMeasure", "ComparedSubject", "Comparison", "Diagnosis",
+    "Difference", "Drift", "DriftedThreshold", "EditedTensor", "EditedToken", "Estimate", "Evaluation",
+    "Finding", "FrequencyGroup", "FrequencyGroups", "Group", "Groups", "HeadEdit", "HeadProof", "HeadRows",
+    "Interval", "Knot", "LabelledPairs", "MeasureDescription", "Measurement", "Measures", "Norms", "Part",
+    "Picture", "Price", "Record", "RepairCost", "Repaired", "RoundingError", "ScoreHistogram",
+    "ScoreMeaning", "ScoreThreshold", "Selection", "Share", "Spectrum", "Subject", "TextLoss", "TokenEdit",
+    "UnderTrained", "UnderTrainedToken", "load_record", "taken_in",
+]  # fmt: skip
 
 _KINDS: tuple[type[Record], ...] = (
     Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,
@@ -114,16 +66,14 @@ _KINDS: tuple[type[Record], ...] = (
 
 
 def load_record(path: str | os.PathLike[str]) -> Record:
-    """Read the record in the file, of whichever kind.
+    """Read the record in the file, of any kind.
 
     Raises:
-        InputError: the file cannot be read, is not JSON, has none of these schemas, or a field that is missing, unknown or
-            of the wrong type.
+        InputError: as of `Record.load`, or a schema of no kind.
     """
     data = parsed(read_text(path, Diagnosis.HOW), what="record", how=Diagnosis.HOW)
     schema = schema_of(data)
     kinds = {kind.SCHEMA: kind for kind in _KINDS}
     known, anew = ", ".join(map(repr, kinds)), f"write one with `{Diagnosis.HOW}`"
     expect(schema in kinds, f"a record whose schema is one of {known}, got {schema!r}: {anew}")
-    kind = kinds[schema or ""]
-    return build_record(kind, data, kind.KIND)
+    return build_record(kinds[schema or ""], data, kinds[schema or ""].KIND)

@@ -67,8 +67,7 @@ class ScoreThreshold:
 
 @dataclass(frozen=True)
 class LabelledPairs:
-    """What pairs with a label say: `area` is the chance that a match scores above a random pair (AUC), a half
-    for ties."""
+    """Readings of labelled pairs; `area` (AUC): the chance that a match scores above a random pair, ties half."""
 
     source: str
     matches: int
@@ -204,8 +203,6 @@ class Calibration(Record):
         ]
 
     def blocks(self) -> tuple[Block, ...]:
-        """The answer, drift, the scores that were asked about, thresholds, how random pairs score, and code
-        to paste."""
         columns = ("score", "percentile", "random pairs that reach it", "95% interval")
         low, high = number(self.histogram.low), number(self.histogram.edge(len(self.histogram.counts)))
         missing = (one for one in self.thresholds if one.score is None)

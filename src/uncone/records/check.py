@@ -44,7 +44,6 @@ class Check(Record):
         return f"{self.name} is beyond {of}: {', '.join(dict.fromkeys(beyond))}."
 
     def blocks(self) -> tuple[Block, ...]:
-        """The sentence, and one row for each bar. No number is rounded onto a bar that it did not reach."""
         return shown(
             Heading(self.summary, 1),
             Table(("", "number", "value", "bar"), tuple(map(_row, self.bars)), ("value",)),

@@ -126,7 +126,6 @@ class ComparedSubject:
         return [(place, side) for place, side in enumerate(self.sides) if side is not None]
 
     def blocks(self, names: tuple[str, ...]) -> tuple[Block, ...]:
-        """Findings, drawings over each other, and tables; `names` are those of the diagnoses."""
         sides = self.lettered()
         sizes = {LETTERS[place]: f"{side.n:,} x {side.d:,}, {side.dtype}" for place, side in sides}
         about = "; ".join(f"{letter} {size}" for letter, size in sizes.items())
@@ -143,8 +142,7 @@ class ComparedSubject:
         )
 
     def readings(self, name: str, *, part: Part = "measures") -> tuple[Measurement | None, ...]:
-        """The measurement called `name` of each side, with its interval, reference and warnings; None where
-        not taken."""
+        """The measurement called `name` of each side; None where not taken."""
         taken = [() if side is None else taken_in(side, part) for side in self.sides]
         return tuple(next((one for one in side if one.name == name), None) for side in taken)
 

@@ -28,8 +28,7 @@ class ComparedDiagnosis:
 
 @dataclass(frozen=True)
 class Comparison(Record):
-    """The result of `compare`: a verdict in one sentence, the diagnoses (the first is the baseline), and the
-    matrices."""
+    """The result of `compare`: a verdict in one sentence, the diagnoses (the baseline first), the matrices."""
 
     KIND: ClassVar[str] = "comparison"
     SCHEMA: ClassVar[str] = "uncone.comparison/1"
@@ -75,7 +74,6 @@ class Comparison(Record):
         ]  # fmt: skip
 
     def blocks(self) -> tuple[Block, ...]:
-        """The verdict, the diagnoses by their letters, then each matrix."""
         names = self._names()
         lettered = list(zip(LETTERS, self.diagnoses, strict=False))
         rows = (

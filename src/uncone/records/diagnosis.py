@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from uncone.records import tokens
 from uncone.records.blocks import (
     Block,
     Bullets,
@@ -25,13 +26,7 @@ from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Norms, Picture, Spectrum
 from uncone.records.record import Record, made_with
 from uncone.records.text import better, count, number, optional, shortened, span, title
-from uncone.records.tokens import (
-    FrequencyGroups,
-    UnderTrained,
-    frequency_blocks,
-    token_measurements,
-    under_trained_blocks,
-)
+from uncone.records.tokens import FrequencyGroups, UnderTrained
 from uncone.records.wording import counted, plural
 
 LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy")
@@ -79,7 +74,7 @@ class Subject:
 
     def token_measurements(self) -> tuple[Measurement, ...]:
         """The readings of groups of tokens and the share that looks untrained, as measurements."""
-        return token_measurements(self.frequency_groups, self.under_trained, self.d)
+        return tokens.token_measurements(self.frequency_groups, self.under_trained, self.d)
 
     @property
     def title(self) -> str:
@@ -87,7 +82,6 @@ class Subject:
         return _NAMES.get(self.name, self.name)
 
     def blocks(self) -> tuple[Block, ...]:
-        """Findings, pictures, tokens, numbers and notes."""
         size = f"{counted(self.n, 'row')} x {counted(self.d, 'column')}"
         fixed, notes = bool(self.without_effect), self.notes
         if self.left_out:
@@ -99,16 +93,15 @@ class Subject:
             *map(_finding, findings),
             Text("" if findings else "No finding was drawn from these numbers.", "quiet"),
             self._figures(),
-            () if self.frequency_groups is None else frequency_blocks(self.frequency_groups),
-            () if self.under_trained is None else under_trained_blocks(self.under_trained),
+            tokens.frequency_blocks(self.frequency_groups),
+            tokens.under_trained_blocks(self.under_trained),
             _measurements("Measurements", _GAUGE_FIXED if fixed else "", self.measurements, fixed=fixed),
             _measurements(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, fixed=False),
             section("Notes", Bullets(notes)),
         )
 
     def gauges(self) -> Gauges:
-        """Mean cosine, IsoScore, and the tail's cosine to the reserved rows (or the effective rank): those
-        that were taken."""
+        """Mean cosine, IsoScore, and the tail's cosine to the reserved rows (or the effective rank), where taken."""
         taken = {m.name: m for m in self.measurements}
         names = [name for name in _KEYS if name in taken]
         chosen, groups, tail = (
@@ -168,7 +161,6 @@ class Diagnosis(Record):
     schema: str = SCHEMA
 
     def blocks(self) -> tuple[Block, ...]:
-        """The verdict, three headline numbers, then each subject."""
         levels = [finding.level for subject in self.subjects for finding in subject.findings]
         return shown(
             Heading(self.verdict, 1, tone=min(levels, key=LEVELS.index, default="")),

@@ -60,8 +60,7 @@ class HeadProof:
 
 @dataclass(frozen=True)
 class RoundingError:
-    """The error of the logits' differences, root of its mean square over their standard deviation, in one
-    kind of rounding."""
+    """The root mean square error of the logits' differences over their deviation, in one kind of rounding."""
 
     kind: Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
     before: float
@@ -117,7 +116,6 @@ class HeadEdit(Record):
         )
 
     def blocks(self) -> tuple[Block, ...]:
-        """The proof, the effects of rounding, the rows of the head, and what the edit is good for."""
         p, before, after = self.proof, self.before, self.after
         proof = (
             ("largest error of the original", number(p.rounding)),
@@ -237,7 +235,6 @@ class TokenEdit(Record):
     schema: str = SCHEMA
 
     def blocks(self) -> tuple[Block, ...]:
-        """The matrices that were changed, the first tokens, and the loss on a text."""
         columns = ("matrix", "role", "rows kept", "norm before", "norm after", "norm, trained")
         listed, loss, told = self.tokens[:_MOST_SHOWN], self.loss, self.no_loss and f"No loss: {self.no_loss}"
         more = self.edited - len(listed)

@@ -159,7 +159,6 @@ class Evaluation(Record):
         ]  # fmt: skip
 
     def blocks(self) -> tuple[Block, ...]:
-        """The verdict, a table of repairs for each measure, the price and the notes."""
         return shown(
             Heading(self.verdict, 1),
             Text(self.name, "quiet"),
@@ -318,7 +317,6 @@ class Selection(Record):
         return self.chosen == ORIGINAL
 
     def blocks(self) -> tuple[Block, ...]:
-        """The verdict, and what each repair did on the development split."""
         label, tone = _CHOICES[self.leaves_it]
         original = f"{self.task}, {self.measure}: {number(self.development_original)} as it is"
         tried = sorted(self.development.items(), key=lambda item: -item[1].difference)

@@ -1,5 +1,4 @@
-"""What is fixed about a measure: its readings, the documents and the help are all made from one
-description."""
+"""What is fixed about a measure: its readings, the documents and the help are made from one description."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,12 +75,7 @@ class MeasureDescription:
 
     @property
     def span(self) -> str:
-        """The range in words.
-
-        >>> from uncone.measure.cosine import MEAN_SHIFT
-        >>> MEAN_SHIFT.span
-        '0 to 1'
-        """
+        """The range in words, such as `0 to 1`."""
         low, high = (f"{end:g}" if isinstance(end, float) else end for end in self.range)
         return f"from {low} up" if high is None else f"{low} to {high}"
 
@@ -109,7 +103,6 @@ class Measures(Record):
     schema: str = SCHEMA
 
     def blocks(self) -> tuple[Block, ...]:
-        """A table for each question; of a single measure all there is to know."""
         measures = [measure for _, group in self.by_question for measure in group]
         if len(measures) == 1:
             (one,) = measures

@@ -1,5 +1,4 @@
-"""What every result can do: be saved and loaded, become a table, a picture, or a document of blocks to
-read."""
+"""What every result can do: be saved and loaded, become a table, a picture, or a document to read."""
 
 import dataclasses
 import json
@@ -8,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uncone import atomic
-from uncone.errors import InputError, UnsupportedModel
+from uncone.errors import UnsupportedModel
 from uncone.records.blocks import Block, Document, Text
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 
 
 class Record:
-    """The base of every result. A subclass is a frozen dataclass with a field `schema`; its `blocks` make
-    every view of it."""
+    """The base of every result: a subclass is a frozen dataclass with a field `schema` and its `blocks`."""
 
     KIND: ClassVar[str] = "result"
     """The result in words."""
@@ -35,8 +33,7 @@ class Record:
         raise NotImplementedError(f"{type(self).__name__} has no blocks")
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """The numbers as rows of a table, for `to_frame`: the plain fields of the record, unless it has a
-        list of numbers."""
+        """The numbers as rows of a table: the plain fields of the record, unless it has a list of numbers."""
         plain = (str, int, float, bool, type(None))
         fields = dataclasses.asdict(self)  # type: ignore[call-overload]
         return [{name: value for name, value in fields.items() if isinstance(value, plain)}]
@@ -111,16 +108,9 @@ class Record:
         from uncone.report.plot import charts_of, draw
 
         charts = charts_of(self.blocks())
-        if not charts:
-            raise InputError(
-                f"expected a result with charts, got a {self.KIND}, which has none: use to_frame()"
-            )
-        chosen = name or next(iter(charts), "")
-        if chosen not in charts:
-            have = ", ".join(charts)
-            raise InputError(
-                f"expected the name of a chart of this {self.KIND} ({have}), got {name!r}: give one of these"
-            )
+        expect(bool(charts), f"a result with charts, got a {self.KIND}, which has none: use to_frame()")
+        chosen, have = name or next(iter(charts)), f"of a chart of this {self.KIND} ({', '.join(charts)})"
+        expect(chosen in charts, f"the name {have}, got {name!r}: give one of these")
         return draw(charts[chosen], ax, centered=chosen.endswith("centred"))
 
     def _repr_html_(self) -> str:

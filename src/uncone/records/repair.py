@@ -74,7 +74,6 @@ class Repaired(Record):
         expect(before == after, f"the same measures before and after, got {counts}")
 
     def blocks(self) -> tuple[Block, ...]:
-        """The verdict, both sides of the measures, the notes, and the evidence of the task that chose the repair."""
         label, tone = _GAINS[self.gains]
         sides = list(zip(self.before, self.after, strict=True))
         columns = ("measure", "before", "after", "isotropic", "better")

@@ -160,9 +160,9 @@ def token_measurements(
     return tuple(readings)
 
 
-def frequency_blocks(groups: FrequencyGroups) -> tuple[Block, ...]:
+def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
     """Frequent and rare tokens compared; nothing where there is no group."""
-    if not groups.groups:
+    if groups is None or not groups.groups:
         return ()
     columns = ("group", "rows", *(words for _, words, *_ in _READINGS), "above chance")
     counts = (
@@ -203,8 +203,10 @@ def _estimate(estimate: Estimate, limits: Limits = (None, None)) -> Cell:
     return Cell(optional(estimate.value, limits), "" if reach is None else f"± {number(reach, digits=2)}")
 
 
-def under_trained_blocks(rows: UnderTrained) -> tuple[Block, ...]:
+def under_trained_blocks(rows: UnderTrained | None) -> tuple[Block, ...]:
     """The rows that look untrained."""
+    if rows is None:
+        return ()
     news, known = ([t for t in rows.tokens if t.expected is expected] for expected in (False, True))
     first, rest, total = news[:_MOST_SHOWN], news[_MOST_SHOWN:], rows.found or 0
     more = f"{count(total - len(first))} more; the page and the record list the first {count(len(news))}."

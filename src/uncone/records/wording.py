@@ -1,5 +1,4 @@
-"""Counts, lists and shares in the sentences of a record: one of a thing is singular, and no rounding reaches
-a limit."""
+"""Counts, lists and shares in the sentences of a record: one is singular, and no rounding reaches a limit."""
 
 from collections.abc import Sequence
 
@@ -8,49 +7,27 @@ _LONGEST_LABEL = 200
 
 
 def cut_label(label: str | None) -> str | None:
-    """A token or word as a record holds it: at most 200 characters, the last of which is an ellipsis where it
-    was cut.
-
-    >>> cut_label("word"), len(cut_label("a" * 1_000_000)), cut_label(None)
-    ('word', 200, None)
-    """
+    """A token or word as a record holds it: at most 200 characters, the last an ellipsis where it was cut."""
     return label if label is None or len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
 
 
 def plural(n: int, one: str, many: str = "") -> str:
-    """`one` for a single thing, else `many`, by default `one` with an s.
-
-    >>> plural(1, "row is", "rows are"), plural(0, "token")
-    ('row is', 'tokens')
-    """
+    """`one` for a single thing, else `many`, by default `one` with an s."""
     return one if n == 1 else many or f"{one}s"
 
 
 def counted(n: int, one: str, many: str = "") -> str:
-    """The number with its noun, thousands apart.
-
-    >>> counted(1, "row"), counted(30522, "row is", "rows are")
-    ('1 row', '30,522 rows are')
-    """
+    """The number with its noun, thousands apart."""
     return f"{n:,} {plural(n, one, many)}"
 
 
 def listing(parts: Sequence[str]) -> str:
-    """At least one part, as a sentence lists them.
-
-    >>> listing(["one"]), listing(["one", "two", "three"])
-    ('one', 'one, two and three')
-    """
+    """At least one part, as a sentence lists them."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
 def percent(share: float, *, precise: bool = False) -> str:
-    """A share in whole percent, or `precise` to three digits; with more where those would say 0 or 100 of
-    another share.
-
-    >>> percent(0.587), percent(0.9966), percent(1.0), percent(0.99999999), percent(0.0004), percent(0.0103, precise=True)
-    ('59%', '99.7%', '100%', '>99.999%', '0.04%', '1.03%')
-    """
+    """A share in whole percent, or `precise` to three digits; with more where those would reach 0 or 100."""
     if precise and f"{100 * share:.3g}" not in ("0", "100"):
         return f"{100 * share:.3g}%"
     for digits in range(_MOST_DIGITS + 1):
