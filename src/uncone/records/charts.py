@@ -11,6 +11,7 @@ from uncone.records.wording import counted, plural
 
 _FLOOR = 1e-9  # eigenvalues of a float32 matrix below this share of the largest are rounding
 _SMALLEST = 1e-290  # below, logarithms and quotients leave the range of a float
+_NORM = "Euclidean norm (embedding units)"
 _MOST_VERTICES = 160
 _MOST_DOTS = 140
 _SPECTRA = (
@@ -30,7 +31,7 @@ def spectrum_chart(spectrum: Spectrum) -> Chart | None:
     """Eigenvalues by rank on two logarithmic axes; None where there is none to draw."""
     every = [getattr(spectrum, field) for field, _, _ in _SPECTRA]
     largest = max((value for values in every for value in values), default=0.0)
-    raw, centered, isotropic = (drawable(values, largest) for values in every)
+    raw, centered, isotropic = (_drawable(values, largest) for values in every)
     if max(len(values) for values in (raw, centered, isotropic)) < 2:
         return None
     caption = "The flatter the line, the evener the cloud."
@@ -41,23 +42,22 @@ def spectrum_chart(spectrum: Spectrum) -> Chart | None:
     if left:
         caption += f" Not drawn: {count(left)} {plural(left, 'value')} below a billionth of the largest."
     sides = zip((raw, centered, isotropic), _SPECTRA, strict=True)
-    curves = [curve_of(values, words, style) for values, (_, words, style) in sides if values]
-    return spectra("spectrum", "Spectrum", curves, caption)
+    curves = [_curve_of(values, words, style) for values, (_, words, style) in sides if values]
+    return _spectra("spectrum", "Spectrum", curves, caption)
 
 
-def spectra(name: str, title: str, curves: Sequence[Curve], caption: str) -> Chart:
-    """Spectra over each other."""
+def _spectra(name: str, title: str, curves: Sequence[Curve], caption: str) -> Chart:
     axes = ("rank of the eigenvalue", "eigenvalue (embedding units, squared)")
     return Chart(name, title, *axes, tuple(curves), log_x=True, log_y=True, caption=caption)
 
 
-def drawable(values: Sequence[float], largest: float | None = None) -> list[float]:
+def _drawable(values: Sequence[float], largest: float | None = None) -> list[float]:
     """The eigenvalues that a logarithmic axis can show; below a billionth of the largest is rounding."""
     largest = max(values, default=0.0) if largest is None else largest
     return [value for value in values if _SMALLEST < value < LARGEST_DRAWN and value >= largest * _FLOOR]
 
 
-def curve_of(values: Sequence[float], name: str, style: str) -> Curve:
+def _curve_of(values: Sequence[float], name: str, style: str) -> Curve:
     """Eigenvalues at ranks spaced evenly on the logarithmic axis, and at the first 30, where outliers are."""
     last = len(values)
     spread = {round(last ** (step / _MOST_VERTICES)) for step in range(_MOST_VERTICES + 1)}
@@ -65,27 +65,53 @@ def curve_of(values: Sequence[float], name: str, style: str) -> Curve:
     return Curve(name, tuple(map(float, ranks)), tuple(values[rank - 1] for rank in ranks), style)
 
 
+def spectra_compared(sides: Sequence[tuple[str, str, Spectrum]], *, centered: bool) -> Chart | None:
+    """Spectra of several diagnoses, each with its letter and style; None where there is none to draw."""
+    every = [
+        (letter, style, _drawable(one.centered if centered else one.raw)) for letter, style, one in sides
+    ]
+    kept = [(letter, style, values) for letter, style, values in every if len(values) > 1]
+    if not kept:
+        return None
+    isotropic = _drawable(sides[0][2].isotropic) if centered else []
+    curves = [_curve_of(isotropic, "isotropic", "even")] if len(isotropic) > 1 else []
+    curves += [_curve_of(values, letter, style) for letter, style, values in kept]
+    largest = "; ".join(f"{letter} {number(values[0])}" for letter, _, values in kept)
+    name, how = ("spectrum centred", "mean row subtracted") if centered else ("spectrum", "as stored")
+    return _spectra(name, f"Spectrum, {how}", curves, f"Largest eigenvalue: {largest}.")
+
+
+def norms_compared(sides: Sequence[tuple[str, str, Norms]]) -> Chart | None:
+    """Histograms over each other, in per cent of the rows, so that different numbers of rows compare."""
+    sides = [side for side in sides if _has_norms(side[2])]
+    if not sides:
+        return None
+    unit = _unit_of([norms for _, _, norms in sides])
+    curves = tuple(_outline(norms, unit, letter, style) for letter, style, norms in sides)
+    means = "; ".join(f"{letter} {number(norms.mean)}" for letter, _, norms in sides)
+    y_label = f"% of rows per {number(unit, digits=2)} of norm"
+    return Chart("norms", "Norms", _NORM, y_label, curves, caption=f"Mean norm: {means}.")
+
+
 def norms_chart(norms: Norms) -> Chart | None:
     """A histogram of Euclidean norms with their mean marked; None where there is no row to draw."""
-    if not has_norms(norms):
+    if not _has_norms(norms):
         return None
-    unit, mean = unit_of([norms]), number(norms.mean)
+    unit, mean = _unit_of([norms]), number(norms.mean)
     ends = f"norms from {number(norms.smallest)} to {number(norms.largest)}, mean {mean}"
     return Chart(
-        "norms", "Norms", "Euclidean norm (embedding units)", f"rows per {number(unit, digits=2)} of norm",
+        "norms", "Norms", _NORM, f"rows per {number(unit, digits=2)} of norm",
         edges=norms.edges, bars=_heights(norms, unit), marks=(Mark(norms.mean, label=f"mean {mean}"),),
         caption=f"{counted(sum(norms.counts), 'row')}, {ends}.",
     )  # fmt: skip
 
 
-def has_norms(norms: Norms) -> bool:
-    """Whether there is a histogram to draw."""
+def _has_norms(norms: Norms) -> bool:
     within = all(abs(edge) < LARGEST_DRAWN for edge in norms.edges)
     return within and any(norms.counts) and min(norms.counts) >= 0 and norms.edges[-1] > norms.edges[0]
 
 
-def unit_of(norms: Sequence[Norms]) -> float:
-    """The width of a usual bin."""
+def _unit_of(norms: Sequence[Norms]) -> float:
     return statistics.median(right - left for one in norms for left, right in pairwise(one.edges))
 
 
@@ -98,8 +124,8 @@ def _heights(norms: Norms, unit: float) -> tuple[float, ...]:
     )
 
 
-def norms_outline(norms: Norms, unit: float, name: str, style: str) -> Curve:
-    """The histogram as steps, in per cent of the rows, so that different numbers of rows compare."""
+def _outline(norms: Norms, unit: float, name: str, style: str) -> Curve:
+    """The histogram as steps, in per cent of the rows."""
     total = sum(norms.counts)
     xs, ys = [norms.edges[0]], [0.0]
     for (left, right), height in zip(pairwise(norms.edges), _heights(norms, unit), strict=True):

@@ -8,7 +8,6 @@ from uncone.records.blocks import (
     Block,
     Bullets,
     Cell,
-    Chart,
     Figure,
     Folded,
     Heading,
@@ -18,17 +17,7 @@ from uncone.records.blocks import (
     section,
     shown,
 )
-from uncone.records.charts import (
-    READINGS,
-    bin_charts,
-    bins_table,
-    curve_of,
-    drawable,
-    has_norms,
-    norms_outline,
-    spectra,
-    unit_of,
-)
+from uncone.records.charts import READINGS, bin_charts, bins_table, norms_compared, spectra_compared
 from uncone.records.diagnosis import LEVELS, WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, Subject
 from uncone.records.parts import Level, Measurement
 from uncone.records.rebuild import expect
@@ -45,7 +34,6 @@ _HEADINGS = {
     "without_effect": (WITHOUT_EFFECT, WITHOUT_EFFECT_REASON),
 }  # fmt: skip
 LITTLE = "In brackets: little, or under a caution."
-_SPECTRA = {"raw": ("spectrum", "as stored"), "centered": ("spectrum centred", "mean row subtracted")}
 _OFF = f"Off: the value less what an isotropic cloud of the same size has. {LITTLE}"
 _AGAINST_A = "Against A: + better, - worse; no mark: little, unclear, or under a caution."
 
@@ -299,38 +287,12 @@ def _figures(subject: ComparedSubject, names: tuple[str, ...]) -> Iterator[Block
         numbers = ((tuple(bins_table(every, place)), reading) for place, reading in enumerate(READINGS))
         tables = (Table(("ids", *letters), rows, letters, reading[1]) for rows, reading in numbers)
         yield Folded("The numbers behind this figure", shown(tables))
-    shapes = (_spectra(subject, "raw"), _spectra(subject, "centered"), _norms(subject))
+    lettered = [(LETTERS[place], f"d{place}", side) for place, side in sides]
+    shape = [(letter, style, side.spectrum) for letter, style, side in lettered if side.spectrum is not None]
+    norms = [(letter, style, side.norms) for letter, style, side in lettered if side.norms is not None]
+    shapes = (*(spectra_compared(shape, centered=one) for one in (False, True)), norms_compared(norms))
     caption = (
         "The flatter a spectrum, the evener the cloud. Dotted: an isotropic cloud of the first one's size and trace. "
         "Norms are shares of the rows of each diagnosis, whatever their number."
     )
     yield Figure("Spectra and norms", tuple(chart for chart in shapes if chart), caption, legend)
-
-
-def _spectra(subject: ComparedSubject, field: Literal["raw", "centered"]) -> Chart | None:
-    sides = [(place, side.spectrum) for place, side in subject.lettered() if side.spectrum is not None]
-    every = [(place, drawable(getattr(spectrum, field))) for place, spectrum in sides]
-    kept = [(place, values) for place, values in every if len(values) > 1]
-    if not kept:
-        return None
-    curves = [curve_of(values, LETTERS[place], f"d{place}") for place, values in kept]
-    isotropic = drawable(sides[0][1].isotropic) if field == "centered" else []
-    if len(isotropic) > 1:
-        curves.insert(0, curve_of(isotropic, "isotropic", "even"))
-    largest = "; ".join(f"{LETTERS[place]} {number(values[0])}" for place, values in kept)
-    name, how = _SPECTRA[field]
-    return spectra(name, f"Spectrum, {how}", curves, f"Largest eigenvalue: {largest}.")
-
-
-def _norms(subject: ComparedSubject) -> Chart | None:
-    every = [(place, side.norms) for place, side in subject.lettered()]
-    sides = [(place, norms) for place, norms in every if norms is not None and has_norms(norms)]
-    if not sides:
-        return None
-    unit = unit_of([norms for _, norms in sides])
-    curves = tuple(norms_outline(norms, unit, LETTERS[place], f"d{place}") for place, norms in sides)
-    means = "; ".join(f"{LETTERS[place]} {number(norms.mean)}" for place, norms in sides)
-    y_label = f"% of rows per {number(unit, digits=2)} of norm"
-    return Chart(
-        "norms", "Norms", "Euclidean norm (embedding units)", y_label, curves, caption=f"Mean norm: {means}."
-    )

@@ -27,22 +27,16 @@ from uncone.records.text import count, number, signed
 ORIGINAL = "original"
 """The name of the vectors as they are, among the repairs."""
 Task = Literal["wordsim", "sts", "retrieval", "ann"]
-_TITLES = {
-    "spearman_cosine": "Spearman x 100 of the cosine",
-    "spearman_cosine_subset_mean": "Spearman x 100 of the cosine, mean over the subsets of each set",
-    "spearman_inner": "Spearman x 100 of the inner product",
-    "pearson_cosine": "Pearson x 100 of the cosine",
-    "pearson_inner": "Pearson x 100 of the inner product",
-    "ndcg10": "nDCG@10 of the cosine",
-    "ndcg10_inner": "nDCG@10 of the inner product",
-    "ndcg10_inner_documents": "nDCG@10 of the inner product, documents alone repaired",
-    "recall100": "recall@100 of the cosine",
-    "recall100_inner": "recall@100 of the inner product",
-    "recall100_inner_documents": "recall@100 of the inner product, documents alone repaired",
-    "recall10": "recall@10 of the cosine, against the original's exact ten",
-    "recall10_own": "recall@10 of the cosine, against the repair's exact ten",
-    "recall10_inner": "recall@10 of the inner product",
-    "recall10_inner_documents": "recall@10 of the inner product, documents alone repaired",
+_NUMBERS = {
+    "spearman": "Spearman x 100", "pearson": "Pearson x 100", "ndcg10": "nDCG@10", "recall100": "recall@100", "recall10": "recall@10",
+}  # fmt: skip
+_KINDS = {
+    "": " of the cosine",
+    "cosine": " of the cosine",
+    "cosine_subset_mean": " of the cosine, mean over the subsets of each set",
+    "inner": " of the inner product",
+    "inner_documents": " of the inner product, documents alone repaired",
+    "own": " of the cosine, against the repair's exact ten",
 }
 _SHOWN = {
     "wordsim": ("spearman_cosine", "pearson_cosine", "spearman_inner", "pearson_inner"),
@@ -205,7 +199,7 @@ class Evaluation(Record):
                 strong = Cell(f"{value:.{digits}f}", tone="strong")
                 rows.append((repair, strong, difference, between, _mark(change)))
         columns = ("repair", "value", "change", "interval", "")
-        return Table(columns, tuple(rows), columns[1:4], _TITLES.get(measure, measure))
+        return Table(columns, tuple(rows), columns[1:4], _title(measure))
 
     def _many_sets(self, task: str, measure: str) -> Table:
         taken = self.results[task].items()
@@ -227,7 +221,7 @@ class Evaluation(Record):
             counts = (next(iter(repairs.values())).get("n") for repairs in sets.values())
             rows.append(("n", *("" if n is None else count(n) for n in counts), ""))
         headings = (*(_SHORT.get(name, name) for name in sets), "mean")
-        return Table(("repair", *headings), tuple(rows), headings, _TITLES.get(measure, measure))
+        return Table(("repair", *headings), tuple(rows), headings, _title(measure))
 
     def _chart(self, task: str, measure: str) -> Figure:
         """The change that each repair makes to the measure that the task is judged by, on each set."""
@@ -237,7 +231,7 @@ class Evaluation(Record):
             rows = tuple((repair, c.difference, c.low, c.high) for repair, c in changes if c is not None)
             called = f"{name} differences" if charts else "differences"
             if rows:
-                charts.append(Intervals(called, name, f"change of {_TITLES.get(measure, measure)}", rows))
+                charts.append(Intervals(called, name, f"change of {_title(measure)}", rows))
         return Figure("What each repair changes", tuple(charts), self.intervals)
 
     def _price(self) -> str:
@@ -274,6 +268,13 @@ def _mark(interval: Interval | None) -> Cell:
     if interval is None or interval.low <= 0 <= interval.high:
         return Cell("")
     return Cell("+", tone="better") if interval.low > 0 else Cell("-", tone="worse")
+
+
+def _title(measure: str) -> str:
+    number, _, kind = measure.partition("_")
+    if measure == "recall10":
+        return "recall@10 of the cosine, against the original's exact ten"
+    return _NUMBERS[number] + _KINDS[kind] if number in _NUMBERS and kind in _KINDS else measure
 
 
 def _digits(measure: str) -> int:

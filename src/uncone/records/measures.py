@@ -43,23 +43,17 @@ class MeasureDescription:
         self,
         value: float,
         *,
-        n: int,
-        d: int,
         lowest: float | None = None,
         highest: float | None = None,
         centered: bool | None = None,
         suffix: str = "",
         asked: Mapping[str, Any] | None = None,
-        reference: float | None = None,
-        interval: tuple[float, float] | None = None,
-        details: Mapping[str, Any] | None = None,
-        warnings: tuple[str, ...] = (),
+        **fields: Any,
     ) -> Measurement:
-        """The reading `value` of n rows of d features.
+        """The reading `value`, with the other `fields` of a `Measurement`, such as n and d.
 
-        `lowest` and `highest` stand in for ends that depend on the rows, `asked` fills in the definition. A
-        reading that is centred where this measure is not, or the other way round, has that in its name, after
-        `suffix`.
+        `lowest` and `highest` stand in for ends that depend on the rows, `asked` fills in the definition. The
+        name ends in `suffix`, and says whether the reading is centred where it is not as the measure is.
         """
         if centered is None:
             centered = self.centered
@@ -68,9 +62,8 @@ class MeasureDescription:
         ends = zip(self.range, (lowest, highest), strict=True)
         low, high = (given if isinstance(end, str) else end for end, given in ends)
         return Measurement(
-            name=self.name + suffix, value=value, range=(low, high), better=self.better, reference=reference,
-            interval=interval, n=n, d=d, centered=centered, details=dict(details or {}), warnings=warnings,
-            definition=self.definition.format(**(asked or {})), reads_badly=self.reads_badly,
+            name=self.name + suffix, value=value, range=(low, high), better=self.better, centered=centered,
+            definition=self.definition.format(**(asked or {})), reads_badly=self.reads_badly, **fields,
         )  # fmt: skip
 
     @property
