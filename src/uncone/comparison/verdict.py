@@ -58,7 +58,7 @@ def _clause(base: str, name: str, order: int, shared: Sequence[ComparedSubject],
     chosen = _choose([step for subject in shared for step in _steps(subject, order)])
     ways = dict.fromkeys(step.change.direction for step in chosen)
     than = f" than {base}" if base else ""
-    said = []
+    said: list[str] = []
     for way in ways:
         words = _grouped([step for step in chosen if step.change.direction == way], of_many=of_many)
         said.append(f"{way}{'' if said else than} in {words}")

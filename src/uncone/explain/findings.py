@@ -31,6 +31,7 @@ LOW_RANK = 0.5
 """Half of the effective rank an isotropic cloud has: as much would be stored in half of the dimensions."""
 VERY_LOW_RANK = 0.2
 """A fifth of it."""
+Values = Mapping[str, Measurement]
 TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
 _SHOWN = 4
 _TOKENS_SHOWN = 8
@@ -59,11 +60,7 @@ def find(
 ) -> tuple[Finding, ...]:
     """The causes that the numbers of one matrix give, most severe first; `healthy` where there is none.
 
-    Args:
-        measurements: readings of the matrix; of the centred one for a head, whose mean no probability depends on.
-        groups: its bins of ids and reserved rows.
-        head: whether it is an output head.
-        under_trained: the rows that look untrained.
+    A head's measurements are of the centred one, since no probability depends on its mean.
     """
     rows = max((m.n for m in measurements), default=0)
     if rows < FEWEST_ROWS:
@@ -80,55 +77,54 @@ def find(
     return tuple(causes)
 
 
-def _drift(values: Mapping[str, Measurement]) -> list[Finding]:
+def _told(values: Values, **words: str) -> tuple[str, ...]:
+    """Those of the named measures that were taken, in words, each beside its isotropic value."""
+    taken = ((values[name], text) for name, text in words.items() if name in values)
+    return tuple(
+        f"{text.format(float(m), percent=percent(float(m)), d=m.d)} (isotropic: {_number(m.reference)})"
+        for m, text in taken
+    )
+
+
+def _drift(values: Values) -> list[Finding]:
     cosine = values.get("mean_cosine")
     if cosine is None or float(cosine) < DRIFT + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / cosine.n:
         return []
-    evidence = [f"two random rows have a mean cosine of {float(cosine):.3f} (isotropic: 0)"]
-    if "mean_shift" in values:
-        shift = values["mean_shift"]
-        length = percent(float(shift))
-        evidence.append(f"the mean row is {length} as long as an average row {_isotropic(shift)}")
-    if "partition_isotropy" in values:
-        partition = values["partition_isotropy"]
-        evidence.append(f"I(W) over both signs is {float(partition):.3g} {_isotropic(partition)}")
     return [Finding(
         "common_direction_drift", "severe" if float(cosine) >= SEVERE_DRIFT else "warning",
         "All rows share a common direction, so cosines are high between rows that have nothing to do with each other.",
-        tuple(evidence),
+        _told(
+            values, mean_cosine="two random rows have a mean cosine of {:.3f}",
+            mean_shift="the mean row is {percent} as long as an average row", partition_isotropy="I(W) over both signs is {:.3g}",
+        ),
         "Centre the rows (subtract the mean row), for cosine search in queries and documents alike; if one or two "
         "directions still lead, remove those top components too.",
     )]  # fmt: skip
 
 
-def _rogue(values: Mapping[str, Measurement]) -> list[Finding]:
+def _rogue(values: Values) -> list[Finding]:
     evidence, cosine = [], values.get("mean_cosine")
-    rogue, dominant = values.get("rogue_dimensions"), values.get("dominant_dimension")
-    if rogue is not None and cosine is not None and float(cosine) >= ROGUE_COSINE and _is_rogue(rogue):
-        evidence.append(_carries(rogue, rogue.details["dimensions"][0], "mean cosine"))
-    if dominant is not None and _is_rogue(dominant):
-        evidence.append(_carries(dominant, dominant.details["dimension"], "variance"))
-    if not evidence:
-        return []
+    carried = (
+        {"rogue_dimensions": "mean cosine"} if cosine is not None and float(cosine) >= ROGUE_COSINE else {}
+    )
+    for name, total in (carried | {"dominant_dimension": "variance"}).items():
+        share = values.get(name)
+        if share is not None and float(share) >= max(ROGUE_SHARE, EVEN_TIMES / share.d):
+            dimension = (
+                share.details["dimensions"][0] if total == "mean cosine" else share.details["dimension"]
+            )
+            even = f"(even spread: {_number(share.reference)})"
+            evidence.append(f"dimension {dimension} carries {percent(float(share))} of the {total} {even}")
     return [Finding(
         "rogue_dimensions", "warning",
         "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say.",
         tuple(evidence),
         "Standardise the features (subtract each mean, divide by each standard deviation), or remove the named dimensions "
         "from similarities.",
-    )]  # fmt: skip
+    )] if evidence else []  # fmt: skip
 
 
-def _carries(share: Measurement, dimension: int, total: str) -> str:
-    even = _number(share.reference)
-    return f"dimension {dimension} carries {percent(float(share))} of the {total} (even spread: {even})"
-
-
-def _is_rogue(share: Measurement) -> bool:
-    return float(share) >= max(ROGUE_SHARE, EVEN_TIMES / share.d)
-
-
-def _tail(values: Mapping[str, Measurement], groups: Groups | None) -> list[Finding]:
+def _tail(values: Values, groups: Groups | None) -> list[Finding]:
     if groups is None or groups.reserved_group is None or "mean_cosine" not in values:
         return []
     everywhere, reserved = float(values["mean_cosine"]), groups.reserved_group
@@ -142,15 +138,14 @@ def _tail(values: Mapping[str, Measurement], groups: Groups | None) -> list[Find
             "degenerate_tail", "note", "The reserved rows are near-copies of one vector, but no other rows follow them.",
             (among,), "Nothing to do unless these rows come into use: then re-initialise them first.",
         )]  # fmt: skip
-    if groups.reserved_by_name:
-        whom, other = "the reserved rows, which no text ever trained", "the reserved rows"
-    else:
+    whom, other = "the reserved rows, which no text ever trained", "the reserved rows"
+    if not groups.reserved_by_name:
         whom, other = "one common point", groups.reserved.partition(",")[0]
     affected = sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning)
     closest = sorted(leaning, key=lambda g: -(g.cosine_to_reserved or 0.0))[:_SHOWN]
     return [Finding(
         "degenerate_tail", "severe" if affected > TAIL_SHARE * sum(g.n for g in groups.bins) else "warning",
-        f"Rare rows are degenerate: the {counted(affected, 'row')} of {spans(leaning)} "
+        f"Rare rows are degenerate: the {counted(affected, 'row')} of {_spans(leaning)} "
         f"{plural(affected, 'leans', 'lean')} toward {whom}.",
         (among, *(f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest)),
         "Do not trust similarities of these rows; re-initialise them from their sub-tokens, or train on with the gradient "
@@ -159,10 +154,7 @@ def _tail(values: Mapping[str, Measurement], groups: Groups | None) -> list[Find
 
 
 def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
-    """The bins that lie far closer to the reserved rows than rows to each other (`everywhere`).
-
-    Bins that mostly are reserved rows do not count, unless those are only the last ids.
-    """
+    """The bins, not mostly of reserved rows, that lie far closer to those than rows to each other (`everywhere`)."""
     reserved = groups.reserved_group
     if reserved is None or (not groups.reserved_by_name and not _stands_out(reserved, groups)):
         return []
@@ -181,39 +173,32 @@ def _stands_out(last: Group, groups: Groups) -> bool:
     return last.mean_cosine is not None and (len(groups.bins) < 2 or last.mean_cosine >= usual + TAIL_EXCESS)
 
 
-def spans(bins: list[Group]) -> str:
+def _spans(bins: list[Group]) -> str:
     """The ids of bins in words, neighbours joined: "ids 1,000 to 1,999 and 29,000 to 30,521"."""
-    found: list[list[int]] = []
-    for g in bins:
-        if found and found[-1][1] == g.start:
-            found[-1][1] = g.stop
-        else:
-            found.append([g.start, g.stop])
-    parts = [f"{start:,} to {stop - 1:,}" for start, stop in found[:_SHOWN]]
-    if len(found) > _SHOWN:
-        parts.append(counted(len(found) - _SHOWN, "more span"))
-    return f"ids {listing(parts)}"
+    starts = [g.start for i, g in enumerate(bins) if not i or bins[i - 1].stop != g.start]
+    stops = [g.stop for i, g in enumerate(bins) if i + 1 == len(bins) or bins[i + 1].start != g.stop]
+    parts = [f"{start:,} to {stop - 1:,}" for start, stop in zip(starts, stops, strict=True)]
+    more = [counted(len(parts) - _SHOWN, "more span")] if len(parts) > _SHOWN else []
+    return f"ids {listing(parts[:_SHOWN] + more)}"
 
 
-def _rank(values: Mapping[str, Measurement]) -> list[Finding]:
+def _rank(values: Values) -> list[Finding]:
     rank = values.get("effective_rank")
     if rank is None or rank.reference is None or float(rank) >= LOW_RANK * rank.reference:
         return []
-    evidence = [f"effective rank {float(rank):.1f} of {rank.d} {_isotropic(rank)}"]
-    if "isoscore" in values:
-        evidence.append(f"IsoScore {float(values['isoscore']):.3f} {_isotropic(values['isoscore'])}")
     return [Finding(
         "low_effective_rank", "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning",
-        "The rows fill only part of their dimensions.", tuple(evidence),
+        "The rows fill only part of their dimensions.",
+        _told(values, effective_rank="effective rank {:.1f} of {d}", isoscore="IsoScore {:.3f}"),
         "Whiten softly (power 0.5) for similarities, or reduce to the leading components: the others hold little.",
     )]  # fmt: skip
 
 
-def _coupling(values: Mapping[str, Measurement]) -> list[Finding]:
+def _coupling(values: Values) -> list[Finding]:
     coupling = values.get("norm_id_correlation")
-    if coupling is None:
-        return []
-    if abs(float(coupling)) < max(NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)):
+    if coupling is None or abs(float(coupling)) < max(
+        NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)
+    ):
         return []
     way = "shorter" if float(coupling) < 0 else "longer"
     return [Finding(
@@ -247,22 +232,14 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
     )]  # fmt: skip
 
 
-def _healthy(values: Mapping[str, Measurement], *, head: bool) -> Finding:
+def _healthy(values: Values, *, head: bool) -> Finding:
     names = ("effective_rank", "isoscore") if head else ("mean_cosine", "isoscore", "effective_rank")
-    evidence = tuple(
-        f"{name.replace('_', ' ')} {_number(float(values[name]))} {_isotropic(values[name])}"
-        for name in names
-        if name in values
-    )
+    evidence = _told(values, **{name: f"{name.replace('_', ' ')} {{:.3g}}" for name in names})
     if len(evidence) < len(names):
         advice = "Pass more rows, or rows that differ; each measure says what it lacked."
         return Finding("not_measured", "note", TOO_LITTLE, evidence, advice)
     healthy = "No sign of degeneration: rows point in all directions and fill their dimensions."
     return Finding("healthy", "healthy", healthy, evidence, "Nothing to repair.")
-
-
-def _isotropic(measurement: Measurement) -> str:
-    return f"(isotropic: {_number(measurement.reference)})"
 
 
 def _number(value: float | None) -> str:
@@ -271,8 +248,7 @@ def _number(value: float | None) -> str:
 
 def give_verdict(subjects: tuple[Subject, ...]) -> str:
     """One sentence over all subjects: healthy or not, and if the headline hides something, what it hides."""
-    said = [_clause(subject) for subject in subjects]
-    sentence = "; ".join(said)
+    sentence = "; ".join(map(_clause, subjects))
     return sentence[:1].upper() + sentence[1:] + "."
 
 

@@ -35,16 +35,12 @@ MEASURES: tuple[tuple[str, Measure], ...] = (
 _OF_A_MEAN = {
     "mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions",
 }  # fmt: skip
-OF_A_HEAD = tuple((name, function) for name, function in MEASURES if name not in _OF_A_MEAN)
+OF_A_HEAD = tuple(one for one in MEASURES if one[0] not in _OF_A_MEAN)
 """A head is read with its mean removed: no means are left, and raw and centred are the same."""
-OF_THE_GAUGE: tuple[tuple[str, Measure], ...] = (
-    ("mean_cosine", measure.mean_cosine),
-    ("mean_shift", measure.mean_shift),
-    ("stable_rank", measure.stable_rank),
-    ("anisotropy_1_raw", partial(measure.anisotropy, centered=False)),
-    ("outlier_dimensions", measure.outlier_dimensions),
-    ("gaussian_isotropy", measure.gaussian_isotropy),
-)
+_OF_THE_GAUGE = {
+    "mean_cosine", "mean_shift", "stable_rank", "anisotropy_1_raw", "outlier_dimensions", "gaussian_isotropy",
+}  # fmt: skip
+OF_THE_GAUGE = tuple(one for one in MEASURES if one[0] in _OF_THE_GAUGE)
 """Raw readings of a head. Subtracting a vector from all rows changes them, and no probability."""
 OF_NEIGHBOURS = measure.intrinsic_dimension.NEIGHBOURS
 """One search serves both intrinsic dimensions."""
