@@ -17,6 +17,7 @@ from uncone.records import (
     ComparedSubject,
     Comparison,
     Diagnosis,
+    Measurement,
     Part,
     Subject,
     taken_in,
