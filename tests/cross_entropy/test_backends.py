@@ -34,7 +34,7 @@ def _stock(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossE
 def test_a_kernel_with_every_option_is_gated_as_defined(
     options: str, gate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wrapped, "_torch", lambda device, bias: _stock)
+    monkeypatch.setattr(wrapped, "_torch", _stock)
     monkeypatch.setattr(wrapped, "_LACKS", {"wrap:torch": ()})
     chosen = replace(TORCH, **OPTIONS[options])
     compare(chosen, gate_of(gate), a_problem(torch.float64), with_bias=options != "items", exact=True)
@@ -287,8 +287,9 @@ class TestRefused:
             "liger_kernel.ops.fused_linear_cross_entropy", reason="the extra [liger] is not installed"
         )
         monkeypatch.setattr(stock, "fused_linear_cross_entropy_forward", lambda _input, weight: None)
+        h, w, y = torch.zeros(2, 3), torch.zeros(4, 3), torch.zeros(2, dtype=torch.int64)
         with pytest.raises(InputError, match=r"expected liger-kernel of at least 0\.8\.2"):
-            wrapped._liger(torch.device("cuda"), None)
+            wrapped._liger(h, w, y, None, CrossEntropyOptions())
 
     def test_a_bias_where_there_is_none(self) -> None:
         cce = pytest.importorskip("cut_cross_entropy", reason="the extra [cce] is not installed")

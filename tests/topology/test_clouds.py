@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from uncone.errors import InputError
-from uncone.topology.clouds import check_bars, check_lengths, group_of_each, place_of_each
+from uncone.topology.bars import check_bars, check_lengths
+from uncone.topology.clouds import group_of_each, place_of_each
 
 
 def test_groups_and_places() -> None:

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 
 from uncone.errors import InputError
-from uncone.topology import prominent, prominent_bars, prominent_counts, prominent_mask
-from uncone.topology.prominent import check_convention, features_per_bar
+from uncone.topology import bars as bars_file
+from uncone.topology import prominent_bars, prominent_counts, prominent_mask
+from uncone.topology.bars import check_convention, features_per_bar
 
 CONVENTIONS = ("official", "exclusive")
 
@@ -106,7 +107,7 @@ def test_pytorch_takes_the_steps_that_numpy_takes(family: str) -> None:
     width = max(map(len, made))
     bars = torch.tensor([one + [0.0] * (width - len(one)) for one in made], dtype=torch.float64)
     places = torch.arange(bars.numel()).view(bars.shape)
-    on_gpu = prominent._kept(bars, places, "official", torch)  # as on any device but the CPU
+    on_gpu = bars_file._kept(bars, places, "official", torch)  # as on any device but the CPU
     assert on_gpu.tolist() == [by_the_procedure(one, "official") for one in made]
 
 
@@ -159,7 +160,7 @@ def test_groups_too_large_for_one_table_are_taken_alone(monkeypatch: pytest.Monk
         3, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64
     ) + torch.tensor([[0.0], [1.0], [100.0]])
     expected = prominent_counts(lengths.flatten(), torch.tensor([300, 300, 300]))
-    monkeypatch.setattr(prominent, "_AT_ONCE", 500)
+    monkeypatch.setattr(bars_file, "_AT_ONCE", 500)
     assert torch.equal(prominent_counts(lengths.flatten(), torch.tensor([300, 300, 300])), expected)
 
 

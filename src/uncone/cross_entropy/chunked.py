@@ -64,11 +64,7 @@ class Sweep:
             self._gated = GatedShare(problem.gates, self._shard, signed=signed)
 
     def run(self) -> tuple[Tensor, Gradients]:
-        """The losses, and the gradients that were wanted.
-
-        Raises:
-            InputError: NaN among the losses that came with the tensors.
-        """
+        """The losses, and the gradients that were wanted."""
         gates, (common, rare) = self._problem.gates, self._problem.groups()
         self._allocate(max(len(common), len(rare)))
         for rows in self._cut(common):
@@ -103,10 +99,7 @@ class Sweep:
         self._tanh = None if self._options.softcap is None else recycled((size,), self._exact, device)
 
     def _matrix(self, buffer: Tensor, n: int) -> Tensor:
-        """(n, V) in `buffer`.
-
-        On the CPU a column is contiguous: the product that fills it is a third faster so, if not of 16 bits.
-        """
+        """(n, V) in `buffer`; on the CPU by columns: its product is a third faster so, if not of 16 bits."""
         v, width = self._weight.shape[0], _width(n)
         by_columns = buffer.device.type == "cpu" and self._low is None
         return buffer[: width * v].view(v, width)[:, :n].T if by_columns else buffer[: n * v].view(n, v)

@@ -24,8 +24,7 @@ class CrossEntropyOptions:
     """
 
     ignore_index: int | None = -100
-    """Targets with this label count for nothing: no loss, no gradient, no share in the mean. None ignores
-    none."""
+    """Targets with this label have no loss, no gradient and no share in the mean. None ignores none."""
     label_smoothing: float = 0.0
     """E in [0, 1]: the target distribution is (1 - E) one-hot + E / V."""
     z_loss: float = 0.0
@@ -44,8 +43,7 @@ class CrossEntropyOptions:
     backend: str = "chunk"
     """"chunk", "triton", or another package's kernel, "wrap:liger", "wrap:cce" or "wrap:torch"."""
     group: ProcessGroup | None = None
-    """The ranks that a head is cut over by rows, if it is: see the documentation's "A vocabulary over several
-    ranks"."""
+    """The ranks that a head is cut over by rows: see the documentation's "A vocabulary over several ranks"."""
 
     def __post_init__(self) -> None:
         for name, known in (("reduction", REDUCTIONS), ("backend", BACKENDS)):

@@ -38,10 +38,7 @@ class Gate(Protocol):
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows `start` to `stop` of a head of `total` rows.
-
-    Without a group they are all rows, and sums go to no other rank.
-    """
+    """Rows `start` to `stop` of a head of `total` rows: all of them without a group."""
 
     group: ProcessGroup | None
     start: int
@@ -69,11 +66,7 @@ class Shard:
 
 
 def shard_of(weight: Tensor, group: ProcessGroup | None) -> Shard:
-    """Where the rows of this rank's `weight` stand: slices follow each other in the order of their ranks.
-
-    Raises:
-        InputError: a rank without rows, or outside of the group.
-    """
+    """Where the rows of this rank's `weight` stand: slices follow each other in the order of their ranks."""
     rows = weight.shape[0]
     return Shard(None, 0, rows, rows, rows) if group is None else _exchange(weight, group)
 
@@ -133,11 +126,7 @@ class Problem:
 
 
 def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
-    """The gates on `device`: the rare ids of the whole vocabulary, the factors of this rank's rows.
-
-    Raises:
-        InputError: gates of another vocabulary, or factors that would amplify or turn a gradient.
-    """
+    """The gates on `device`: the rare ids of the whole vocabulary, the factors of this rank's rows."""
     rare, g1, g2 = gates = gate.gates()
     if any(tensor.shape != (shard.total,) for tensor in gates):
         raise InputError(

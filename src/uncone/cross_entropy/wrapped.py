@@ -37,7 +37,8 @@ def by_triton(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Prob
     kernels = _package("uncone.cross_entropy.kernels", "triton")
     _refuse_cpu(kernels.differentiate, hidden.device, "triton")
     _refuse_float64(problem)
-    return chunked.cross_entropy(hidden, weight, bias, problem, kernels.FusedSweep)
+    loss: Tensor = chunked.cross_entropy(hidden, weight, bias, problem, kernels.FusedSweep)
+    return loss
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -47,7 +48,7 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: 
     _refuse_options(options)
     if backend != "wrap:torch":
         _refuse_float64(problem)
-    kernel = {"wrap:liger": _liger, "wrap:cce": _cce, "wrap:torch": _torch}[backend](hidden.device, bias)
+    kernel: Kernel = {"wrap:liger": _liger, "wrap:cce": _cce, "wrap:torch": _torch}[backend]
     with torch.autocast(hidden.device.type, enabled=False):
         loss = _loss(kernel, hidden, weight, bias, problem)
     refuse_nan(loss.detach(), hidden.detach(), None, None, problem.shard)
@@ -137,64 +138,53 @@ def _scale_rows(w: Tensor, factors: Tensor) -> Tensor:
     return scaled
 
 
-def _torch(device: torch.device, bias: Tensor | None) -> Kernel:
+def _torch(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
     function = getattr(torch.nn.functional, "linear_cross_entropy", None)
     if function is None:
         raise InputError(
             f"expected torch of at least 2.13 for the backend 'wrap:torch', got {torch.__version__}: update "
             "it, or use backend='chunk'"
         )
-    chunked: Any = torch.nn.LinearCrossEntropyOptions
-
-    def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
-        chunks = chunked() if options.chunk is None else chunked(batch_chunk_size=options.chunk)
-        # The sum of narrow losses would be in their dtype.
-        narrow = h.dtype.itemsize <= 2 and options.reduction != "none"
-        reduction = "none" if narrow else options.reduction
-        loss: Tensor = function(h, w, y, linear_bias=bias, reduction=reduction, options=chunks)
-        return loss.float().sum() if narrow else loss
-
-    return kernel
+    of_chunk: dict[str, Any] = {} if options.chunk is None else {"batch_chunk_size": options.chunk}
+    chunks = torch.nn.LinearCrossEntropyOptions(**of_chunk)
+    # The sum of narrow losses would be in their dtype.
+    narrow = h.dtype.itemsize <= 2 and options.reduction != "none"
+    reduction = "none" if narrow else options.reduction
+    loss: Tensor = function(h, w, y, linear_bias=bias, reduction=reduction, options=chunks)
+    return loss.float().sum() if narrow else loss
 
 
-def _liger(device: torch.device, bias: Tensor | None) -> Kernel:
+def _liger(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
     stock = _package("liger_kernel.ops.fused_linear_cross_entropy", "liger")
     if "token_grad_output" not in inspect.signature(stock.fused_linear_cross_entropy_forward).parameters:
         raise InputError(
             "expected liger-kernel of at least 0.8.2 for the backend 'wrap:liger', got an older one, whose "
             "gradients of single losses are wrong: pip install 'uncone[liger]'"
         )
-    _refuse_cpu(stock.liger_cross_entropy_kernel, device, "wrap:liger")
-
-    def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
-        head_trains = w.requires_grad or (bias is not None and bias.requires_grad)
-        if head_trains and not h.requires_grad and torch.is_grad_enabled():
-            h = h.detach().requires_grad_()  # Liger computes no gradient at all where the states want none
-        outputs = stock.LigerFusedLinearCrossEntropyFunction.apply(
-            h, w, y, bias, None, -100, options.z_loss, options.label_smoothing, options.reduction,
-            options.softcap, False, torch.float32,
-        )  # fmt: skip
-        loss: Tensor = outputs[0]
-        return loss
-
-    return kernel
+    _refuse_cpu(stock.liger_cross_entropy_kernel, h.device, "wrap:liger")
+    head_trains = w.requires_grad or (bias is not None and bias.requires_grad)
+    if head_trains and not h.requires_grad and torch.is_grad_enabled():
+        h = h.detach().requires_grad_()  # Liger computes no gradient at all where the states want none
+    outputs = stock.LigerFusedLinearCrossEntropyFunction.apply(
+        h, w, y, bias, None, -100, options.z_loss, options.label_smoothing, options.reduction,
+        options.softcap, False, torch.float32,
+    )  # fmt: skip
+    loss: Tensor = outputs[0]
+    return loss
 
 
-def _cce(device: torch.device, bias: Tensor | None) -> Kernel:
+def _cce(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
     stock = _package("cut_cross_entropy", "cce").linear_cross_entropy
-    exact = without_filter(stock, device)
-    if bias is not None and "bias" not in inspect.signature(stock).parameters:
-        raise InputError(
-            "expected no bias with the backend 'wrap:cce' and this version of cut-cross-entropy, got one: "
-            "take its newer version from its repository, or use backend='chunk'"
-        )
-
-    def kernel(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
-        more = exact if bias is None else exact | {"bias": bias}
-        loss: Tensor = stock(h, w, y, softcap=options.softcap, reduction=options.reduction, **more)
-        return loss
-
-    return kernel
+    more = without_filter(stock, h.device)
+    if bias is not None:
+        if "bias" not in inspect.signature(stock).parameters:
+            raise InputError(
+                "expected no bias with the backend 'wrap:cce' and this version of cut-cross-entropy, got one: "
+                "take its newer version from its repository, or use backend='chunk'"
+            )
+        more["bias"] = bias
+    loss: Tensor = stock(h, w, y, softcap=options.softcap, reduction=options.reduction, **more)
+    return loss
 
 
 def without_filter(stock: Callable[..., Tensor], device: torch.device) -> dict[str, Any]:

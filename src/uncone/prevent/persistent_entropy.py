@@ -9,7 +9,7 @@ from uncone.errors import InputError
 from uncone.prevent.cloud import labelled
 from uncone.topology import Barcode, barcode, persistent_entropy, prominent_mask
 from uncone.topology.barcode import check_rows
-from uncone.topology.prominent import Convention, check_convention
+from uncone.topology.bars import Convention, check_convention
 
 Tensor = torch.Tensor
 FEWEST = 5

@@ -1,9 +1,8 @@
 """The shape of a cloud of points: its H0 barcode, how even the bars are, and which of them stand out."""
 
 from uncone.topology.barcode import Barcode, barcode
-from uncone.topology.entropy import persistent_entropy
+from uncone.topology.bars import persistent_entropy, prominent_bars, prominent_counts, prominent_mask
 from uncone.topology.pairs import pair_ends, pair_lengths, pairs_of_generators, pairs_of_intervals
-from uncone.topology.prominent import prominent_bars, prominent_counts, prominent_mask
 
 __all__ = [
     "Barcode",

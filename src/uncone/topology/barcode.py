@@ -26,13 +26,11 @@ class Barcode:
     lengths: Tensor
     """(M,), in the unit of the points; float32, or float64 where the points are. Differentiable."""
     edges: Tensor
-    """(M, 2) int64, the two rows of `points` that each bar's edge joins, the smaller one first; rows of the
-    flattened (B n, D) for points (B, n, D)."""
+    """(M, 2) int64, the rows of `points` that each edge joins, smaller first; of (B n, D) for points (B, n, D)."""
     bars: Tensor
     """(G,) int64, how many bars each group has: its points less one, or 0. One group where none were given."""
     labels: Tensor
-    """(G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero where none were
-    given."""
+    """(G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero without groups."""
 
     @cached_property
     def group(self) -> Tensor:

@@ -1,5 +1,4 @@
-"""Minimum spanning trees of many clouds by Boruvka's algorithm in plain torch operations: for a GPU, and where
-numba's loops are missing.
+"""Minimum spanning trees of many clouds by Boruvka's algorithm in torch operations: on a GPU, and without numba.
 
 The number of rounds and the shape of every tensor are fixed by the sizes of the clouds. So nothing waits for
 the device but a second look at small distances, which only a CPU takes, and the whole can be captured in a

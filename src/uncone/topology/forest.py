@@ -39,11 +39,9 @@ class Forest:
     parent: Indices
     """(m,) the root is its own."""
     reach: Bounds
-    """(m,) no less than the longest edge between a point and the root, times a scale: the longest on a path
-    is at most the greater of its ends' two."""
+    """(m,) no less than the longest edge to the root, times a scale: a path has none above its ends' greater."""
     part: Indices
-    """(m,) the point that stands for the part of the tree it is in, once the `_CUT` longest edges are taken
-    away: tight clusters are parts."""
+    """(m,) the point that stands for its part of the tree without the `_CUT` longest edges: a tight cluster."""
     within: Bounds
     """(m,) as `reach`, to the point that stands for its part: gaps between clusters do not count."""
     device: torch.device
@@ -58,8 +56,7 @@ class Forest:
 def spanning(
     ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale: float, device: torch.device
 ) -> Forest:
-    """The minimum spanning tree of edges that connect all of `ids` (m,); equal lengths go by (smaller id,
-    larger id)."""
+    """The minimum spanning tree of edges that connect `ids` (m,); equal lengths go by (smaller, larger id)."""
     m = len(ids)
     order = _ascending(ends, squared, ids)
     ends, squared = ends[order], squared[order]
@@ -75,8 +72,7 @@ def spanning(
 
 
 def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """The total order of edges. Sorting by three keys is slow, and few lengths are equal: only those are
-    sorted again."""
+    """The total order of edges. Three keys are slow, and few lengths are equal: only those are sorted again."""
     order = np.argsort(squared)
     value = squared[order]
     same = value[1:] == value[:-1]
@@ -115,8 +111,7 @@ def kruskal(
 
 
 def _top(lengths: Squares, rank: Indices, parent: Indices, cut: int) -> tuple[Indices, Bounds]:
-    """How far up each point comes by edges of ranks below `cut` (m,), and no less than the longest edge on
-    the way (m,)."""
+    """How far up each point comes by edges of ranks below `cut` (m,), and a bound on the longest of these (m,)."""
     top, last = np.arange(len(parent), dtype=np.int32), np.full(len(parent), -1, np.int32)
     while (upward := rank[top] < cut).any():  # log2 m steps at most
         last, top = np.where(upward, rank[top], last), np.where(upward, parent[top], top)

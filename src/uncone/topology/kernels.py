@@ -231,11 +231,8 @@ def ordered(points, rows, ends, vanishing, edges, lengths):
     by_length = np.argsort(measured, kind="mergesort")
     for e in range(m):
         pair = key[turn[by_length[e]]]
-        edges[e, 0], edges[e, 1], lengths[e] = (
-            rows[pair // (m + 1)],
-            rows[pair % (m + 1)],
-            measured[by_length[e]],
-        )
+        edges[e, 0], edges[e, 1] = rows[pair // (m + 1)], rows[pair % (m + 1)]
+        lengths[e] = measured[by_length[e]]
     return True
 
 
@@ -256,14 +253,8 @@ def small_clouds(points, order, offsets, first, which, integer, vanishing, edges
         mirror(product, 0, n, n)
         if not prim(product, norms[:n], integer, ends[:m], weights[:m]):
             return False
-        if not ordered(
-            points,
-            rows,
-            ends[:m],
-            vanishing,
-            edges[first[c] : first[c] + m],
-            lengths[first[c] : first[c] + m],
-        ):
+        part = slice(first[c], first[c] + m)
+        if not ordered(points, rows, ends[:m], vanishing, edges[part], lengths[part]):
             return False
     return True
 
@@ -354,12 +345,8 @@ def _least_excess(row, products, squares, moved, bounds, product_error, out):
         together = inside if inside > within[k] else within[k]
         longest = together if own == part[k] else apart
         longest += shift + moved[k]
-        out[k] = (
-            (square + squares[k])
-            - np.float32(2) * products[k]
-            - product_error * abs(products[k])
-            - longest * longest
-        )
+        hidden = product_error * abs(products[k])
+        out[k] = (square + squares[k]) - np.float32(2) * products[k] - hidden - longest * longest
         least = out[k] if out[k] < least else least
     return least
 

@@ -71,8 +71,7 @@ def measured(points: Tensor, edges: Tensor) -> Tensor:
 
 
 def _pulled(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Tensor | None:
-    """The gradient by the points (N, D) of what has gradient `grads` (M,) by the lengths, by compiled loops;
-    None where these cannot."""
+    """The gradient by the points (N, D) from `grads` (M,) by the lengths; None where loops cannot give it."""
     if points.device.type != "cpu" or (loops := kernels()) is None:
         return None
     out, tiny = memory.recycled(tuple(points.shape), points.dtype), torch.finfo(points.dtype).tiny

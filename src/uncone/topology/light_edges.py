@@ -1,5 +1,4 @@
-"""Which pairs of a block may lie in the spanning tree: those shorter than the longest edge on the tree's path
-between them.
+"""Which pairs of a block may lie in the spanning tree: those below the longest edge on the path between them.
 
 An edge that is not is called heavy, and lies in no minimum spanning tree (Karger, Klein and Tarjan 1995,
 section 3). Blocks of the cloud are rounded as they go into the product, with a bound on what their rounding
@@ -43,8 +42,7 @@ class Rounded:
     moved: Tensor
     """(b,) float32: how far rounding moved the point, at most."""
     product_error: float
-    """Of the product's magnitude: 2^-7 where it is rounded to bfloat16, which counts twice in a squared
-    distance."""
+    """Of the product's magnitude: 2^-7 in bfloat16, whose rounding counts twice in a squared distance."""
     absolute_error: float
     """The most that underflow may hide."""
 
@@ -121,11 +119,9 @@ def light_edges(
     scale: float,
     forest: Forest,
 ) -> Light:
-    """The pairs (row before column) of a block that are shorter than the longest edge on the forest's path
-    between them.
+    """The pairs (row before column) of a block below the longest edge on the forest's path between them.
 
-    `product` (r, c) may be wrong by what its rounding allows; the pairs that it cannot rule out are measured
-    by direct difference.
+    `product` (r, c) may be off by its rounding: the pairs that it cannot rule out are measured by difference.
     """
     loops = kernels() if product.device.type == "cpu" else None
     if loops is None:
@@ -175,8 +171,7 @@ def _by_torch(
 
 
 def _longest_on_path(a: Tensor, b: Tensor, rank: Tensor, parent: Tensor) -> Tensor:
-    """The rank (k,) of the longest edge on the tree's path between positions a (k,) and b (k,), which
-    differ."""
+    """The rank (k,) of the longest edge on the tree's path between unequal positions a (k,) and b (k,)."""
     last = torch.zeros_like(a)
     while bool((apart := a != b).any()):
         of_a = rank[a] <= rank[b]  # the one that was joined first goes up

@@ -278,26 +278,23 @@ def _bfloat16_pays() -> bool:
 
 
 def without_repeats(points: Tensor) -> tuple[Tensor, Tensor]:
-    """The first row of each value (m,), ascending, and edges (n - m, 2) that join every other row to the
-    first of its value.
+    """The first row of each value (m,), ascending, and edges (n - m, 2) from it to every other row of the value.
 
     Rows are compared whole where their hashes are equal. Of unequal rows with one hash all are kept; they are
     told apart by their distances.
     """
-    n = len(points)
-    hashes, order = torch.sort(_hashes(points), stable=True)
-    begins = torch.ones(n, dtype=torch.bool, device=points.device)
-    begins[1:] = hashes[1:] != hashes[:-1]
-    first = order[begins][begins.cumsum(0) - 1]
-    other = (first != order).nonzero().flatten()
+    rows = torch.arange(len(points), device=points.device)
+    inverse = torch.unique(_hashes(points), return_inverse=True)[1]
+    first = rows.scatter_reduce(0, inverse, rows, "amin", include_self=False)[inverse]
+    other = (first != rows).nonzero().flatten()
     equal = torch.empty(len(other), dtype=torch.bool, device=points.device)
-    for start in range(0, len(other), _HASHED):  # in pieces, for a cloud may be one point many times over
-        some = other[start : start + _HASHED]
-        torch.all(points[order[some]] == points[first[some]], 1, out=equal[start : start + _HASHED])
+    # in pieces, for a cloud may be one point many times over
+    for some, out in zip(torch.split(other, _HASHED), torch.split(equal, _HASHED), strict=True):
+        torch.all(points[some] == points[first[some]], 1, out=out)
     repeats = other[equal]
-    keep = torch.ones(n, dtype=torch.bool, device=points.device)
-    keep[order[repeats]] = False
-    return keep.nonzero().flatten(), torch.stack([first[repeats], order[repeats]], 1)
+    keep = torch.ones_like(rows, dtype=torch.bool)
+    keep[repeats] = False
+    return keep.nonzero().flatten(), torch.stack([first[repeats], repeats], 1)
 
 
 def _hashes(points: Tensor) -> Tensor:
@@ -306,11 +303,11 @@ def _hashes(points: Tensor) -> Tensor:
     odd = torch.randint(-(2**62), 2**62, (points.shape[1],), generator=generator).to(points.device) * 2 + 1
     # Results go where there is room for them: small tensors between large ones leave holes, which the C library then keeps.
     hashes = torch.empty(len(points), dtype=torch.int64, device=points.device)
-    for start in range(0, len(points), _HASHED):
-        rows = points[start : start + _HASHED] + 0.0  # -0.0 and 0.0 are one value in two patterns of bits
+    for some, out in zip(torch.split(points, _HASHED), torch.split(hashes, _HASHED), strict=True):
+        rows = some + 0.0  # -0.0 and 0.0 are one value in two patterns of bits
         bits = rows.view(_WORDS[points.dtype]).to(torch.int64)
         bits ^= bits >> 17  # the low bits of round numbers are all zero, and a product only carries upwards
         bits *= odd
         bits ^= bits >> 29
-        torch.sum(bits, 1, out=hashes[start : start + _HASHED])
+        torch.sum(bits, 1, out=out)
     return hashes

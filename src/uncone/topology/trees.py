@@ -1,5 +1,4 @@
-"""Which algorithm finds the tree of which cloud; and Prim's in compiled loops, on squared distances by difference
-or from a product."""
+"""Which algorithm finds the tree of which cloud; and Prim's in compiled loops, by differences or a product."""
 
 import threading
 from collections.abc import Iterator
@@ -22,8 +21,7 @@ Tensor = torch.Tensor
 Algorithm = Literal["compiled", "torch", "one pass"]
 _forced: ContextVar[Algorithm | None] = ContextVar("_forced", default=None)
 LARGEST_DENSE = 8192
-"""Points up to which all squared distances of a cloud are kept at once: 256 MiB of them as float32 numbers,
-twice that as float64."""
+"""Points up to which all squared distances of a cloud are kept at once: 256 MiB in float32, 512 in float64."""
 _DIRECT_POINTS = (
     192  # up to which differences are as fast as a product, or nearly so, and need no second look
 )
@@ -39,8 +37,7 @@ _PAD = 16  # numbers between rows: columns of a power of two meet in the same li
 
 @contextmanager
 def forced(algorithm: Algorithm) -> Iterator[None]:
-    """Barcodes inside take this algorithm whatever the size and device of the clouds; for tests and
-    benchmarks.
+    """Barcodes inside take this algorithm whatever the size and device of the clouds; for tests and benchmarks.
 
     "compiled" is Prim's on all squared distances, by numba's loops; "torch" is Boruvka's on the same, which
     is taken on a GPU and where there is no numba; "one pass" is the one for large clouds, which keeps no
@@ -106,8 +103,7 @@ def _by_prim(loops: Any, clouds: Clouds, which: list[int], edges: Tensor, length
 
 
 def _by_product(loops: Any, x: Any, rows: Any, edges: Tensor, lengths: Tensor) -> bool:
-    """One cloud. Distances whose rounding matters to the tree are taken again by difference, and the tree
-    with them."""
+    """One cloud. Distances whose rounding matters to the tree are taken again by difference, and then the tree."""
     n, dtype = len(rows), lengths.dtype
     centred, norms = memory.recycled((n, x.shape[1]), dtype), np.empty(n, x.dtype)
     loops.centred(x, rows, centred.numpy(), norms)
@@ -154,8 +150,7 @@ _before: list[str] = []
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Ask torch for whole products on the CPU. The setting is the process's: the last of several threads puts
-    back the setting before the first."""
+    """Ask torch for whole products on the CPU. The process has one setting: the last thread out puts it back."""
     with _lock:
         _before.append(_change("highest"))
     try:

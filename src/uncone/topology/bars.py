@@ -1,4 +1,5 @@
-"""Which bars stand out: the selection of Atienza, Gonzalez-Diaz and Rucco (2019), for all groups at once and without a wait for the device.
+"""How even the bars are: persistent entropy; and which stand out: the selection of Atienza, Gonzalez-Diaz and Rucco (2019), for all
+groups at once and without a wait for the device.
 
 The procedure neutralises the i longest of its bars (but for the longest, T, and the shortest, r): it gives them the one length at which
 the entropy of all is greatest, over the bars not neutralised yet. With S'_i the total length then, noise begins at the first i with
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
-from uncone.topology.clouds import check_bars, check_lengths, group_of_each, place_of_each
+from uncone.topology.clouds import INTEGERS, group_of_each, kind, place_of_each
 
 Tensor = torch.Tensor
 Convention = Literal["official", "exclusive"]
@@ -32,6 +33,116 @@ _FEWEST = 4
 """Fewer bars than this are all kept: the procedure compares bars between the longest and the shortest, and needs two of them."""
 _LEAST = 5e-324
 _AT_ONCE = 2**19  # numbers of a table on the CPU, beyond which groups are taken one by one
+
+
+def check_lengths(lengths: object) -> None:
+    """Refuses anything but a tensor (M,) of floats, and on the CPU, where it costs no wait, numbers below 0."""
+    if not isinstance(lengths, Tensor) or lengths.ndim != 1 or not lengths.is_floating_point():
+        raise InputError(
+            f"expected lengths of shape (M,) with floating point numbers, got {kind(lengths)}: pass Barcode.lengths"
+        )
+    if lengths.device.type == "cpu" and len(lengths):
+        least, most = (float(end) for end in torch.aminmax(lengths.detach()))
+        if not 0 <= least <= most < torch.inf:
+            wrong = next(one for one in lengths.tolist() if not 0 <= one < torch.inf)
+            raise InputError(
+                f"expected lengths that are finite and at least 0, got {wrong:g}: pass the lengths of a barcode"
+            )
+
+
+def check_bars(bars: object, count: int) -> None:
+    """Refuses `bars` that do not cut `count` numbers into groups, which is looked at on the CPU only."""
+    if not isinstance(bars, Tensor) or bars.ndim != 1 or bars.dtype not in INTEGERS:
+        raise InputError(
+            f"expected bars of shape (G,) with integers, got {kind(bars)}: pass Barcode.bars, how many bars each group has"
+        )
+    if bars.device.type == "cpu" and (int(bars.sum()) != count or (len(bars) and int(bars.min()) < 0)):
+        raise InputError(
+            f"expected bars that are at least 0 and sum to the number of lengths, {count}, got a sum of {int(bars.sum())}: "
+            "pass the lengths and the bars of one Barcode"
+        )
+
+
+class _PersistentEntropy(torch.autograd.Function):
+    """(M,) lengths, (M,) their groups -> (groups,) entropies."""
+
+    @staticmethod
+    def forward(ctx: Any, lengths: Tensor, group: Tensor | None, groups: int) -> Tensor:
+        entropy, slope = _entropy_and_slope(lengths, group, groups)
+        ctx.save_for_backward(lengths, group, slope)
+        return entropy.to(torch.promote_types(lengths.dtype, torch.float32))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        lengths, group, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is asked for
+            slope = _entropy_and_slope(lengths, group, len(grads[0]))[1]
+        return (slope * _spread(grads[0].to(slope.dtype), group)).to(lengths.dtype), None, None
+
+
+def _entropy_and_slope(lengths: Tensor, group: Tensor | None, groups: int) -> tuple[Tensor, Tensor]:
+    """Entropies (groups,) and dH/dl (M,), in float64: M is small, and at the maximum H + ln p cancels."""
+    bars = lengths if lengths.device.type == "mps" else lengths.double()  # that device has no float64
+    # refused on the CPU; elsewhere to ask would wait for the device
+    bars = torch.where(bars < 0, torch.nan, bars)
+    total = _sums(bars, group, groups)
+    total = _spread(torch.where(total == 0, 1, total), group)
+    share = bars / total
+    logs = torch.where(share == 0, 1, share).log()
+    entropy = _sums(share * -logs, group, groups)
+    return entropy, torch.where(share == 0, 0, -(_spread(entropy, group) + logs) / total)
+
+
+def _sums(values: Tensor, group: Tensor | None, groups: int) -> Tensor:
+    if group is None:
+        return values.sum(0, keepdim=True)
+    return values.new_zeros(groups).index_add(0, group, values)
+
+
+def _spread(by_group: Tensor, group: Tensor | None) -> Tensor:
+    return by_group if group is None else by_group[group]
+
+
+def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
+    """How even the bars are: 0 where one bar has all the length, ln m where m bars are equal, in nats.
+
+    H = -sum_i p_i ln p_i with p_i = l_i / sum_j l_j (Atienza, Gonzalez-Diaz and Rucco 2019), with the natural logarithm. It does not change
+    when all lengths are scaled. Its gradient, dH/dl_i = -(H + ln p_i) / sum_j l_j, is taken in closed form: a step upward shrinks every bar longer than
+    e^-H sum_j l_j and stretches the others.
+
+    A bar of length 0 counts for nothing: it adds no entropy and gets gradient 0, though the limit of the gradient there is infinite. It does not lower
+    the maximum either, which is ln of the number of other bars. No bars, or bars of length 0 only, have entropy 0 with gradient 0.
+
+    Example: lengths 1, 1 and 2 have shares 1/4, 1/4 and 1/2, and H = 1.5 ln 2.
+
+    Args:
+        lengths: (M,), in any unit and order, at least 0; floating point. Computed in float64, whatever autocast says (in float32 on Apple's GPU).
+        bars: (G,) integers, how many of the lengths each group has, one group after another, as `Barcode.bars` says. None takes all as one cloud.
+
+    Returns:
+        A scalar, or (G,) with `bars`; in [0, ln m]; of the dtype of `lengths`, float32 at least. On a CUDA device nothing waits for the host; the
+        order in which the sums of several groups add in float64 is only fixed under `torch.use_deterministic_algorithms(True)`.
+
+    Raises:
+        InputError: another shape or dtype; and, where the lengths are on the CPU, lengths that are negative, not finite or too large to
+            add, or bars that do not sum to their number. Elsewhere such lengths are not looked at, since that would wait for the
+            device: the entropy of their group is then NaN, or 0 where only their sum overflows.
+
+    Reads badly when: the points have many dimensions. The bars of any round cloud are then nearly equal: 64 Gaussian points in 768
+    dimensions have more than 0.9999 ln m.
+    """
+    check_lengths(lengths)
+    is_wide = lengths.device.type == "cpu" and lengths.dtype == torch.float64
+    if is_wide and not bool(torch.isfinite(lengths.sum())):
+        raise InputError(
+            "expected lengths whose sum is a float64 number, got an infinite sum: scale them down, which changes no entropy"
+        )
+    group, groups = None, 1
+    if bars is not None:
+        check_bars(bars, len(lengths))
+        group, groups = group_of_each(bars.to(lengths.device), len(lengths)), len(bars)
+    entropy: Tensor = _PersistentEntropy.apply(lengths, group, groups)  # type: ignore[no-untyped-call]
+    return entropy[0] if bars is None else entropy
 
 
 def prominent_bars(lengths: Tensor, *, convention: Convention = "official") -> int:
