@@ -1,7 +1,6 @@
 """An edited copy of a model directory: named tensors replaced or added, all others to the bit as they were.
 
-Weights are copied in pieces, so that no shard is ever held whole. The copy is written beside its target and
-appears whole or not at all.
+Weights are copied in pieces, so that no shard is ever held whole.
 """
 
 import errno
@@ -99,14 +98,7 @@ def edited_copy(
 
     Every other file is copied as it is; a checkpoint of torch.save is written as safetensors. Files that hold
     the weights a second time, in another format, are left out: they would be those of the original. Whatever
-    raises inside the `with` block, nothing is left.
-
-    Args:
-        files: the original.
-        out: the directory to write. It must not exist, nor lie in the original.
-        tensors: by name in the file. One that the original has keeps its dtype and shape.
-        beside: the tensor whose file takes the added ones.
-        config: what config.json becomes, where it changes.
+    raises inside the `with` block, nothing is left. The file of the tensor `beside` takes the added ones.
     """
     shards = {source.path: source for source, _ in files.tensors.values()}
     home = min(shards) if beside is None else files.tensors[beside][0].path
@@ -236,8 +228,7 @@ def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.
 def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """`x` in `dtype`, to the nearest: torch takes float64 to 16 bits by way of float32, which rounds twice.
 
-    In between is rounded to odd: towards 0, and the last bit set where anything was lost, so that no new tie
-    arises.
+    float32 is rounded to odd: towards 0, the last bit set where anything was lost, so that no new tie arises.
     """
     if x.dtype != torch.float64 or dtype not in (torch.float16, torch.bfloat16):
         return x.to(dtype)

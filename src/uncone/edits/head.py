@@ -1,12 +1,9 @@
 """Centre an output head: an exact edit that changes no probability, which is proven on the model first.
 
-Logits are z = W h + b. One vector v subtracted from every row of W changes them by a constant:
-
     (W - 1 v') h + b = z - (h . v) 1,    softmax(z - c 1) = softmax(z)
 
-So log-probabilities, arg max, sampling and the loss stay. With v the mean row, W gets as small as such a
-change can make it. Where W is the token table too, the lookup moves by -v. That is undone by adding v to a
-table that is always added to it, or by storing the head apart.
+With v the mean row, W gets as small as such a change can make it. Where W is the token table too, the lookup
+moves by -v: v is added to a table that is always added to it, or the head is stored apart.
 """
 
 import os

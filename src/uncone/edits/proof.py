@@ -1,8 +1,6 @@
-"""The proof of an edit that may change no probability: both models' log-probabilities, against rounding.
+"""The proof of an edit that may change no probability: both models against the original in a wider dtype.
 
-Both are compared with the same reference, the original computed in a wider dtype. How far the original itself
-lies from it is its rounding; the edited model has to lie as near. Then the two also differ by no more than
-the sum of their errors: what the edit changed are digits that were noise before.
+The edited model has to lie as near to it as the original, whose distance is its rounding.
 """
 
 import math
@@ -120,9 +118,7 @@ def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> 
 
 
 def require(proof: HeadProof) -> None:
-    """Raise UnsupportedModel where log-probabilities lie farther from exact ones than the original's, or
-    another token comes first.
-    """
+    """Raise UnsupportedModel where the proof fails."""
     if not proof.rounding_edited <= proof.allowed < math.inf:  # nor where it is no number
         raise UnsupportedModel(
             f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of exact ones, "

@@ -77,9 +77,7 @@ class Fit:
 
 
 def fit_repair(
-    options: RepairOptions,
-    own: Callable[[], Rows],
-    progress: Callable[[str, int, int], None] | None = None,
+    options: RepairOptions, own: Callable[[], Rows], progress: Callable[[str, int, int], None] | None = None
 ) -> Fit:
     """The transformation that `options` load, or fit on the rows they name or else on `own` rows."""
     if options.load is not None:

@@ -26,11 +26,8 @@ def rounding_errors(
     standard deviation there. int8 is symmetric, 127 for the largest absolute value, of the whole matrix or of
     each row. A float type that is no narrower than the stored one is left out. The head's bias is.
 
-    Args:
-        sides: the head's rows (V, D) as stored, original and edited.
-        mean: (D,), float64: what was subtracted.
-        hidden: (T, D): inputs of the head; of them 128 are used, spread over all.
-        largest: the largest absolute value of each side.
+    `sides` are the head's rows (V, D) as stored, original and edited by -`mean`, and `largest` their largest
+    absolute values; of the head's inputs `hidden` (T, D) 128 are used, spread over all.
     """
     h = hidden[:: max(1, len(hidden) // _MOST_POSITIONS)][:_MOST_POSITIONS].float()
     n, d = sides[0].shape

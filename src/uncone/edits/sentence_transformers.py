@@ -1,8 +1,6 @@
 """Sentence Transformers models, saved or loaded: embeddings, and an affine repair before their Normalize.
 
-The repair becomes one Dense layer, which any program loads without uncone. A saved model is a directory: all
-its files are copied as they are, but for one more entry in modules.json and one new folder. No code that the
-directory names is run.
+The repair becomes one Dense layer, which any program loads without uncone. No code of a model is run.
 """
 
 import dataclasses
@@ -40,9 +38,8 @@ def insert(model: Any, transformation: Transformation | Affine) -> Any:
     """Insert the repair into a loaded `SentenceTransformer`: before its last Normalize, or at its end.
 
     Args:
-        model: a `SentenceTransformer`. It is changed; `model.save` then writes it with the repair.
-        transformation: fitted and affine, fitted on what the model gives before its Normalize
-            (`without_normalize`).
+        model: it is changed; `model.save` then writes it with the repair.
+        transformation: affine, fitted on the vectors before that Normalize (`without_normalize`).
 
     Returns:
         The Dense module that was inserted, in the dtype and on the device of the model.
@@ -77,19 +74,17 @@ def insert_into_directory(
 ) -> Path:
     """Write a copy of a saved model with the repair before its last Normalize, or at its end.
 
-    Args:
-        directory: what `SentenceTransformer.save` wrote.
-        transformation: fitted and affine, fitted on what the model gives before its Normalize.
-        out: a new directory. It appears whole or not at all.
-        check: called with the finished copy before it appears under its name; an error leaves nothing.
+    All files are copied as they are, but for one more entry in modules.json and one new folder.
 
-    Returns:
-        The path of `out`.
+    Args:
+        directory: written by `SentenceTransformer.save`.
+        transformation: affine, fitted on the vectors before that Normalize.
+        out: a new directory, whose path is returned. It appears whole or not at all.
+        check: called with the finished copy before it appears under its name; an error leaves nothing.
 
     Raises:
         InputError: no such model, files that are no plain files, `out` exists or cannot be written, a
-            transformation that is not affine, or is for another width than the last module's configuration
-            says.
+            transformation that is not affine, or for another width than the last module's configuration.
     """
     source, target = Path(directory), Path(out)
     affine = affine_of(transformation, WHERE)
@@ -138,12 +133,9 @@ def _configured_width(directory: Path, module: dict[str, Any]) -> int | None:
 
 def _width(modules: Sequence[Any]) -> int | None:
     """How wide the embeddings of loaded modules are."""
-    for module in reversed(modules):
-        for name in ("get_embedding_dimension", "get_sentence_embedding_dimension"):
-            width_of = getattr(module, name, None)
-            if width_of is not None:
-                return int(width_of())
-    return None
+    names = ("get_embedding_dimension", "get_sentence_embedding_dimension")
+    widths = (getattr(module, name, None) for module in reversed(modules) for name in names)
+    return next((int(width_of()) for width_of in widths if width_of is not None), None)
 
 
 def _check_width(given: int, d: int | None) -> None:

@@ -53,8 +53,7 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> Pro
     """Ids below `n` for a proof on `model`: at most 1,024 of text and 256 random ones, fewer where their
     logits would be more than 2**25 numbers each.
 
-    Of text there are two windows at least, where it is long enough, and of random ids one. Without a `text`
-    it is a sample in several languages that is part of uncone.
+    Of text there are two windows at least, where it is long enough, and of random ids one.
     """
     length = longest_input(model)
     count = max(2 * length, min(1024, 2**25 // n) // length * length)

@@ -1,9 +1,6 @@
-"""Tables that can take the mean of a tied table, as they are always added to it: found by running the model.
+"""Tables that can take the mean of a tied table, as they are always added to it: positions, token types.
 
-A tied head shares its rows with the lookup, so subtracting a vector from all rows moves the model's input.
-Where a table of positions or token types is always added, that vector can be added to its rows, and the sum
-is what it was. No list of names says where that is so: each candidate gets a test vector, and the model is
-run.
+No list of names says where that is so: each candidate gets a test vector, and the model is run.
 """
 
 import inspect
@@ -29,10 +26,7 @@ def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> d
     """The fewest tables that undo a vector subtracted from all token rows, by the names of their parameters,
     and how many times each takes it; None where no two do.
 
-    Args:
-        model: tied, in float32 or float64; it is changed and put back.
-        proof: ids to run on; a few windows are used.
-        stored: the parameters that the files hold; others, such as sinusoidal positions, are computed.
+    The tied `model` is changed and put back. Tables that are not `stored`, as sinusoids, are computed.
     """
     table = model.get_output_embeddings().weight
     few = ProofText(proof.name, None if proof.text is None else proof.text[:1], proof.random[:1])

@@ -1,9 +1,6 @@
 """New values for the rows of tokens that were never trained: zero, outlying, or newly added rows.
 
-Such a row holds its initial value, or lies where the loss pushed it away from every text. Its token then acts
-on the model as noise. The row is set to where a token of its kind would start well: the mean of the rows of
-the tokens that its string would be split into without it, or the mean of all trained rows. Every other row
-stays as it is to the bit, which is checked in the written files.
+Such a token acts on the model as noise. Every other row stays to the bit, checked in the written files.
 """
 
 import operator
@@ -69,24 +66,14 @@ def reinitialise_tokens(
     rows; a bias stays.
 
     Args:
-        model: a directory of transformers.
-        out: a new directory. It appears whole or not at all.
         ids: the tokens; or "zero": the tokens, but for the padding, whose row is zero or not finite; or
             "added": the tokens behind the tokenizer's own vocabulary, some of which may be trained (the roles
             of a chat).
         method: "sub_tokens": the mean of the rows of the tokens that the string would be split into without
             them; without any, the mean of all trained rows. "mean": that mean. "covariance": a draw around
-            it, a tenth as wide as the trained rows are spread, with the covariance shrunk as Ledoit & Wolf
-            (2004) do, so that it is positive definite.
-        text: a text in UTF-8 on which the loss is measured before and after; None for none.
+            it, a tenth as wide as the trained rows are spread, by their shrunk covariance.
+        text: the loss is measured on it before and after.
         seed: of the draw.
-        progress: called with (step, done, of how many).
-
-    Raises:
-        InputError: no such model, ids that are not there, no tokenizer for their strings, trained rows that
-            are not finite, `out` exists or cannot be written, a GGUF model. After an error nothing is
-            written.
-        UnsupportedModel: quantised weights, an adapter, a table that is not found.
     """
     way = way_named(method)
     creatable(out, outside=model)

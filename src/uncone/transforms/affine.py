@@ -1,7 +1,6 @@
-"""`Affine`: a fitted transformation as one record, y = (x - shift) @ weight; and the file of a transformation.
+"""`Affine`: a fitted transformation as one record; and the file of any transformation.
 
-A file holds tensors that any program can read, and a header that names them. Nothing in it is trusted: sizes
-are checked against the file before anything is read, no code is run.
+A file holds tensors that any program can read, and a header that names them. Nothing in it is trusted.
 """
 
 import json
@@ -118,11 +117,8 @@ class Affine:
 
     @on_one_thread
     def compose(self, after: "Affine") -> "Affine":
-        """One transformation that does this one first, then `after`. It keeps what this one was fitted on.
-
-        Raises:
-            InputError: `after` takes rows of another width.
-        """
+        """One transformation that does this one first, then `after`, and keeps what this one was fitted on;
+        InputError where `after` takes rows of another width."""
         if after.d != self.k:
             raise InputError(
                 f"expected a transformation of rows of {self.k} features, got one of {after.d}: fit it on these"
@@ -146,11 +142,7 @@ class Affine:
 
     @on_one_thread
     def inverse(self) -> "Affine":
-        """The transformation that undoes this one.
-
-        Raises:
-            InputError: the weight is not square, or singular to float64 (directions were removed).
-        """
+        """The transformation that undoes this one; InputError where directions were removed."""
         if self.weight is None:
             return Affine(-self.shift)
         if self.d != self.k:
@@ -166,11 +158,7 @@ class Affine:
         return Affine(start, torch.linalg.inv(self.weight), offset=self.shift)
 
     def inverse_transform(self, y: X) -> X:
-        """The rows that `transform` made `y` of.
-
-        Raises:
-            InputError: as `inverse` and `transform` do.
-        """
+        """The rows that `transform` made `y` of; raises as `inverse` and `transform` do."""
         return self.inverse().transform(y)
 
     @on_one_thread
@@ -186,11 +174,7 @@ class Affine:
         return {name: x for name, x in tensors.items() if x is not None}
 
     def save(self, path: Path_) -> None:
-        """Write its tensors and what it was fitted on to a safetensors file, atomically.
-
-        Raises:
-            InputError: the folder does not exist or cannot be written.
-        """
+        """Write it to a safetensors file, atomically; InputError where the folder cannot be written."""
         State(self.fitted, kind="Affine", tensors=self.tensors()).save(path)
 
     @classmethod

@@ -1,7 +1,6 @@
 """Apply a fitted transformation to rows of any size, from disk to disk, in constant memory.
 
-One block is read ahead, one is digested and one is written, each on a thread of its own, while one is
-computed. The file is written beside its target and moved over it: a kill leaves what was there before.
+One block is read ahead, one digested and one written, each on a thread of its own, while one is computed.
 """
 
 import io
@@ -206,11 +205,8 @@ class _AheadRows(DerivedRows):
 
 
 class _Gate(io.BufferedIOBase):
-    """The file, until it is shut: then nothing is written any more.
-
-    A zip or Parquet file that is left open by an error would be ended when it is freed, after the file under
-    it is closed.
-    """
+    """The file, until it is shut: a zip or Parquet file that an error leaves open is ended when it is freed,
+    after the file under it is closed."""
 
     def __init__(self, handle: BinaryIO) -> None:
         self._handle, self._flushed, self.shut = handle, 0, False

@@ -52,11 +52,7 @@ def to_faiss(transformation: Transformation | Affine, path: str | os.PathLike[st
 
 
 def need_faiss(what: str) -> Any:
-    """The library faiss.
-
-    Raises:
-        InputError: it is not installed.
-    """
+    """The library faiss, or InputError."""
     try:
         import faiss
     except ImportError as error:

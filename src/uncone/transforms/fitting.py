@@ -102,12 +102,8 @@ class Transformation:
         return self.fit(x, weights=weights).transform(x)
 
     def inverse_transform(self, y: X) -> X:
-        """The rows that `transform` made `y` of, (N, K) to (N, D), where that can be undone.
-
-        Raises:
-            InputError: not fitted, directions were removed, a transformation that is not affine, or as
-                `transform` does.
-        """
+        """The rows that `transform` made `y` of, (N, K) to (N, D); InputError as `transform`, and where that
+        cannot be undone: directions were removed, or it is not affine."""
         self._require_fit()
         if not self.affine:
             raise InputError(
@@ -117,11 +113,8 @@ class Transformation:
         return self.affine_.inverse_transform(y)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back.
-
-        Raises:
-            InputError: not fitted, or the folder does not exist or cannot be written.
-        """
+        """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back. InputError where
+        it is not fitted, or the folder cannot be written."""
         self._require_fit()
         tensors = self.affine_.tensors() if self.affine else {}
         tensors |= {name: getattr(self, name) for name in self.tensors}
@@ -243,11 +236,8 @@ def summarise(
 
 
 class DigestedRows(DerivedRows):
-    """`rows`, whose sha256 is known once `blocks` has run to its end.
-
-    Each block is digested on a thread of its own while it is in use: hashlib lets go of the interpreter's
-    lock.
-    """
+    """`rows`, whose sha256 is known once `blocks` has run to its end: each block is digested while it is in
+    use, on another thread, as hashlib lets go of the interpreter's lock."""
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows)
