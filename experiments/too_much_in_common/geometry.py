@@ -11,7 +11,7 @@ from uncone.measure import mean_cosine, partition_isotropy
 from uncone.measure.partition import log_partition
 from uncone.moments import Moments
 from uncone.rows import Rows
-from uncone.tasks.correlation import correlation
+from uncone.tasks import correlation
 from uncone.transforms import repair_named
 
 VARIANTS = {"raw": None, "centred": "center", "removed": "all_but_the_top_d100"}

@@ -8,8 +8,7 @@ from uncone.errors import UndefinedMeasure
 from uncone.moments import Moments
 from uncone.rows import Rows
 from uncone.tasks.bootstrap import correlation_bootstraps
-from uncone.tasks.correlation import PairScores
-from uncone.tasks.pairs import PairSet
+from uncone.tasks.pairs import PairScores, PairSet
 from uncone.tasks.word_vocabulary import Vocabulary
 from uncone.tasks.wordsim import ORIGINAL, PROTOCOLS, word_similarity
 from uncone.transforms import REPAIRS, ZIPF_REPAIRS, repair_named

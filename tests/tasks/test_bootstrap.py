@@ -12,12 +12,14 @@ from hypothesis.extra import numpy as hnp
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.tasks import bootstrap
 from uncone.tasks.bootstrap import (
+    correlation,
     correlation_bootstrap,
     correlation_bootstraps,
     paired_bootstrap,
     paired_bootstraps,
+    pearson,
+    spearman,
 )
-from uncone.tasks.correlation import correlation, pearson, spearman
 
 scores = hnp.arrays(np.float64, st.integers(3, 12), elements=st.integers(-5, 5).map(float))
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from uncone.tasks.correlation import pair_scores
-from uncone.tasks.pairs import PairSet
+from uncone.tasks.pairs import PairSet, pair_scores
 from uncone.tasks.sts import sts_numbers
 
 

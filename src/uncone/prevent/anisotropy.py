@@ -143,8 +143,7 @@ class AnisotropyTrack:
         if self.path is not None:
             if not self._begun and self.path.exists():
                 raise InputError(
-                    f"expected no file {self.path.name} yet, got one: give another path, or remove it (a "
-                    "Trainer that resumes goes on with it)"
+                    f"expected no file {self.path.name} yet, got one: give another path, or remove it"
                 )
             self._begun = True
             with self.path.open("a", encoding="utf-8") as file:
@@ -172,8 +171,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
             step = None
         if not isinstance(step, int):
             raise InputError(
-                f"expected lines of JSON with a step in {path.name}, got something else in line {number}: "
-                "remove it"
+                f"expected lines of JSON with a step in {path.name}, got something else in line {number}: remove it"
             )
         records.append(record)
     return records

@@ -58,8 +58,7 @@ def attach(
     refuse_sharded(head, options.reduction)
     if "labels" not in inspect.signature(inner.forward).parameters:
         raise UnsupportedModel(
-            f"expected a model whose forward takes labels, got {type(inner).__name__}: it has no training "
-            "loss"
+            f"expected a model whose forward takes labels, got {type(inner).__name__}: it has no loss"
         )
     _check_gate(gate, head, inner, options.ignore_index)
     head_map = probe(inner, head)
@@ -119,8 +118,7 @@ class Attached(Attachment):
         super()._refuse(args)
         if self.options.reduction != "mean":
             raise UnsupportedModel(
-                f"expected reduction 'mean' under a Trainer, got {self.options.reduction!r}: it divides by "
-                "the targets of a step"
+                f"expected reduction 'mean' under a Trainer, got {self.options.reduction!r}: use that"
             )
         if getattr(args, "use_liger_kernel", False):
             raise UnsupportedModel(
@@ -233,8 +231,7 @@ class Attached(Attachment):
             )
         if getattr(self.model, "_loss_function", None) is not self._loss_function:
             raise UnsupportedModel(
-                "expected the loss function that was there when the model was attached to, got another: set "
-                "it first, then attach"
+                "expected the loss function that was there when the model was attached to, got another: set it first"
             )
 
 
@@ -266,8 +263,7 @@ def _refuse_more_losses(outputs: Any) -> None:
 def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...]) -> None:
     if penalties and options.reduction == "none":
         raise InputError(
-            "expected a reduction to one loss with penalties, got 'none': a penalty belongs to no single "
-            "target"
+            "expected a reduction to one loss with penalties, got 'none': a penalty is of no single target"
         )
     if options.softcap is not None or options.logit_scale != 1:
         raise InputError(
@@ -276,14 +272,10 @@ def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...])
         )
     if options.ignore_index is None:
         raise InputError(
-            "expected options with an ignore_index, got None: the last position of a sequence has no target; "
-            "-100 marks it"
+            "expected options with an ignore_index, got None: -100 marks the last position, which has no target"
         )
     if options.num_items is not None:
-        raise InputError(
-            "expected options without num_items, got one: pass num_items_in_batch to the model, as Trainer "
-            "does"
-        )
+        raise InputError("expected options without num_items, got one: pass num_items_in_batch to the model")
 
 
 def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int | None) -> None:
@@ -306,8 +298,7 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
     counted = getattr(gate, "ignore_index", ignore_index)
     if counted != ignore_index:
         raise InputError(
-            f"expected one ignore_index, got {counted} of the gate and {ignore_index} of the options: make "
-            "both the same"
+            f"expected one ignore_index, got {counted} of the gate and {ignore_index} of the options: make them one"
         )
     special = (getattr(model.config, f"{name}_token_id", None) for name in _SPECIAL)
     ids = chain.from_iterable(one if isinstance(one, list | tuple) else [one] for one in special)

@@ -69,13 +69,11 @@ def attach_states(
     adds = takes_labels if add_to_loss is None else add_to_loss
     if adds and not takes_labels:
         raise InputError(
-            f"expected add_to_loss False with {type(top).__name__}, got True: it computes no loss from "
-            "labels; call penalty() in your loop"
+            f"expected add_to_loss False with {type(top).__name__}, got True: call penalty() in your loop"
         )
     if penalty is not None and not callable(penalty):
         raise InputError(
-            f"expected a penalty that takes points and labels, got {type(penalty).__name__}: "
-            "PersistentEntropy() is one"
+            f"expected a penalty that takes points and labels, got {type(penalty).__name__}: give PersistentEntropy()"
         )
     if pooling not in POOLINGS:
         raise InputError(f"expected pooling 'cls', 'mean' or 'last', got {pooling!r}")
@@ -144,13 +142,11 @@ class AttachedStates(Attachment):
         """
         if self._adds:
             raise InputError(
-                "expected a handle with add_to_loss=False, got one that adds the penalty to the model's loss "
-                "already"
+                "expected a handle with add_to_loss=False, got one whose loss has it: use that loss"
             )
         if not self._kept:
             raise InputError(
-                "expected a forward in training mode (model.train(), gradients on) since the last call, got "
-                "none"
+                "expected a forward in training mode (model.train(), gradients on) since the last call, got none"
             )
         added = self._take(labels, None)
         return torch.zeros(()) if added is None else added
@@ -200,8 +196,7 @@ class AttachedStates(Attachment):
             value: Any = self._penalty(points, labels)
             if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
                 raise InputError(
-                    f"expected a scalar tensor from the penalty, got {described(value)}: return one number "
-                    "with a gradient"
+                    f"expected a scalar tensor from the penalty, got {described(value)}: return one number"
                 )
             added = value * part.to(value)
             self.value = added.detach()
@@ -284,8 +279,7 @@ class AttachedStates(Attachment):
             return None
         got = "none" if column is None else described(column)
         raise InputError(
-            f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), got {got}: "
-            "add it, or labels=None"
+            f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), got {got}: add it"
         )
 
     def _part(self, inputs: dict[str, Any]) -> Tensor | None:

@@ -147,8 +147,7 @@ class Attachment:
             )
         if args.n_gpu > 1:
             raise UnsupportedModel(
-                f"expected one device a process, got {args.n_gpu}: DataParallel copies the model; start one "
-                "process a device (torchrun)"
+                f"expected one device a process, got {args.n_gpu}: start one process a device (torchrun)"
             )
 
     def _begin(self, args: Any, step: int, loader: Any) -> None:

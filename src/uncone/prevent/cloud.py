@@ -62,8 +62,7 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
         )
     if not points.is_floating_point():
         raise InputError(
-            f"expected points with floating point numbers, got {points.dtype}: convert them, for instance to "
-            "float32"
+            f"expected points with floating point numbers, got {points.dtype}: convert them to float32"
         )
     if labels is None:
         return points, None
@@ -105,8 +104,7 @@ def joined(
     ranks = world(group)
     if ranks < 1:
         raise InputError(
-            "expected a group of torch.distributed that this rank is in, got another: give each rank its own "
-            "group"
+            "expected a group of torch.distributed that this rank is in, got another: give each rank its own group"
         )
     if ranks == 1:
         return points, labels, part

@@ -150,8 +150,7 @@ class RareTokenGate:
         for token in ids:
             if not 0 <= token < self.vocab_size:
                 raise InputError(
-                    f"expected protected_ids from 0 to {self.vocab_size - 1}, got {token}: is it the id of a "
-                    "token?"
+                    f"expected protected_ids from 0 to {self.vocab_size - 1}, got {token}: name ids of tokens"
                 )
             self._can_be_rare[token] = False
         self._gates = None
@@ -170,8 +169,7 @@ class RareTokenGate:
             wrong = labels[(labels < 0) | (labels >= self._n_tokens)]
             ignored = "" if self.ignore_index is None else f" or {self.ignore_index} (ignored)"
             raise InputError(
-                f"expected labels from 0 to {self._n_tokens - 1}{ignored}, got {int(wrong[0])}: make "
-                "the gate for this vocabulary"
+                f"expected labels from 0 to {self._n_tokens - 1}{ignored}, got {int(wrong[0])}: use this vocabulary"
             )
         counts = torch.bincount(labels, minlength=self.vocab_size)
         if self._rule.mode == "official":

@@ -77,15 +77,11 @@ class PersistentEntropy:
     ) -> None:
         for name, value in (("weight", weight), ("length_weight", length_weight)):
             if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < float("inf"):
-                raise InputError(
-                    f"expected {name} to be a number from 0 up, got {value!r}: below 0 it would turn the "
-                    "penalty around"
-                )
+                raise InputError(f"expected {name} to be a number from 0 up, got {value!r}: give 0 or more")
         self.weight, self.length_weight = float(weight), float(length_weight)
         if select is not True and select is not False:
             raise InputError(
-                f"expected select to be True (prominent bars) or False (all bars), got {select!r}: pass one "
-                "of them"
+                f"expected select to be True (prominent bars) or False (all bars), got {select!r}: pass either"
             )
         check_convention(convention)
         if length_weight and not select:

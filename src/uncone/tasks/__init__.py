@@ -2,12 +2,12 @@
 
 from uncone.records import Interval
 from uncone.tasks.bootstrap import (
+    correlation,
     correlation_bootstrap,
     correlation_bootstraps,
     paired_bootstrap,
     paired_bootstraps,
 )
-from uncone.tasks.correlation import correlation
 
 __all__ = [
     "Interval",

@@ -12,7 +12,8 @@ from uncone.errors import InputError
 from uncone.rows import as_rows
 from uncone.tasks.encoding import Encoding, texts_digest, unit
 from uncone.tasks.fitting import Texts, finite_rows, fit_repairs
-from uncone.tasks.results import Scores, Settings, TaskResult
+from uncone.tasks.pairs import Scores
+from uncone.tasks.results import Settings, TaskResult
 from uncone.tasks.retrieval import nearest, read_retrieval
 from uncone.transforms.faiss import need_faiss
 from uncone.transforms.fitting import digest
@@ -79,8 +80,7 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
     else:
         if n < _LEAST_OF_PQ:
             raise InputError(
-                f"expected at least {_LEAST_OF_PQ} documents for product quantisation (8 bits), got {n}: "
-                "use more"
+                f"expected at least {_LEAST_OF_PQ} documents for product quantisation (8 bits), got {n}: use more"
             )
         codes = next(count for count in range(max(1, d // _FEATURES_A_CODE), 0, -1) if d % count == 0)
         index = faiss.IndexPQ(d, codes, 8)

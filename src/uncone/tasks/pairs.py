@@ -6,10 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from uncone.errors import InputError
+from uncone.tasks.bootstrap import KINDS, correlation_x100
 from uncone.tasks.text_files import PACKED, SPACE, Rows, find_file, lines_of, number, table
 
+Scores = npt.NDArray[np.float64]
+Vectors = npt.NDArray[Any]
 WORD_SETS = ("men", "rw", "simlex999", "wordsim_sim", "wordsim_rel")
 """MEN (3000 pairs), Rare Words (2034), SimLex-999, and the two halves of WordSim-353 (203, 252)."""
 STS_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb")
@@ -42,6 +49,41 @@ class PairSet:
         subset = tuple(self.subset[at] for at in places) if self.subset else ()
         pairs, gold = tuple(self.pairs[at] for at in places), tuple(self.gold[at] for at in places)
         return PairSet(self.name, pairs, gold, subset, self.file)
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """The scores of one set under one repair, one a scored pair. All repairs of a set have the same pairs."""
+
+    gold: Scores
+    """(n,) what people said."""
+    cosine: Scores
+    """(n,) cosine of the two vectors; NaN where a vector is zero."""
+    inner: Scores
+    """(n,) inner product of the two vectors."""
+    pairs: int
+    """Pairs in the set, scored or not."""
+
+    def numbers(self) -> dict[str, float | int | None]:
+        """Correlations x 100, n and pairs; None where undefined (one pair, equal or not finite scores)."""
+        numbers: dict[str, float | int | None] = {
+            f"{kind}_{name}": correlation_x100(scores, self.gold, kind=kind)
+            for kind in KINDS
+            for name, scores in (("cosine", self.cosine), ("inner", self.inner))
+        }
+        return numbers | {"n": len(self.gold), "pairs": self.pairs}
+
+
+def pair_scores(
+    pairs: PairSet, place: Mapping[str, int], cosine_of: Vectors, inner_of: Vectors, *, total: int
+) -> PairScores:
+    """The cosine of every pair by one matrix, its inner product by another; `place` says the row of a text."""
+    sides = np.array([(place[a], place[b]) for a, b in pairs.pairs], np.intp).reshape(-1, 2).T
+    x, y = (np.asarray(cosine_of[rows], np.float64) for rows in sides)
+    lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    cosine = np.divide(np.einsum("ij,ij->i", x, y), lengths, out=np.full(len(x), np.nan), where=lengths > 0)
+    x, y = (np.asarray(inner_of[rows], np.float64) for rows in sides)
+    return PairScores(np.array(pairs.gold, np.float64), cosine, np.einsum("ij,ij->i", x, y), total)
 
 
 def read_pairs(path: str | os.PathLike[str], *, columns: Sequence[str | int] | None = None) -> PairSet:
@@ -131,8 +173,7 @@ def _sets(
     missing = [name for name, one in there.items() if one is None]
     if missing and (asked is not None or len(missing) == len(there)):
         raise InputError(
-            f"expected {', '.join(missing)} in {root}, got no file of them: looked for {told(missing)}; "
-            "put it there, or name its directory"
+            f"expected {', '.join(missing)} in {root}, got no file of them: looked for {told(missing)}; put it there"
         )
     return tuple(one for one in there.values() if one is not None)
 

@@ -7,13 +7,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import UndefinedMeasure
 from uncone.records import ORIGINAL, Interval, Price
-from uncone.tasks.bootstrap import check_seed, correlation_bootstraps, paired_bootstraps
-from uncone.tasks.correlation import KINDS, PairScores, correlation_x100
+from uncone.tasks.bootstrap import (
+    KINDS,
+    check_seed,
+    correlation_bootstraps,
+    correlation_x100,
+    paired_bootstraps,
+)
 from uncone.tasks.fitting import Progress
+from uncone.tasks.pairs import PairScores, Scores
 
 PRIMARY = {"wordsim": "spearman_cosine", "sts": "spearman_cosine", "retrieval": "ndcg10", "ann": "recall10"}
 TITLES = {
@@ -34,7 +39,6 @@ PACKAGES = (
 )  # fmt: skip
 """The packages that numbers may depend on."""
 Numbers = Mapping[str, Any]
-Scores = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

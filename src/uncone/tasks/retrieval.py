@@ -13,7 +13,8 @@ import torch
 from uncone.errors import InputError
 from uncone.tasks.encoding import Encoding, texts_digest, unit
 from uncone.tasks.fitting import Repairs, Texts
-from uncone.tasks.results import Scores, Settings, TaskResult
+from uncone.tasks.pairs import Scores
+from uncone.tasks.results import Settings, TaskResult
 from uncone.tasks.text_files import find_file, objects_of, table
 
 Array = npt.NDArray[Any]
@@ -42,8 +43,7 @@ class RetrievalData:
         """The queries that `split` judges with at least one relevant document, in the order of the file."""
         if split not in self.judged:
             raise InputError(
-                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}: "
-                "name the split so"
+                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}: add it"
             )
         judged = self.judged[split].items()
         return tuple(query for query, relevant in judged if any(rank > 0 for rank in relevant.values()))
@@ -111,8 +111,7 @@ def _judgements(
         for what, key, known in (("query", query, queries), ("document", document, documents)):
             if key not in known:
                 raise InputError(
-                    f"expected ids that are there, got {where}, which judges the {what} {key[:60]!r}: copy "
-                    "the data again"
+                    f"expected ids that are there, got {where}, which judges the {what} {key[:60]!r}: copy it again"
                 )
         judged.setdefault(query, {})[document] = relevance
     return judged

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 from uncone.errors import InputError
 from uncone.records.wording import counted
-from uncone.tasks.correlation import PairScores, pair_scores
 from uncone.tasks.encoding import Encoding, texts_digest
 from uncone.tasks.fitting import Repairs
-from uncone.tasks.pairs import PairSet, read_pairs, read_sts
+from uncone.tasks.pairs import PairScores, PairSet, pair_scores, read_pairs, read_sts
 from uncone.tasks.results import (
     SUBSET_MEAN,
     Numbers,
@@ -62,8 +61,7 @@ def evaluate_sts(
             transductive.append(one.name)
     if transductive and encoding.rows is None:
         result.note(
-            f"Repairs of {', '.join(transductive)} are fitted on {_TRANSDUCTIVE}: these sets have no "
-            "training part."
+            f"Repairs of {', '.join(transductive)} are fitted on {_TRANSDUCTIVE}: these sets have no training part."
         )
     result.note(*encoding.notes())
     return result

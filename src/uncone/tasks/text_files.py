@@ -52,8 +52,7 @@ def _parsed(text: str, where: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"expected one JSON object a line, or an array of them, got {where}, which does not parse: "
-            f"{error}"
+            f"expected one JSON object a line, or an array of them, got {where}, which does not parse: {error}"
         ) from error
 
 

@@ -13,10 +13,9 @@ from uncone.errors import InputError
 from uncone.model.open import split
 from uncone.records import ORIGINAL
 from uncone.rows import as_rows
-from uncone.tasks.correlation import PairScores, pair_scores
 from uncone.tasks.encoding import texts_digest
 from uncone.tasks.fitting import Texts, finite_rows, fit_repairs
-from uncone.tasks.pairs import PairSet, read_pairs, read_word_sets
+from uncone.tasks.pairs import PairScores, PairSet, pair_scores, read_pairs, read_word_sets
 from uncone.tasks.results import Numbers, Settings, TaskResult, correlation_differences
 from uncone.tasks.word_vocabulary import Vocabulary, vocabulary_of
 from uncone.transforms.fitting import digest

@@ -14,11 +14,10 @@ from uncone.model.open import name_of, split
 from uncone.records import ORIGINAL, Interval, Selection
 from uncone.records.wording import counted
 from uncone.tasks import correlation, correlation_bootstraps, paired_bootstraps
-from uncone.tasks.correlation import PairScores
 from uncone.tasks.encoding import Encoding, open_encoding, texts_digest
 from uncone.tasks.fitting import Progress, is_affine, repair_names
-from uncone.tasks.pairs import read_sts
-from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Scores, Settings, shown, varies
+from uncone.tasks.pairs import Scores, read_sts
+from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Settings, shown, varies
 from uncone.tasks.retrieval import open_corpus, ranked
 from uncone.tasks.sts import fitted_on_set, scored
 from uncone.transforms import REPAIRS
