@@ -1,8 +1,8 @@
 """Prevent degeneration in training: gate the gradient of rare tokens, or keep a cloud of states round."""
 
-from uncone.prevent.anisotropy import AnisotropyScores, AnisotropyTrack, anisotropy_scores
 from uncone.prevent.attach import Attached, attach
 from uncone.prevent.attach_states import AttachedStates, attach_states
+from uncone.prevent.cloud import AnisotropyScores, AnisotropyTrack, anisotropy_scores
 from uncone.prevent.gate import GateStatus, RareTokenGate
 from uncone.prevent.persistent_entropy import EntropyStatus, PersistentEntropy
 

@@ -8,9 +8,18 @@ import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model, undisturbed
-from uncone.prevent.anisotropy import AnisotropyTrack
 from uncone.prevent.attachment import Attachment, unwrapped
-from uncone.prevent.cloud import POOLINGS, Pooling, are_classes, described, is_first, joined, pool, token_mask
+from uncone.prevent.cloud import (
+    POOLINGS,
+    AnisotropyTrack,
+    Pooling,
+    are_classes,
+    described,
+    is_first,
+    joined,
+    pool,
+    token_mask,
+)
 
 Tensor = torch.Tensor
 StatePenalty = Callable[[Tensor, Tensor | None], Tensor]
@@ -142,7 +151,7 @@ class AttachedStates(Attachment):
         """
         if self._adds:
             raise InputError(
-                "expected a handle with add_to_loss=False, got one whose loss has it: use that loss"
+                "expected a handle with add_to_loss=False, got one that adds the penalty to the model's loss: use that"
             )
         if not self._kept:
             raise InputError(

@@ -277,3 +277,31 @@ class StaticCounts:
 
 
 Counts = ExactWindow | BucketRing | ExponentialAverage | StaticCounts
+
+
+def memory_of(memory: str, vocab_size: int, window: int | str, counts: Any, rule: Rule) -> Counts:
+    official = rule.mode == "official"
+    if counts is not None:
+        if rule.mode in ("paper", "official") or rule.alpha is not None:
+            raise InputError(
+                "expected the modes 'relative' or 'hard' and no alpha with corpus counts, got a rule that "
+                "reads targets a step: a corpus has no steps"
+            )
+        return StaticCounts(vocab_size, counts)
+    window = window if window == "epoch" else positive("window", window)
+    if memory == "exact":
+        return ExactWindow(vocab_size, None if isinstance(window, str) else window)
+    if memory not in ("ring", "average"):
+        raise InputError(f"expected memory 'exact', 'ring' or 'average', got {memory!r}: choose one")
+    if isinstance(window, str) or official:
+        raise InputError(
+            f"expected memory 'exact' with window='epoch' and with mode='official', got {memory!r}: it "
+            "cannot take back single steps"
+        )
+    return BucketRing(vocab_size, window) if memory == "ring" else ExponentialAverage(vocab_size, window)
+
+
+def positive(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"expected {name} as a number of at least 1, got {value!r}: pass an int")
+    return value

@@ -13,15 +13,7 @@ import torch.distributed as dist
 from uncone.errors import InputError
 from uncone.prevent import resume
 from uncone.prevent.cloud import world
-from uncone.prevent.counts import (
-    BucketRing,
-    Counts,
-    ExactWindow,
-    ExponentialAverage,
-    Gates,
-    Rule,
-    StaticCounts,
-)
+from uncone.prevent.counts import ExactWindow, Gates, Rule, memory_of, positive
 from uncone.prevent.resume import like, not_negative
 
 Tensor = torch.Tensor
@@ -120,13 +112,13 @@ class RareTokenGate:
             raise InputError(
                 f"expected on_batch_change 'refuse' or 'rescale', got {on_batch_change!r}: choose one"
             )
-        self.vocab_size, self.ignore_index = _positive("vocab_size", vocab_size), ignore_index
+        self.vocab_size, self.ignore_index = positive("vocab_size", vocab_size), ignore_index
         self._settings = {
             "vocab_size": vocab_size, "window": window, "memory": memory if counts is None else "counts",
             "start_step": start_step, "ignore_index": ignore_index, "n_tokens": n_tokens,
             **asdict(self._rule),
         }  # fmt: skip
-        self._new_counts = partial(_memory, memory, vocab_size, window, counts, self._rule)
+        self._new_counts = partial(memory_of, memory, vocab_size, window, counts, self._rule)
         self._counts = self._new_counts()
         self._static, self._by_epoch = counts is not None, window == "epoch"
         self._n_tokens = vocab_size if n_tokens is None else n_tokens
@@ -216,12 +208,12 @@ class RareTokenGate:
             InputError: a state with another number was loaded, and `on_batch_change` is "refuse".
         """
         if not self._static:
-            self._batch.tell(_positive("sequences", sequences), rescale=self._rescale)
+            self._batch.tell(positive("sequences", sequences), rescale=self._rescale)
 
     def set_epoch(self, steps: int) -> None:
         """With `window="epoch"`: an epoch has so many optimiser steps. A Trainer's callback calls it."""
         if self._by_epoch and isinstance(self._counts, ExactWindow):
-            self._counts.limit(_positive("steps", steps))
+            self._counts.limit(positive("steps", steps))
 
     def end_epoch(self) -> None:
         """With `window="epoch"`: the steps so far are one epoch; from now on that many are remembered."""
@@ -345,31 +337,3 @@ def _loaded_gates(saved: Mapping[str, Tensor], mine: Gates) -> Gates:
     if not all(bool(((not_negative(g) <= 1) & (rare | (g == 1))).all()) for g in (g1, g2)):
         raise ValueError("gates that amplify, or act on ids that are not rare")
     return rare, g1, g2
-
-
-def _memory(memory: str, vocab_size: int, window: int | str, counts: Any, rule: Rule) -> Counts:
-    official = rule.mode == "official"
-    if counts is not None:
-        if rule.mode in ("paper", "official") or rule.alpha is not None:
-            raise InputError(
-                "expected the modes 'relative' or 'hard' and no alpha with corpus counts, got a rule that "
-                "reads targets a step: a corpus has no steps"
-            )
-        return StaticCounts(vocab_size, counts)
-    window = window if window == "epoch" else _positive("window", window)
-    if memory == "exact":
-        return ExactWindow(vocab_size, None if isinstance(window, str) else window)
-    if memory not in ("ring", "average"):
-        raise InputError(f"expected memory 'exact', 'ring' or 'average', got {memory!r}: choose one")
-    if isinstance(window, str) or official:
-        raise InputError(
-            f"expected memory 'exact' with window='epoch' and with mode='official', got {memory!r}: it "
-            "cannot take back single steps"
-        )
-    return BucketRing(vocab_size, window) if memory == "ring" else ExponentialAverage(vocab_size, window)
-
-
-def _positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"expected {name} as a number of at least 1, got {value!r}: pass an int")
-    return value

@@ -16,7 +16,7 @@ from uncone.records.wording import counted
 from uncone.tasks import correlation, correlation_bootstraps, paired_bootstraps
 from uncone.tasks.encoding import Encoding, open_encoding, texts_digest
 from uncone.tasks.fitting import Progress, is_affine, repair_names
-from uncone.tasks.pairs import Scores, read_sts
+from uncone.tasks.pairs import PairScores, Scores, read_sts
 from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Settings, shown, varies
 from uncone.tasks.retrieval import open_corpus, ranked
 from uncone.tasks.sts import fitted_on_set, scored
