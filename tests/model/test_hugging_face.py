@@ -113,16 +113,22 @@ def test_nothing_escapes_the_cache(tmp_path_factory: pytest.TempPathFactory, nam
 
 
 def test_a_panic_of_a_library_is_a_message_and_an_interrupt_stays_one() -> None:
-    class Panic(BaseException):
-        """As pyo3's PanicException, which is no Exception."""
+    class PanicException(BaseException):
+        """As pyo3's, which is no Exception."""
+
+    class SignalError(BaseException):
+        """As the command's own, which asks it to end."""
 
     with (
-        pytest.raises(UnsupportedModel, match=r"^transformers cannot do it \(Panic: index out of range\)$"),
+        pytest.raises(
+            UnsupportedModel, match=r"^transformers cannot do it \(PanicException: index out of range\)$"
+        ),
         asked("do it"),
     ):
-        raise Panic("index out of range\nnote: a backtrace")
-    with pytest.raises(KeyboardInterrupt), asked("do it"):
-        raise KeyboardInterrupt
+        raise PanicException("index out of range\nnote: a backtrace")
+    for stop in (KeyboardInterrupt, SignalError):
+        with pytest.raises(stop), asked("do it"):
+            raise stop
 
 
 def test_the_switches_are_put_back_after_a_failure() -> None:

@@ -84,13 +84,18 @@ def test_a_panic_in_rust_is_passed_over(tmp_path, monkeypatch):
     assert "PanicException: called" in token_labels(tmp_path, 2).note
 
 
-def test_an_interrupt_is_no_broken_tokenizer(tmp_path, monkeypatch):
+class SignalError(BaseException):
+    """As a command's own, which asks it to end."""
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SignalError])
+def test_an_interrupt_is_no_broken_tokenizer(tmp_path, monkeypatch, stop):
     def interrupt(path):
-        raise KeyboardInterrupt
+        raise stop
 
     monkeypatch.setattr("tokenizers.Tokenizer", type("Tokenizer", (), {"from_file": staticmethod(interrupt)}))
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(stop):
         token_labels(tmp_path, 2)
 
 

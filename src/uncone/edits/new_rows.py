@@ -10,6 +10,7 @@ import torch
 
 from uncone.edits.directory import rows_at_once, some_of
 from uncone.errors import InputError, first_line
+from uncone.model.hugging_face import attempt
 from uncone.moments import Moments
 from uncone.rows import Rows, SelectedRows, nonfinite_rows
 
@@ -145,15 +146,13 @@ def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> 
     added = [item for item in content.get("added_tokens") or () if item["id"] not in ids]
     without_extras = dict.fromkeys(("post_processor", "truncation", "padding"))
     reduced = content | {"model": model, "added_tokens": added} | without_extras
-    try:
-        return Tokenizer.from_str(json.dumps(reduced))
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic in Rust is no Exception
+    tokenizer, error = attempt(lambda: Tokenizer.from_str(json.dumps(reduced)))
+    if error is not None:
         raise InputError(
             "expected a tokenizer that works without the tokens to be set anew, got one that does not "
             f"({first_line(error)}): use the method 'mean' or 'covariance'"
         ) from error
+    return tokenizer
 
 
 def _parts(

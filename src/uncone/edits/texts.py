@@ -12,7 +12,7 @@ import torch
 
 from uncone.errors import InputError, UnconeError, first_line
 from uncone.model import ModelFiles
-from uncone.model.hugging_face import open_tokenizer
+from uncone.model.hugging_face import attempt, open_tokenizer
 from uncone.regular import lines_of, open_unpacked
 
 Tensor = torch.Tensor
@@ -109,12 +109,10 @@ def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]
     tokenizer, why = load_tokenizer(files)
     if tokenizer is None:
         return None, why
-    try:
-        ids = torch.tensor(tokenizer.encode(text).ids, dtype=torch.int64)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic in Rust is no Exception
+    read, error = attempt(lambda: tokenizer.encode(text).ids)
+    if error is not None:
         return None, f"the tokenizer fails ({first_line(error)})"
+    ids = torch.tensor(read, dtype=torch.int64)
     if len(ids) and int(ids.max()) >= n:
         return None, f"the tokenizer gives id {int(ids.max())}, the model has {n} rows"
     return ids, ""

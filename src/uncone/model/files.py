@@ -1,19 +1,18 @@
-"""A checkpoint directory as the Hub lays it out: config.json, weights, and the strings of its tokens.
-
-Nothing in it is trusted or executed.
-"""
+"""A checkpoint directory as the Hub lays it out: config, weights, token strings. None of it is trusted."""
 
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, first_line
-from uncone.model.hugging_face import LARGEST_TOKENIZER
+from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt
 from uncone.regular import open_regular
 from uncone.rows import Rows
 from uncone.rows.bytes import LocalFile
@@ -27,8 +26,8 @@ _WEIGHTS = ((_SINGLE, _INDEX, ".safetensors"), ("pytorch_model.bin", "pytorch_mo
 """One file or an index of shards, in the order in which they are looked for, and how shards end."""
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}")
 _OTHERS = (
-    (("*.bin", "*.pt", "*.pth", "*.ckpt"), "open one tensor as {}#tensor.name, or, where you trust the file, load the model "
-     "with transformers and call save_pretrained, which writes safetensors"),
+    (("*.bin", "*.pt", "*.pth", "*.ckpt"), "open one tensor as {}#tensor.name, or, where you trust the file, load the "
+     "model with transformers and call save_pretrained, which writes safetensors"),
     (("*.gguf",), "give the file, {}"),
     (("*.safetensors",), "open one tensor as {}#tensor.name"),
 )  # fmt: skip
@@ -46,7 +45,7 @@ class ModelFiles:
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """The header entries alone, of all shards together."""
+        """The header entries of all shards."""
         return {name: entry for name, (_, entry) in self.tensors.items()}
 
     @property
@@ -58,13 +57,7 @@ class ModelFiles:
 
 
 def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
-    """Read config.json and the headers of the weights of a checkpoint directory.
-
-    Code in the directory is never run, the network is never asked.
-
-    Raises:
-        InputError: no directory, no config.json, or weights that `open_weights` refuses.
-    """
+    """Read config.json and the headers of the weights of a checkpoint directory."""
     directory = Path(path)
     if not directory.is_dir():
         raise InputError(
@@ -72,50 +65,43 @@ def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
         )
     if not (directory / "config.json").is_file():
         raise InputError(
-            f"expected a model directory with config.json and {_SINGLE} (or with modules.json, or one GGUF file), "
-            f"got {directory} without config.json: give the directory that save_pretrained wrote, or open one tensor as FILE.safetensors#tensor.name"
+            f"expected a model directory with config.json and {_SINGLE} (or with modules.json, or one GGUF file), got "
+            f"{directory} without config.json: give the directory that save_pretrained wrote, or open one tensor as "
+            "FILE.safetensors#tensor.name"
         )
     return ModelFiles(directory, read_json(directory / "config.json", dict), open_weights(directory))
 
 
 def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
-    """Where each tensor of a checkpoint directory lies, by its name.
+    """Where each tensor of a checkpoint directory lies: in one file of weights, or the shards of an index.
 
-    The weights are `model.safetensors` or, where that is missing, the shards that `model.safetensors.index.json` lists; and else
-    `pytorch_model.bin` or its shards, of which torch reads the layout alone and unpickles nothing but tensors and plain values.
-
-    Raises:
-        InputError: no weights, a file that does not parse, an index that lists a shard or a tensor that is not there or names a file
-            outside the directory, a header that lies about its file, a checkpoint that could run code.
+    Of pytorch_model.bin torch reads the layout alone, and unpickles nothing but tensors and plain values.
     """
     for single, index, ending in _WEIGHTS:
         if (directory / single).is_file():
             return _open_single(directory / single)
         if (directory / index).is_file():
             return _open_sharded(directory / index, ending)
-    raise _no_weights(directory)
+    expected = f"expected {_SINGLE}, {_WEIGHTS[1][0]} or an index of shards in {directory}"
+    for patterns, advice in _OTHERS:
+        names = sorted({file.name for pattern in patterns for file in directory.glob(pattern)})
+        if names:
+            raise InputError(f"{expected}, got {listing(names)}: {advice.format(directory / names[0])}")
+    raise InputError(
+        f"{expected}, got no weights: download them too, or save the model there with save_pretrained"
+    )
 
 
 def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Rows:
-    """The rows of one tensor of the checkpoint.
-
-    `with_tokens` says that its rows stand for the vocabulary (it is the table or the head): then `labels` are
-    the token strings, read when first asked for, unless the number of rows is far from the vocabulary's size.
-
-    Raises:
-        InputError: no tensor of that name (the nearest are named), not a matrix, not of floats.
-    """
+    """The rows of one tensor of the checkpoint; with token strings as labels if they are the vocabulary."""
     source, entry = named(files.tensors, tensor, files.path)
     rows = checkpoint_rows(source, {tensor: entry}, tensor, where=f"{files.path}#{tensor}")
-    n = rows.shape[0]  # not rows in the function: they would keep themselves, and their file, open
-    if with_tokens and _about(n, files.vocab_size):
+    n, size = rows.shape[0], files.vocab_size
+    # Tables are padded for speed, by a thousand rows or so, and vocabularies grow by added tokens.
+    if with_tokens and (size is None or 0.9 * size <= n <= 1.1 * size + 1024):
+        # Of n and not of rows: they would keep themselves, and their file, open.
         rows.load_labels = lambda: token_labels(files.path, n).labels
     return rows
-
-
-def _about(n: int, vocab_size: int | None) -> bool:
-    """Tables are padded for speed, by a thousand rows or so, and vocabularies grow by added tokens."""
-    return vocab_size is None or 0.9 * vocab_size <= n <= 1.1 * vocab_size + 1024
 
 
 def text_parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -125,11 +111,7 @@ def text_parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def read_json(path: Path, kind: type) -> Any:
-    """The object (`dict`) or list in a JSON file of at most `LARGEST_JSON` bytes.
-
-    Raises:
-        InputError: it cannot be read, is larger, does not parse, or holds something else.
-    """
+    """The object (`dict`) or list in a JSON file of at most `LARGEST_JSON` bytes."""
     with open_regular(path, how="give a directory whose files can be read") as handle:
         text = handle.read(LARGEST_JSON + 1)
     if len(text) > LARGEST_JSON:
@@ -149,17 +131,13 @@ def read_json(path: Path, kind: type) -> Any:
 
 
 def special_tokens(directory: Path, role: str) -> list[str]:
-    """The names for a `role` ("unk_token") in the files beside a tokenizer, which may be missing or unsound."""
+    """The names for a `role` ("unk_token") in the files beside a tokenizer, of those that parse."""
     names = []
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        try:
+        with suppress(InputError):
             token = read_json(directory / name, dict).get(role)
-        except InputError:
-            continue
-        token = token.get("content") if isinstance(token, dict) else token
-        if isinstance(token, str):
-            names.append(token)
-    return names
+            names.append(token.get("content") if isinstance(token, dict) else token)
+    return [name for name in names if isinstance(name, str)]
 
 
 def _open_single(path: Path) -> dict[str, tuple[LocalFile, Entry]]:
@@ -172,46 +150,28 @@ def _open_single(path: Path) -> dict[str, tuple[LocalFile, Entry]]:
 
 def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]]:
     placed = read_json(index, dict).get("weight_map")
-    if (
-        not isinstance(placed, dict)
-        or not placed
-        or not all(isinstance(shard, str) for shard in placed.values())
-    ):
+    if not (isinstance(placed, dict) and placed and all(isinstance(shard, str) for shard in placed.values())):
         raise InputError(
             f"expected a weight_map from tensors to files in {index}, got {str(placed)[:80]}: copy it again"
         )
-    shards = {
-        shard: _open_single(_shard_path(index, shard, ending)) for shard in sorted(set(placed.values()))
-    }
+    shards = {}
+    for shard in sorted(set(placed.values())):
+        # The name comes from the index, so it must not lead out of the directory.
+        if not (_SHARD.fullmatch(shard) and shard.endswith(ending)):
+            raise InputError(
+                f"expected plain names of {ending} files in {index}, got {shard[:200]!r}: do not trust this index"
+            )
+        if not index.with_name(shard).is_file():
+            raise InputError(
+                f"{index} lists the shard {shard}, which is missing: download the rest of the model"
+            )
+        shards[shard] = _open_single(index.with_name(shard))
     for tensor, shard in placed.items():
         if tensor not in shards[shard]:
             raise InputError(
                 f"{index} places tensor {tensor!r} in {shard}, which does not hold it: copy both files again"
             )
     return {tensor: shards[shard][tensor] for tensor, shard in placed.items()}
-
-
-def _shard_path(index: Path, shard: str, ending: str) -> Path:
-    """Where a shard lies. The name comes from the index, so it must not lead out of the directory."""
-    if not (_SHARD.fullmatch(shard) and shard.endswith(ending)):
-        raise InputError(
-            f"expected plain names of {ending} files in {index}, got {shard[:200]!r}: do not trust this index"
-        )
-    path = index.with_name(shard)
-    if not path.is_file():
-        raise InputError(f"{index} lists the shard {shard}, which is missing: download the rest of the model")
-    return path
-
-
-def _no_weights(directory: Path) -> InputError:
-    expected = f"expected {_SINGLE}, {_WEIGHTS[1][0]} or an index of shards in {directory}"
-    for patterns, advice in _OTHERS:
-        names = sorted({file.name for pattern in patterns for file in directory.glob(pattern)})
-        if names:
-            return InputError(f"{expected}, got {listing(names)}: {advice.format(directory / names[0])}")
-    return InputError(
-        f"{expected}, got no weights: download them too, or save the model there with save_pretrained"
-    )
 
 
 @dataclass(frozen=True)
@@ -231,25 +191,22 @@ def token_labels(path: Path, n: int) -> TokenLabels:
     left out. Never raises for what lies in the directory: `note` says what was wrong.
     """
     notes: list[str] = []
-    readers = {"tokenizer.json": _from_tokenizer, "vocab.txt": _from_lines, "vocab.json": _from_json}
-    for name, read in readers.items():
+    for name, read in _READERS.items():
         file = path / name
         if not file.is_file():
             continue
-        try:
-            if (size := file.stat().st_size) > LARGEST_TOKENIZER:
-                raise ValueError(f"expected at most {LARGEST_TOKENIZER} bytes, got {size}")
-            return TokenLabels(_placed(read(file), n), "; ".join(notes) or None)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # a panic in Rust is no Exception
-            notes.append(f"{file} gives no tokens ({first_line(error)})")
+        labels, error = attempt(partial(_labels_in, file, read, n))
+        if error is None:
+            return TokenLabels(labels, "; ".join(notes) or None)
+        notes.append(f"{file} gives no tokens ({first_line(error)})")
     return TokenLabels(None, "; ".join(notes) or f"no tokenizer.json, vocab.txt or vocab.json in {path}")
 
 
-def _placed(ids: dict[str, int], n: int) -> list[str | None]:
+def _labels_in(file: Path, read: Callable[[Path], dict[str, int]], n: int) -> list[str | None]:
+    if (size := file.stat().st_size) > LARGEST_TOKENIZER:
+        raise ValueError(f"expected at most {LARGEST_TOKENIZER} bytes, got {size}")
     labels: list[str | None] = [None] * n
-    for token, index in ids.items():
+    for token, index in read(file).items():
         if type(index) is int and 0 <= index < n:
             # JSON can spell half a surrogate pair.
             labels[index] = token.encode("utf-8", "replace").decode("utf-8")
@@ -262,7 +219,7 @@ def _from_tokenizer(file: Path) -> dict[str, int]:
     tokenizer = Tokenizer.from_file(str(file))
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    # Where two tokens claim one id the last one stays: an added one, as in decoding. The order of get_vocab is random.
+    # Of two tokens with one id the last one stays: an added one, as in decoding. The order of get_vocab is random.
     return dict(sorted(ids.items(), key=lambda item: (item[0] in added, item[0])))
 
 
@@ -276,3 +233,6 @@ def _from_json(file: Path) -> dict[str, int]:
     vocabulary: dict[str, int] = read_json(file, dict)
     added = file.with_name("added_tokens.json")
     return vocabulary | read_json(added, dict) if added.is_file() else vocabulary
+
+
+_READERS = {"tokenizer.json": _from_tokenizer, "vocab.txt": _from_lines, "vocab.json": _from_json}

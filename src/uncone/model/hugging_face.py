@@ -2,21 +2,21 @@
 
 Two locks on the door, as neither closes all of it. `LOCAL` goes with every call that opens a directory or
 looks into the cache. Within `asked`, huggingface_hub refuses every request before a socket is opened: it asks
-its constant at each request, and the environment variable only once, when it is imported. All that opens such
-a directory goes through here.
+its constant at each request, and the environment variable only when it is imported.
 """
 
 import logging
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from uncone.errors import InputError, UnconeError, UnsupportedModel, first_line
 
+T = TypeVar("T")
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 LARGEST_TOKENIZER = 512 * 2**20
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
@@ -25,44 +25,53 @@ _LONGEST_TEXT = 512
 _one_at_a_time = threading.RLock()  # the switches belong to the whole process
 
 
+def attempt(call: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    """What `call` of a library returns, or the error that it raises."""
+    try:
+        return call(), None
+    except BaseException as error:
+        if not _is_failure(error):
+            raise
+        return None, error
+
+
+def _is_failure(error: BaseException) -> bool:
+    """No interrupt or signal. A damaged file raises nearly anything; a panic in Rust is no Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
 @contextmanager
 def asked(what: str, library: str = "transformers") -> Iterator[None]:
     """Offline and silent. What a library raises becomes UnsupportedModel: "{library} cannot {what}"."""
-    with _one_at_a_time, warnings.catch_warnings(), _silent_and_offline():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        except (UnconeError, KeyboardInterrupt, SystemExit, GeneratorExit):
-            raise
-        except BaseException as error:  # of a damaged file nearly anything; a panic in Rust is no Exception
-            raise UnsupportedModel(f"{library} cannot {what} ({first_line(error)})") from error
-
-
-@contextmanager
-def _silent_and_offline() -> Iterator[None]:
     from huggingface_hub import constants
 
-    loggers = [logging.getLogger(name) for name in ("transformers", "sentence_transformers")]
-    levels, offline = [logger.level for logger in loggers], constants.HF_HUB_OFFLINE
-    bars: Any = sys.modules.get("transformers.utils.logging")
-    had_bars = bars is not None and bars.is_progress_bar_enabled()
-    try:
-        constants.HF_HUB_OFFLINE = True
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL + 1)
-        if had_bars:
-            bars.disable_progress_bar()
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = offline
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if had_bars:
-            bars.enable_progress_bar()
+    with _one_at_a_time, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loggers = [logging.getLogger(name) for name in ("transformers", "sentence_transformers")]
+        levels, offline = [logger.level for logger in loggers], constants.HF_HUB_OFFLINE
+        bars: Any = sys.modules.get("transformers.utils.logging")
+        had_bars = bars is not None and bars.is_progress_bar_enabled()
+        try:
+            constants.HF_HUB_OFFLINE = True
+            for logger in loggers:
+                logger.setLevel(logging.CRITICAL + 1)
+            if had_bars:
+                bars.disable_progress_bar()
+            yield
+        except BaseException as error:
+            if isinstance(error, UnconeError) or not _is_failure(error):
+                raise
+            raise UnsupportedModel(f"{library} cannot {what} ({first_line(error)})") from error
+        finally:
+            constants.HF_HUB_OFFLINE = offline
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+            if had_bars:
+                bars.enable_progress_bar()
 
 
 def need_transformers(what: str) -> Any:
-    """The package. Raises UnsupportedModel, "{what} needs transformers 5", where it is missing or older."""
+    """The package; UnsupportedModel, "{what} needs transformers 5", where it is missing or older."""
     try:
         import transformers.conversion_mapping  # version 4 has none
         import transformers.utils.logging
@@ -77,17 +86,11 @@ def from_pretrained(model_class: Any, directory: Path, **options: Any) -> Any:
 
 
 def open_tokenizer(directory: Path) -> Any:
-    """The `tokenizers.Tokenizer` of a directory, which neither cuts nor pads; None where the directory has no tokenizer.
-
-    Raises:
-        InputError: its files cannot be read.
-        UnsupportedModel: it has no tokenizer.json, and transformers is not there to make one of its other files.
-    """
-    names = [name for name in TOKENIZER_FILES if (directory / name).is_file()]
-    if not names:
+    """The `tokenizers.Tokenizer` of a directory, which neither cuts nor pads; None where there is none."""
+    file = next((directory / name for name in TOKENIZER_FILES if (directory / name).is_file()), None)
+    if file is None:
         return None
-    file = directory / names[0]
-    transformers = None if names[0] == "tokenizer.json" else need_transformers(f"the tokenizer {file}")
+    transformers = None if file.name == "tokenizer.json" else need_transformers(f"the tokenizer {file}")
     if file.stat().st_size > LARGEST_TOKENIZER:
         raise InputError(
             f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {file.stat().st_size}: is it a tokenizer?"
@@ -104,25 +107,21 @@ def open_tokenizer(directory: Path) -> Any:
             tokenizer.no_padding()
     except UnsupportedModel as error:
         raise InputError(
-            f"expected a tokenizer in {file}, got none ({first_line(error.__cause__ or error)}): save it as tokenizer.json"
+            f"expected a tokenizer in {file}, got none ({first_line(error.__cause__ or error)}): "
+            "save it as tokenizer.json"
         ) from error
     return tokenizer
 
 
 def load_encoder(directory: Path) -> tuple[Any, Any, int]:
-    """A model (of an encoder-decoder its encoder), its tokenizer, and the most tokens of a text.
-
-    Raises:
-        UnsupportedModel: transformers is missing, or cannot load them.
-    """
+    """A model (of an encoder-decoder its encoder), its tokenizer, and the most tokens of a text."""
     transformers = need_transformers(f"the encoder in {directory}")
     with asked(f"load the encoder in {directory}"):
         model = from_pretrained(transformers.AutoModel, directory).float().eval()
         tokenizer = from_pretrained(transformers.AutoTokenizer, directory)
         if tokenizer.pad_token is None:  # padding is masked, so any token will do
-            tokenizer.pad_token = (
-                tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
-            )
+            any_token = tokenizer.eos_token or tokenizer.unk_token
+            tokenizer.pad_token = any_token or tokenizer.convert_ids_to_tokens(0)
         tokenizer.padding_side = "right"
         positions = getattr(model.config, "max_position_embeddings", None) or _LONGEST_TEXT
         longest = min(_LONGEST_TEXT, tokenizer.model_max_length, positions)
@@ -132,8 +131,7 @@ def load_encoder(directory: Path) -> tuple[Any, Any, int]:
 def cached_snapshot(name: str) -> Path | None:
     """The cached directory of a Hub model such as "gpt2", "org/name" or "org/name@revision"; else None.
 
-    The revision is a branch, a tag or a full commit, "main" where none is given. The cache is
-    huggingface_hub's (HF_HUB_CACHE, HF_HOME). A string that is no Hub name gives None too.
+    The revision is a branch, a tag or a full commit, "main" where none is given.
     """
     from huggingface_hub import snapshot_download
 

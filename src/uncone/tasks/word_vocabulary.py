@@ -8,7 +8,7 @@ from typing import Any
 
 from uncone.errors import InputError
 from uncone.model.files import special_tokens
-from uncone.model.hugging_face import open_tokenizer
+from uncone.model.hugging_face import attempt, open_tokenizer
 
 PROBES = (
     "water", "time", "house", "people", "small", "world", "light", "hand", "night", "school", "cat", "dog"
@@ -89,12 +89,7 @@ def _of_tokenizer(tokenizer: Any, unknown: set[str]) -> Vocabulary:
 
 def _encoded(tokenizer: Any, text: str) -> list[int]:
     """The ids of a text; none where the tokenizer fails, as one without an unknown token may."""
-    try:
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:  # a panic in Rust arrives as pyo3's PanicException, which is no Exception
-        return []
+    return attempt(lambda: list(tokenizer.encode(text, add_special_tokens=False).ids))[0] or []
 
 
 def _prefix(tokenizer: Any) -> tuple[str, str]:
