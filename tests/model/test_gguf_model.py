@@ -78,7 +78,7 @@ def test_an_encoder_has_no_head(tmp_path: Path, arch: str, keys: dict[str, bool]
 def test_quantised_rows_are_said_to_be(tmp_path: Path) -> None:
     path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE, "output.weight": HEAD}, quantised=True)
     found = open_subjects(path)
-    assert found.notes == ("The rows are stored as Q8_0: what is read are the dequantised rows.",)
+    assert found.notes == ("The rows are stored as Q8_0: the dequantised rows are read.",)
     assert torch.allclose(found.rows[0][1].read(0, V), torch.from_numpy(TABLE), atol=0.02)
 
 

@@ -9,8 +9,7 @@ import torch
 from tests.edits.language_models import D, V, drifted, saved
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import open_model_files
-from uncone.model.model_class import load_model
-from uncone.model.ties import parameter_keys, parted, shared_names, without_ties
+from uncone.model.model_class import load_model, parameter_keys, parted, shared_names, without_ties
 
 transformers = pytest.importorskip("transformers")
 
@@ -80,15 +79,14 @@ def test_what_ends_a_tie(tmp_path):
     files = open_model_files(saved(tmp_path / "m", "BertForMaskedLM"))
     table = "bert.embeddings.word_embeddings.weight"
     assert shared_names(files) == {table}
-    ends = parted(files)
-    assert ends.head == "cls.predictions.decoder.weight"
-    assert ends.added == {ends.head: table, "cls.predictions.decoder.bias": "cls.predictions.bias"}
+    added, head = parted(files)
+    assert head == "cls.predictions.decoder.weight"
+    assert added == {head: table, "cls.predictions.decoder.bias": "cls.predictions.bias"}
     keys = parameter_keys(files)
     assert keys["bert.embeddings.position_embeddings.weight"] == "bert.embeddings.position_embeddings.weight"
     assert files.entries[table].shape == (V, D)
     untied = open_model_files(saved(tmp_path / "n", "LlamaForCausalLM"))
-    assert parted(untied).added == {}
-    assert parted(untied).head == "lm_head.weight"
+    assert parted(untied) == ({}, "lm_head.weight")
 
 
 def test_a_config_without_ties():

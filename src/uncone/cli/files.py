@@ -46,7 +46,7 @@ def check_files(bound: BoundArguments) -> None:
         return
     specs, sources = _given(bound, Role.SPEC), [_whole(Path(name)) for name in _given(bound, Role.READ)]
     if specs:
-        from uncone.model.reads import check_targets_apart
+        from uncone.model.open import check_targets_apart
 
         check_targets_apart([*targets, *kept], specs, sources)
     else:

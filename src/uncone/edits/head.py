@@ -33,8 +33,7 @@ from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, find_places, rows_of
 from uncone.model.files import read_json
 from uncone.model.head_map import HeadMap, logit_map
-from uncone.model.model_class import load_model, objects
-from uncone.model.ties import parameter_keys, parted, shared_names, without_ties
+from uncone.model.model_class import load_model, objects, parameter_keys, parted, shared_names, without_ties
 from uncone.records import HeadEdit
 from uncone.rows import Rows, nonfinite_rows
 from uncone.rows.names import listing
@@ -219,12 +218,12 @@ def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
 
 def _parted(files: ModelFiles, table: str, mean: Tensor) -> _Layout:
     """A head of its own beside the table, which stays."""
-    ends = parted(files)
-    tensors = {name: as_stored(*files.tensors[source], source) for name, source in ends.added.items()}
-    tensors[ends.head] = shifted(files, table, -mean)
+    added, head = parted(files)
+    tensors = {name: as_stored(*files.tensors[source], source) for name, source in added.items()}
+    tensors[head] = shifted(files, table, -mean)
     n, d = files.entries[table].shape
     notes = (f"The head shared the token table's rows and stands apart now: {n} x {d} numbers more.",)
-    return _Layout("parted", tensors, ends.head, notes, config=without_ties(files.config))
+    return _Layout("parted", tensors, head, notes, config=without_ties(files.config))
 
 
 def _mean_row(rows: Rows) -> Tensor:

@@ -37,19 +37,10 @@ def read_counts(
 ) -> TokenCounts:
     """The counts of ids 0 to n - 1, from a table or an array.
 
-    Args:
-        path: a table in UTF-8, columns separated by tabs under a line with their names: `id`, `token` (or `word`) and
-            `count`, or without one of the first two; or a `.npy` file of n whole numbers.
-        n: the number of rows.
-        labels: the token of each row, as the tokenizer spells it. A table by token needs it; with ids too it is checked.
-
-    Returns:
-        Whole numbers of at least 0. Rows that the table does not name have 0, and a note says how many. Of several rows with
-        one token the first has the count of a table by token, and a note says so.
-
-    Raises:
-        InputError: no such file, a line that does not fit (with its number), an id or token given twice, a table of another
-            vocabulary, no count above 0, an array of another length or type.
+    A table in UTF-8 has columns separated by tabs under a line with their names: `id`, `token` (or `word`)
+    and `count`, or without one of the first two. An array is a `.npy` file of n whole numbers. A table by
+    token needs `labels`, the tokens of the rows; a table with ids too is checked against them. Rows that the
+    table does not name have 0. Of several rows with one token the first has the count.
     """
     path = Path(path)
     if path.suffix != ".npy":
@@ -59,7 +50,7 @@ def read_counts(
     _check_vector(header.shape, header.dtype, n, path.name)
     stored = np.empty(n, header.dtype)
     source.read_into(header.offset, stored.view(np.uint8).data)
-    return TokenCounts(_whole(stored, path.name))
+    return _whole(stored, path.name)
 
 
 def as_counts(counts: Any, n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
@@ -74,7 +65,7 @@ def as_counts(counts: Any, n: int, labels: Sequence[str | None] | None = None) -
         counts = counts.detach().cpu()
         counts = (counts.double() if counts.is_floating_point() else counts).numpy()  # NumPy has no bfloat16
     _check_vector(counts.shape, counts.dtype, n, "counts")
-    return TokenCounts(_whole(counts, "counts"))
+    return _whole(counts, "counts")
 
 
 def _check_vector(shape: tuple[int, ...], dtype: np.dtype[Any], n: int, name: str) -> None:
@@ -84,7 +75,7 @@ def _check_vector(shape: tuple[int, ...], dtype: np.dtype[Any], n: int, name: st
         )
 
 
-def _whole(stored: Any, name: str) -> Tensor:
+def _whole(stored: Any, name: str) -> TokenCounts:
     values = np.array(stored, dtype=np.float64)
     wrong = ~((values >= 0) & (values <= LARGEST_COUNT) & (values == np.floor(values)))
     if wrong.any():
@@ -92,19 +83,18 @@ def _whole(stored: Any, name: str) -> Tensor:
         raise InputError(
             f"expected whole counts from 0 up, got {values[at]:g} at row {at} of {name}: count, do not weigh"
         )
-    return _some(torch.from_numpy(values.astype(np.int64)), name)
+    return _some(TokenCounts(torch.from_numpy(values.astype(np.int64))), name)
 
 
-def _some(counts: Tensor, name: str) -> Tensor:
-    if not bool((counts > 0).any()):
+def _some(read: TokenCounts, name: str) -> TokenCounts:
+    if not bool((read.counts > 0).any()):
         raise InputError(f"expected a count above 0, got none in {name}: count the tokens of a text")
-    return counts
+    return read
 
 
 def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> TokenCounts:
     name, lines = path.name, lines_of(path, how="give a file of counts in UTF-8")
-    rows = ((number, line.split("\t")) for number, line in lines)
-    _, columns = next(rows, (1, [""]))
+    columns = next(lines, (1, ""))[1].split("\t")
     kind = columns[0].lower()
     if tuple(column.lower() for column in columns) not in _HEADERS:
         raise InputError(
@@ -114,12 +104,16 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
         raise InputError(
             f"expected counts by id, because no tokenizer was found, got a table by token in {name}: add a column `id`"
         )
-    ids, shared = _by_token(labels or ()) if kind != "id" else ({}, set())
+    ids, shared = dict[str, int](), set[str]()  # the first row of each token, and the tokens of several rows
+    for i, label in enumerate(labels or ()) if kind != "id" else ():
+        if label is not None and ids.setdefault(label, i) != i:
+            shared.add(label)
     counts, differ = dict[int, int](), list[tuple[int, int, str]]()
     unknown = doubled = read = 0
-    for number, cells in rows:
-        if cells == [""]:
+    for number, line in lines:
+        if not line:
             continue
+        cells = line.split("\t")
         if len(cells) != len(columns):
             raise InputError(
                 f"expected {len(columns)} columns, got {len(cells)} in line {number} of {name}: separate them by tabs"
@@ -148,19 +142,17 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
             "count with this tokenizer"
         )
     if labels is not None and len(differ) > MOST_MISMATCHED * read:
-        raise _of_another_vocabulary(differ, labels, name)
+        line_number, index, token = differ[0]
+        here = "which has no token" if labels[index] is None else f"which is {str(labels[index])[:40]!r}"
+        more = f", and {len(differ) - 1:,} more" if len(differ) > 1 else ""
+        raise InputError(
+            f"expected the tokens of this vocabulary, got {token[:40]!r} for id {index} in line {line_number} of {name}, "
+            f"{here}{more}: count with this tokenizer"
+        )
     vector = torch.zeros(n, dtype=torch.int64)
     vector[list(counts)] = torch.tensor(list(counts.values()), dtype=torch.int64)
-    return TokenCounts(_some(vector, name), _notes(n - len(counts), unknown, len(differ), doubled, name))
-
-
-def _by_token(labels: Sequence[str | None]) -> tuple[dict[str, int], set[str]]:
-    """The first row of each token, and the tokens that more than one row has."""
-    ids, shared = dict[str, int](), set[str]()
-    for i, label in enumerate(labels):
-        if label is not None and ids.setdefault(label, i) != i:
-            shared.add(label)
-    return ids, shared
+    notes = _notes(n - len(counts), unknown, len(differ), doubled, name)
+    return _some(TokenCounts(vector, notes), name)
 
 
 def _number(text: str, most: int, what: str, name: str, line: int) -> int:
@@ -172,29 +164,17 @@ def _number(text: str, most: int, what: str, name: str, line: int) -> int:
     return int(text)
 
 
-def _of_another_vocabulary(
-    differ: Sequence[tuple[int, int, str]], labels: Sequence[str | None], name: str
-) -> InputError:
-    line, index, token = differ[0]
-    here = "which has no token" if labels[index] is None else f"which is {str(labels[index])[:40]!r}"
-    more = f", and {len(differ) - 1:,} more" if len(differ) > 1 else ""
-    return InputError(
-        f"expected the tokens of this vocabulary, got {token[:40]!r} for id {index} in line {line} of {name}, {here}{more}: "
-        "count with this tokenizer"
-    )
-
-
 def _notes(missing: int, unknown: int, differ: int, doubled: int, name: str) -> tuple[str, ...]:
-    def tokens(n: int, one: str, many: str) -> str:
-        return f"{counted(n, 'token')} of {name} {plural(n, one, many)}"
+    def tokens(n: int, one: str, many: str, then: str) -> str:
+        return f"{counted(n, 'token')} of {name} {plural(n, one, many)} {then}."
 
     notes = (
         (missing, f"{counted(missing, 'row is', 'rows are')} not named in {name}: "
          f"{plural(missing, 'its', 'their')} count is taken as 0."),
-        (unknown, tokens(unknown, "is not in this vocabulary and was", "are not in this vocabulary and were") + " left out."),
-        (differ, tokens(differ, "is spelled otherwise in this vocabulary; it was", "are spelled otherwise in this vocabulary; they were")
-         + " placed by id."),
-        (doubled, tokens(doubled, "is that of several rows: its", "are those of several rows: each")
-         + " count is taken for the first row; give counts by id."),
+        (unknown, tokens(unknown, "is not in this vocabulary and was", "are not in this vocabulary and were", "left out")),
+        (differ, tokens(differ, "is spelled otherwise in this vocabulary; it was",
+                        "are spelled otherwise in this vocabulary; they were", "placed by id")),
+        (doubled, tokens(doubled, "is that of several rows: its", "are those of several rows: each",
+                         "count is taken for the first row; give counts by id")),
     )  # fmt: skip
     return tuple(note for n, note in notes if n)

@@ -1,18 +1,19 @@
 """A language model in GGUF, as llama.cpp reads it: its files, its table, its head and its tokens.
 
 `llama-gguf-split` cuts a model into parts. A part says which of how many it is (`split.no`, `split.count`)
-and how many tensors all hold (`split.tensors.count`). Its name ends in `-00001-of-00003.gguf`. The first part
+and how many tensors all hold (`split.tensors.count`). Its name ends in `-00001-of-00003.gguf`. The first
 holds the metadata.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, UnsupportedModel
-from uncone.model.places import Places
+from uncone.model.places import LanguageModel, Places
 from uncone.rows import Rows
 from uncone.rows.bytes import LocalFile
 from uncone.rows.gguf import MAGIC, GgufHeader, GgufTensor, StringArray, gguf_rows, read_gguf, strings
@@ -27,8 +28,8 @@ _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 
 
 @dataclass(frozen=True)
-class GgufModel:
-    """A GGUF model whose headers are checked and whose tensors are not read."""
+class _Gguf:
+    """The checked headers of a GGUF model, of all parts together."""
 
     path: Path
     """The file that was given."""
@@ -36,23 +37,15 @@ class GgufModel:
     """The file whose header holds the metadata: of a split model its first part."""
     metadata: Mapping[str, Any]
     tensors: Mapping[str, GgufTensor]
-    """Those of all parts."""
     parts: Mapping[str, LocalFile]
     """The file in which each tensor lies, by the tensor's name."""
 
-    @property
-    def architecture(self) -> str:
-        return str(self.metadata.get("general.architecture", ""))[:80]
-
 
 def find_gguf(directory: Path) -> Path | None:
-    """The GGUF file in a directory, or a part of the one split model there, if there is one.
-
-    Raises:
-        InputError: there are several.
-    """
+    """The GGUF file in a directory, or a part of the one split model there, if there is one."""
     files = sorted(directory.glob("*.gguf"))
-    if len({_family(path) for path in files}) > 1:
+    named = [(path, _NAME.fullmatch(path.name)) for path in files]
+    if len({match.group(1, 3) if match else path.name for path, match in named}) > 1:
         names = listing(path.name for path in files)
         raise InputError(
             f"expected one GGUF model in {directory}, got {len(files)} files ({names}): give the file"
@@ -60,22 +53,31 @@ def find_gguf(directory: Path) -> Path | None:
     return files[0] if files else None
 
 
-def open_gguf(path: Path) -> GgufModel:
-    """Read the header of a GGUF file; of a part of a split model, the headers of all parts, which lie beside it.
+def open_gguf(path: Path) -> LanguageModel:
+    """Open a GGUF file; of a part of a split model, all parts, which lie beside it."""
+    model = _read(path)
+    return LanguageModel(path, partial(_places, model), partial(_rows, model))
 
-    Raises:
-        InputError: not GGUF, cut, or a header that lies about the file; a part that is missing, or belongs to another model.
-    """
+
+def _read(path: Path) -> _Gguf:
     source = LocalFile(path)
     header = read_gguf(source)
     count = header.metadata.get(_COUNT)
     if type(count) is not int or count < 2:
-        return GgufModel(path, source, header.metadata, header.tensors, dict.fromkeys(header.tensors, source))
+        return _Gguf(path, source, header.metadata, header.tensors, dict.fromkeys(header.tensors, source))
     tensors, parts = dict[str, GgufTensor](), dict[str, LocalFile]()
     first, metadata = source, header.metadata
     for number, file in enumerate(map(LocalFile, _parts(path, header, count))):
         part = header if file.path == path else read_gguf(file)
-        _check_part(file, part, number, count)
+        mine, of = part.metadata.get(_NUMBER), part.metadata.get(_COUNT)
+        if (mine, of) != (number, count):
+            got = "no part of a split model"
+            if isinstance(mine, int) and isinstance(of, int):
+                got = f"part {mine + 1} of {of}"
+            raise InputError(
+                f"expected part {number + 1} of {count} of a split model in {file.name}, got {got}: "
+                "the file was renamed, or belongs to another model"
+            )
         for name in part.tensors.keys() & tensors.keys():
             raise InputError(
                 f"expected each tensor in one part of the split model {path}, got {name[:80]!r} in "
@@ -90,13 +92,7 @@ def open_gguf(path: Path) -> GgufModel:
         raise InputError(
             f"expected {told} tensors in the {count} parts of the split model {path}, got {len(tensors)}: {_MIXED}"
         )
-    return GgufModel(path, first, metadata, tensors, parts)
-
-
-def _family(path: Path) -> tuple[str, str]:
-    """The common part of the names of one model's parts; of another file, its own name."""
-    match = _NAME.fullmatch(path.name)
-    return (match[1], match[3]) if match else (path.name, "")
+    return _Gguf(path, first, metadata, tensors, parts)
 
 
 def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
@@ -121,35 +117,16 @@ def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
     return parts
 
 
-def _check_part(file: LocalFile, header: GgufHeader, number: int, count: int) -> None:
-    mine, of = header.metadata.get(_NUMBER), header.metadata.get(_COUNT)
-    if (mine, of) != (number, count):
-        got = "no part of a split model"
-        if isinstance(mine, int) and isinstance(of, int):
-            got = f"part {mine + 1} of {of}"
-        raise InputError(
-            f"expected part {number + 1} of {count} of a split model in {file.name}, got {got}: "
-            "the file was renamed, or belongs to another model"
-        )
-
-
-def is_gguf(path: Path) -> bool:
-    """The file is called so, or begins so."""
-    if path.name.endswith(".gguf"):
-        return True
+def is_model_file(path: Path) -> bool:
+    """A file that is a whole model, of a table and a head: GGUF, by its name or first bytes."""
     try:
-        return LocalFile(path).head(4) == MAGIC
+        return path.is_file() and (path.name.endswith(".gguf") or LocalFile(path).head(4) == MAGIC)
     except InputError:
         return False
 
 
-def gguf_places(model: GgufModel) -> Places:
-    """The table and the head; a language model without a tensor for its head uses the table, as llama.cpp
-    does.
-
-    Raises:
-        UnsupportedModel: the model holds no token table.
-    """
+def _places(model: _Gguf) -> Places:
+    """The table and the head; a language model without a tensor for one uses the table, as in llama.cpp."""
     if TABLE not in model.tensors:
         matrices = [name for name, tensor in model.tensors.items() if len(tensor.shape) == 2]
         raise UnsupportedModel(
@@ -158,8 +135,8 @@ def gguf_places(model: GgufModel) -> Places:
         )
     if HEAD in model.tensors:
         return Places(TABLE, HEAD, False, "the GGUF file holds a tensor for the output head")
-    kind = model.architecture or "this model"
-    causal = model.metadata.get(f"{model.architecture}.attention.causal", True)
+    architecture = str(model.metadata.get("general.architecture", ""))[:80]
+    kind, causal = architecture or "this model", model.metadata.get(f"{architecture}.attention.causal", True)
     if causal is False or "bert" in kind or kind in _WITHOUT_HEAD:
         why = f"{kind} is an encoder: the GGUF file holds no output head over the vocabulary"
         return Places(TABLE, None, False, why)
@@ -167,17 +144,12 @@ def gguf_places(model: GgufModel) -> Places:
     return Places(TABLE, TABLE, True, why)
 
 
-def gguf_model_rows(model: GgufModel, tensor: str, *, with_tokens: bool = False) -> Rows:
-    """The rows of one tensor; `with_tokens` says that they stand for the vocabulary, whose strings the header holds.
-
-    Raises:
-        InputError: no tensor of that name (the nearest are named), not a matrix, of integers, or quantised and not to be dequantised.
-    """
+def _rows(model: _Gguf, tensor: str, *, with_tokens: bool = False) -> Rows:
     source = model.parts.get(tensor, model.source)
     rows = gguf_rows(source, model.tensors, tensor, where=f"{model.path}#{tensor}")
     array, n = model.metadata.get(_TOKENS), rows.shape[0]
     if with_tokens and isinstance(array, StringArray):
-        rows.load_labels = lambda: _labels(model.source, array, n)  # of rows it would keep the file open
+        rows.load_labels = partial(_labels, model.source, array, n)  # of rows it would keep the file open
     return rows
 
 

@@ -1,8 +1,8 @@
 """How do logits follow from the head's output? Measured on the model, not looked up by its name.
 
 The model runs once with known outputs in the place of its head's: 0, small, huge and random ones. From the
-logits follow scale, bias and cap of z -> cap tanh((scale z + bias) / cap); what is left over decides whether
-that is the map.
+logits follow scale, bias and cap of z -> cap tanh((scale z + bias) / cap); the residual decides whether that
+is the map.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,22 +46,13 @@ class HeadMap:
 
 
 def logit_map(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """Measure how `model`, which is left as it was, makes logits of its head's output; labels are not looked
-    at (`shift`).
-
-    Raises:
-        UnsupportedModel: what was measured is no map of this form.
-    """
-    devices = [head.weight.device] if head.weight.device.type == "cuda" else []
-    with undisturbed(model), torch.random.fork_rng(devices=devices), torch.no_grad():
+    """Measure how `model`, which is left as it was, makes logits of its head's output, but for `shift`."""
+    with undisturbed(model):
         return fit(*known_outputs(model, head, probe_batch(model)))
 
 
 def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """(outputs put in the place of the head's, logits that the model made of them), each (18, V).
-
-    The logits need gradients where a part between the two trains.
-    """
+    """(outputs in the place of the head's, logits), (18, V); with gradients where a part between trains."""
     outputs: list[Tensor] = []
 
     def known(hidden: Tensor) -> Tensor:
@@ -90,7 +81,7 @@ def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -
 
 
 def fit(z: Tensor, logits: Tensor) -> HeadMap:
-    """The map (labels not looked at) of outputs and logits of `known_outputs`, checked on every row."""
+    """The map, but for its shift, of outputs and logits of `known_outputs`, checked on every row."""
     logits = logits.detach()
     at_zero, at_small, at_huge = logits[:3].double()
     cap = None
@@ -101,9 +92,8 @@ def fit(z: Tensor, logits: Tensor) -> HeadMap:
             raise UnsupportedModel(
                 "expected logits that are linear in the head's output or capped, got neither: use the loss itself"
             )
-        at_zero, at_small = (
-            cap * torch.atanh((row / cap).clamp(-1 + 1e-12, 1 - 1e-12)) for row in (at_zero, at_small)
-        )
+        scaled = (torch.stack([at_zero, at_small]) / cap).clamp(-1 + 1e-12, 1 - 1e-12)
+        at_zero, at_small = cap * torch.atanh(scaled)
         slope = (at_small - at_zero) / _SMALL
     scale, bias = float(slope.median()), at_zero.float()
     measured = HeadMap(scale, bias if bool(bias.any()) else None, cap, False)
@@ -146,7 +136,7 @@ def without_labels(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
-    """The input that a sequence-to-sequence model needs beside `input_ids`; none for other models."""
+    """The input that a sequence-to-sequence model needs beside `input_ids`."""
     return {"decoder_input_ids": decoder_input_ids(model, labels)} if is_seq2seq(model) else {}
 
 
@@ -183,7 +173,8 @@ def run_model(model: Any, inputs: dict[str, Tensor]) -> Any:
         return model(**inputs, return_dict=True)
     except (TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
         raise UnsupportedModel(
-            f"expected {type(model).__name__} to run on a probe batch of {', '.join(inputs)}, got {type(error).__name__}: {error}"
+            f"expected {type(model).__name__} to run on a probe batch of {', '.join(inputs)}, got "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 
@@ -195,9 +186,8 @@ def forward_of(head: torch.nn.Module, forward: Callable[[Tensor], Tensor]) -> It
     try:
         yield
     finally:
-        if before is None:
-            del head.forward
-        else:
+        del head.forward
+        if before is not None:
             head.forward = before
 
 
@@ -205,10 +195,10 @@ def forward_of(head: torch.nn.Module, forward: Callable[[Tensor], Tensor]) -> It
 def undisturbed(model: Any) -> Iterator[None]:
     """Evaluation without gradients; the modes of modules and the random numbers are restored."""
     training = [module for module in model.modules() if module.training]
-    device = next(model.parameters()).device
+    devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
     model.eval()
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad():
+        with torch.random.fork_rng(devices), torch.no_grad():
             yield
     finally:
         for module in training:

@@ -1,6 +1,8 @@
-"""The class of transformers that config.json names: built without its weights, or loaded to run.
+"""The class of transformers that config.json names: built without weights, or loaded to run; and its tensors.
 
-With ties.py the only file that knows internal interfaces of transformers (version 5).
+The only file that knows internal interfaces of transformers (version 5). Module names are no file keys:
+GPT-NeoX writes its `lm_head` as `embed_out`, and a tied head is not written at all. So the file's keys are
+translated as from_pretrained translates them.
 """
 
 import copy
@@ -8,8 +10,9 @@ import itertools
 import math
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +25,12 @@ from uncone.model.hugging_face import asked, from_pretrained, need_transformers
 from uncone.rows.names import listing
 
 ADAPTER = "adapter_config.json"
-# Settings that choose a kernel to download, a quantiser or pretrained parts; none of them moves the table or the head.
+# Settings that choose a kernel to download, a quantiser or pretrained parts; none moves the table or head.
 _LEFT_OUT = re.compile(
     r"_?(attn|experts)_implementation\w*|(quantization|compression)_config|auto_map|use_pretrained_backbone"
 )
 _SLACK = 2**20  # numbers of small parts that a checkpoint may lack
-# The most of what a setting's name counts that a constructor makes in a few seconds: 1,024 layers take about two.
+# The most parts of a kind that a constructor makes in a few seconds: 1,024 layers take about two.
 _MOST = (
     (r"(layer|block|depth|stage)s?$", 1024),
     (r"(expert|head|group|codebook)s?$", 4096),
@@ -39,13 +42,7 @@ _MOST_PARTS = 2**18
 
 
 def build(files: ModelFiles) -> Any:
-    """The model on the meta device: its modules and names, no weights.
-
-    Raises:
-        UnsupportedModel: transformers is missing or too old, the class is unknown to it or custom code, or it cannot be
-            built from this config.
-        InputError: config.json is absurd.
-    """
+    """The model on the meta device: its modules and names, no weights."""
     check_sizes(files.config)
     need_transformers("opening a model by its class")
     model_class = _class_of(files)
@@ -60,18 +57,18 @@ def build(files: ModelFiles) -> Any:
 def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Any:
     """The model of `files` on the CPU, in evaluation mode, with eager attention.
 
-    Args:
-        files: an opened directory.
-        dtype: of its parameters; None for what its config says, or how they are stored.
-
-    Raises:
-        UnsupportedModel: transformers is missing or does not know the class, or cannot load it; quantised weights; an adapter
-            beside them.
-        InputError: the checkpoint lacks tensors, which would then be random.
+    `dtype` None is the config's, or else how the weights are stored.
     """
     refuse_adapter(files.path)
     refuse_quantised(files)
-    _refuse_larger_than_its_files(files)
+    # Before anything is allocated: config.json may describe a model that the files cannot fill.
+    described = sum(parameter.numel() for parameter in build(files).parameters())
+    stored = sum(math.prod(entry.shape) for entry in files.entries.values())
+    if described > 2 * stored + _SLACK:
+        raise InputError(
+            f"expected weights for the model that config.json of {files.path} describes, {described} numbers, got "
+            f"{stored}: they belong to different models, or a part is missing; download it again"
+        )
     model_class = _class_of(files)
     with asked(f"load {model_class.__name__} from {files.path}"), bounded_construction():
         model, info = from_pretrained(
@@ -82,14 +79,15 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Any:
     lacking = sorted({*info.get("missing_keys", ()), *mismatched})
     if lacking:
         raise InputError(
-            f"expected all weights of {model_class.__name__} in {files.path}, got none that fit for {listing(lacking)}: "
-            "they would be random; download the rest, or name the architecture that was saved in config.json"
+            f"expected all weights of {model_class.__name__} in {files.path}, got none that fit for "
+            f"{listing(lacking)}: they would be random; download the rest, or name the architecture that was saved in "
+            "config.json"
         )
     return model.eval()
 
 
 def refuse_adapter(path: Path) -> None:
-    """Raises UnsupportedModel where the directory holds an adapter, alone or beside weights."""
+    """Refuse a directory that holds an adapter, alone or beside weights."""
     if (path / ADAPTER).exists():
         raise UnsupportedModel(
             f"expected a whole model, got {path} with {ADAPTER}: merge the adapter first "
@@ -98,7 +96,7 @@ def refuse_adapter(path: Path) -> None:
 
 
 def refuse_quantised(files: ModelFiles) -> None:
-    """Raises UnsupportedModel where config.json says that the weights are quantised."""
+    """Refuse weights that config.json calls quantised."""
     for part in text_parts(files.config):
         for key in ("quantization_config", "compression_config"):
             if part.get(key):
@@ -108,25 +106,25 @@ def refuse_quantised(files: ModelFiles) -> None:
                 )
 
 
-def _refuse_larger_than_its_files(files: ModelFiles) -> None:
-    """Raise before anything is allocated where config.json describes a model that the files cannot fill."""
-    described = sum(parameter.numel() for parameter in build(files).parameters())
-    stored = sum(math.prod(entry.shape) for entry in files.entries.values())
-    if described > 2 * stored + _SLACK:
-        raise InputError(
-            f"expected weights for the model that config.json of {files.path} describes, {described} numbers, got {stored}: "
-            "they belong to different models, or a part is missing; download it again"
-        )
-
-
 def _class_of(files: ModelFiles) -> Any:
-    """The class that config.json names; code that comes with a model is never run."""
+    """The class that config.json names, or the bare model of its model type. Code of a model is never run."""
     import transformers
 
     names = files.config.get("architectures") or []
     name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
     if name is None:
-        return _base_class(files)
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+        from transformers.models.auto.modeling_auto import MODEL_MAPPING
+
+        kind = files.config.get("model_type")
+        try:
+            model_class = MODEL_MAPPING[CONFIG_MAPPING[kind]]
+        except Exception as error:  # unknown kinds are KeyErrors, of a kind that misses a package anything
+            raise UnsupportedModel(
+                f"config.json names no architecture and the model type {kind!r}, which transformers does not build "
+                f"({first_line(error)})"
+            ) from error
+        return model_class[0] if isinstance(model_class, list | tuple) else model_class
     with asked(f"load the class {name}"):  # a lazy import that misses a package of its own
         model_class = getattr(transformers, name, None) if name.isidentifier() else None
         is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
@@ -138,31 +136,14 @@ def _class_of(files: ModelFiles) -> Any:
     return model_class
 
 
-def _base_class(files: ModelFiles) -> Any:
-    """Without `architectures`: the bare model of the model type."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-    from transformers.models.auto.modeling_auto import MODEL_MAPPING
-
-    kind = files.config.get("model_type")
-    try:
-        model_class = MODEL_MAPPING[CONFIG_MAPPING[kind]]
-    except Exception as error:  # unknown kinds are KeyErrors, of a kind that misses a package anything
-        raise UnsupportedModel(
-            f"config.json names no architecture and the model type {kind!r}, which transformers does not build "
-            f"({first_line(error)})"
-        ) from error
-    return model_class[0] if isinstance(model_class, list | tuple) else model_class
-
-
 def _config_for(model_class: Any, config: Mapping[str, Any]) -> Any:
     """The class's config from the checked object: the directory could draw in other files."""
     own, config_class = config, model_class.config_class
     kind = getattr(config_class, "model_type", None)
     if config.get("model_type") != kind:  # the text model of a multimodal config
         parts = [config.get(config_class.base_config_key or ""), *config.values()]
-        own = next(
-            (part for part in parts if isinstance(part, dict) and part.get("model_type") == kind), config
-        )
+        texts = (part for part in parts if isinstance(part, dict) and part.get("model_type") == kind)
+        own = next(texts, config)
     cleaned = copy.deepcopy(dict(own))
     for part in list(objects(cleaned)):
         for key in [key for key in part if _LEFT_OUT.fullmatch(key)]:
@@ -173,11 +154,7 @@ def _config_for(model_class: Any, config: Mapping[str, Any]) -> Any:
 
 
 def check_sizes(config: Mapping[str, Any]) -> None:
-    """Refuse counts that no model has, and so no constructor ends with.
-
-    Raises:
-        InputError: an absurd number of layers, experts, labels or the like, or an integer beyond 2**31.
-    """
+    """Refuse counts of layers, experts, labels or the like that no constructor comes to an end with."""
     for part in objects(config):
         for key, value in part.items():
             most = next(most for pattern, most in _MOST if re.search(pattern, key))
@@ -188,26 +165,18 @@ def check_sizes(config: Mapping[str, Any]) -> None:
 
 @contextmanager
 def bounded_construction() -> Iterator[None]:
-    """Stop a constructor of this thread that makes modules without end, whatever settings made it do so.
-
-    Raises:
-        InputError: more than 2**18 modules and parameters.
-    """
+    """Stop a constructor of this thread that makes modules without end, whatever settings made it do so."""
     thread, count = threading.get_ident(), itertools.count(1)
 
     def stop(*_: Any) -> None:
         if threading.get_ident() == thread and next(count) > _MOST_PARTS:
             raise _absurd(f"a model of at most {_MOST_PARTS} modules and parameters", "more")
 
-    hooks = (
+    with (
         torch_module.register_module_module_registration_hook(stop),
         torch_module.register_module_parameter_registration_hook(stop),
-    )
-    try:
+    ):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def objects(value: Any) -> Iterator[Mapping[str, Any]]:
@@ -226,3 +195,84 @@ def _absurd(expected: str, came: str) -> InputError:
     return InputError(
         f"expected {expected} in config.json, got {came}: the config is not to be trusted, copy it again"
     )
+
+
+def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:
+    """From a parameter's name to the tensor among `names` of the file that is loaded into it unchanged."""
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+
+    keys: dict[str, str] = {}
+    with asked(f"place the tensors of {type(model).__name__}"):
+        transforms = get_model_conversion_mapping(model)
+        renamings = [item for item in transforms if isinstance(item, WeightRenaming)]
+        converters = [item for item in transforms if isinstance(item, WeightConverter)]
+        state, prefix = model.state_dict(), model.base_model_prefix
+        for key in sorted(names):
+            name, converted = rename_source_key(key, renamings, converters, prefix, state)
+            if name not in state and key in state:  # the renaming was not meant for this key
+                name, converted = rename_source_key(key, [], [], prefix, state)
+            if name in state and converted is None:
+                keys.setdefault(name, key)
+    return keys
+
+
+def parameter_keys(files: ModelFiles) -> dict[str, str]:
+    """From a parameter's name to the tensor of the file that is loaded into it unchanged."""
+    return file_keys(build(files), files.tensors)
+
+
+def shared_names(files: ModelFiles) -> frozenset[str]:
+    """The tensors loaded into the head's parameter or one tied to it: torch.save writes several."""
+    model = build(files)
+    keys, head = file_keys(model, files.tensors), model.get_output_embeddings().weight
+    return frozenset(keys[name] for name in names_of(model, head) if name in keys)
+
+
+def names_of(model: Any, parameter: Any) -> list[str]:
+    """All names of a parameter of the model."""
+    return [name for name, other in model.named_parameters(remove_duplicate=False) if other is parameter]
+
+
+def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
+    """From each tensor missing once nothing is tied to the file's tensor to copy; and the head's name.
+
+    A class ties more than the head: the biases of BERT's, the embeddings of T5's encoder and decoder. The
+    class is built from a config that ties nothing; a parameter without a tensor in the file shared another's
+    numbers.
+    """
+    from transformers.core_model_loading import revert_weight_conversion
+
+    tied, apart = build(files), build(replace(files, config=without_ties(files.config)))
+    head = apart.get_output_embeddings().weight
+    if len(names_of(apart, head)) > 1:
+        raise UnsupportedModel(
+            f"expected a class whose head can stand apart, got {type(tied).__name__}, "
+            "which ties it whatever config.json says"
+        )
+    keys, tied_keys = file_keys(apart, files.tensors), file_keys(tied, files.tensors)
+    groups: dict[int, list[str]] = {}
+    for name, parameter in tied.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(parameter), []).append(name)
+    # From each parameter to the tensor of the file with its numbers: its own, or of one tied to it.
+    sources = dict[str, str]()
+    for names in groups.values():
+        if own := [tied_keys[name] for name in names if name in tied_keys]:
+            sources |= dict.fromkeys(names, own[0])
+    stored, added = dict(keys), dict[str, str]()
+    with asked(f"name the tensors of {type(tied).__name__}"):
+        for name, parameter in apart.named_parameters():
+            if name not in keys and name in sources:
+                ((stored[name], _),) = revert_weight_conversion(apart, {name: parameter}).items()
+                added[stored[name]] = sources[name]
+    return added, stored[names_of(apart, head)[0]]
+
+
+def without_ties(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` with tie_word_embeddings false, in its text_config and wherever it stands one level down."""
+    inner = {
+        key: {**value, "tie_word_embeddings": False}
+        for key, value in config.items()
+        if isinstance(value, dict) and (key == "text_config" or "tie_word_embeddings" in value)
+    }
+    return {**config, **inner, "tie_word_embeddings": False}

@@ -1,23 +1,21 @@
-"""From a spec to `Rows`: arrays, files, and the matrices of every kind of model."""
+"""From a spec to `Rows`: arrays, files, the matrices of every kind of model; and the files that it reads."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from uncone.atomic import check_apart, is_new_result, lies_in
 from uncone.errors import InputError, UnconeError
 from uncone.model.files import open_model_files, rows_of
-from uncone.model.gguf import find_gguf, gguf_model_rows, gguf_places, is_gguf, open_gguf
+from uncone.model.gguf import find_gguf, is_model_file, open_gguf
 from uncone.model.hugging_face import cached_snapshot
-from uncone.model.places import Places, find_places
-from uncone.model.sentence_transformers import (
-    is_sentence_transformers,
-    open_sentence_transformers,
-    sentence_places,
-    sentence_rows,
-)
+from uncone.model.places import LanguageModel, find_places
+from uncone.model.sentence_transformers import is_sentence_transformers, open_sentence_transformers
+from uncone.regular import open_regular
 from uncone.rows import Rows, as_rows, without_nonfinite
 from uncone.rows.base import DTYPES
 from uncone.rows.open import KINDS, is_there, open_file, split_part
@@ -25,17 +23,10 @@ from uncone.rows.parquet import is_parquet_folder
 
 Spec = str | os.PathLike[str]
 _LONGEST_SPEC = 4000
-
-
-@dataclass(frozen=True)
-class LanguageModel:
-    """A model whose headers are read and whose tensors are not."""
-
-    path: Path
-    places: Callable[[], Places]
-    """Which tensors are its table and its head; looked for when asked."""
-    rows: Callable[..., Rows]
-    """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
+_OF_A_MODEL = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf")
+_MARKS = ("modules.json", "model.safetensors.index.json", "pytorch_model.bin.index.json")
+_SETTINGS = (b'"model_type"', b'"architectures"')
+_MOST_SETTINGS = 2**20
 
 
 @dataclass(frozen=True)
@@ -51,23 +42,23 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
     """Open a matrix to be read block by block; nothing is loaded and nothing touches the network.
 
     Args:
-        spec: one of
-            - a tensor or NumPy array of shape (N, D);
-            - `file.npy`; `file.npz`, or `file.npz#key` when it holds several matrices;
-            - `file.parquet` or a folder of such files, with `#column` when several columns hold lists of floats;
-            - word vectors: text (`.vec`, `.txt`, `.glove`, `.vec.gz`, `.txt.gz`), or word2vec binary (`.bin`);
-            - `file.safetensors`, or `file.safetensors#tensor` when it holds several matrices;
-            - `file.pt`, `.pth`, `.ckpt` or `.bin` as `torch.save` writes them, with `#tensor` where there are several;
-            - `MODEL#input` or `MODEL#head`: the token table or output head of a model, or `MODEL#tensor` for any other of its
-              tensors. A model is a directory of transformers or Sentence Transformers, the name of a cached one (NAME or
-              NAME@REVISION), or a GGUF file.
+        spec: one of - a tensor or NumPy array of shape (N, D); - `file.npy`; `file.npz`, or `file.npz#key`
+            when it holds several matrices; - `file.parquet` or a folder of such files, with `#column` when
+            several columns hold lists of floats; - word vectors: text (`.vec`, `.txt`, `.glove`, `.vec.gz`,
+            `.txt.gz`), or word2vec binary (`.bin`); - `file.safetensors`, or `file.safetensors#tensor` when
+            it holds several matrices; - `file.pt`, `.pth`, `.ckpt` or `.bin` as `torch.save` writes them,
+            with `#tensor` where there are several; - `MODEL#input` or `MODEL#head`: the token table or output
+            head of a model, or `MODEL#tensor` for any other of its tensors. A model is a directory of
+            transformers or Sentence Transformers, the name of a cached one (NAME or NAME@REVISION), or a GGUF
+            file.
         skip_nonfinite: leave out rows with NaN or inf (`left_out` of the result names them); costs one pass.
 
     Returns:
-        `Rows` with `shape`, `dtype`, `name`, `labels` (token strings or words, where the source has them) and `blocks()`.
+        `Rows` with `shape`, `dtype`, `name`, `labels` (token strings or words, where there are) and
+            `blocks()`.
 
     Raises:
-        InputError: the source is missing, cut, pickled, not a matrix of floats, empty, or holds no such tensor.
+        InputError: the source is missing, cut, pickled, not a matrix of floats, empty, or lacks the tensor.
         UnsupportedModel: the table or head cannot be found in the model's files.
 
     Example:
@@ -75,17 +66,18 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
         >>> uncone.open_rows(numpy.ones((3, 2), dtype="float32")).shape
         (3, 2)
     """
-    rows = _open(*split(spec)) if isinstance(spec, str | os.PathLike) else as_rows(spec)
+    if isinstance(spec, str | os.PathLike):
+        path, part = split(spec)
+        rows = _open_matrix(path, part)[1] if is_model(path) else open_file(path, part)
+    else:
+        rows = as_rows(spec)
     return without_nonfinite(rows) if skip_nonfinite else rows
 
 
 def open_subjects(
     spec: Any, *, skip_nonfinite: bool = False, progress: Callable[[str, int, int], None] | None = None
 ) -> Subjects:
-    """The matrices that `diagnose` looks at: a model's table and head, or the one matrix that `spec` names.
-
-    `progress` is called with (what is done, rows done, rows in all) while rows are looked through.
-    """
+    """The matrices that `diagnose` looks at: a model's table and head, or the matrix that `spec` names."""
     opened = _open_subjects(spec)
     if not skip_nonfinite:
         return opened
@@ -100,11 +92,7 @@ def open_subjects(
 
 
 def split(spec: Spec) -> tuple[Path, str | None]:
-    """The existing path in a spec (of a model's name its cached snapshot), and the part after its '#'.
-
-    Raises:
-        InputError: no such path and no cached model of that name, or nothing after the '#'.
-    """
+    """The existing path in a spec (of a model's name its cached snapshot), and the part after its '#'."""
     text = os.fspath(spec)
     if len(text) > _LONGEST_SPEC or "\0" in text:
         raise InputError(f"expected {KINDS}, got a text of {len(text)} characters: give a path or a name")
@@ -121,7 +109,7 @@ def split(spec: Spec) -> tuple[Path, str | None]:
 
 
 def name_of(spec: Spec, path: Path) -> str:
-    """What a shared report calls a model: as it was named, but never a whole path of a machine."""
+    """A model's name in a report that is passed on: as it was named, but never a whole path of a machine."""
     text, _ = split_part(spec, names=True)
     return "/".join(path.resolve().parts[-2:]) if is_there(text) else text
 
@@ -131,31 +119,34 @@ def is_model(path: Path) -> bool:
     return (path.is_dir() and not is_parquet_folder(path)) or is_model_file(path)
 
 
-def _open(path: Path, part: str | None) -> Rows:
-    return _open_matrix(path, part)[1] if is_model(path) else open_file(path, part)
-
-
 def _open_subjects(spec: Any) -> Subjects:
-    if not isinstance(spec, str | os.PathLike):
-        rows = as_rows(spec)
+    path, part = split(spec) if isinstance(spec, str | os.PathLike) else (None, None)
+    if path is None or not is_model(path):
+        rows = as_rows(spec) if path is None else open_file(path, part)
         return Subjects(Path(rows.name).name, (("rows", rows),))
-    path, part = split(spec)
-    if not is_model(path):
-        rows = open_file(path, part)
-        return Subjects(Path(rows.name).name, (("rows", rows),))
-    name = name_of(spec, path)
-    return _open_model(path, name) if part is None else Subjects(f"{name}#{part}", (_open_kind(path, part),))
+    if part is None:
+        return _open_model(path, name_of(spec, path))
+    return Subjects(f"{name_of(spec, path)}#{part}", (_open_matrix(path, part, by_kind=True),))
 
 
-def _open_matrix(path: Path, part: str | None) -> tuple[str, Rows]:
-    """`#input`, `#head` or any other tensor of a model, and which of these it is."""
+def _open_matrix(path: Path, part: str | None, *, by_kind: bool = False) -> tuple[str, Rows]:
+    """`#input`, `#head` or any other tensor ("rows") of a model, and which of these it is.
+
+    Only `by_kind` a head or table that is named by its tensor is known as one.
+    """
     model = open_language_model(path)
     if part is None:
         raise InputError(
-            f"expected one matrix of the model {path}, got the whole model: say {path}#input, {path}#head or {path}#TENSOR"
+            f"expected one matrix of the model {path}, got the whole model: say {path}#input, {path}#head or "
+            f"{path}#TENSOR"
         )
     if part not in ("input", "head"):
-        return "rows", model.rows(part)
+        rows, kinds = model.rows(part), dict[str | None, str]()
+        if by_kind:
+            with suppress(UnconeError):
+                places = model.places()
+                kinds = {places.head: "head", places.input: "input"}
+        return (kinds[part], model.rows(part, with_tokens=True)) if part in kinds else ("rows", rows)
     places = model.places()
     tensor = places.input if part == "input" else places.head
     if tensor is None:
@@ -165,63 +156,75 @@ def _open_matrix(path: Path, part: str | None) -> tuple[str, Rows]:
     return part, model.rows(tensor, with_tokens=True)
 
 
-def _open_kind(path: Path, part: str) -> tuple[str, Rows]:
-    """A head or table that is named by its tensor is still read as a head or table."""
-    kind, rows = _open_matrix(path, part)
-    if kind != "rows":
-        return kind, rows
-    model = open_language_model(path)
-    try:
-        places = model.places()
-    except UnconeError:
-        return kind, rows
-    kinds = {places.head: "head", places.input: "input"}
-    return (kinds[part], model.rows(part, with_tokens=True)) if part in kinds else (kind, rows)
-
-
-def _open_model(path: Path, name: str) -> Subjects:
+def _open_model(path: Path, model_name: str) -> Subjects:
     """The table and the head of a model."""
     model = open_language_model(path)
     places = model.places()
-    rows = [("input", model.rows(places.input, with_tokens=True))]
-    notes = []
-    if places.head is None:
-        notes.append(places.why)
-    else:
-        rows.append(("head", model.rows(places.head, with_tokens=True)))
+    named = {"input": places.input} | ({} if places.head is None else {"head": places.head})
+    rows = [(name, model.rows(tensor, with_tokens=True)) for name, tensor in named.items()]
+    notes = [places.why] if places.head is None else []
     if places.tied:
         notes.append(
-            "The output head is tied to the token table: one matrix, read as table and, with its mean removed, as head."
+            "The output head is tied to the token table: one matrix, read as table and, with its mean removed, "
+            "as head."
         )
     kinds = sorted({matrix.dtype for _, matrix in rows} - set(DTYPES))
     if kinds:
-        notes.append(f"The rows are stored as {' and '.join(kinds)}: what is read are the dequantised rows.")
-    return Subjects(name, tuple(rows), tuple(notes))
-
-
-def is_model_file(path: Path) -> bool:
-    """A file that is a whole model, of a table and a head, and not only tensors: GGUF."""
-    return path.is_file() and is_gguf(path)
+        notes.append(f"The rows are stored as {' and '.join(kinds)}: the dequantised rows are read.")
+    return Subjects(model_name, tuple(rows), tuple(notes))
 
 
 def open_language_model(path: Path) -> LanguageModel:
-    """Open a model: a directory with modules.json, config.json or one GGUF model, or a GGUF file.
-
-    Raises:
-        InputError: nothing of this, or a file that is cut or lies.
-        UnsupportedModel: a Sentence Transformers model without a token table.
-    """
+    """Open a model: a directory with modules.json, config.json or one GGUF model, or a GGUF file."""
     if path.is_file():
-        return _gguf(path)
+        return open_gguf(path)
     if is_sentence_transformers(path):
-        sentence = open_sentence_transformers(path)
-        return LanguageModel(path, partial(sentence_places, sentence), partial(sentence_rows, sentence))
+        return open_sentence_transformers(path)
     if not (path / "config.json").is_file() and (file := find_gguf(path)) is not None:
-        return _gguf(file)
+        return open_gguf(file)
     files = open_model_files(path)
     return LanguageModel(path, partial(find_places, files), partial(rows_of, files))
 
 
-def _gguf(path: Path) -> LanguageModel:
-    model = open_gguf(path)
-    return LanguageModel(path, partial(gguf_places, model), partial(gguf_model_rows, model))
+def check_targets_apart(
+    targets: Iterable[Spec | None], specs: Iterable[object], sources: Iterable[Spec | None] = ()
+) -> None:
+    """Refuse to write what is read, before any work: `atomic.check_apart`, for specs that `open_rows` takes.
+
+    `targets` and `sources` are files or folders, None for an option that was not given.
+    """
+    named = [Path(target) for target in targets if target is not None]
+    if not named:
+        return
+    files, models = [Path(source) for source in sources if source is not None], list[Path]()
+    for spec in specs:
+        if not isinstance(spec, str | os.PathLike):
+            continue
+        path = split(spec)[0]
+        # Of a GGUF model the other parts are read too.
+        files += [path, *(path.parent.glob(f"*{path.suffix}") if is_model_file(path) else ())]
+        if not path.is_dir():  # a file lies in the folder of its model, or one folder further down
+            is_of_a_model = path.name.endswith(_OF_A_MODEL)
+            models += [folder for folder in path.parents[:2] if is_of_a_model and _holds_a_model(folder)]
+        elif is_model(path):
+            models.append(path)
+        else:  # the next reader of a folder of files of rows would read another file there, but not a result
+            for target in named:
+                if not is_new_result(target) and lies_in(target, path):
+                    raise InputError(
+                        f"expected another file to write than what is read, got {target} in the folder {path}, whose "
+                        "files are read: give another place"
+                    )
+    check_apart(named, files, models)
+
+
+def _holds_a_model(folder: Path) -> bool:
+    """The folder has what a model's has; other programs have a config.json too."""
+    if any((folder / mark).exists() for mark in _MARKS):
+        return True
+    try:
+        with open_regular(folder / "config.json") as file:
+            text = file.read(_MOST_SETTINGS)
+    except InputError:
+        return False
+    return any(name in text for name in _SETTINGS)

@@ -1,12 +1,13 @@
 """Which tensors of a checkpoint are the token table and the output head.
 
-Asked in this order: config.json and the shapes, the class of transformers, well-known names. What names alone
-say (of classes, of model types, of tensors) leaves out whatever it would be wrong about.
+Asked in this order: config.json and the shapes, the class of transformers, well-known names. The rules on
+names (of classes, model types, tensors) leave out every name that they would be wrong about.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,33 +15,47 @@ import torch
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.files import ModelFiles, rows_of, text_parts
 from uncone.model.hugging_face import asked
-from uncone.model.model_class import build
-from uncone.model.ties import file_keys, names_of
+from uncone.model.model_class import build, file_keys, names_of
+from uncone.rows import Rows
 from uncone.rows.names import listing
 from uncone.rows.safetensors import matrices
 
 _TABLES = ("wte", "tokens_embed", "embed_tokens", "word_embeddings", "embed_in", "shared", "tok_embeddings")
 _HEADS = ("lm_head", "embed_out", "output", "decoder", "proj_out", "output_projection", "head")
-_SEQ2SEQ_NAMES = """bart bigbird_pegasus blenderbot blenderbot-small led longt5 m2m_100 mbart mt5 pegasus plbart t5
-umt5"""
-_OTHER_NAMES = """albert bert big_bird biogpt bloom camembert cohere cohere2 convbert ctrl deberta deberta-v2 distilbert
-electra falcon flaubert gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo mobilebert modernbert mpnet mpt openai-gpt opt
-roberta starcoder2 xglm xlm xlm-roberta"""
-_SEQ2SEQ = frozenset(_SEQ2SEQ_NAMES.split())
+_SEQ2SEQ = frozenset(
+    [
+        "bart",
+        "bigbird_pegasus",
+        "blenderbot",
+        "blenderbot-small",
+        "led",
+        "longt5",
+        "m2m_100",
+        "mbart",
+        "mt5",
+        "pegasus",
+        "plbart",
+        "t5",
+        "umt5",
+    ]
+)
 """Model types whose ForConditionalGeneration is a text model with one vocabulary."""
-TIED_BY_DEFAULT = _SEQ2SEQ | frozenset(_OTHER_NAMES.split())
+_OTHERS = """albert bert big_bird biogpt bloom camembert cohere cohere2 convbert ctrl deberta deberta-v2
+distilbert electra falcon flaubert gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo mobilebert modernbert
+mpnet mpt openai-gpt opt roberta starcoder2 xglm xlm xlm-roberta"""
+TIED_BY_DEFAULT = _SEQ2SEQ | frozenset(_OTHERS.split())
 """Model types whose config class ties by default: older versions wrote the flag only to say no."""
 
-# Checked against 1,001 classes of transformers 5.23 that these rules speak of, built from their default configs; a class
-# of which neither rule speaks is left to `locate`.
-_WITH_HEAD = re.compile(r".*(ForCausalLM|ForMaskedLM|LMHeadModel)")
-_WITHOUT_HEAD = re.compile(
-    r".*(Model|For(Sequence|Token)Classification|ForQuestionAnswering|ForMultipleChoice)"
+_HAS_HEAD = (
+    (r".*(MTModel|DoubleHeadsModel|WithLMHeadModel)|.*EncoderDecoder.*", None),
+    (r"(Bark|Blip|Clvp|Csm|Esm|Musicgen|Perceiver|Pix2Struct|SeamlessM4T|Wav2Vec2).*", None),
+    (r".*(ForCausalLM|ForMaskedLM|LMHeadModel)", True),
+    (r".*(Model|For(Sequence|Token)Classification|ForQuestionAnswering|ForMultipleChoice)", False),
 )
-_NEITHER = re.compile(
-    r".*(MTModel|DoubleHeadsModel|WithLMHeadModel)|.*EncoderDecoder.*"
-    r"|(Bark|Blip|Clvp|Csm|Esm|Musicgen|Perceiver|Pix2Struct|SeamlessM4T|Wav2Vec2).*"
-)
+"""Whether classes of such a name have an output head; the first rule counts, and None leaves it to `locate`.
+
+Checked against 1,001 classes of transformers 5.23 that these rules speak of, built from default configs.
+"""
 
 
 @dataclass(frozen=True)
@@ -56,31 +71,41 @@ class Places:
     """How this is known, or why there is no head: one sentence for users."""
 
 
+@dataclass(frozen=True)
+class LanguageModel:
+    """A model whose headers are read and whose tensors are not."""
+
+    path: Path
+    places: Callable[[], Places]
+    """Which tensors are its table and its head; looked for when asked."""
+    rows: Callable[..., Rows]
+    """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
+
+
 def find_places(files: ModelFiles) -> Places:
     """Find the token table and the output head among the tensors of a checkpoint.
 
-    Where exactly one matrix has `vocab_size` rows, config.json decides alone. Otherwise the model class is built by
-    transformers without its weights and asked; where that is not possible, well-known tensor names decide if they leave
-    no choice.
+    Where exactly one matrix has `vocab_size` rows, config.json decides alone. Otherwise transformers builds
+    the model class without its weights, which is asked; where that is not possible, well-known names decide
+    if they leave no choice.
 
     Raises:
-        UnsupportedModel: nothing of this leads to one answer, or transformers is needed and not installed; the message
-            lists the tensors to choose from.
+        UnsupportedModel: no single answer, or transformers is needed and missing; the tensors are listed.
         InputError: config.json and the tensors contradict each other.
     """
-    places = _from_header(files)
-    if places is not None:
-        return places
     try:
-        return locate(files)
+        return _from_header(files) or locate(files)
     except UnsupportedModel as error:
         return _from_names(files, error)
 
 
 def _from_header(files: ModelFiles) -> Places | None:
-    """What config.json and the tensors' shapes say alone, or None where they leave a doubt."""
+    """The answer of config.json and the tensors' shapes alone, or None where they leave a doubt."""
     candidates, architecture = vocabulary_matrices(files), _architecture(files.config)
-    if len(candidates) != 1 or architecture is None or _has_second_vocabulary(files):
+    # Encoder and decoder may differ: Marian's `decoder_vocab_size`, FSMT's `tgt_vocab_size`.
+    sizes = [value for key, value in files.config.items() if re.fullmatch("(?!type_).*vocab_size", key)]
+    is_one_vocabulary = all(size in (None, files.vocab_size) for size in sizes)
+    if len(candidates) != 1 or architecture is None or not is_one_vocabulary:
         return None
     (table,) = candidates
     has_head = _has_head(architecture, files.config.get("model_type"))
@@ -104,16 +129,12 @@ def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
     if len(candidates) == 1 and architecture is not None and _has_head(architecture) is False and not heads:
         why = f"whether {architecture} has an output head is not known, since {reason}"
         return Places(candidates[0], None, False, why)
-    raise UnsupportedModel(f"{reason}; {_way_out(files, candidates)}") from reason
-
-
-def _way_out(files: ModelFiles, candidates: list[str]) -> str:
-    """The tensors to choose from: those with `vocab_size` rows, or all matrices, the longest first."""
     known = matrices(files.entries)
     choice = candidates or sorted(known, key=lambda name: (-known[name].shape[0], name))
-    if not choice:
-        return "and no tensor of the model is a matrix of floats: dequantise or convert it first"
-    return f"or name the tensor yourself, for instance {files.path}#{choice[0]}: there are {listing(choice)}"
+    way_out = "and no tensor of the model is a matrix of floats: dequantise or convert it first"
+    if choice:
+        way_out = f"or name the tensor yourself, as {files.path}#{choice[0]}: there are {listing(choice)}"
+    raise UnsupportedModel(f"{reason}; {way_out}") from reason
 
 
 def _settled(files: ModelFiles, table: str, head: str, why: str) -> Places:
@@ -124,9 +145,8 @@ def _settled(files: ModelFiles, table: str, head: str, why: str) -> Places:
 def same_rows(files: ModelFiles, first: str, second: str) -> bool:
     """Two matrices of the files hold the same numbers."""
     a, b = rows_of(files, first), rows_of(files, second)
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return all(bool((x == y).all()) for x, y in zip(a.blocks(), b.blocks(), strict=True))
+    pairs = zip(a.blocks(), b.blocks(), strict=True)
+    return a.shape == b.shape and a.dtype == b.dtype and all(torch.equal(x, y) for x, y in pairs)
 
 
 def vocabulary_matrices(files: ModelFiles) -> list[str]:
@@ -152,27 +172,15 @@ def _is_tied(config: Mapping[str, Any]) -> bool:
     return all(flag is True for flag in flags) if flags else isinstance(kind, str) and kind in TIED_BY_DEFAULT
 
 
-def _has_second_vocabulary(files: ModelFiles) -> bool:
-    """Encoder and decoder differ: Marian's `decoder_vocab_size`, FSMT's `tgt_vocab_size`."""
-    return any(
-        key.endswith("vocab_size") and not key.startswith("type_") and value not in (None, files.vocab_size)
-        for key, value in files.config.items()
-    )
-
-
 def _has_head(architecture: str, model_type: object = None) -> bool | None:
     """Whether a class of this name has one output head over the vocabulary; None where it does not tell."""
     if architecture.endswith("ForConditionalGeneration"):  # speech and image models are called that too
         return True if isinstance(model_type, str) and model_type in _SEQ2SEQ else None
-    if _NEITHER.fullmatch(architecture):
-        return None
-    if _WITH_HEAD.fullmatch(architecture):
-        return True
-    return False if _WITHOUT_HEAD.fullmatch(architecture) else None
+    return next((has_head for rule, has_head in _HAS_HEAD if re.fullmatch(rule, architecture)), None)
 
 
 def _ends_in(tensor: str, endings: tuple[str, ...]) -> bool:
-    """The tensor is the weight of a module called like one of `endings`."""
+    """The tensor is the weight of a module of one of these names."""
     return f".{tensor}".endswith(tuple(f".{ending}.weight" for ending in endings))
 
 
@@ -184,30 +192,23 @@ def _no_head(architecture: str) -> str:
 
 
 def locate(files: ModelFiles) -> Places:
-    """The table and the head of the model class that config.json names, as transformers places them.
-
-    Raises:
-        UnsupportedModel: as `build`; or its table is put together from several tensors.
-        InputError: config.json is absurd, or contradicts the shapes in the file.
-    """
+    """The table and the head of the model class that config.json names, as transformers places them."""
     model = build(files)
     keys, kind = file_keys(model, matrices(files.entries)), type(model).__name__
     with asked(f"place the tensors of {kind}"):
-        table, head = (
-            _matrix_of(model, getter) for getter in ("get_input_embeddings", "get_output_embeddings")
-        )
+        table, head = _matrix_of(model, "input"), _matrix_of(model, "output")
         if table is None:
             raise UnsupportedModel(f"{kind} has no token table that is one matrix")
         table_key = _key_of(model, table, keys, files)
         if table_key is None:
             raise UnsupportedModel(
-                f"no tensor in {files.path} is loaded unchanged as the token table of {kind} ({listing(_names(model, table))})"
+                f"no tensor in {files.path} is loaded unchanged as the token table of {kind} "
+                f"({listing(_names(model, table))})"
             )
         if head is None:
-            why = f"config.json names no architecture, and {kind}, the bare model of its type, has no output head"
-            return Places(
-                table_key, None, False, _no_head(kind) if files.config.get("architectures") else why
-            )
+            bare = f"config.json names no architecture, and {kind}, the bare model of its type, has no output head"
+            why = _no_head(kind) if files.config.get("architectures") else bare
+            return Places(table_key, None, False, why)
         head_key = _key_of(model, head, keys, files)
     if head_key is None:
         why = f"{kind} has an output head of its own, but the checkpoint holds no tensor for it"
@@ -215,10 +216,10 @@ def locate(files: ModelFiles) -> Places:
     return _settled(files, table_key, head_key, f"told by the class {kind} of transformers")
 
 
-def _matrix_of(model: Any, getter: str) -> Any:
-    """The module that holds the table or the head, or None."""
+def _matrix_of(model: Any, which: str) -> Any:
+    """The module that holds the table ("input") or the head ("output"), or None."""
     try:
-        module = getattr(model, getter)()
+        module = getattr(model, f"get_{which}_embeddings")()
     except (NotImplementedError, AttributeError):  # how transformers says that there is none
         return None
     weight = getattr(module, "weight", None)

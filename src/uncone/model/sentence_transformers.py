@@ -1,13 +1,14 @@
 """A directory of Sentence Transformers: modules.json, the token table, and the model that runs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.files import ModelFiles, open_model_files, open_weights, read_json, rows_of
 from uncone.model.hugging_face import LOCAL, asked
-from uncone.model.places import Places, find_places
+from uncone.model.places import LanguageModel, Places, find_places
 from uncone.rows import Rows
 from uncone.rows.names import listing
 
@@ -21,26 +22,13 @@ _PER_TOKEN = ("mapping", "weights")
 """model2vec's tensors that are there only where tokens share rows."""
 
 
-@dataclass(frozen=True)
-class SentenceModel:
-    """The first module of a Sentence Transformers model: the one that holds the token table."""
-
-    kind: str
-    """The class that modules.json names, without its module: Transformer, StaticEmbedding, ..."""
-    files: ModelFiles
-
-
 def is_sentence_transformers(directory: Path) -> bool:
     """There is a modules.json."""
     return (directory / MODULES).is_file()
 
 
 def read_modules(directory: Path) -> list[dict[str, Any]]:
-    """The entries of modules.json, in order. Each has a type, a path (of a folder inside the directory) and a name.
-
-    Raises:
-        InputError: there is no modules.json, it does not parse or names no module, or a path leads out of the directory.
-    """
+    """The entries of modules.json, in order: each a type, a path (of a folder in it) and a name."""
     where = directory / MODULES
     if not where.is_file():
         raise InputError(
@@ -52,7 +40,8 @@ def read_modules(directory: Path) -> list[dict[str, Any]]:
         texts = [module.get(key) for key in ("type", "path", "name")] if isinstance(module, dict) else [None]
         if not all(isinstance(text, str) for text in texts):
             raise InputError(
-                f"expected a type, a path and a name of each module in {where}, got {str(module)[:80]!r}: copy it again"
+                f"expected a type, a path and a name of each module in {where}, got {str(module)[:80]!r}: "
+                "copy it again"
             )
         path = module["path"]
         leads_out = path.startswith("/") or ".." in PurePosixPath(path).parts or {"\\", "\0"} & set(path)
@@ -65,69 +54,56 @@ def read_modules(directory: Path) -> list[dict[str, Any]]:
     return list(modules)
 
 
-def open_sentence_transformers(directory: Path) -> SentenceModel:
-    """Open the folder of the first module that modules.json names.
-
-    Raises:
-        InputError: modules.json is not as `read_modules` wants it, or the folder is missing or cannot be opened.
-        UnsupportedModel: the first module has no token table that is one matrix.
-    """
+def open_sentence_transformers(directory: Path) -> LanguageModel:
+    """Open the folder of the first module that modules.json names, which holds the token table."""
     first = read_modules(directory)[0]
     kind, folder = first["type"].rpartition(".")[2][:80], directory / first["path"]
     if not folder.is_dir():
         raise InputError(
-            f"{directory / MODULES} names the folder {first['path'][:200]}, which is missing: download the rest of the model"
+            f"{directory / MODULES} names the folder {first['path'][:200]}, which is missing: download it too"
         )
     if kind == _STATIC:
-        return SentenceModel(kind, ModelFiles(folder, {}, open_weights(folder)))
+        files = ModelFiles(folder, {}, open_weights(folder))
+        each = not any(name in files.tensors for name in _PER_TOKEN)  # row stands for one token
+
+        def rows(tensor: str, *, with_tokens: bool = False) -> Rows:
+            return rows_of(files, tensor, with_tokens=with_tokens and each)
+
+        return LanguageModel(directory, partial(_static_places, files), rows)
     if not (folder / "config.json").is_file():
         raise UnsupportedModel(
             f"the first module of {directory} is a {kind} without config.json: its token table is not known; "
             "open a matrix of its weights as FILE#NAME"
         )
-    return SentenceModel(kind, open_model_files(folder))
+    files = open_model_files(folder)
+    return LanguageModel(directory, partial(_module_places, files, kind), partial(rows_of, files))
 
 
-def sentence_places(model: SentenceModel) -> Places:
-    """The token table. Sentence Transformers loads a Transformer without the head of its checkpoint.
-
-    Raises:
-        UnsupportedModel: the table cannot be found.
-    """
-    if model.kind == _STATIC:
-        table = next((name for name in _TABLES if name in model.files.tensors), None)
-        if table is None:
-            raise UnsupportedModel(
-                f"no tensor {' or '.join(map(repr, _TABLES))} in {model.files.path}: name one yourself; there are "
-                f"{listing(model.files.tensors)}"
-            )
-        why = f"{_STATIC} has no output head: its vectors are means of rows of the table"
-        return Places(table, None, False, why)
-    places = find_places(model.files)
-    if places.head is None or model.kind != "Transformer":
-        return places
-    why = "Sentence Transformers uses the model without its output head"
-    return replace(places, head=None, tied=False, why=why)
+def _static_places(files: ModelFiles) -> Places:
+    table = next((name for name in _TABLES if name in files.tensors), None)
+    if table is None:
+        raise UnsupportedModel(
+            f"no tensor {' or '.join(map(repr, _TABLES))} in {files.path}: name one yourself; there are "
+            f"{listing(files.tensors)}"
+        )
+    why = f"{_STATIC} has no output head: its vectors are means of rows of the table"
+    return Places(table, None, False, why)
 
 
-def sentence_rows(model: SentenceModel, tensor: str, *, with_tokens: bool = False) -> Rows:
-    """The rows of one tensor of the module, with token strings where each row stands for one token."""
-    each = model.kind != _STATIC or not any(name in model.files.tensors for name in _PER_TOKEN)
-    return rows_of(model.files, tensor, with_tokens=with_tokens and each)
+def _module_places(files: ModelFiles, kind: str) -> Places:
+    """The places in the checkpoint. Sentence Transformers loads a Transformer without its head."""
+    places, why = find_places(files), "Sentence Transformers uses the model without its output head"
+    is_cut = places.head is not None and kind == "Transformer"
+    return replace(places, head=None, tied=False, why=why) if is_cut else places
 
 
 def load_sentence_transformer(directory: Path, *, device: str | None = None) -> Any:
-    """The whole model in evaluation mode, as a `SentenceTransformer`: no code of its own is run, and no network is asked.
-
-    Raises:
-        InputError: modules.json is not as `read_modules` wants it.
-        UnsupportedModel: sentence-transformers is missing, a module is not one of its own, or it does not load.
-    """
+    """The whole model in evaluation mode, as a `SentenceTransformer`; none of its own code is run."""
     for module in read_modules(directory):
         if not module["type"].startswith(_OWN):
             raise UnsupportedModel(
-                f"expected modules of sentence_transformers in {directory / MODULES}, got {module['type'][:200]!r}: code of a "
-                "model is never run; embed the texts yourself, and give the vectors"
+                f"expected modules of sentence_transformers in {directory / MODULES}, got {module['type'][:200]!r}: "
+                "code of a model is never run; embed the texts yourself, and give the vectors"
             )
     library = need_sentence_transformers()
     with asked(f"load the encoder in {directory}", "Sentence Transformers"):
@@ -135,7 +111,7 @@ def load_sentence_transformer(directory: Path, *, device: str | None = None) -> 
 
 
 def need_sentence_transformers() -> Any:
-    """The package. Raises UnsupportedModel where it is missing."""
+    """The package; UnsupportedModel where it is missing."""
     try:
         import sentence_transformers
     except ImportError as error:

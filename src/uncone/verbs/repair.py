@@ -10,8 +10,7 @@ from uncone.edits.proof import Progress
 from uncone.edits.repair import RepairOptions, compare, fit_repair, record_of
 from uncone.edits.texts import MOST_SENTENCES, Path_
 from uncone.errors import InputError
-from uncone.model.open import is_model, open_rows, split
-from uncone.model.reads import check_targets_apart
+from uncone.model.open import check_targets_apart, is_model, open_rows, split
 from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.records import Repaired
 from uncone.records.wording import counted, plural
