@@ -8,8 +8,7 @@ import torch
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.projections import UnitSums, project
-from uncone.moments import Moments
-from uncone.moments.norms import inverse
+from uncone.moments import Moments, inverse
 from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups
 from uncone.records.wording import counted
 from uncone.rows import as_rows

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.moments import row_norms
-from uncone.moments.norms import inverse
+from uncone.moments import inverse, row_norms
 from uncone.records import MeasureDescription, Measurement
 from uncone.rows import Rows, as_rows
 

@@ -7,8 +7,7 @@ from typing import TypeVar
 import torch
 from torch.nn.functional import linear
 
-from uncone.moments import row_norms
-from uncone.moments.norms import inverse
+from uncone.moments import inverse, row_norms
 from uncone.rows import Rows
 from uncone.threads import share
 

@@ -1,6 +1,6 @@
 """The mergeable summary of rows that nearly every measure is computed from."""
 
+from uncone.moments.cell import NotFiniteError, inverse, row_norms
 from uncone.moments.derived import Moments
-from uncone.moments.norms import NotFiniteError, row_norms
 
-__all__ = ["Moments", "NotFiniteError", "row_norms"]
+__all__ = ["Moments", "NotFiniteError", "inverse", "row_norms"]

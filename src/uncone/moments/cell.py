@@ -1,4 +1,4 @@
-"""The sums of one block of rows, taken piece by piece on single-thread workers; symmetric products in strips.
+"""The sums of one block of rows, taken piece by piece on single-thread workers, of rows of any finite length.
 
 Each piece or strip is computed by one thread: the same bytes on any number of them.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from uncone.moments.norms import are_safe, inverse, measured_norms
+from uncone.errors import InputError
 from uncone.threads import share
 
 Tensor = torch.Tensor
@@ -30,6 +30,9 @@ _STRIP = 96
 """Columns of a product computed at once: many keep a core busy, few skip most of the mirrored half."""
 _ADDED = 2**16
 """Numbers added at once: what a core's cache holds."""
+_SAFE_NORM = {torch.float32: (1e-11, 1e15), torch.float64: (1e-140, 1e140)}  # no square under- or overflows
+SHORTEST = _SAFE_NORM[torch.float64][0]
+"""Where no row is longer, second-order sums have no digits."""
 
 
 class Cell:
@@ -51,15 +54,23 @@ class Cell:
     def add(self, x: Tensor, w: Tensor | None) -> None:
         """Add the rows of `x` (n, D) with weights `w` (n,); where float32 will not do, as float64."""
         x, norms, sums, offsets = self._measured(x, w)
-        parts = sums.double()
+        parts, counts = sums.double(), torch.ones_like(norms) if w is None else w
         if self._second and bool(offsets.any()):
-            counts = torch.ones(len(x), dtype=torch.float64, device=x.device) if w is None else w
             shares = torch.stack([counts[cut].sum() for cut in _cuts(len(x), x.device)])[:, None] * offsets
             self._between.append((parts[:, 0] + shares / 2, offsets))
             parts[:, 0] += shares
         for name, value in zip(self._names, parts.sum(0), strict=True):
             self.sums[name] = self.sums[name] + value
-        self._add_scalars(norms, w)
+        unit = counts * (norms > 0)
+        self.sums["zero_rows"] += int((norms == 0).sum())
+        for name, value in (
+            ("weight", counts), ("weight_square", counts.square()),
+            ("unit_weight", unit), ("unit_weight_square", unit.square()),
+            ("norm_sum", counts * norms), ("norm_square_sum", counts * norms.square()),
+        ):  # fmt: skip
+            self.sums[name] += float(value.sum())
+        lowest, highest = torch.aminmax(norms)
+        self.norm_min, self.norm_max = min(self.norm_min, float(lowest)), max(self.norm_max, float(highest))
         if self._second:
             self._add_product("second", self._buffer("rows", tuple(x.shape), x.dtype))
         if self._unit_second:  # sum w u u' over unit rows, while the rows are still in a cache
@@ -126,7 +137,7 @@ class Cell:
         cuts = _cuts(len(x), x.device)
         sums = torch.empty((len(cuts), len(self._names), x.shape[1]), dtype=x.dtype, device=x.device)
         centers = _centers(self._shift, x, cuts) if self._second else None
-        weight, scale = None if w is None else _column(w, x), None if scale is None else _column(scale, x)
+        weight, scale = (None if factor is None else _column(factor, x) for factor in (w, scale))
         pieces = []
         # The product wants all rows; without one, all pieces share the memory of one.
         rows = self._buffer("rows", (len(x) if self._second else cuts[0].stop, x.shape[1]), x.dtype)
@@ -141,20 +152,6 @@ class Cell:
             for piece in pieces:
                 piece()
         return sums, sums if centers is None else centers.double() - self._shift
-
-    def _add_scalars(self, norms: Tensor, w: Tensor | None) -> None:
-        lowest, highest = torch.aminmax(norms)
-        self.norm_min, self.norm_max = min(self.norm_min, float(lowest)), max(self.norm_max, float(highest))
-        if w is None:
-            w = torch.ones_like(norms)
-        unit = w * (norms > 0)
-        self.sums["zero_rows"] += int((norms == 0).sum())
-        self.sums["weight"] += float(w.sum())
-        self.sums["weight_square"] += float(w.square().sum())
-        self.sums["unit_weight"] += float(unit.sum())
-        self.sums["unit_weight_square"] += float(unit.square().sum())
-        self.sums["norm_sum"] += float((w * norms).sum())
-        self.sums["norm_square_sum"] += float((w * norms.square()).sum())
 
     def _add_product(self, name: str, y: Tensor) -> None:
         kept = self._products.get(name)
@@ -281,3 +278,47 @@ def add_lower(total: Tensor, part: Tensor) -> Tensor:
 
     share(partial(strip, start) for start in range(0, len(total), rows))
     return total
+
+
+class NotFiniteError(InputError):
+    """A block holds a NaN or an infinity. The owner of the rows then counts them in a message."""
+
+
+def are_safe(norms: Tensor) -> bool:
+    """Whether these norms, in the dtype of the rows, hold no zero, NaN, overflow or underflow."""
+    low, high = _SAFE_NORM[norms.dtype]
+    lowest, highest = torch.aminmax(norms)  # NaN where any norm is
+    return float(lowest) > low and float(highest) < high
+
+
+def measured_norms(x: Tensor) -> Tensor | None:
+    """The rows' Euclidean norms in float64; None where float32 rows have no float32 squares."""
+    norms: Tensor = torch.linalg.vector_norm(x, dim=1)
+    if are_safe(norms):
+        return norms.double()
+    low, high = _SAFE_NORM[x.dtype]
+    if not bool(torch.isfinite(x).all()):
+        raise NotFiniteError(
+            f"expected finite rows, got {int((~torch.isfinite(x).all(dim=1)).sum())} with NaN or inf: mend or drop them"
+        )
+    if x.dtype == torch.float32:
+        if float(norms.max()) < high and bool(((norms > low) | (x == 0).all(dim=1)).all()):
+            return norms.double()  # short only where all zero
+        return None
+    largest: Tensor = x.abs().amax(dim=1)
+    if float(largest.max()) > high:
+        raise InputError(f"expected numbers below {high:.0e}, got {float(largest.max()):.3g}: scale the rows")
+    scaled = torch.where(largest > 0, largest, 1.0)
+    long: Tensor = largest * torch.linalg.vector_norm(x / scaled[:, None], dim=1)
+    return long
+
+
+def row_norms(x: Tensor) -> Tensor:
+    """The rows' Euclidean norms, float64 (n,), of rows of any finite length."""
+    norms = measured_norms(x)
+    return measured_norms(x.double()) if norms is None else norms  # type: ignore[return-value]
+
+
+def inverse(norms: Tensor) -> Tensor:
+    """1 / norm, and 0 for a row that has no direction."""
+    return torch.where(norms > 0, 1 / norms, 0.0)

@@ -11,8 +11,8 @@ import torch
 
 from uncone.errors import UndefinedMeasure
 from uncone.memory import uninitialised
+from uncone.moments.cell import NotFiniteError
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
-from uncone.moments.norms import NotFiniteError
 from uncone.moments.sums import Sums, weight_blocks
 from uncone.rows import as_rows, nonfinite_error
 from uncone.threads import on_one_thread
@@ -28,17 +28,9 @@ class Moments(Sums):
 
     @classmethod
     def of(
-        cls,
-        rows: Any,
-        weights: Any = None,
-        unit_second: bool = False,
-        *,
-        second: bool = True,
-        unit_first: bool = True,
-        shift: Tensor | None = None,
-        device: str = "cpu",
-        progress: Callable[[int], None] | None = None,
-    ) -> Self:
+        cls, rows: Any, weights: Any = None, unit_second: bool = False, *, second: bool = True, unit_first: bool = True,
+        shift: Tensor | None = None, device: str = "cpu", progress: Callable[[int], None] | None = None,
+    ) -> Self:  # fmt: skip
         """The moments of `rows` (Rows, or a tensor or array of shape (N, D)).
 
         Args:

@@ -42,7 +42,11 @@ def _iterate(matrix: Tensor, block: Tensor, k: int, most: int) -> tuple[Tensor, 
     basis = block.T.contiguous()  # vectors are rows here, which BLAS multiplies twice as fast
     image = basis @ matrix
     for turn in range(1, most):
-        basis, image = _extended(basis, image, block.shape[1], matrix)
+        new = image[-block.shape[1] :]  # the basis is longer by what the matrix makes of its last rows
+        for _ in range(3):  # twice is enough; where nothing is left, the first turn leaves noise
+            new = torch.linalg.qr((new - (new @ basis.T) @ basis).T)[0].T
+        new = new.contiguous()
+        basis, image = torch.cat([basis, new]), torch.cat([image, new @ matrix])
         if turn % 3 == 0 or turn == most - 1:
             values, turned = torch.linalg.eigh(basis @ image.T)
             values, turned = values.flip(0)[:k], turned.flip(1)[:, :k]
@@ -51,15 +55,6 @@ def _iterate(matrix: Tensor, block: Tensor, k: int, most: int) -> tuple[Tensor, 
             if float(residual.max()) <= _RESIDUAL * float(values[0]):
                 return values.clamp_min(0.0), torch.nn.functional.normalize(vectors, dim=0)
     return None
-
-
-def _extended(basis: Tensor, image: Tensor, width: int, matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The basis (rows) and its image, longer by what the matrix makes of the last `width` rows."""
-    new = image[-width:]
-    for _ in range(3):  # twice is enough; where nothing is left, the first turn leaves noise
-        new = torch.linalg.qr((new - (new @ basis.T) @ basis).T)[0].T
-    new = new.contiguous()
-    return torch.cat([basis, new]), torch.cat([image, new @ matrix])
 
 
 @on_one_thread
@@ -75,18 +70,13 @@ def consume_to_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     columns = matrix.T  # the same matrix, laid out column by column as LAPACK wants it
     values = torch.empty(len(matrix), dtype=matrix.dtype)
     torch.linalg.eigh(columns, out=(values, columns))
-    _reverse(matrix)
-    return values.flip(0), columns
-
-
-def _reverse(rows: Tensor) -> None:
-    """Reverse the order of `rows` in place, a few at a time."""
-    n = len(rows)
-    for first in range(0, n // 2, _TURNED):
+    n = len(matrix)
+    for first in range(0, n // 2, _TURNED):  # reverse the order of its rows in place, a few at a time
         last = min(first + _TURNED, n // 2)
-        head = rows[first:last].flip(0)
-        rows[first:last] = rows[n - last : n - first].flip(0)
-        rows[n - last : n - first] = head
+        head = matrix[first:last].flip(0)
+        matrix[first:last] = matrix[n - last : n - first].flip(0)
+        matrix[n - last : n - first] = head
+    return values.flip(0), columns
 
 
 def add_rank_one(values: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,8 +18,7 @@ import torch
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.memory import check_memory, uninitialised, usable, zeros
-from uncone.moments.cell import PIECE, Cell, add_lower, mirror
-from uncone.moments.norms import SHORTEST
+from uncone.moments.cell import PIECE, SHORTEST, Cell, add_lower, mirror
 from uncone.rows import GRID
 from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.threads import alone
@@ -63,7 +62,7 @@ def _product(name: str) -> Any:
 
 
 class Sums:
-    """Sums over weighted rows x_i (weights w_i, 1 by default), with y_i = x_i - shift and u_i = x_i / |x_i|.
+    """Sums over rows x_i of weight w_i (1 by default), with y_i = x_i - shift and u_i = x_i / |x_i|.
 
     Attributes (float64 tensors on `device`):
         first: sum of w y, shape (D,).
@@ -74,8 +73,7 @@ class Sums:
         epsilon: the largest machine epsilon among the blocks' dtypes.
         rounding: by how much the rounding of its products may move an eigenvalue of `second`.
         n, zero_rows: rows seen, and how many of them were all zero.
-        weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: the same without the zero
-            rows.
+        weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: without the zero rows.
         norm_sum, norm_square_sum, norm_min, norm_max: of w |x| and w |x|^2; the extremes of |x|.
     """
 
@@ -83,15 +81,9 @@ class Sums:
     unit_second: Tensor | None = _product("unit_second")
 
     def __init__(
-        self,
-        d: int,
-        *,
-        shift: Tensor | None = None,
-        second: bool = True,
-        unit_first: bool = True,
-        unit_second: bool = False,
-        device: str = "cpu",
-    ) -> None:
+        self, d: int, *, shift: Tensor | None = None, second: bool = True, unit_first: bool = True,
+        unit_second: bool = False, device: str = "cpu",
+    ) -> None:  # fmt: skip
         self.d, self.device = d, usable(device)
         if unit_second and not unit_first:
             raise InputError("expected unit_first=True with unit_second=True, got False: pass both")
@@ -225,10 +217,7 @@ class Sums:
         """
         content, _ = read_tensors(path, format=_FORMAT, what="moments", how="write it with Moments.save")
         tensors = {name: tensor for name, tensor in content.items() if name in {"scalars", *_DIMENSIONS}}
-        scalars, wrong = dict[str, float](), _wrong_tensor(tensors)
-        if wrong is None:
-            scalars = dict(zip(_SCALARS, tensors.pop("scalars").tolist(), strict=True))
-            wrong = _wrong_number(tensors, scalars)
+        wrong = next(_wrong_parts(tensors), None)
         if wrong is not None:
             raise InputError(
                 f"expected finite sums of a whole number of rows, got {path} with another {wrong} or none: "
@@ -236,9 +225,9 @@ class Sums:
             )
         kinds: dict[str, Any] = {name: name in tensors for name in _KINDS}
         sums = cls(len(tensors["first"]), **kinds)
-        for name, tensor in tensors.items():
-            setattr(sums, name, tensor)
-        for name, scalar in scalars.items():
+        for name in tensors.keys() & _DIMENSIONS.keys():
+            setattr(sums, name, tensors[name])
+        for name, scalar in zip(_SCALARS, tensors["scalars"].tolist(), strict=True):
             setattr(sums, name, int(scalar) if name in ("n", "zero_rows") else scalar)
         return sums
 
@@ -312,33 +301,27 @@ def weight_blocks(weights: Any, n: int) -> Iterator[Tensor | None]:
     return iter(torch.split(w, GRID))
 
 
-def _wrong_tensor(tensors: dict[str, Tensor]) -> str | None:
-    """The name of a tensor that is missing, or of another dtype or shape."""
+def _wrong_parts(tensors: dict[str, Tensor]) -> Iterator[str]:
+    """The names of sums in a file that are missing, of another dtype or shape, or of no rows."""
     units = {"unit_first", "unit_square"}
     needed = {"scalars", "first"} | (units if any(name.startswith("unit") for name in tensors) else set())
-    if not needed <= set(tensors):
-        return min(needed - set(tensors))
+    yield from sorted(needed - set(tensors))
     d = tensors["first"].numel()
     for name, tensor in tensors.items():
         shape = (len(_SCALARS),) if name == "scalars" else (d,) * _DIMENSIONS[name]
-        if tensor.dtype != torch.float64 or tensor.shape != shape:
-            return name
-    return None
-
-
-def _wrong_number(tensors: dict[str, Tensor], scalars: dict[str, float]) -> str | None:
-    """The name of a sum that no rows have."""
+        is_finite = name == "scalars" or bool(torch.isfinite(tensor).all())
+        if tensor.dtype != torch.float64 or tensor.shape != shape or not is_finite:
+            yield name
+    scalars = dict(zip(_SCALARS, tensors["scalars"].tolist(), strict=True))
     n, zero_rows = scalars["n"], scalars["zero_rows"]
-    for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
-            return name
     for name, value in scalars.items():
         if not 0 <= value < math.inf and (n or name != "norm_min"):  # of no rows it is infinite
-            return name
+            yield name
     if not (n.is_integer() and zero_rows.is_integer() and zero_rows <= n <= _MOST_ROWS):
-        return "n"
+        yield "n"
     for name in ("weight", "unit_weight"):
         most, square = scalars[name] * scalars[name], scalars[f"{name}_square"]
         if not (0 < square <= most * (1 + 1e-9) < math.inf or square == most == 0):
-            return f"{name}_square"
-    return "shift" if n and "shift" not in tensors else None
+            yield f"{name}_square"
+    if n and "shift" not in tensors:
+        yield "shift"
