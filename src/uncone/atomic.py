@@ -1,8 +1,7 @@
 """Files written whole or not at all: a kill leaves the old content or the new, never half of it.
 
 A file or folder is filled under a temporary name beside its target and moved there. The name holds a digest
-of the target's name, and its writer keeps it locked: so the next writer of the same target finds what a
-killed one left, and removes it.
+of the target's, and its writer keeps it locked: so the next writer removes what a killed one left.
 """
 
 import hashlib
@@ -22,11 +21,12 @@ try:
 except ImportError:  # a system without locks of this kind: what a killed writer left stays
     fcntl = None  # type: ignore[assignment]
 
+Path_ = str | os.PathLike[str]
 _RESULTS = (".json", ".html")
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: Path_) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`; on a clean exit flush it to disk and move it over `path`.
 
     Raises:
@@ -48,23 +48,22 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         ) from error
 
 
-def write_bytes(path: str | os.PathLike[str], content: bytes | memoryview) -> None:
+def write_bytes(path: Path_, content: bytes | memoryview) -> None:
     """Write `content`, atomically. Raises what `replacing` raises."""
     with replacing(path) as handle:
         handle.write(content)
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
+def write_text(path: Path_, text: str) -> None:
     """Write `text` as UTF-8, atomically. Raises what `replacing` raises."""
     write_bytes(path, text.encode("utf-8"))
 
 
-def writable(path: str | os.PathLike[str]) -> Path:
+def writable(path: Path_) -> Path:
     """The file that `path` names, links followed, so that the file they lead to is replaced.
 
     Raises:
-        InputError: a folder, a device or a pipe; no folder to write into, or a read-only one; a loop of
-            links.
+        InputError: a folder, a device or a pipe; no folder to write into, or a read-only one.
     """
     target = resolved(path)
     if target.is_dir():
@@ -84,7 +83,7 @@ def _check_folder(folder: Path, failure: str) -> None:
         raise InputError(f"{failure}: the folder {folder} is read-only: give a folder that can be written")
 
 
-def resolved(path: str | os.PathLike[str]) -> Path:
+def resolved(path: Path_) -> Path:
     """The absolute path, links followed."""
     try:
         return Path(path).resolve()
@@ -94,7 +93,7 @@ def resolved(path: str | os.PathLike[str]) -> Path:
         ) from error
 
 
-def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] | None = None) -> Path:
+def creatable(path: Path_, *, outside: Path_ | None = None) -> Path:
     """The new folder that `path` names.
 
     Raises:
@@ -112,7 +111,7 @@ def creatable(path: str | os.PathLike[str], *, outside: str | os.PathLike[str] |
 
 
 @contextmanager
-def new_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
+def new_directory(path: Path_) -> Iterator[Path]:
     """Fill a temporary folder beside `path`; on a clean exit it becomes `path`, which must not exist yet."""
     with _moved_to(creatable(path), Path.mkdir, "create") as temporary:
         yield temporary
@@ -193,22 +192,14 @@ def _release(lock: int | None) -> None:
         os.close(lock)
 
 
-def check_apart(
-    targets: Iterable[str | os.PathLike[str]],
-    sources: Iterable[str | os.PathLike[str]],
-    models: Iterable[str | os.PathLike[str]] = (),
-) -> None:
+def check_apart(targets: Iterable[Path_], sources: Iterable[Path_], models: Iterable[Path_] = ()) -> None:
     """Refuse to write what is read: links, relative names and names in another case lead to their file.
 
-    Args:
-        targets: files and folders to write; those that are not there yet too.
-        sources: files that are read, and folders of which files are read. A file there that ends in `.json`
-            or `.html` is none of them: an earlier run wrote it.
-        models: folders into which nothing is written at all.
+    `targets` may be there already or not, files or folders; nothing is written into `models` at all. Files of
+    a folder of `sources` are read, but one that ends in `.json` or `.html` is not: an earlier run wrote it.
 
     Raises:
-        InputError: two targets are one file; a target is a source, lies among the files of one, or lies in a
-            model.
+        InputError: two targets are one file; a target is a source, a file of one, or lies in a model.
     """
     named, read, folders = [Path(target) for target in targets], [*map(Path, sources)], [*map(Path, models)]
     for i, target in enumerate(named):
@@ -229,7 +220,7 @@ def check_apart(
             _check_outside(target, model)
 
 
-def _check_outside(target: Path, model: str | os.PathLike[str]) -> None:
+def _check_outside(target: Path, model: Path_) -> None:
     if lies_in(target, model):
         raise InputError(
             f"expected a place outside the model to write to, got {target}, which lies in {model}: choose another"
@@ -254,20 +245,18 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _lies_among_files(target: Path, folders: Iterable[Path]) -> bool:
-    """The target is a file below one of the folders, also one that a link there leads to."""
-    return target.exists() and any(_is_same(target, file) for folder in folders for file in _files_in(folder))
-
-
-def _files_in(folder: Path) -> Iterator[Path]:
-    """All files below a folder; links to folders are followed, each folder once."""
+    """The target is a file below one of the folders; links there are followed, each folder once."""
     seen = set[str]()
-    for place, folders, files in os.walk(folder, followlinks=True):
-        seen.add(os.path.realpath(place))
-        folders[:] = [name for name in folders if os.path.realpath(os.path.join(place, name)) not in seen]
-        yield from (Path(place, name) for name in files)
+    for folder in folders if target.exists() else ():
+        for place, inner, files in os.walk(folder, followlinks=True):
+            seen.add(os.path.realpath(place))
+            inner[:] = [name for name in inner if os.path.realpath(os.path.join(place, name)) not in seen]
+            if any(_is_same(target, Path(place, name)) for name in files):
+                return True
+    return False
 
 
-def lies_in(target: Path, folder: str | os.PathLike[str]) -> bool:
+def lies_in(target: Path, folder: Path_) -> bool:
     """The target is the folder, or would stand in it."""
     place = resolved(target)
     return any(_is_same(parent, Path(folder)) for parent in (place, *place.parents))

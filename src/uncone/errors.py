@@ -8,10 +8,9 @@ _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
 
 def bounded(message: str) -> str:
-    """`message` in at most 1,000 characters: of a longer one the middle of long words is cut, then of the whole.
+    """`message` in at most 1,000 characters: the middle of long words is left out, then of the whole.
 
-    A name from a file may be of any length. A message begins with what was expected and ends with what to do:
-    both stay.
+    A name from a file may be of any length. What was expected stands first and what to do last: both stay.
     """
     if len(message) <= _LONGEST:
         return message

@@ -9,12 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
 
-Bytes = npt.NDArray[np.uint8]
 _CACHE_LINE = 64
 _LARGE = 4 * 2**20
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
@@ -80,34 +78,25 @@ def free_bytes() -> int | None:
 
 
 def uninitialised(
-    shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu"
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: str | torch.device = "cpu",
+    *,
+    most_recycled: int = _SMALL,
 ) -> torch.Tensor:
     """A tensor with nothing written to it yet, as `torch.empty` gives one.
 
     From 4 MiB on it has a mapping of its own, and goes back to the system when it is freed: the C library
-    would keep it, and leave holes that the next matrix does not fit into. Up to 8 MiB, freed memory is used
+    would keep it, and leave holes that no matrix fits into. Up to `most_recycled` bytes, freed memory is used
     again.
     """
-    return _tensor(shape, dtype, device, most_recycled=_SMALL)
-
-
-def recycled(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
-    """As `uninitialised`, in memory of any size that another tensor of this module has freed, if some fits.
-
-    For tensors of every step of a training: the first touch of fresh memory can take as long as the work that
-    it is for. A few freed mappings of `RECYCLED_BYTES` in all are kept; on a GPU torch does that.
-    """
-    return _tensor(shape, dtype, device, most_recycled=RECYCLED_BYTES)
-
-
-def _tensor(
-    shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device, *, most_recycled: int
-) -> torch.Tensor:
     if torch.device(device).type != "cpu":
         return torch.empty(shape, dtype=dtype, device=device)
     size = math.prod(shape) * dtype.itemsize
     if size < _LARGE:
-        content = _on_cache_line(size)
+        # Kernels are fastest on whole cache lines, and round alike only where they find the same alignment.
+        content = np.empty(size + _CACHE_LINE, np.uint8)
+        content = content[-content.ctypes.data % _CACHE_LINE :][:size]
     elif size > most_recycled:
         content = np.frombuffer(mmap.mmap(-1, size, **_PRIVATE), np.uint8)
     else:
@@ -116,6 +105,15 @@ def _tensor(
         weakref.finalize(content, _freed.put, mapping).atexit = False
         content = content[:size]
     return torch.from_numpy(content).view(dtype).view(shape)
+
+
+def recycled(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
+    """As `uninitialised`, in memory of any size that another tensor of this module has freed, if some fits.
+
+    For tensors of every step of a training: the first touch of fresh memory can take as long as the work that
+    it is for. A few freed mappings of `RECYCLED_BYTES` in all are kept; on a GPU torch does that.
+    """
+    return uninitialised(shape, dtype, device, most_recycled=RECYCLED_BYTES)
 
 
 class _Freed:
@@ -155,10 +153,3 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
     if tensor.nbytes <= _SMALL:  # else just mapped by the system, which gives zeros
         tensor.view(torch.uint8).numpy().fill(0)
     return tensor
-
-
-def _on_cache_line(size: int) -> Bytes:
-    """Kernels are fastest on whole cache lines, and round alike only where they find the same alignment."""
-    content = np.empty(size + _CACHE_LINE, np.uint8)
-    skipped = -content.ctypes.data % _CACHE_LINE
-    return content[skipped : skipped + size]

@@ -13,13 +13,12 @@ from typing import Any, BinaryIO
 
 from uncone.errors import InputError
 
+Path_ = str | os.PathLike[str]
 LONGEST_LINE = 64 * 2**20
 _UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
-def open_regular(
-    path: str | os.PathLike[str], *, how: str = "give a file that exists and can be read"
-) -> BinaryIO:
+def open_regular(path: Path_, *, how: str = "give a file that exists and can be read") -> BinaryIO:
     """Open the regular file `path` for reading; `how` ends the message of each error: what to give instead.
 
     A named pipe is refused without waiting for a writer, a device without a read.
@@ -43,7 +42,7 @@ def open_regular(
 
 
 @contextmanager
-def open_unpacked(path: str | os.PathLike[str], *, how: str) -> Iterator[BufferedIOBase]:
+def open_unpacked(path: Path_, *, how: str) -> Iterator[BufferedIOBase]:
     """`open_regular`, with the bytes unpacked as they are read where the name ends in .gz or .xz.
 
     Within the `with` block too, bytes that cannot be read or do not unpack raise InputError.
@@ -58,9 +57,7 @@ def open_unpacked(path: str | os.PathLike[str], *, how: str) -> Iterator[Buffere
             raise InputError(f"cannot read {os.fspath(path)}: {why}: {how}") from error
 
 
-def lines_of(
-    path: str | os.PathLike[str], *, how: str, longest: int = LONGEST_LINE
-) -> Iterator[tuple[int, str]]:
+def lines_of(path: Path_, *, how: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, str]]:
     """(number from 1, text without its end) of each line of a file in UTF-8, plain or packed (.gz, .xz)."""
     with open_unpacked(path, how=how) as file:
         for number in itertools.count(1):

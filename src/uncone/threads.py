@@ -30,7 +30,7 @@ def alone(function: Callable[[], T]) -> T:
     is never touched: torch hands it on to every thread that is started meanwhile.
     """
     threads = torch.get_num_threads()
-    if _threads() or threads == 1:
+    if _mine.threads or threads == 1:
         return function()
 
     box = [_in_this_mode(function)]
@@ -78,7 +78,7 @@ def on_every_thread(work: Callable[[], object]) -> None:
 
     The first exception is raised here when no worker is running any more, so tell the others to stop.
     """
-    alone(lambda: _share([work] * max(_threads(), 1)))
+    alone(lambda: _share([work] * max(_mine.threads, 1)))
 
 
 def _share(tasks: list[Callable[[], T]]) -> list[T]:
@@ -94,8 +94,8 @@ def _share(tasks: list[Callable[[], T]]) -> list[T]:
             results[i] = task()
 
     # One job a worker, which takes task after task: a future for each task would wake this thread for each.
-    helpers = min(_threads(), len(tasks)) - 1
-    jobs = [_pool(_threads()).submit(_in_this_mode(work)) for _ in range(helpers)]
+    helpers = min(_mine.threads, len(tasks)) - 1
+    jobs = [_pool(_mine.threads).submit(_in_this_mode(work)) for _ in range(helpers)]
     try:
         work()
     finally:
@@ -118,12 +118,12 @@ def _in_this_mode(function: Callable[[], T]) -> Callable[[], T]:
     return run
 
 
-def _threads() -> int:
-    """How many workers the work that runs on this one may use; 0 outside `alone`."""
-    return getattr(_mine, "threads", 0)
+class _Mine(threading.local):
+    threads = 0
+    """How many workers the work on this one may use; 0 outside `alone`."""
 
 
-_mine = threading.local()
+_mine = _Mine()
 _lock = threading.Lock()
 _pools: dict[int, ThreadPoolExecutor] = {}
 

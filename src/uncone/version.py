@@ -1,5 +1,7 @@
 """The version of the package, and the versions that a record is made with."""
 
+from contextlib import suppress
+
 __version__ = "0.1.0"
 
 
@@ -9,8 +11,6 @@ def versions(*packages: str) -> dict[str, str]:
 
     installed = {"uncone": __version__}
     for package in packages:
-        try:
+        with suppress(PackageNotFoundError):
             installed[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return installed
