@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from string import Template
 
 from uncone.records import Picture
 from uncone.records.text import count, number, shortened
 from uncone.records.wording import plural
 from uncone.report.cone import group_classes, opening, wedge
-from uncone.report.markup import element, escape, typeset_text
+from uncone.report.markup import beside, element, escape, typeset_text
 
 _LONGEST_LABEL = 80
 _WITHIN = 0.95
@@ -77,10 +78,18 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
     scales = colour_scales(picture)
     clouds = {mode: picture.coordinates(centered=mode == "centered") for mode in ("raw", "centered")}
     cones = {mode: [_cone(points, 2), _cone(points, 3)] for mode, points in clouds.items()}
-    content = _controls(scales, uid) + _finder(picture, uid) + _stage(picture, uid)
-    content += _legend(picture) + "".join(map(_bar, scales)) + _notes(cones, shares) + _keys(uid)
-    content += f'<script type="application/json">{_json(_data(picture, scales, clouds, cones))}</script>'
-    return element("div", content, class_="explorer", id=uid)
+    colours = {"group": "group"} | {scale.name: scale.title for scale in scales}
+    pictured, total = len(picture.ids), count(picture.total)
+    rows = plural(pictured, "the one row", f"all {count(pictured)} rows")
+    if pictured < picture.total:
+        rows = f"{count(pictured)} of {total} rows, a sample"
+    text = "".join(line.strip() for line in beside("explorer.html").splitlines())
+    return Template(text).substitute(
+        uid=uid, colours="".join(element("option", title, value=name) for name, title in colours.items()),
+        sought="a row" if all(label is None for label in picture.labels) else "a token",
+        named=escape(rows), rows=typeset_text(rows), legend=_legend(picture), scales="".join(map(_bar, scales)),
+        notes=_notes(cones, shares), data=_json(_data(picture, scales, clouds, cones)),
+    )  # fmt: skip
 
 
 def _data(
@@ -154,56 +163,6 @@ def _rim(cone: Cone | None, points: Sequence[Point]) -> list[list[float]]:
     return [[along * p + s * q + t * r for p, q, r in zip((a, b, c), u, v, strict=True)] for s, t in circle]
 
 
-def _controls(scales: list[Scale], uid: str) -> str:
-    what = _switch("Rows", f"{uid}-what", {"raw": "As stored", "centered": "Mean row subtracted"})
-    dims = _switch("Directions", f"{uid}-dims", {"2": "2-D", "3": "3-D"})
-    colours = {"group": "group"} | {scale.name: scale.title for scale in scales}
-    return element("div", what + dims + _menu("Colour by", "colour", colours), class_="controls")
-
-
-def _switch(title: str, name: str, choices: dict[str, str]) -> str:
-    radios = "".join(
-        f'<label><input type="radio" name="{escape(name)}" value="{value}"{checked}/><span>{text}</span></label>'
-        for (value, text), checked in zip(choices.items(), (' checked="checked"', ""), strict=True)
-    )
-    return element("fieldset", element("legend", title) + radios, class_="switch")
-
-
-def _menu(title: str, css: str, choices: dict[str, str]) -> str:
-    options = "".join(element("option", text, value=value) for value, text in choices.items())
-    return element("label", element("span", title) + element("select", options, class_=css), class_="menu")
-
-
-def _finder(picture: Picture, uid: str) -> str:
-    what = "a token" if any(label is not None for label in picture.labels) else "a row"
-    box = (
-        f'<input type="search" autocomplete="off" spellcheck="false" aria-describedby="{escape(uid)}-said"/>'
-    )
-    content = element("label", element("span", f"Find {what}") + box, class_="menu find")
-    for css, sign, name in (("back", "‹", "Previous row"), ("on", "›", "Next row")):
-        content += element("button", sign, type="button", class_=css, aria_label=name)
-    content += _menu("Step in order of", "order", {"far": "distance from the mean", "id": "row id"})
-    return element("div", content, class_="controls", role="search")
-
-
-def _stage(picture: Picture, uid: str) -> str:
-    pictured = len(picture.ids)
-    rows = f"{count(pictured)} of {count(picture.total)} rows, a sample"
-    if pictured >= picture.total:
-        rows = plural(pictured, "the one row", f"all {count(pictured)} rows")
-    stage = element("canvas", class_="points")
-    stage += element(
-        "canvas", class_="marks", tabindex="0", role="application", aria_describedby=f"{uid}-said {uid}-keys",
-        aria_label=f"Picture of {rows} on their first singular directions; its keys are listed below",
-    )  # fmt: skip
-    stage += element("p", typeset_text(rows), class_="rows")
-    stage += element("button", "Whole picture", type="button", class_="whole")
-    stage += '<div class="tip" aria-hidden="true" hidden="hidden"><bdi></bdi><span></span></div>'
-    hint = "Point at a dot, or tap it, to see which row it is. Drag to move it or, in 3-D, to turn it; click it once to zoom with the wheel."
-    said = element("p", hint, class_="said", id=f"{uid}-said", role="status", aria_live="polite")
-    return element("div", stage, class_="stage") + said
-
-
 def _legend(picture: Picture) -> str:
     named = enumerate(zip(group_classes(picture), picture.group_names, strict=True))
     sizes = [(css, name, picture.groups.count(group)) for group, (css, name) in named]
@@ -234,17 +193,3 @@ def _notes(cones: dict[str, list[Cone | None]], shares: Shares) -> str:
                 text = f"These {word} directions hold {percent}% of the rows’ {of}. {text}"
             notes += element("p", text, class_="muted", data_note=f"{mode}{dims + 2}", hidden="hidden")
     return notes
-
-
-def _keys(uid: str) -> str:
-    lines = (
-        "Drag to move the picture (2-D) or to turn it (3-D); with Shift, or two fingers, always to move it.",
-        "Click the picture, then use the wheel; or pinch; or + and −: nearer and farther. Double click or 0: the whole picture.",
-        "Arrow keys move (2-D) or turn (3-D); with Shift they always move.",
-        "n and p: the next and the previous row in the chosen order, read out; after a search, among the rows found. "
-        "In the search, Enter and Shift with Enter do the same.",
-        "/: to the search. Escape: let go of the row.",
-    )
-    items = "".join(element("li", line) for line in lines)
-    listed = element("ul", items, class_="muted", id=f"{uid}-keys")
-    return element("details", element("summary", "Keys and gestures") + listed)

@@ -3,9 +3,8 @@
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
-from functools import cache
-from importlib import resources
 from itertools import takewhile
+from string import Template
 from urllib.parse import quote
 
 from uncone.records.blocks import (
@@ -27,17 +26,12 @@ from uncone.records.text import better, count, number, shortened, span
 from uncone.records.wording import plural
 from uncone.report.cone import cone_panels, legends
 from uncone.report.explorer import explorer
-from uncone.report.markup import SVG, element, escape, path, typeset_text
+from uncone.report.markup import SVG, beside, element, escape, path, typeset_text
 from uncone.report.svg import draw
 
 # Nothing but inline styles and the favicon may load, so a string that slipped through could still do nothing.
 STILL = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
-_MARK = (
-    '<svg class="mark" viewBox="0 0 24 24" aria-hidden="true" xmlns="http://www.w3.org/2000/svg">'
-    '<circle cx="12" cy="12" r="9.6" fill="none" stroke="#4a7bea" stroke-width="2.4"/>'
-    '<path fill="#e8622a" d="M12 12 12.7 2.6A9.4 9.4 0 0 1 20.4 7.7Z"/></svg>'
-)
 _LONGEST_NAME = 40
 _TONES = {"quiet": "facts", "lead": "lead", "caution": "caution"}
 _BADGES = ("severe", "warning", "note", "healthy")
@@ -56,26 +50,13 @@ def to_page(document: Document, *, live: bool = True) -> str:
     charts = (chart for block in document.blocks if isinstance(block, Figure) for chart in block.charts)
     script, policy = "", STILL
     if live and any(isinstance(chart, Cloud) for chart in charts):
-        script = f"/*<![CDATA[*/\n{_file('cone.js')}/*]]>*/"  # so that the page is XML too
+        script = f"/*<![CDATA[*/\n{beside('cone.js')}/*]]>*/"  # so that the page is XML too
         digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
         script, policy = f"<script>{script}</script>\n", f"{STILL}; script-src 'sha256-{digest}'"
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta http-equiv="Content-Security-Policy" content="{escape(policy)}"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<meta name="color-scheme" content="light dark"/>
-<meta name="generator" content="uncone"/>
-<meta name="description" content="{escape(_verdict(document))}"/>
-<link rel="icon" href="{escape("data:image/svg+xml," + quote(_MARK))}"/>
-<title>{escape(f"{called} · uncone {document.kind}")}</title>
-<style>
-{_file("report.css")}</style>
-{script}</head>
-<body>{body}</body>
-</html>
-"""
+    return Template(beside("page.html")).substitute(
+        policy=escape(policy), description=escape(_verdict(document)), icon=f"data:image/svg+xml,{quote(_mark())}",
+        title=escape(f"{called} · uncone {document.kind}"), style=beside("report.css"), script=script, body=body,
+    )  # fmt: skip
 
 
 def to_notebook(document: Document) -> str:
@@ -86,14 +67,13 @@ def to_notebook(document: Document) -> str:
     return f'<iframe sandbox="" title="{title}" style="{style}" srcdoc="{source}"></iframe>'
 
 
-@cache
-def _file(name: str) -> str:
-    return resources.files("uncone.report").joinpath(name).read_text(encoding="utf-8")
+def _mark() -> str:
+    return beside("mark.svg").strip()
 
 
 def _masthead(name: str, links: list[tuple[str, str]]) -> str:
     """The top of the page: the mark, a name, and with several parts the links (text, address) to them."""
-    content = element("span", _MARK + "uncone", class_="brand")
+    content = element("span", _mark() + "uncone", class_="brand")
     content += element("span", escape(name), class_="subject-name")
     if len(links) > 1:
         listed = "".join(element("a", escape(text), href=address) for text, address in links)
@@ -177,10 +157,8 @@ def _block(block: Block, uid: str = "b") -> str:
         case Table():
             return _table(block)
         case Code():
-            lines = "\n".join(
-                map(escape, block.text.rstrip("\n").split("\n"))
-            )  # only breaks of lines stay unseen
-            return element("div", element("pre", element("code", lines)), class_="scroll")
+            lines = map(escape, block.text.rstrip("\n").split("\n"))  # only breaks of lines stay unseen
+            return element("div", element("pre", element("code", "\n".join(lines))), class_="scroll")
         case Gauges():
             return element("div", "".join(map(_tile, block.gauges)), class_="keys") if block.gauges else ""
         case Figure():

@@ -1,10 +1,18 @@
 """Building blocks of the page: every text goes through `escape`, so nothing from a record can become markup."""
 
 import html
+from functools import cache
+from importlib import resources
 
 from uncone.records.text import typeset, visible
 
 SVG = "http://www.w3.org/2000/svg"
+
+
+@cache
+def beside(name: str) -> str:
+    """The text of a file beside this one."""
+    return resources.files("uncone.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def escape(text: object) -> str:

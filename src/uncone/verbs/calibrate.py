@@ -31,10 +31,9 @@ Path_ = str | os.PathLike[str]
 class PairTable:
     """Pairs with a label: the table at `path`, and how it is read.
 
-    The table has columns separated by tabs: the id of a query (or first row), the id of a row, and a label.
-    Ids are the rows' own labels or their numbers from 0, or the lines of the files `ids` and `query_ids`. A
-    pair with a label of at least `match_at` (by default above 0) matches. `prior` is the share of matches
-    among the pairs that will be compared.
+    Its columns, separated by tabs, are the id of a query (or first row), the id of a row, and a label. Ids are the
+    rows' own labels or their numbers from 0, or the lines of the files `ids` and `query_ids`. A pair with a label of
+    at least `match_at` (by default above 0) matches. `prior` is the share of matches among pairs to be compared.
     """
 
     path: Path_
@@ -62,36 +61,34 @@ def calibrate(
 ) -> Calibration:
     """Say what a similarity score of these vectors means: how often random pairs reach it.
 
-    A random pair is a query with a row, or two different rows where there are no queries. Mean and variance
-    are exact over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all
-    pairs up to `most_pairs`, beyond over all pairs of rows drawn without replacement. Intervals (95%) say
-    where a share would lie for other rows drawn alike; they respect that pairs which share a row are not
-    independent. Vectors are never changed.
+    A random pair is a query with a row, or two different rows where there are no queries. Mean and variance are
+    exact over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all pairs up
+    to `most_pairs`, beyond over all pairs of rows drawn without replacement. Intervals (95%) say where a share
+    would lie for other rows drawn alike; pairs that share a row do not count as independent.
 
     Args:
-        vectors: what `open_rows` opens: the documents, (N, D).
-        queries: the same for queries, (M, D); None pairs `vectors` with themselves.
-        texts: a file of texts, one a line, whose vectors are then compared; `vectors` is the encoder, as for
-            `encoded_texts`.
+        vectors: the documents (N, D), for `open_rows`.
+        queries: the queries (M, D), for `open_rows`; None pairs `vectors` with themselves.
+        texts: a file of texts, one a line, whose vectors are compared; `vectors` is then their encoder.
         query_texts: the same for queries.
-        pairs: a table of labelled pairs (`PairTable`, or its path). Matches do not count as random pairs, and
-            each threshold gets the share of matches that reach it.
+        pairs: labelled pairs (`PairTable`, or its path). Matches do not count as random pairs, and each
+            threshold gets the share of matches that reach it.
         metric: "cosine" or "inner_product".
-        scores: what is asked about; 0.8 for the cosine by default.
+        scores: scores to explain; 0.8 for the cosine by default.
         rates: false-match rates, each in (0, 1), to find thresholds for.
         against: a saved calibration, to say whether it still holds.
         most_pairs: how many pairs are counted at most; at least 1000.
         seed: of the draw of rows and of their random groups.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
-        progress: called with (what is done, how much, of how much).
+        progress: called with (the step, how much is done, of how much).
 
     Returns:
         `Calibration`, whose `false_match_rate(score)`, `percentile(score)` and `threshold(rate)` need nothing
         but the record.
 
     Raises:
-        InputError: what cannot be opened; queries of another width; fewer than two rows with a direction; a
-            rate or score that makes no sense; labelled pairs that name no row.
+        InputError: vectors, queries or a table that cannot be opened; queries of another width; fewer than two
+            rows with a direction; a rate or score out of its range; labelled pairs that name no row.
 
     Reads badly when rows are few (the intervals say so), when many rows are equal, or when the rows are of
     other texts than those that will be compared.

@@ -31,15 +31,15 @@ _MOST_VERSIONS = 4
 def compare(diagnoses: Iterable[Diagnosis], *, names: Sequence[str] | None = None) -> Comparison:
     """Say what became better or worse between diagnoses; the first is the baseline.
 
-    Subjects are matched by name (`input`, `head`, `rows`), and measures by theirs; what only one side has is said. Where
-    no name is shared, and each diagnosis has one subject and none is a head, these are compared with each other.
+    Subjects are matched by name (`input`, `head`, `rows`), and measures by theirs; one that only one side has is named.
+    Where no name is shared, and each diagnosis has one subject and none is a head, these are compared with each other.
     Every difference comes with its direction by the measure's `better`, and with an interval where both readings have
     one: the MOVER interval of independent readings (Zou & Donner 2008), as `Comparison.intervals` says. Where another
     number of rows or columns, or another scale, moves a measure by itself, a caution says so.
 
     Args:
         diagnoses: two to six, the baseline first.
-        names: what to call them; by default their own names, numbered where equal.
+        names: of the diagnoses; by default their own, numbered where equal.
 
     Returns:
         A `Comparison`: the verdict in one sentence, and each subject with its measures and findings.

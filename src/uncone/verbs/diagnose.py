@@ -1,4 +1,4 @@
-"""From a spec to the `Diagnosis`."""
+"""`diagnose`: from a spec to the `Diagnosis`."""
 
 from typing import Any
 
@@ -25,11 +25,11 @@ def diagnose(
         spec: a model directory (its token table and output head), or anything `open_rows` takes.
         counts: how often each token occurs in some text: a file (a table `id token count` or `token count`, or `.npy`), or
             a tensor or array (N,). Without it tokens are ranked by their ids.
-        neighbours: also measure what takes the nearest neighbours of every row (`two_nn`, `levina_bickel`, `hubness` and
+        neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
             `uniformity_exact`): about 1.5 N^2 D multiply-adds, on the CPU.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
         device: where products are computed, a torch device.
-        progress: called with (what is done, rows done, rows in all); the last is 0 where rows are not what is counted.
+        progress: called with (the step, rows done, rows in all); the last is 0 for a step that counts no rows.
 
     Returns:
         A `Diagnosis`: the verdict in one sentence, and for each matrix the measurements, findings and picture.
@@ -41,14 +41,12 @@ def diagnose(
     usable(device)
     if progress is not None:
         progress("opening", 0, 0)
-    found = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
+    opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
     subjects = tuple(
         Examination(
-            name, rows, device, progress, explain.role_of(name, rows, found.rows), counts, neighbours
+            name, rows, device, progress, explain.role_of(name, rows, opened.rows), counts, neighbours
         ).run()
-        for name, rows in found.rows
+        for name, rows in opened.rows
     )
-    return Diagnosis(
-        name=found.name, verdict=explain.give_verdict(subjects), subjects=subjects, notes=found.notes,
-        versions=versions("torch"),
-    )  # fmt: skip
+    verdict = explain.give_verdict(subjects)
+    return Diagnosis(opened.name, verdict, subjects, notes=opened.notes, versions=versions("torch"))

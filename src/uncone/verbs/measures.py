@@ -1,4 +1,4 @@
-"""Which measures there are, and what each says."""
+"""`measures`: the measures, and what each says."""
 
 import difflib
 

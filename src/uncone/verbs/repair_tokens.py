@@ -43,7 +43,7 @@ def repair_tokens(
         counts: with "auto", how often each token occurs, as for `diagnose`: where few tokens are reserved by
             name, those of count 0 are known to be unused.
         text: on which the loss is measured before and after.
-        progress: called with what is done, how much is, and of how much.
+        progress: called with (the step, how much is done, of how much).
 
     Raises:
         InputError: no such ids or method, counts of other rows or without "auto", or no token that looks

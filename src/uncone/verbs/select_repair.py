@@ -63,33 +63,32 @@ def select_repair(
 ) -> Selection:
     """The repair that a task calls for, if any: chosen on a development split, confirmed on a test split.
 
-    A repair becomes the candidate if the lower limit of its difference on the development split is above 0,
-    at 95% for all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such
-    repair is higher. It is chosen if the lower 95% limit on the test split is above 0 as well; otherwise the
-    answer is to leave the vectors as they are.
+    A repair becomes the candidate if the lower limit of its difference on the development split is above 0, at 95%
+    for all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such repair is higher.
+    It is chosen if the lower 95% limit on the test split is above 0 as well; otherwise the answer is to leave the
+    vectors as they are.
 
-    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it,
-    qrels/train.tsv, test on those of qrels/test.tsv (a query of both counts for the test); with test.tsv
-    alone, on two seeded halves of its queries. Repairs are fitted on the documents. STS (Spearman): the
-    development and test pairs of the STS Benchmark; repairs are fitted on its training sentences.
+    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it, qrels/train.tsv,
+    test on those of qrels/test.tsv (a query of both counts for the test); with test.tsv alone, on two seeded halves
+    of its queries. Repairs are fitted on the documents. STS (Spearman): the development and test pairs of the STS
+    Benchmark; repairs are fitted on its training sentences.
 
     Args:
         spec: an encoder, as for `evaluate`.
         task: by what to choose.
         data: the directory of the task's data.
-        repairs: which to choose from; by default the affine ones, which can be written into a model. Fewer
-            have narrower intervals.
+        repairs: the names to choose from, by default the affine ones, which can be written into a model. Fewer have
+            narrower intervals.
         cache: a folder in which vectors of texts are kept.
         seed: of the resampling and of the halves.
         resamples: how many.
-        progress: called with (what is done, done, in all).
+        progress: called with (the step, done, in all).
 
     Returns:
         Selection: `chosen` is the name of a repair or "original"; nDCG@10 in [0, 1], Spearman times 100.
 
     Raises:
-        InputError: data without a development part, fewer than 20 items in a split, no repair that could be
-            fitted.
+        InputError: data without a development part, fewer than 20 items in a split, no repair that can be fitted.
     """
     if task not in _TASKS:
         raise InputError(
