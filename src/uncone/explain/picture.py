@@ -31,19 +31,10 @@ def draw_picture(
     *,
     counts: Tensor | None = None,
 ) -> Picture:
-    """At most 32,768 rows along three singular directions, raw and centred; and their norms.
+    """At most 32,768 raw rows along three singular directions, raw and centred; and their norms.
 
-    The sample holds all reserved rows, where they are at most half of it, and evenly spaced rows besides.
-
-    Args:
-        rows: the rows, raw.
-        moments: their moments, with second-order sums.
-        reserved: the reserved rows, kept in the sample and shown as a group of their own.
-        progress: called with the number of rows done.
-        counts: (N,), integers of at least 0: how often the token of each row occurs in a text. None where unknown.
-
-    Raises:
-        InputError: `counts` is not one whole number of at least 0 for each row.
+    The sample holds all `reserved` rows, where they are at most half of it, as a group of their own, and evenly
+    spaced rows besides. `counts` (N,) says how often the token of each row occurs, as whole numbers.
     """
     n = rows.shape[0]
     if counts is not None:
@@ -58,9 +49,10 @@ def draw_picture(
     mean = moments.mean().cpu()
     axes = torch.cat([_axes(moments, centered=centered, toward=mean) for centered in (False, True)], dim=1)
     coordinates, norms = _coordinates(rows, indices, axes, progress)
-    raw, raw_scale = _quantise(coordinates[:, :_AXES])
-    centered, centered_scale = _quantise(coordinates[:, _AXES:] - mean @ axes[:, _AXES:])
-    lengths, norm_scale = _quantise_norms(norms)
+    raw, raw_scale = _quantise(coordinates[:, :_AXES], _LEVELS, torch.int16)
+    about_mean = coordinates[:, _AXES:] - mean @ axes[:, _AXES:]
+    centered, centered_scale = _quantise(about_mean, _LEVELS, torch.int16)
+    lengths, norm_scale = _quantise(norms, _NORM_LEVELS, torch.uint16)
     names, groups = _groups(indices, n, reserved)
     labels, listed = rows.labels, indices.tolist()
     return Picture(
@@ -124,14 +116,10 @@ def _axes(moments: Moments, *, centered: bool, toward: Tensor) -> Tensor:
     return padded
 
 
-def _quantise(coordinates: Tensor) -> tuple[str, float]:
-    scale = float(coordinates.abs().max()) / _LEVELS or 1.0
-    return _base64((coordinates / scale).round().clamp(-_LEVELS, _LEVELS).to(torch.int16)), scale
-
-
-def _quantise_norms(norms: Tensor) -> tuple[str, float]:
-    scale = float(norms.max()) / _NORM_LEVELS or 1.0
-    return _base64((norms / scale).round().clamp(max=_NORM_LEVELS).to(torch.int32).to(torch.uint16)), scale
+def _quantise(values: Tensor, levels: int, dtype: torch.dtype) -> tuple[str, float]:
+    """The values as base64 of integers of at most `levels`, and what one of these stands for."""
+    scale = float(values.abs().max()) / levels or 1.0
+    return _base64((values / scale).round().clamp(-levels, levels).to(torch.int32).to(dtype)), scale
 
 
 def _base64(integers: Tensor) -> str:

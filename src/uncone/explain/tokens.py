@@ -60,12 +60,9 @@ def counts_of(counts: Any, rows: Rows) -> tuple[Tensor | None, tuple[str, ...]]:
 
 
 class TokenReader:
-    """Reads both, where the matrix's role gives them a meaning: `update` in a first pass, then `read`.
+    """Reads both, where the role of the matrix gives them a meaning: `update` in a first pass, then `read`.
 
-    Args:
-        rows: the rows, for their labels; of a head they may be read with the mean row subtracted.
-        role: what the matrix is to its model.
-        counts: (N,), how often the token of each row occurs.
+    `rows` are asked for their labels alone; `counts` (N,) says how often the token of each row occurs.
     """
 
     def __init__(self, rows: Rows, role: Role, counts: Tensor | None) -> None:

@@ -48,8 +48,7 @@ class ScoreMeaning:
 
 @dataclass(frozen=True)
 class ScoreThreshold:
-    """The score that the share `wanted` of random pairs reaches, with its 95% interval, and what labelled
-    pairs say of it.
+    """The score that the share `wanted` of random pairs reaches, with its 95% interval, and rates of labelled pairs.
 
     `score` is None where there are too few pairs for so small a rate; `reason` then says how many it takes.
     """
@@ -81,11 +80,9 @@ class LabelledPairs:
 
 @dataclass(frozen=True)
 class DriftedThreshold:
-    """A saved threshold: its rate when it was saved, its rate now, and the ratio of the two with its 95%
-    interval.
+    """A saved threshold: its rate when saved, its rate now, and the ratio of the two with its 95% interval.
 
-    Where a rate is 0, the ends are those of the two rates' intervals, divided; one is None where that is no
-    number.
+    Where a rate is 0, the ends are those of the rates' intervals, divided, or None where that is no number.
     """
 
     score: float
@@ -185,11 +182,9 @@ class Calibration(Record):
         Raises:
             InputError: `rate` is not in (0, 1), or the counted pairs are too few for it.
         """
-        pairs = self.histogram.pairs
-        enough = not 0 < rate < 1 or rate * pairs >= 1
-        expect(
-            enough, f"a rate of at least 1 in {pairs} counted pairs, got {rate:g}: calibrate with more rows"
-        )
+        least = f"a rate of at least 1 in {self.histogram.pairs} counted pairs"
+        enough = not 0 < rate < 1 or rate * self.histogram.pairs >= 1
+        expect(enough, f"{least}, got {rate:g}: calibrate with more rows")
         return self.histogram.score_at(rate)
 
     def to_rows(self) -> list[dict[str, Any]]:
@@ -299,9 +294,7 @@ def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int)
 def _labelled(labelled: LabelledPairs) -> tuple[Block, ...]:
     """How well scores tell matches from other pairs."""
     known, other = labelled.area, labelled.area_non_matches
-    area, low, high = (
-        number(value, limits=(0, 1), digits=4) for value in (known.value, known.low, known.high)
-    )
+    area, low, high = (number(v, limits=(0, 1), digits=4) for v in (known.value, known.low, known.high))
     matches = f"{counted(labelled.matches, 'match', 'matches')} of {labelled.source}"
     told = ""
     if other is not None:

@@ -75,15 +75,15 @@ class Comparison(Record):
 
     def blocks(self) -> tuple[Block, ...]:
         names = self._names()
-        lettered = list(zip(LETTERS, self.diagnoses, strict=False))
-        rows = (
-            (letter, names[i], self._tally(i) if i else "baseline") for i, (letter, _) in enumerate(lettered)
+        tallies = ("baseline", *map(self._tally, range(1, len(names))))
+        rows = tuple(zip(LETTERS, names, tallies, strict=False))
+        verdicts = tuple(zip(LETTERS, (diagnosis.verdict for diagnosis in self.diagnoses), strict=False))
+        made = (
+            ", ".join(f"{name} {version}" for name, version in d.versions.items()) for d in self.diagnoses
         )
-        verdicts = tuple((letter, diagnosis.verdict) for letter, diagnosis in lettered)
-        made = [
-            (letter, [f"{k} {v}" for k, v in diagnosis.versions.items()]) for letter, diagnosis in lettered
-        ]
-        versions = tuple(f"{letter}: {', '.join(parts) or 'unknown'}" for letter, parts in made)
+        versions = Bullets(
+            tuple(f"{letter}: {by or 'unknown'}" for letter, by in zip(LETTERS, made, strict=False))
+        )
         has_interval = any(
             change.interval is not None
             for part in PARTS
@@ -94,11 +94,8 @@ class Comparison(Record):
         )
         return shown(
             Heading(self.verdict, 1),
-            Table(("", "diagnosis", "measures"), tuple(rows)),
-            Folded(
-                "Their own verdicts, and what made them",
-                (Table(("", "verdict"), verdicts), Bullets(versions)),
-            ),
+            Table(("", "diagnosis", "measures"), rows),
+            Folded("Their own verdicts, and what made them", (Table(("", "verdict"), verdicts), versions)),
             *(named(one.blocks(names), one.name if place else "") for place, one in enumerate(self.subjects)),
             section("Notes", Bullets(self.notes), level=2),
             Text(self.intervals if has_interval else "", "quiet"),

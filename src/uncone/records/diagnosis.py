@@ -102,13 +102,8 @@ class Subject:
 
     def gauges(self) -> Gauges:
         """Mean cosine, IsoScore, and the tail's cosine to the reserved rows (or the effective rank), where taken."""
-        taken = {m.name: m for m in self.measurements}
-        names = [name for name in _KEYS if name in taken]
-        chosen, groups, tail = (
-            [self._gauge(taken[name]) for name in names],
-            self.groups,
-            tail_bin(self.groups),
-        )
+        taken, groups, tail = {m.name: m for m in self.measurements}, self.groups, tail_bin(self.groups)
+        chosen = [self._gauge(taken[name]) for name in _KEYS if name in taken]
         if groups is not None and tail is not None:
             about = f"the nearest tail bin, ids {count(tail.start)} to {count(tail.stop - 1)}"
             label = f"Cosine of the tail to {'reserved rows' if groups.reserved_by_name else 'the last ids'}"
@@ -123,10 +118,9 @@ class Subject:
     def _figures(self) -> Iterator[Block]:
         groups, spectrum = self.groups, None if self.spectrum is None else spectrum_chart(self.spectrum)
         if self.picture is not None and self.picture.ids:
-            shares = (
-                () if self.spectrum is None else (_shares(self.spectrum.raw), _shares(self.spectrum.centered))
-            )
-            yield Figure("The cone", (Cloud("cone", "The cone", self.picture, shares or ((), ())),))
+            raw, centered = ((), ()) if self.spectrum is None else (self.spectrum.raw, self.spectrum.centered)
+            cloud = Cloud("cone", "The cone", self.picture, (_shares(raw), _shares(centered)))
+            yield Figure("The cone", (cloud,))
             rows = tuple(_farthest(name, labels) for name, labels in self.picture.outermost(_OUTERMOST))
             columns = ("group", "rows, the farthest first", *[""] * (_OUTERMOST - 1))
             if rows:
@@ -216,29 +210,13 @@ def _measurements(
     if not measurements:
         return ()
     columns = ("measure", "value", "isotropic", "better", "rows")
-    said = [
-        Text(words, "caution")
-        for m in measurements
-        for words in (
-            *([f"{title(m.name)} is undefined: {m.reason}"] if m.value is None else []),
-            *(f"{title(m.name)}: {warning}" for warning in m.warnings),
-        )
-    ]
-    meanings = [
-        (
-            title(m.name),
-            Cell(m.name, tone="code"),
-            m.definition,
-            f"{span(m.range)}, {better(m.better)}",
-            m.reads_badly,
-        )
-        for m in measurements
-    ]
-    details = [
-        (title(m.name), title(str(name)), _plain(value))
-        for m in measurements
-        for name, value in m.details.items()
-    ]
+    said, meanings, details = list[Text](), list[tuple[str | Cell, ...]](), list[tuple[str, ...]]()
+    for m in measurements:
+        name, limits = title(m.name), f"{span(m.range)}, {better(m.better)}"
+        said += [Text(f"{name} is undefined: {m.reason}", "caution")] if m.value is None else []
+        said += [Text(f"{name}: {warning}", "caution") for warning in m.warnings]
+        meanings.append((name, Cell(m.name, tone="code"), m.definition, limits, m.reads_badly))
+        details += [(name, title(str(detail)), _plain(value)) for detail, value in m.details.items()]
     folded = shown(
         Table(("measure", "name in files", "definition", "range", "reads badly when"), tuple(meanings)),
         Table(("measure", "detail", "value"), tuple(details)),

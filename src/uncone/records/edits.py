@@ -109,14 +109,12 @@ class HeadEdit(Record):
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
-        folded = self.way != "folded" or bool(self.folded_into)
-        expect(
-            folded,
-            "the names that the mean was folded into in folded_into, got none: the file was cut or edited",
-        )
+        fits, names = self.way != "folded" or self.folded_into, "the names that the mean was folded into"
+        expect(bool(fits), f"{names} in folded_into, got none: the file was cut or edited")
 
     def blocks(self) -> tuple[Block, ...]:
         p, before, after = self.proof, self.before, self.after
+        positions = f"{count(p.positions)} positions"
         proof = (
             ("largest error of the original", number(p.rounding)),
             ("largest error of the edited model", number(p.rounding_edited)),
@@ -129,21 +127,18 @@ class HeadEdit(Record):
             ("norm of the mean row", before.norm_of_mean, after.norm_of_mean),
             ("largest number", before.largest, after.largest),
         ]
-        cosines = [("mean cosine of two rows", before.mean_cosine, after.mean_cosine)]
-        known = [(name, a, b) for name, a, b in cosines if a is not None and b is not None]
         ratios = [(name, 1.0, b / a) for name, a, b in (*errors, *lengths) if a > 0]
+        if before.mean_cosine is not None and after.mean_cosine is not None:
+            lengths.append(("mean cosine of two rows", before.mean_cosine, after.mean_cosine))
         return shown(
             Heading(f"The head of {self.name} is centred: {self._agreement()}.", 1),
             Text(f"{self.head}: {count(self.n)} x {count(self.d)}, {self.dtype}. {self._way()}", "quiet"),
             _compared(self.unchanged),
             Table(("log-probabilities, in nats", "value"), proof, ("value",)),
-            Text(
-                f"on {count(p.positions)} positions of {p.text}, in {p.dtype}; exact is {p.reference}",
-                "quiet",
-            ),
+            Text(f"on {positions} of {p.text}, in {p.dtype}; exact is {p.reference}", "quiet"),
             _sides("error of logits when rounded", errors),
             Text("root mean square, as a share of the logits' deviation over the vocabulary", "quiet"),
-            _sides("rows of the head", [*lengths, *known]),
+            _sides("rows of the head", lengths),
             moved("After the edit", "share of the number before", ratios, "Dashed: as before the edit.", 1.0),
             Text(self.statement),
             (Text(f"Warning: {warning}", "caution") for warning in self.warnings),
@@ -245,13 +240,9 @@ class TokenEdit(Record):
             )
         edited = f"{counted(self.edited, 'token')} of {self.name} set anew"
         norms = [
-            (
-                shortened(t.name),
-                t.mean_norm_before / t.mean_norm_others,
-                t.mean_norm_after / t.mean_norm_others,
-            )
+            (shortened(t.name), t.mean_norm_before / others, t.mean_norm_after / others)
             for t in self.tensors
-            if t.mean_norm_before is not None and t.mean_norm_others > 0
+            if t.mean_norm_before is not None and (others := t.mean_norm_others) > 0
         ]
         return shown(
             Heading(f"{edited}; every other row is the same to the bit.", 1),

@@ -126,11 +126,11 @@ class Evaluation(Record):
     def __post_init__(self) -> None:
         for task, name, repair, numbers in self._cells():
             for key, value in numbers.items():
-                is_number = (
-                    isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-                )
+                is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
                 where = f"results.{task}.{name}.{repair}.{key}, got {repr(value)[:40]}: the file was cut or edited"
-                expect(value is None or is_number, f"a finite number or null at {where}")
+                expect(
+                    value is None or (is_real and math.isfinite(value)), f"a finite number or null at {where}"
+                )
 
     def sets(self) -> tuple[str, ...]:
         """The names of the sets, in their order."""
@@ -209,12 +209,9 @@ class Evaluation(Record):
             values = {name: repairs.get(repair, {}).get(measure) for name, repairs in sets.items()}
             known = [value for value in values.values() if value is not None]
             if known:
-                cells = (
-                    "-"
-                    if v is None
-                    else f"{v:.{digits}f}{_mark(self._change(task, name, repair, measure)).text or ' '}"
-                    for name, v in values.items()
-                )
+                marks = (_mark(self._change(task, name, repair, measure)).text or " " for name in sets)
+                marked = zip(values.values(), marks, strict=True)
+                cells = ("-" if value is None else f"{value:.{digits}f}{mark}" for value, mark in marked)
                 mean = f"{sum(known) / len(known):.{digits}f}" if len(known) == len(values) else "-"
                 rows.append((repair, *cells, mean))
         if rows:
@@ -249,14 +246,10 @@ class Evaluation(Record):
         applying = f"; applying takes at most {spent} microseconds a vector" if slowest > 0 else ""
         return f"Price: {dearest} took {number(fit[dearest], digits=2)} s to fit{others}{applying}."
 
-    def _cells(self, only: str = "") -> list[tuple[str, str, str, Mapping[str, Any]]]:
-        return [
-            (task, name, repair, numbers)
-            for task, sets in self.results.items()
-            for name, repairs in sets.items()
-            for repair, numbers in repairs.items()
-            if only in ("", task)
-        ]
+    def _cells(self, only: str = "") -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
+        for task, sets in self.results.items():
+            for name, repairs in sets.items() if only in ("", task) else ():
+                yield from ((task, name, repair, numbers) for repair, numbers in repairs.items())
 
 
 def _n(repairs: Mapping[str, Mapping[str, Any]], task: str) -> str:

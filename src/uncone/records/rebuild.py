@@ -35,10 +35,8 @@ def read_text(path: str | os.PathLike[str], how: str) -> str:
     anew = f"give a file written by `{how}`"
     with open_regular(path, how=anew) as file:
         size = os.fstat(file.fileno()).st_size
-        expect(
-            size <= LARGEST_RECORD,
-            f"a record of at most {LARGEST_RECORD} bytes, got {size} in {path}: {anew}",
-        )
+        most = f"a record of at most {LARGEST_RECORD} bytes"
+        expect(size <= LARGEST_RECORD, f"{most}, got {size} in {path}: {anew}")
         content = file.read(size)  # no more, whatever is added to the file meanwhile
     try:
         return content.decode("utf-8")

@@ -20,10 +20,8 @@ class Share:
 
     def __post_init__(self) -> None:
         inside = 0 <= self.low <= self.value <= self.high <= 1
-        ends = f"{self.low} to {self.high}"
-        expect(
-            inside, f"a share in [0, 1] inside its interval, got {self.value} in {ends}: the file was edited"
-        )
+        came = f"{self.value} in {self.low} to {self.high}"
+        expect(inside, f"a share in [0, 1] inside its interval, got {came}: the file was edited")
 
     def interval_words(self) -> str:
         """The interval in percent, to three digits."""

@@ -38,9 +38,8 @@ class Estimate:
     def __post_init__(self) -> None:
         low, high = self.interval or (0.0, 0.0)
         fits = self.interval is None or (self.value is not None and low <= self.value <= high)
-        expect(
-            fits, f"a value inside its interval, got {self.value} and {self.interval}: the file was edited"
-        )
+        came = f"{self.value} and {self.interval}"
+        expect(fits, f"a value inside its interval, got {came}: the file was edited")
 
 
 @dataclass(frozen=True)
