@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from uncone.records import Change, ComparedMeasure, Measurement
-from uncone.records.compared import LETTERS
+from uncone.records.comparison import LETTERS
 from uncone.records.text import Limits, number
 
 ROUNDING = 1e-6

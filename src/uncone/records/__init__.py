@@ -11,16 +11,18 @@ from uncone.records.calibration import (
     ScoreThreshold,
 )
 from uncone.records.check import Bar, Check
-from uncone.records.compared import (
+from uncone.records.comparison import (
+    MOST_COMPARED,
     PARTS,
     Change,
+    ComparedDiagnosis,
     ComparedFinding,
     ComparedMeasure,
     ComparedSubject,
+    Comparison,
     Part,
     taken_in,
 )
-from uncone.records.comparison import MOST_COMPARED, ComparedDiagnosis, Comparison
 from uncone.records.diagnosis import Diagnosis, Subject
 from uncone.records.edits import (
     EditedTensor,

@@ -1,8 +1,6 @@
 """What a result has to show, as blocks: renderers know these and no record."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 from typing import Literal
 
 from uncone.records.parts import Picture
@@ -181,9 +179,6 @@ class Folded:
     blocks: tuple["Block", ...]
 
 
-LARGEST_DRAWN = 1e290
-"""Beyond, sums and margins leave the range of a float."""
-
 Block = Heading | Text | Bullets | Table | Code | Gauges | Figure | Folded
 
 
@@ -195,42 +190,3 @@ class Document:
     kind: str
     blocks: tuple[Block, ...]
     footer: tuple[Block, ...] = ()
-
-
-def shown(*blocks: Block | Iterable[Block]) -> tuple[Block, ...]:
-    """The blocks in one row, groups of them opened; what holds nothing (no text, rows, charts) is left out."""
-    flat = chain.from_iterable((block,) if isinstance(block, Block) else block for block in blocks)
-    content = ("text", "items", "rows", "gauges", "charts", "blocks")
-    return tuple(
-        block
-        for block in flat
-        if isinstance(block, Heading) or any(getattr(block, name, ()) for name in content)
-    )
-
-
-def section(title: str, *blocks: Block | Iterable[Block], level: Literal[2, 3] = 3) -> tuple[Block, ...]:
-    """The blocks under a heading; nothing where they hold nothing."""
-    kept = shown(*blocks)
-    return (Heading(title, level), *kept) if kept else ()
-
-
-def named(blocks: Iterable[Block], prefix: str) -> Iterable[Block]:
-    """The blocks, with `prefix` before the names of their charts: of several matrices each has its own."""
-    for block in blocks:
-        if prefix and isinstance(block, Figure):
-            charts = tuple(replace(chart, name=f"{prefix} {chart.name}") for chart in block.charts)
-            block = replace(block, charts=charts)
-        yield block
-
-
-def moved(
-    title: str, x_label: str, rows: Iterable[tuple[str, float, float]], caption: str, origin: float = 0.0
-) -> Figure:
-    """The chart `changes` of rows (name, before, after): a dot at each number after, and a line from before."""
-    drawn = tuple(
-        (name, after, min(before, after), max(before, after))
-        for name, before, after in rows
-        if max(abs(before), abs(after)) < LARGEST_DRAWN
-    )
-    chart = Intervals("changes", title, x_label, drawn, origin, caption)
-    return Figure(title, (chart,) if drawn else ())

@@ -2,25 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Chart,
-    Code,
-    Curve,
-    Figure,
-    Heading,
-    Mark,
-    Table,
-    Text,
-    Tone,
-    section,
-    shown,
-)
+from uncone.records.blocks import Block, Bullets, Cell, Chart, Code, Curve, Figure, Heading, Mark, Table, Text
+from uncone.records.layout import section, shown
 from uncone.records.parts import Fitted
 from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
@@ -29,9 +15,9 @@ from uncone.records.text import count, number, shortened
 from uncone.records.wording import counted, percent, plural
 
 _METRICS = {"cosine": "cosine", "inner_product": "inner product"}
-_DRIFTS: dict[str, tuple[str, Tone]] = {
-    "none": ("NO DRIFT SEEN", "healthy"), "small": ("SMALL DRIFT", "warning"), "large": ("LARGE DRIFT", "severe"),
-    "unclear": ("DRIFT UNCLEAR", "note"),
+_DRIFTS = {
+    "none": Heading("", 4, "NO DRIFT SEEN", "healthy"), "small": Heading("", 4, "SMALL DRIFT", "warning"),
+    "large": Heading("", 4, "LARGE DRIFT", "severe"), "unclear": Heading("", 4, "DRIFT UNCLEAR", "note"),
 }  # fmt: skip
 _LONGEST_NAME = 40
 _BARS, _POINTS = 60, 240
@@ -313,7 +299,6 @@ def _labelled(labelled: LabelledPairs) -> tuple[Block, ...]:
 
 def _drift_blocks(drift: Drift) -> tuple[Block, ...]:
     """The changes since the saved calibration, and the rate of each saved threshold, then and now."""
-    label, tone = _DRIFTS[drift.level]
     shift = f"The mean moved by {drift.mean_shift:+.3g}"
     if drift.mean_shift_in_deviations is not None and drift.deviation_ratio is not None:
         deviations = f" ({drift.mean_shift_in_deviations:+.2g} standard deviations)"
@@ -327,7 +312,7 @@ def _drift_blocks(drift: Drift) -> tuple[Block, ...]:
     )  # fmt: skip
     columns = ("saved threshold", "then", "now", "95% interval", "ratio")
     return shown(
-        Heading(f"against {shortened(drift.against, _LONGEST_NAME)}", 4, label, tone),
+        replace(_DRIFTS[drift.level], text=f"against {shortened(drift.against, _LONGEST_NAME)}"),
         map(Text, (drift.summary, f"{shift}; {differ}.", *drift.notes)),
         Table(columns, rows, ("saved threshold", "then", "now", "ratio")),
     )

@@ -4,7 +4,8 @@ import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 
-from uncone.records.blocks import LARGEST_DRAWN, Chart, Curve, Mark
+from uncone.records.blocks import Chart, Curve, Mark
+from uncone.records.layout import LARGEST_DRAWN
 from uncone.records.parts import Group, Norms, Spectrum
 from uncone.records.text import count, number, optional
 from uncone.records.wording import counted, plural

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import Block, Cell, Heading, Table, moved, shown
+from uncone.records.blocks import Block, Cell, Heading, Table
+from uncone.records.layout import moved, shown
 from uncone.records.record import Record
 from uncone.records.text import number
 

@@ -1,19 +1,132 @@
 """The record of a comparison: several diagnoses of the same matrices, and how each differs from the first."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import Block, Bullets, Folded, Heading, Table, Text, named, section, shown
-from uncone.records.compared import LETTERS, LITTLE, PARTS, ComparedSubject
+from uncone.records.blocks import Block, Bullets, Cell, Figure, Folded, Heading, Table, Text, Tone
+from uncone.records.charts import READINGS, bin_charts, bins_table, norms_compared, spectra_compared
+from uncone.records.diagnosis import LEVELS, WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, Subject
+from uncone.records.layout import named, section, shown
+from uncone.records.parts import Level, Measurement
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import shortened
+from uncone.records.text import Limits, number, shortened, signed, title
 from uncone.records.wording import counted
 
 MOST_COMPARED = 6
 """More would not be told apart in one drawing."""
 _LONGEST_NAME = 40
+Part = Literal["measures", "without_effect", "tokens"]
+PARTS: tuple[Part, ...] = ("measures", "tokens", "without_effect")
+"""The tables of a comparison."""
+LETTERS = "ABCDEF"
+_MARKS: dict[str, Tone] = {"better": "better", "worse": "worse"}
+_SIGNS = {"better": "+", "worse": "-"}
+_HEADINGS = {
+    "measures": ("Measurements", ""), "tokens": ("Tokens by frequency", ""),
+    "without_effect": (WITHOUT_EFFECT, WITHOUT_EFFECT_REASON),
+}  # fmt: skip
+LITTLE = "In brackets: little, or under a caution."
+_OFF = f"Off: the value less what an isotropic cloud of the same size has. {LITTLE}"
+_AGAINST_A = "Against A: + better, - worse; no mark: little, unclear, or under a caution."
+
+
+@dataclass(frozen=True)
+class Change:
+    """How one reading differs from the baseline's.
+
+    `difference` is the reading less the baseline's. `direction` follows the measure's `better`; it is `equal`
+    where the difference is no more than rounding, `unclear` where its interval holds 0, `neither` where
+    neither end is better. `size` is the difference without its sign as a share of the measure's range, or of
+    the larger reading where the range has no end. `meaningful` tells a better or worse that is not little and
+    is under no caution. `interval` is that of the difference, None unless both readings have one.
+    """
+
+    difference: float
+    direction: Literal["better", "worse", "equal", "unclear", "neither"]
+    size: float
+    meaningful: bool
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class ComparedMeasure:
+    """One measure over all diagnoses, in their order.
+
+    `values` are None where the measure is undefined or was not taken. `distances` are value less isotropic
+    reference. `changes` are None for the baseline and where there is nothing to subtract. `cautions` holds,
+    for each diagnosis, what else than the rows may have moved the number, or why it was not subtracted.
+    """
+
+    name: str
+    better: Literal["higher", "lower", "neither"]
+    values: tuple[float | None, ...]
+    distances: tuple[float | None, ...]
+    changes: tuple[Change | None, ...]
+    cautions: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        fit = len(self.values) == len(self.distances) == len(self.changes) == len(self.cautions)
+        expect(fit, f"as many changes and cautions as values of {self.name!r}, got another number: edited?")
+
+
+@dataclass(frozen=True)
+class ComparedFinding:
+    """One cause over all diagnoses: its level in each, None where it was not found."""
+
+    cause: str
+    levels: tuple[Level | None, ...]
+
+
+@dataclass(frozen=True)
+class ComparedSubject:
+    """One matrix over all diagnoses. `sides` are the subjects without pictures, None where there is none."""
+
+    name: str
+    sides: tuple[Subject | None, ...]
+    measures: tuple[ComparedMeasure, ...]
+    findings: tuple[ComparedFinding, ...] = ()
+    without_effect: tuple[ComparedMeasure, ...] = ()
+    tokens: tuple[ComparedMeasure, ...] = ()
+    """Readings of groups of tokens by frequency, called GROUP.READING, and the share that looks untrained."""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        parts = [measure.values for measure in (*self.measures, *self.without_effect, *self.tokens)]
+        lengths = {len(part) for part in [*parts, *(finding.levels for finding in self.findings)]}
+        values = f"{len(self.sides)} values of each measure of {self.name!r}"
+        expect(lengths <= {len(self.sides)}, f"{values}, got another number: edited?")
+
+    @property
+    def title(self) -> str:
+        """The matrix in words."""
+        return next(side for side in self.sides if side is not None).title
+
+    def lettered(self) -> list[tuple[int, Subject]]:
+        """The sides that there are, each with the place of its diagnosis."""
+        return [(place, side) for place, side in enumerate(self.sides) if side is not None]
+
+    def blocks(self, names: tuple[str, ...]) -> tuple[Block, ...]:
+        sides = self.lettered()
+        sizes = {LETTERS[place]: f"{side.n:,} x {side.d:,}, {side.dtype}" for place, side in sides}
+        about = "; ".join(f"{letter} {size}" for letter, size in sizes.items())
+        alike = len(set(sizes.values())) == 1
+        content = shown(
+            section("Findings", Table(("finding", *LETTERS[: len(self.sides)]), _by_level(self))),
+            _figures(self, names),
+            *(_measures(self, part) for part in PARTS),
+        )
+        return shown(
+            Heading(self.title, 2, about=next(iter(sizes.values())) if alike else about),
+            (Text(f"Note: {note}") for note in self.notes),
+            content if len(sides) > 1 else Folded("The readings of the one diagnosis that has it", content),
+        )
+
+    def readings(self, name: str, *, part: Part = "measures") -> tuple[Measurement | None, ...]:
+        """The measurement called `name` of each side; None where not taken."""
+        taken = [() if side is None else taken_in(side, part) for side in self.sides]
+        return tuple(next((one for one in side if one.name == name), None) for side in taken)
 
 
 @dataclass(frozen=True)
@@ -114,3 +227,166 @@ class Comparison(Record):
         little = len(there) - len(ways)
         rest = f", {little} little changed or under a caution" if little else ""
         return f"{ways.count('worse')} worse, {ways.count('better')} better of {counted(len(there), 'measure')}{rest}"
+
+
+def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
+    """The measurements of a subject that belong to one table of its comparison."""
+    if part == "tokens":
+        return side.token_measurements()
+    return side.without_effect if part == "without_effect" else side.measurements
+
+
+def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
+    """Causes with their levels, the worst first."""
+    findings = [finding for finding in subject.findings if any(finding.levels)]
+    findings.sort(
+        key=lambda finding: min(LEVELS.index(level) for level in finding.levels if level is not None)
+    )
+    return tuple(
+        (title(f.cause), *(Cell(level, tone=level) if level else "-" for level in f.levels)) for f in findings
+    )
+
+
+def _measures(subject: ComparedSubject, part: Part) -> tuple[Block, ...]:
+    measures: Sequence[ComparedMeasure] = getattr(subject, part)
+    if not measures:
+        return ()
+    heading, why = _HEADINGS[part]
+    table, caption = (_pair_table, _OFF) if len(subject.sides) == 2 else (_wide_table, _AGAINST_A)
+    meanings = []
+    for m in measures:
+        definitions = [
+            r.definition for r in subject.readings(m.name, part=part) if r is not None and r.definition
+        ]
+        meanings += [(_title(m.name, part), Cell(m.name, tone="code"), said) for said in definitions[:1]]
+    columns = ("measure", "name in files", "definition")
+    return section(
+        heading,
+        Text(why, "lead"),
+        table(subject, measures, part),
+        Text(caption, "quiet"),
+        Bullets(_remarks(subject, measures, part), "quiet"),
+        Folded("What these measures are", shown(Table(columns, tuple(meanings)))),
+    )
+
+
+def _pair_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
+    """Values, difference with its interval, and the distances to the isotropic value unless that is 0."""
+    pairs = [pair for m in measures for pair in zip(m.distances, m.values, strict=True)]
+    apart = any(distance not in (None, value) for distance, value in pairs)
+    columns = ("measure", "A", "B", "B - A", "", "A off", "B off")[: 7 if apart else 5]
+    rows: list[tuple[str | Cell, ...]] = []
+    for m in measures:
+        off = ("-" if distance is None else signed(distance) for distance in m.distances)
+        differs = (_difference(m.changes[1]), _direction(m.changes[1]))
+        row: tuple[str | Cell, ...] = (_title(m.name, part), *_values(subject, m, part), *differs, *off)
+        rows.append(row[: len(columns)])
+    return Table(columns, tuple(rows), ("A", "B", "B - A", "A off", "B off"))
+
+
+def _wide_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
+    """Values, each with its direction against A."""
+    first = f"isotropic, {LETTERS[subject.lettered()[0][0]]}"
+    columns = ("measure", first, *LETTERS[: len(subject.sides)])
+    rows: list[tuple[str | Cell, ...]] = []
+    for m in measures:
+        readings = subject.readings(m.name, part=part)
+        reference = next((reading.reference for reading in readings if reading is not None), None)
+        values = (
+            replace(cell, text=f"{cell.text} {_SIGNS.get(_direction(change).text, ' ')}")
+            for cell, change in zip(_values(subject, m, part), m.changes, strict=True)
+        )
+        rows.append((_title(m.name, part), "-" if reference is None else number(reference), *values))
+    return Table(columns, tuple(rows), columns[1:])
+
+
+def _values(subject: ComparedSubject, measure: ComparedMeasure, part: Part) -> list[Cell]:
+    """The values with their intervals, none rounded onto an end of the measure's range."""
+    readings = subject.readings(measure.name, part=part)
+    limits: Limits = next((r.range for r in readings if r is not None and r.value is not None), (None, None))
+    cells = []
+    for value, reading in zip(measure.values, readings, strict=True):
+        interval = None if reading is None or value is None else reading.interval
+        note = "" if interval is None else " to ".join(number(end, limits=limits) for end in interval)
+        cells.append(Cell("-" if value is None else number(value, limits=limits), note))
+    return cells
+
+
+def _difference(change: Change | None) -> Cell:
+    """A signed difference; no larger than rounding it is `0`, with a tilde where it is not 0 to the bit."""
+    if change is None:
+        return Cell("-")
+    interval = "" if change.interval is None else " to ".join(map(signed, change.interval))
+    if change.direction == "equal":
+        return Cell("~0" if change.difference else "0", interval)
+    return Cell(signed(change.difference), interval, "strong")
+
+
+def _direction(change: Change | None) -> Cell:
+    """The direction as one word, in brackets where it is little or under a caution; or empty."""
+    if change is None or change.direction == "neither":
+        return Cell("")
+    if change.direction in _MARKS and not change.meaningful:
+        return Cell(f"({change.direction})", tone="little")
+    return Cell(change.direction, tone=_MARKS.get(change.direction, "little"))
+
+
+def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> tuple[str, ...]:
+    """Why a side has no number, its warnings and the cautions, each said once for all sides and measures."""
+    by_words = dict[tuple[str, str], list[str]]()
+    for measure in measures:
+        said = dict[str, str]()
+        sides = zip(subject.sides, subject.readings(measure.name, part=part), measure.changes, strict=True)
+        for place, (side, reading, change) in enumerate(sides):
+            unclear = change is not None and change.direction == "unclear"
+            for words in (
+                *_missing(side, reading), *(reading.warnings if reading is not None else ()), *measure.cautions[place],
+                *(["the interval of the difference holds 0"] if unclear else []),
+            ):  # fmt: skip
+                said[words] = said.get(words, "") + LETTERS[place]
+        for words, letters in said.items():
+            by_words.setdefault((", ".join(letters), words), []).append(_title(measure.name, part))
+    return tuple(f"{letters}: {words} [{'; '.join(names)}]" for (letters, words), names in by_words.items())
+
+
+def _missing(side: Subject | None, reading: Measurement | None) -> list[str]:
+    if side is None:
+        return []  # said once, of the subject
+    if reading is None:
+        return ["not taken"]
+    return [f"undefined: {reading.reason}"] if reading.value is None else []
+
+
+def _title(name: str, part: Part) -> str:
+    """A measure in words: a reading of a group of tokens says which group."""
+    group, dot, last = name.partition(".")
+    return f"{title(group)}: {title(last).lower()}" if dot and part == "tokens" else title(name)
+
+
+def _figures(subject: ComparedSubject, names: tuple[str, ...]) -> Iterator[Block]:
+    """The curves of all diagnoses over each other."""
+    sides = subject.lettered()
+    legend = tuple((f"d{place}", f"{LETTERS[place]} {names[place]}") for place, _ in sides)
+    binned = [
+        (place, side.groups.bins) for place, side in sides if side.groups is not None and side.groups.bins
+    ]
+    panels = tuple(bin_charts([(LETTERS[place], f"d{place}", bins) for place, bins in binned]))
+    if panels:
+        first, last = binned[0][1][0].start, binned[0][1][-1].stop - 1
+        spark = (
+            f"By row id, from {first:,} to {last:,}, one scale for each reading:" if len(binned) > 1 else ""
+        )
+        yield Figure("By row id", panels, "Dashed: what an isotropic cloud gives.", legend, spark)
+        letters, every = tuple(LETTERS[place] for place, _ in binned), [bins for _, bins in binned]
+        numbers = ((tuple(bins_table(every, place)), reading) for place, reading in enumerate(READINGS))
+        tables = (Table(("ids", *letters), rows, letters, reading[1]) for rows, reading in numbers)
+        yield Folded("The numbers behind this figure", shown(tables))
+    lettered = [(LETTERS[place], f"d{place}", side) for place, side in sides]
+    shape = [(letter, style, side.spectrum) for letter, style, side in lettered if side.spectrum is not None]
+    norms = [(letter, style, side.norms) for letter, style, side in lettered if side.norms is not None]
+    shapes = (*(spectra_compared(shape, centered=one) for one in (False, True)), norms_compared(norms))
+    caption = (
+        "The flatter a spectrum, the evener the cloud. Dotted: an isotropic cloud of the first one's size and trace. "
+        "Norms are shares of the rows of each diagnosis, whatever their number."
+    )
+    yield Figure("Spectra and norms", tuple(chart for chart in shapes if chart), caption, legend)

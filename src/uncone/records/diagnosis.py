@@ -18,11 +18,9 @@ from uncone.records.blocks import (
     Heading,
     Table,
     Text,
-    named,
-    section,
-    shown,
 )
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
+from uncone.records.layout import named, section, shown
 from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Norms, Picture, Spectrum
 from uncone.records.record import Record, made_with
 from uncone.records.text import better, count, number, optional, shortened, span, title

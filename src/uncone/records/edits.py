@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text, moved, shown
+from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text
+from uncone.records.layout import moved, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, number, shortened

@@ -7,19 +7,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Figure,
-    Heading,
-    Intervals,
-    Table,
-    Text,
-    Tone,
-    section,
-    shown,
-)
+from uncone.records.blocks import Block, Bullets, Cell, Figure, Heading, Intervals, Table, Text, Tone
+from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, number, signed

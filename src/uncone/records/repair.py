@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text, Tone, moved, section, shown
+from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text, Tone
 from uncone.records.evaluation import Selection
+from uncone.records.layout import moved, section, shown
 from uncone.records.parts import Fitted, Measurement
 from uncone.records.rebuild import expect
 from uncone.records.record import Record

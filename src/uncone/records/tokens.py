@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from uncone.records.blocks import Block, Cell, Folded, Table, Text, section, shown
+from uncone.records.blocks import Block, Cell, Folded, Table, Text
+from uncone.records.layout import section, shown
 from uncone.records.parts import Measurement
 from uncone.records.rebuild import expect
 from uncone.records.text import Limits, count, number, optional, shortened, title

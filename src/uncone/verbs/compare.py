@@ -22,7 +22,7 @@ from uncone.records import (
     Subject,
     taken_in,
 )
-from uncone.records.compared import LETTERS
+from uncone.records.comparison import LETTERS
 from uncone.records.wording import listing
 
 _MOST_VERSIONS = 4
