@@ -6,11 +6,11 @@ held against the footer's counts, and against the shape.
 
 import bisect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from uncone.rows.bytes import LocalFile, SequentialFile
 from uncone.rows.names import listing, named, only
 from uncone.rows.streamed import StreamedRows
 
-T = TypeVar("T")
 _SUFFIX = ".parquet"
 _LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
 """Columns of text that are taken for labels; the first that is there."""
@@ -69,12 +68,13 @@ class ParquetRows(StreamedRows):
         for part, kind in zip(parts, kinds, strict=True):
             if kind != kinds[0]:
                 raise InputError(
-                    f"expected column {column!r} to be alike in all parts of {name}, got {kinds[0]} in {parts[0].path.name} "
-                    f"and {kind} in {part.path.name}: write the parts alike"
+                    f"expected column {column!r} to be alike in all parts of {name}, got {_told(kinds[0])} in "
+                    f"{parts[0].path.name} and {_told(kind)} in {part.path.name}: write the parts alike"
                 )
-        self.dtype = _DTYPES[kinds[0].value]
+        value, length = kinds[0]
+        self.dtype = _DTYPES[value]
         self._firsts = list(itertools.accumulate((part.rows for part in self._parts), initial=0))
-        d = kinds[0].length if self._parts and kinds[0].length is not None else self._first_length()
+        d = length if self._parts and length is not None else self._first_length()
         check_shape((self._firsts[-1], d), name)
         self.shape = (self._firsts[-1], d)
 
@@ -120,15 +120,13 @@ class ParquetRows(StreamedRows):
         return [label for part in self._parts for label in part.labels(column)]
 
 
-@dataclass(frozen=True)
-class Kind:
-    """The lists of a column: Arrow's name of the type of their values, and their length where it is fixed."""
+_Kind = tuple[str, int | None]
+"""The lists of a column: Arrow's name of the type of their values, and their length where it is fixed."""
 
-    value: str
-    length: int | None
 
-    def __str__(self) -> str:
-        return f"lists of {self.value}" if self.length is None else f"lists of {self.length} {self.value}"
+def _told(kind: _Kind) -> str:
+    value, length = kind
+    return f"lists of {value}" if length is None else f"lists of {length} {value}"
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ class Part:
     groups: list[int]
     group_numbers: list[int]
 
-    def kind(self, column: str) -> Kind:
+    def kind(self, column: str) -> _Kind:
         """The lists of a column; InputError for anything else."""
         count = self.schema.names.count(column)
         if count > 1:
@@ -169,7 +167,9 @@ class Part:
         count = 0
         for array in self.batches(column, GRID, as_dictionary=True):
             count += len(array)
-            yield from guarded(self.path, partial(_shortened, array))
+            with guarded(self.path):
+                labels = _shortened(array)
+            yield from labels
         self.check_count("labels", count)
 
     def check_count(self, what: str, count: int) -> None:
@@ -184,21 +184,21 @@ class Part:
         self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False
     ) -> Iterator[Any]:
         """The column from row group `group` on (of those with rows), as Arrow arrays of `size` rows."""
-        file = guarded(self.path, partial(_parquet_file, self.path, [column] if as_dictionary else None))
         groups = self.group_numbers[group:]
-        start = partial(file.iter_batches, batch_size=size, row_groups=groups, columns=[column])
-        reader = guarded(self.path, start)
-        while (batch := guarded(self.path, lambda: next(reader, None))) is not None:
-            array = batch.column(batch.schema.get_field_index(column))
-            if len(array):
-                yield getattr(array, "storage", array)
+        with guarded(self.path):
+            file = _parquet_file(self.path, [column] if as_dictionary else None)
+            for batch in file.iter_batches(batch_size=size, row_groups=groups, columns=[column]):
+                array = batch.column(batch.schema.get_field_index(column))
+                if len(array):
+                    yield getattr(array, "storage", array)
 
 
 def open_part(path: Path) -> Part:
     """The schema and the row groups of a file, whose footer may not contradict itself."""
-    file = guarded(path, partial(_parquet_file, path))
-    # Not a word of a column's own metadata: pyarrow 26 ends the process over some that are damaged.
-    metadata, schema = file.metadata, guarded(path, lambda: file.schema_arrow)
+    with guarded(path):
+        file = _parquet_file(path)
+        # Not a word of a column's own metadata: pyarrow 26 ends the process over some that are damaged.
+        metadata, schema = file.metadata, file.schema_arrow
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     if metadata.num_rows != sum(rows) or min(rows, default=0) < 0:
         raise InputError(
@@ -209,10 +209,11 @@ def open_part(path: Path) -> Part:
     return Part(path, schema, sum(rows), firsts, numbers)
 
 
-def guarded(path: Path, work: Callable[[], T]) -> T:
-    """The result of `work`. pyarrow raises errors of many kinds over damaged files."""
+@contextmanager
+def guarded(path: Path) -> Iterator[None]:
+    """pyarrow raises errors of many kinds over damaged files: here they are one of ours."""
     try:
-        return work()
+        yield
     except InputError:
         raise
     except Exception as error:
@@ -265,7 +266,7 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
             yield from _walk(entry, depth + 1)
 
 
-def _kind(arrow: Any) -> Kind | None:
+def _kind(arrow: Any) -> _Kind | None:
     """The kind of lists of Arrow type `arrow`; None for what is no list of floats."""
     import pyarrow.types as types
 
@@ -274,7 +275,7 @@ def _kind(arrow: Any) -> Kind | None:
     if not (fixed or types.is_list(arrow) or types.is_large_list(arrow)):
         return None
     value = str(arrow.value_type)
-    return Kind(value, arrow.list_size if fixed else None) if value in _DTYPES else None
+    return (value, arrow.list_size if fixed else None) if value in _DTYPES else None
 
 
 def _check_lists(array: Any, d: int, first: int, where: str) -> None:

@@ -1,7 +1,6 @@
 """The writer of a Parquet column of lists, beside the other columns of a Parquet source. Needs pyarrow."""
 
 from collections.abc import Iterator
-from functools import partial
 from io import BufferedIOBase
 from typing import Any
 
@@ -157,9 +156,9 @@ def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any
 
     def batches() -> Iterator[Any]:
         for path, file in zip(rows.files, files, strict=True):
-            reader = file.iter_batches(batch_size=_AT_ONCE, columns=others.names)
-            while (batch := guarded(path, partial(next, reader, None))) is not None:
-                yield batch.select(others.names)
+            with guarded(path):
+                for batch in file.iter_batches(batch_size=_AT_ONCE, columns=others.names):
+                    yield batch.select(others.names)
 
     kind, k = _lists(field), target.shape[1]
     inner = kind.value_field.with_type(value)

@@ -7,7 +7,6 @@ row, which is where reading begins later.
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import BufferedIOBase
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 from uncone.errors import InputError
 from uncone.rows.base import GRID, Source, Target, Writer, check_shape, raw_bytes
 from uncone.rows.bytes import LocalFile
-from uncone.rows.word_lines import Bytes, number
+from uncone.rows.word_lines import number
 from uncone.rows.word_vectors import WordRows, written_words
 
 _LONGEST_HEADER = 64
@@ -55,77 +54,58 @@ class Word2VecRows(WordRows):
 
     def pieces(self, begin: int) -> Iterator[torch.Tensor]:
         d = self.shape[1]
-        for records in self._records(begin, int(self._places[begin // GRID])):
-            content = np.empty((len(records.vectors), 4 * d), np.uint8)
-            for row, at in zip(content, records.vectors, strict=True):
-                row[:] = records.buffer[at : at + 4 * d]
-            yield torch.from_numpy(content.view("<f4").astype(np.float32, copy=False))
+        for _, content, places in self._records(begin, int(self._places[begin // GRID])):
+            vectors = bytearray().join(content[at : at + 4 * d] for _, at in places)
+            yield torch.from_numpy(np.frombuffer(vectors, "<f4").astype(np.float32, copy=False)).view(-1, d)
+
+    def words(self) -> Iterator[bytes]:
+        for _, content, places in self._records(0, int(self._places[0])):
+            for start, vector in places:
+                yield bytes(content[start : vector - 1])
 
     def _find_places(self, offset: int) -> None:
-        row = end = 0
-        for records in self._records(0, offset):
-            for i in range(-row % GRID, len(records.vectors), GRID):
-                self._places[(row + i) // GRID] = records.offset + records.words[i]
-            row, end = row + len(records.vectors), records.offset + records.end
+        (n, d), row, end = self.shape, 0, 0
+        for at, _, places in self._records(0, offset):
+            for i in range(-row % GRID, len(places), GRID):
+                self._places[(row + i) // GRID] = at + places[i][0]
+            row, end = row + len(places), at + places[-1][1] + 4 * d
         rest = self._source.size - end
         if rest > _PIECE_BYTES or self._source.read(end, rest).strip():
             raise InputError(
-                f"the header of {self.name} lies: {rest} bytes follow the last of {self.shape[0]} words with {self.shape[1]} float32 "
-                "each: mend the header, or convert the file again"
+                f"the header of {self.name} lies: {rest} bytes follow the last of {n} words with {d} float32 each: "
+                "mend the header, or convert the file again"
             )
 
-    def words(self) -> Iterator[bytes]:
-        for records in self._records(0, int(self._places[0])):
-            for start, vector in zip(records.words, records.vectors, strict=True):
-                yield bytes(records.buffer[start : vector - 1])
-
-    def _records(self, row: int, offset: int) -> Iterator["_Records"]:
-        """The records from `row` on, which begins at byte `offset`, a buffer full at a time."""
+    def _records(self, row: int, offset: int) -> Iterator[tuple[int, memoryview, list[tuple[int, int]]]]:
+        """Whole records from `row` on, which begins at byte `offset`, some MiB at a time: the byte at which the
+        content begins, the content, and where in it each word and its vector begin."""
         n, vector = self.shape[0], 4 * self.shape[1]
         size = max(_PIECE_BYTES, 2 * (vector + _LONGEST_WORD + 2))
         while row < n:
-            buffer = np.empty(min(size, self._source.size - offset), np.uint8)
-            self._source.read_into(offset, buffer.data)
-            records = _scan(buffer, offset, vector, n - row)
-            if records.words:
-                yield records
-                row, offset = row + len(records.words), offset + records.end
-                continue
-            ahead = bytes(buffer[: _LONGEST_WORD + 1])
-            if b" " not in ahead and len(ahead) > _LONGEST_WORD:
+            content = self._source.read(offset, min(size, self._source.size - offset))
+            places, end = list[tuple[int, int]](), 0
+            while row + len(places) < n:
+                begin = end + (
+                    content[end : end + 1] == b"\n"
+                )  # word2vec writes one after a vector, gensim none
+                space = content.find(b" ", begin, begin + _LONGEST_WORD + 1)
+                if space < 0 or space + 1 + vector > len(content):
+                    break
+                places.append((begin, space + 1))
+                end = space + 1 + vector
+            if places:
+                yield offset, memoryview(content), places
+                row, offset = row + len(places), offset + end
+            elif b" " not in content[: _LONGEST_WORD + 1] and len(content) > _LONGEST_WORD:
                 raise InputError(
                     f"expected word {row + 1} of {n} at byte {offset} of {self.name}, got no space within {_LONGEST_WORD} bytes: "
                     "the header's D is wrong, or the file is no word2vec binary"
                 )
-            raise InputError(
-                f"expected {n} words with {self.shape[1]} float32 each in {self.name}, got {row} and a part: "
-                "the file was cut, copy it again"
-            )
-
-
-@dataclass(frozen=True)
-class _Records:
-    """Whole records in a buffer read at `offset`: where words and vectors begin, and the last one ends."""
-
-    buffer: Bytes
-    offset: int
-    words: list[int]
-    vectors: list[int]
-    end: int
-
-
-def _scan(buffer: Bytes, offset: int, vector: int, most: int) -> _Records:
-    """Up to `most` whole records. A newline may follow a vector: word2vec writes one, gensim none."""
-    content, words, vectors, end = buffer.tobytes(), list[int](), list[int](), 0
-    while len(words) < most:
-        begin = end + (content[end : end + 1] == b"\n")
-        space = content.find(b" ", begin, begin + _LONGEST_WORD + 1)
-        if space < 0 or space + 1 + vector > len(content):
-            break
-        words.append(begin)
-        vectors.append(space + 1)
-        end = space + 1 + vector
-    return _Records(buffer, offset, words, vectors, end)
+            else:
+                raise InputError(
+                    f"expected {n} words with {self.shape[1]} float32 each in {self.name}, got {row} and a part: "
+                    "the file was cut, copy it again"
+                )
 
 
 def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
