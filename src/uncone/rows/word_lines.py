@@ -226,14 +226,16 @@ def parse_decimals(text: Bytes, start: Places, point: Places, end: Places) -> tu
     count = end - after
     doubtful |= count + (point - first) == 0
     most = int(count.max(initial=0))
-    doubtful |= count > 16
-    count = np.minimum(count, 16)
-    later = np.maximum(count - 8, 0)
-    fraction, wrong = _digits(words, after, count - later)
+    if most > 16:
+        doubtful |= count > 16
+        count = np.minimum(count, 16)
+    early = np.minimum(count, 8)
+    fraction, wrong = _digits(words, after, early)
     doubtful |= wrong
     scale = _POWERS.take(count)
     value = whole * scale
     if most > 8:
+        later = count - early
         fraction *= _POWERS.take(later)
         rest, wrong = _digits(words, after + 8, later)
         value += rest
