@@ -9,7 +9,7 @@ import torch
 from uncone.errors import InputError
 from uncone.moments import Moments, NotFiniteError
 from uncone.moments.sums import weight_blocks
-from uncone.rows import GRID, Rows, as_rows, nonfinite_error
+from uncone.rows import Rows, as_rows, nonfinite_error
 from uncone.threads import share_rows
 from uncone.transforms.directions import are_equal, principal_directions
 from uncone.transforms.fitting import DigestedRows, Progress, Transformation, check_whole, fitted_on
@@ -162,7 +162,7 @@ def _sums(
     moments = [Moments(rows.shape[1], unit_first=False) for _ in clusters]
     for m in moments[1:]:
         m.work_with(moments[0])
-    for start, block in zip(range(0, rows.shape[0], GRID), rows.blocks(), strict=True):
+    for start, block in rows.numbered(progress):
         label = _nearest(block, centers)
         for cluster, m in zip(clusters, moments, strict=True):
             at = (label == cluster).nonzero().flatten()
@@ -170,7 +170,5 @@ def _sums(
                 m.update(block[at], None if w is None else w[start + at])
             except NotFiniteError:
                 raise nonfinite_error(rows) from None
-        if progress is not None:
-            progress(start + len(block))
         del block
     return [m.finish() for m in moments]
