@@ -52,7 +52,7 @@ def test_a_refused_file_leaves_no_descriptor(tmp_path: Path) -> None:
 
 def _readers() -> dict[str, Callable[[Path], object]]:
     """Who reads a file that a user names, by the name of a file that it would take."""
-    from uncone.calibration.labels import places_of, read_labels
+    from uncone.calibration.sides import places_of, read_labels
     from uncone.edits.texts import read_sentences, read_text
     from uncone.model.counts import read_counts
     from uncone.prevent import AnisotropyTrack

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uncone import InputError
-from uncone.rows.streamed import StreamedRows, one_ahead
+from uncone.rows.bytes import StreamedRows, one_ahead
 
 from ..matrices import gaussian
 

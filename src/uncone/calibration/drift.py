@@ -41,11 +41,16 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
             f"expected a calibration with thresholds, got {saved.name} without: calibrate with more rows"
         )
     judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / _JUDGED_RATE)))
+    summary = (
+        f"The saved threshold {judged.score:.4g} was reached by {percent(judged.before.value, precise=True)} of "
+        f"random pairs and is reached by {percent(judged.now.value, precise=True)} now (95% interval "
+        f"{judged.now.interval_words()})."
+    )
     largest, at = _largest_difference(saved, now)
     deviation = math.sqrt(saved.variance)
     shift = now.mean - saved.mean
     return Drift(
-        saved.name, _level(judged), _summary(judged), largest, at, shift,
+        saved.name, _level(judged), summary, largest, at, shift,
         _quotient(shift, deviation), _quotient(math.sqrt(now.variance), deviation),
         thresholds, _notes(saved, now),
     )  # fmt: skip
@@ -78,15 +83,6 @@ def _level(one: DriftedThreshold) -> Literal["none", "small", "large", "unclear"
     return "none" if low >= 1 / _WIDE and high <= _WIDE else "unclear"
 
 
-def _summary(one: DriftedThreshold) -> str:
-    now = one.now
-    return (
-        f"The saved threshold {one.score:.4g} was reached by {percent(one.before.value, precise=True)} of "
-        f"random pairs and is reached by {percent(now.value, precise=True)} now (95% interval "
-        f"{now.interval_words()})."
-    )
-
-
 def _largest_difference(saved: Calibration, now: Calibration) -> tuple[float, float]:
     """The largest difference of the shares of pairs below a score, and that score."""
     ends = [(one.histogram.low, one.histogram.edge(len(one.histogram.counts))) for one in (saved, now)]
@@ -98,16 +94,14 @@ def _largest_difference(saved: Calibration, now: Calibration) -> tuple[float, fl
 
 
 def _notes(saved: Calibration, now: Calibration) -> tuple[str, ...]:
-    notes = []
-    if saved.rows.d != now.rows.d:
-        notes.append(
-            f"The saved calibration is of {saved.rows.d} features, these vectors have {now.rows.d}: another "
-            "model."
+    are_same = saved.rows.sha256 == now.rows.sha256 and saved.queries == now.queries
+    notes = {
+        f"The saved calibration is of {saved.rows.d} features, these vectors have {now.rows.d}: another "
+        "model.": saved.rows.d != now.rows.d,
+        "One of the two calibrations has queries and the other has not: they count pairs of another kind.": (
+            saved.queries is None
         )
-    if (saved.queries is None) != (now.queries is None):
-        notes.append(
-            "One of the two calibrations has queries and the other has not: they count pairs of another kind."
-        )
-    if saved.rows.sha256 == now.rows.sha256 and saved.queries == now.queries:
-        notes.append("Both are of the same vectors.")
-    return tuple(notes)
+        != (now.queries is None),
+        "Both are of the same vectors.": are_same,
+    }
+    return tuple(note for note, holds in notes.items() if holds)

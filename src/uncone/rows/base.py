@@ -126,15 +126,14 @@ class Buffer:
 
     def get(self, rows: int) -> Tensor:
         """A tensor (rows, D) with anything in it."""
-        free = next((i for i in range(len(self._kept)) if self._holders(i) <= self._alone), None)
+        free = next(
+            (i for i in range(len(self._kept)) if sys.getrefcount(self._kept[i]) <= self._alone), None
+        )
         if free is None:
             self._kept = [*self._kept[-1:], np.empty(self._shape, self._dtype)]
             free = len(self._kept) - 1
-            self._alone = self._holders(free)
+            self._alone = sys.getrefcount(self._kept[free])
         return torch.from_numpy(self._kept[free][:rows])
-
-    def _holders(self, i: int) -> int:
-        return sys.getrefcount(self._kept[i])
 
 
 class DerivedRows(Rows):
@@ -208,27 +207,24 @@ def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) ->
 def nonfinite_error(rows: Rows) -> InputError:
     """The error over rows that are not finite: how many there are, and the first of them."""
     bad = nonfinite_rows(rows)
-    first = ", ".join(str(i) for i in bad[:_NAMED].tolist())
-    more = ", ..." if len(bad) > _NAMED else ""
+    first = ", ".join(map(str, bad[:_NAMED].tolist())) + ", ..." * (len(bad) > _NAMED)
     plural = "rows" if len(bad) != 1 else "row"
     return InputError(
         f"expected finite rows, got {len(bad)} {plural} of {rows.shape[0]} with NaN or inf in {rows.name} "
-        f"({plural} {first}{more}): mend them, or go on without them with --skip-nonfinite (skip_nonfinite=True)"
+        f"({plural} {first}): mend them, or go on without them with --skip-nonfinite (skip_nonfinite=True)"
     )
 
 
 def without_nonfinite(rows: Rows, progress: Callable[[int], None] | None = None) -> Rows:
     """`rows` without those that are not finite; `left_out` of the result names them. Reads every row once."""
     bad, n = nonfinite_rows(rows, progress), rows.shape[0]
-    if len(bad) == 0:
-        return rows
     if len(bad) == n:
         raise InputError(
             f"expected some finite rows, got none of {n} in {rows.name}: there is nothing to measure"
         )
     keep = torch.ones(n, dtype=torch.bool)
     keep[bad] = False
-    return SelectedRows(rows, keep.nonzero().flatten(), left_out=tuple(bad.tolist()))
+    return SelectedRows(rows, keep.nonzero().flatten(), left_out=tuple(bad.tolist())) if len(bad) else rows
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
@@ -270,11 +266,7 @@ class ArrayRows(Rows):
 
 
 def float_tensor(x: npt.NDArray[Any], name: str) -> Tensor:
-    """An array of floats, in either byte order, as a tensor; without a copy where the memory allows it.
-
-    Raises:
-        InputError: an array with a mask, or of another dtype.
-    """
+    """An array of floats, in either byte order, as a tensor; without a copy where the memory allows it."""
     if isinstance(x, np.ma.MaskedArray):
         raise InputError(
             f"expected an array without a mask, got a masked array from {name}: fill or drop the masked rows first"

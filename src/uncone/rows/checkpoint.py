@@ -5,6 +5,7 @@ A mapped file that is cut while it is open would end the process: its size is lo
 format from before PyTorch 1.6 cannot be mapped: such a file is loaded whole.
 """
 
+import itertools
 import math
 import pickle
 import re
@@ -59,7 +60,15 @@ def is_checkpoint(source: LocalFile) -> bool:
 def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
     """The tensors of a file that `torch.save` wrote, by name; names in nested dicts and lists are joined with dots."""
     if source.head(14)[2:] == _LEGACY:
-        content = _load_whole(source)
+        made = list[_Storage]()
+
+        def make(empty: torch.UntypedStorage, _location: str) -> _Storage:
+            made.append(_Storage(empty.nbytes()))  # type: ignore[no-untyped-call]
+            return made[-1]
+
+        content = _load(source, make)
+        if not all(storage.is_read for storage in made):
+            raise _broken(source, "the bytes of a tensor are not in it")
     elif source.head(4) == _ZIP:
         _check_stored(source)
         content = _load(source, "cpu", mmap=True)
@@ -124,27 +133,14 @@ def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
 
 
 class _Storage(torch.UntypedStorage):
-    """Memory for numbers in the format from before PyTorch 1.6, which says whether they were read into it."""
+    """Memory for numbers in the format from before PyTorch 1.6, which says whether they were read into it: torch
+    leaves it as it was for a storage that such a file names and does not hold."""
 
     is_read = False
 
     def _set_from_file(self, *where: Any) -> None:
         super()._set_from_file(*where)  # type: ignore[no-untyped-call]
         self.is_read = True
-
-
-def _load_whole(source: LocalFile) -> Any:
-    """torch leaves memory as it was for a storage that such a file names and does not hold."""
-    made = list[_Storage]()
-
-    def make(empty: torch.UntypedStorage, _location: str) -> _Storage:
-        made.append(_Storage(empty.nbytes()))  # type: ignore[no-untyped-call]
-        return made[-1]
-
-    content = _load(source, make)
-    if not all(storage.is_read for storage in made):
-        raise _broken(source, "the bytes of a tensor are not in it")
-    return content
 
 
 def _load(source: LocalFile, where: Any, *, mmap: bool = False) -> Any:
@@ -231,9 +227,6 @@ def _code(tensor: torch.Tensor) -> str:
 
 def _lie_apart(x: torch.Tensor) -> bool:
     """No element of the matrix is stored for two places of it."""
-    reached = 0
-    for stride, count in sorted(zip(x.stride(), x.shape, strict=True)):
-        if count > 1 and stride <= reached:
-            return False
-        reached += stride * (count - 1) if count > 1 else 0
-    return True
+    axes = sorted((stride, count) for stride, count in zip(x.stride(), x.shape, strict=True) if count > 1)
+    reached = itertools.accumulate((stride * (count - 1) for stride, count in axes), initial=0)
+    return all(stride > before for (stride, _), before in zip(axes, reached, strict=False))

@@ -9,7 +9,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,8 +40,7 @@ _FLOATS = {"F32": "float32", "F16": "float16", "F64": "float64", "BF16": "bfloat
 _INTEGERS = ("I8", "I16", "I32", "I64")
 
 
-@dataclass(frozen=True)
-class GgufTensor:
+class GgufTensor(NamedTuple):
     """One tensor: the number and name of its type in ggml, its shape (rows first), and where it begins."""
 
     type: int
@@ -58,8 +57,7 @@ class StringArray:
     count: int
 
 
-@dataclass(frozen=True)
-class GgufHeader:
+class GgufHeader(NamedTuple):
     """The scalars, short strings and arrays of strings of the metadata, and the tensors."""
 
     metadata: Mapping[str, Any]
@@ -159,9 +157,8 @@ class _Cursor:
         self.skip(count)
         if not 0 <= first <= len(self._buffer) - count:
             self._start, first = self.at - count, 0
-            self._buffer = self.source.read(
-                self._start, min(max(_BUFFER, count), self.source.size - self._start)
-            )
+            size = min(max(_BUFFER, count), self.source.size - self._start)
+            self._buffer = self.source.read(self._start, size)
         return self._buffer[first : first + count]
 
     def skip(self, count: int) -> None:
@@ -195,9 +192,9 @@ def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
         return cursor.unpack(_SCALARS[kind])[0]
     if kind == _STRING:
         (length,) = cursor.unpack("Q")
-        if length > _LONGEST_VALUE:
-            return cursor.skip(length)
-        return cursor.take(length).decode("utf-8", "replace")
+        return (
+            cursor.skip(length) if length > _LONGEST_VALUE else cursor.take(length).decode("utf-8", "replace")
+        )
     if kind != _ARRAY or depth > _DEEPEST:
         raise cursor.lies(f"a value of type {kind}" if kind != _ARRAY else "arrays in arrays without end")
     inner, count = cursor.unpack("IQ")
@@ -216,7 +213,16 @@ def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
 
 
 def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTensor]:
-    infos = [_tensor_info(cursor) for _ in range(count)]
+    infos = list[tuple[str, int, tuple[int, ...], int]]()
+    for _ in range(count):
+        name = cursor.text("a tensor's name", _LONGEST_NAME)
+        (n_axes,) = cursor.unpack("I")
+        if n_axes > _MOST_AXES:
+            raise cursor.lies(f"tensor {name[:80]!r} has {n_axes} axes")
+        *axes, number, offset = cursor.unpack(f"{n_axes}QIQ")
+        if number not in TYPES:
+            raise cursor.lies(f"tensor {name[:80]!r} is of the unknown type {number}")
+        infos.append((name, number, tuple(reversed(axes)), offset))
     if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
         raise cursor.lies(f"its alignment is {str(alignment)[:80]!r}")
     base = -(-cursor.at // alignment) * alignment
@@ -241,16 +247,3 @@ def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTenso
         if begin < end:
             raise cursor.lies(f"tensors {name[:80]!r} and {other[:80]!r} share bytes")
     return tensors
-
-
-def _tensor_info(cursor: _Cursor) -> tuple[str, int, tuple[int, ...], int]:
-    """Name, type, shape and offset of a tensor, as the header says."""
-    name = cursor.text("a tensor's name", _LONGEST_NAME)
-    (n_axes,) = cursor.unpack("I")
-    if n_axes > _MOST_AXES:
-        raise cursor.lies(f"tensor {name[:80]!r} has {n_axes} axes")
-    axes = cursor.unpack(f"{n_axes}Q")
-    number, offset = cursor.unpack("IQ")
-    if number not in TYPES:
-        raise cursor.lies(f"tensor {name[:80]!r} is of the unknown type {number}")
-    return name, number, axes[::-1], offset

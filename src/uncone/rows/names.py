@@ -15,11 +15,7 @@ _LONGEST, _COMPARED = 200, 2000
 
 
 def named(known: Mapping[str, T], name: str, where: object, kind: str = "tensor") -> T:
-    """The thing called `name`.
-
-    Raises:
-        InputError: there is none; the names most like it are told, or the first few.
-    """
+    """The thing called `name`; where there is none, InputError with the names most like it, or the first few."""
     if name in known:
         return known[name]
     names = sorted(known)
@@ -39,11 +35,7 @@ def listing(names: Iterable[str]) -> str:
 
 
 def only(names: list[str], path: str | os.PathLike[str], *, among: str, kind: str = "matrix") -> str:
-    """The one name of a file that has `among` other things.
-
-    Raises:
-        InputError: there is none, or more than one.
-    """
+    """The one name of a file that has `among` other things; InputError where there is none, or more than one."""
     if len(names) == 1:
         return names[0]
     if not names:

@@ -22,9 +22,8 @@ import torch
 
 from uncone.errors import InputError
 from uncone.rows.base import FLOATING, Rows, Source, Target, Writer, check_shape
-from uncone.rows.bytes import FlatRows, LocalFile, SequentialFile
+from uncone.rows.bytes import FlatRows, LocalFile, SequentialFile, StreamedRows
 from uncone.rows.names import named, only
-from uncone.rows.streamed import StreamedRows
 
 LONGEST_HEADER = 65536
 _MOST = 2**63 - 1
@@ -97,11 +96,7 @@ def _matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
 
 
 def array_header(head: bytes, name: str) -> ArrayHeader:
-    """The header at the begin of `head`, of any array.
-
-    Raises:
-        InputError: no header, or one of a shape that no array has.
-    """
+    """The header at the begin of `head`, of any array whose shape is possible."""
     stream = io.BytesIO(head)
     try:
         first = np.lib.format.read_magic(stream) == (1, 0)

@@ -102,19 +102,17 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
 def source_of(rows: Rows) -> Source:
     """The rows, with the file that they are the whole of or a named part of."""
     text, part = split_part(rows.name)
-    path = Path(text)
-    known = format_of(path)
-    if isinstance(rows, ParquetRows) and path.exists():
-        return Source(rows, "parquet", path, part)
-    if not path.is_file():
-        return Source(rows)
-    if isinstance(rows, WordVectorRows):
-        return Source(rows, "gzip" if path.name.endswith(".gz") else "text", path)
-    if isinstance(rows, Word2VecRows):
-        return Source(rows, "word2vec", path)
-    if isinstance(rows, FlatRows | ColumnRows | InflatedRows) and known in ("npy", "npz", "safetensors"):
-        return Source(rows, known, path, part)
-    return Source(rows)
+    path, form = Path(text), None
+    if isinstance(rows, ParquetRows):
+        form = "parquet"
+    elif isinstance(rows, WordVectorRows):
+        form = "gzip" if text.endswith(".gz") else "text"
+    elif isinstance(rows, Word2VecRows):
+        form = "word2vec"
+    elif isinstance(rows, FlatRows | ColumnRows | InflatedRows):
+        form = format_of(path) if format_of(path) in ("npy", "npz", "safetensors") else None
+    is_whole = path.is_file() or (form == "parquet" and path.exists())
+    return Source(rows, form, path, part) if form and is_whole else Source(rows)
 
 
 def target_of(out: str | os.PathLike[str], source: Source, k: int) -> Target:
@@ -133,8 +131,9 @@ def target_of(out: str | os.PathLike[str], source: Source, k: int) -> Target:
         )
     if part is None:
         part = (source.part if source.format == form else None) or _PARTS.get(form, "")
-    dtype, notes = _written_dtype(form, source.rows.dtype)
-    return Target(path, form, part, (source.rows.shape[0], k), dtype, (*notes, *_lost(form, source)))
+    dtype, note = _written_dtype(form, source.rows.dtype)
+    notes = tuple(filter(None, (note, _lost(form, source))))
+    return Target(path, form, part, (source.rows.shape[0], k), dtype, notes)
 
 
 def open_writer(handle: BufferedIOBase, target: Target, source: Source) -> Writer:
@@ -152,29 +151,25 @@ def is_there(text: str) -> bool:
         return False
 
 
-def _written_dtype(form: str, stored: str) -> tuple[str, tuple[str, ...]]:
+def _written_dtype(form: str, stored: str) -> tuple[str, str | None]:
     """The dtype that is written for rows stored as `stored`, and a note where it differs or is rounded to."""
     if stored == "float32" or (stored == "float64" and form not in _WORDS):
-        return stored, ()
+        return stored, None
     if form in _WORDS:
-        return "float32", (f"The rows are stored as {stored}; with words float32 is written.",)
+        return "float32", f"The rows are stored as {stored}; with words float32 is written."
     if stored in _NUMPY or (form == "safetensors" and stored in DTYPES):
-        return stored, (f"Computed in float32, then rounded once to {stored}, as the rows are stored.",)
-    return "float32", (
-        f"The rows are stored as {stored}; float32 is written, which holds every such number.",
-    )
+        return stored, f"Computed in float32, then rounded once to {stored}, as the rows are stored."
+    return "float32", f"The rows are stored as {stored}; float32 is written, which holds every such number."
 
 
-def _lost(form: str, source: Source) -> tuple[str, ...]:
-    """Notes on what the source has beside the rows and this format has no place for."""
+def _lost(form: str, source: Source) -> str | None:
+    """A note on what the source has beside the rows and this format has no place for."""
     if source.format == "parquet" and form != "parquet":
-        return ("Other columns of the source are not in the file written; a .parquet file would have them.",)
+        return "Other columns of the source are not in the file written; a .parquet file would have them."
     if source.format in _WORDS and form not in (*_WORDS, "parquet"):
-        return (
-            "The words of the source are not in the file written; text, word2vec and .parquet have a place for them.",
-        )
+        return "The words of the source are not in the file written; text, word2vec and .parquet have a place for them."
     if source.format in ("npz", "safetensors") and form != source.format:
         return (
-            f"What else {source.path.name if source.path else 'the source'} holds is not in the file written.",
+            f"What else {source.path.name if source.path else 'the source'} holds is not in the file written."
         )
-    return ()
+    return None

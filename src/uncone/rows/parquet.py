@@ -18,9 +18,8 @@ from torch.utils.dlpack import from_dlpack
 
 from uncone.errors import InputError, first_line
 from uncone.rows.base import GRID, Rows, check_shape
-from uncone.rows.bytes import LocalFile, SequentialFile
+from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
 from uncone.rows.names import listing, named, only
-from uncone.rows.streamed import StreamedRows
 
 _SUFFIX = ".parquet"
 _LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
@@ -114,10 +113,13 @@ class ParquetRows(StreamedRows):
 
     def load_labels(self) -> list[str | None] | None:
         """The texts of the column of labels, if all parts have it."""
-        column = self._parts[0].label_column()
-        if column is None or any(part.label_column() != column for part in self._parts):
-            return None
-        return [label for part in self._parts for label in part.labels(column)]
+        columns = {part.label_column() for part in self._parts}
+        column = columns.pop()
+        return (
+            None
+            if columns or column is None
+            else [label for part in self._parts for label in part.labels(column)]
+        )
 
 
 _Kind = tuple[str, int | None]

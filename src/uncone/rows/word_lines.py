@@ -11,7 +11,7 @@ that takes a quarter of the time of NumPy's and Arrow's readers, and lets go of 
 """
 
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -110,18 +110,14 @@ def quoted(field: bytes) -> str:
     return repr(field[:_QUOTED].decode("utf-8", "replace"))
 
 
-@dataclass(frozen=True)
-class _Lines:
-    """Where things are in the lines of a piece."""
+class _Lines(NamedTuple):
+    """Where things are in the lines of a piece: the first byte and the newline of each, (n,); which have the usual
+    form, (m,); and their first space, then in turn the point of a number and the mark after it, (m, 2D + 1)."""
 
     begin: Places
-    """The first byte of each line, (n,)"""
     end: Places
-    """The newline of each line, (n,)"""
     usual: Places
-    """Which lines have the usual form, (m,)"""
     places: Places
-    """Their first space, then in turn the point of a number and the mark after it, (m, 2D + 1)"""
 
     def text(self, piece: Piece, i: int) -> bytes:
         return piece.text(int(self.begin[i]), int(self.end[i]))

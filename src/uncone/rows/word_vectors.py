@@ -23,8 +23,7 @@ import torch
 from uncone.errors import InputError
 from uncone.rows import word_lines
 from uncone.rows.base import GRID, Source, Target, Writer, check_shape
-from uncone.rows.bytes import LocalFile, SequentialFile
-from uncone.rows.streamed import StreamedRows
+from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
 from uncone.rows.word_lines import WHITE, LineError, Piece, extra_number, number, parse_piece, quoted
 
 LONGEST_LINE = 16 * 2**20
@@ -285,11 +284,7 @@ class GzipWriter(TextWriter):
 
 def written_words(target: Target, source: Source, unreadable: Callable[[bytes], str]) -> Iterator[bytes]:
     """The words as they stand in the source, or its labels; `unreadable` says why one could not be read back,
-    or nothing.
-
-    Raises:
-        InputError: the source has no words; or, once it is met, one that could not be read back.
-    """
+    or nothing. A word that could not is refused when it is met."""
     labels = None if isinstance(source.rows, WordRows) else source.rows.labels
     if isinstance(source.rows, WordRows):
         words: Iterator[bytes | None] = source.rows.words()

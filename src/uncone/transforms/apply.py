@@ -22,8 +22,8 @@ from uncone.errors import InputError
 from uncone.memory import uninitialised
 from uncone.rows import GRID, DerivedRows, Rows, as_rows, nonfinite_error, nonfinite_rows
 from uncone.rows.base import Target, Writer
+from uncone.rows.bytes import one_ahead
 from uncone.rows.open import open_writer, source_of, split_part, target_of
-from uncone.rows.streamed import one_ahead
 from uncone.threads import share, share_rows
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import DigestedRows, Transformation, shared_name

@@ -10,10 +10,26 @@ import numpy.typing as npt
 import torch
 
 from uncone.calibration.drift import drift
-from uncone.calibration.labels import Labels, places_of, read_labels
-from uncone.calibration.sides import METRICS, Metric, Side, equal_pairs, floor_of, open_side
-from uncone.calibration.thresholds import count_scores, labelled, pair_scores, with_labels
-from uncone.calibration.words import function_of, remarks, verdict
+from uncone.calibration.sides import (
+    METRICS,
+    Labels,
+    Metric,
+    Side,
+    equal_pairs,
+    floor_of,
+    open_side,
+    places_of,
+    read_labels,
+)
+from uncone.calibration.thresholds import (
+    count_scores,
+    function_of,
+    labelled,
+    pair_scores,
+    remarks,
+    verdict,
+    with_labels,
+)
 from uncone.errors import InputError
 from uncone.records import Calibration
 from uncone.tasks.bootstrap import check_seed
