@@ -74,16 +74,16 @@ def _coordinates(
     # Rows of one block after another go through the same memory: what is allocated for each leaves holes that add up.
     buffer = torch.empty((int(counts.max()), len(axes)), dtype=rows.widened)
     parts = [torch.split(whole, counts.tolist()) for whole in (indices, coordinates, norms)]
-    cells = iter(enumerate(zip(*parts, strict=True)))
-    for block in rows.blocks():  # no zip over them: it holds what it gave until it gives the next
-        cell, (taken, into, lengths) = next(cells)
-        chosen = torch.index_select(block, 0, taken - cell * GRID, out=buffer[: len(taken)])
+    cells = zip(*parts, strict=True)
+    for start, block in rows.numbered(
+        progress
+    ):  # no zip over them: it holds what it gave until it gives the next
+        taken, into, lengths = next(cells)
+        chosen = torch.index_select(block, 0, taken - start, out=buffer[: len(taken)])
         del block  # lets the reader use its buffer again
         if len(taken):
             share_rows(lambda x, y: y.copy_(x @ axes.to(x.dtype)), chosen, into)
             lengths.copy_(row_norms(chosen))
-        if progress is not None:
-            progress(min((cell + 1) * GRID, rows.shape[0]))
     return coordinates, norms
 
 

@@ -20,15 +20,11 @@ def by_piece(
     rows: Rows, size: int, work: Callable[[slice, Tensor], T], progress: Callable[[int], None] | None = None
 ) -> Iterator[T]:
     """`work(which, x)` of every `size` rows x in order, each on one thread; `which` rows of all they are."""
-    done = 0
-    for block in rows.blocks():
+    for done, block in rows.numbered(progress):
         starts = range(done, done + len(block), size)
         pieces = zip(starts, torch.split(block, size), strict=True)
         yield from share(partial(work, slice(start, start + len(x)), x) for start, x in pieces)
-        done += len(block)
         del block, pieces  # lets the reader use its buffer again
-        if progress is not None:
-            progress(done)
 
 
 class UnitSums:
