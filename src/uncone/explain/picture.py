@@ -75,9 +75,7 @@ def _coordinates(
     buffer = torch.empty((int(counts.max()), len(axes)), dtype=rows.widened)
     parts = [torch.split(whole, counts.tolist()) for whole in (indices, coordinates, norms)]
     cells = zip(*parts, strict=True)
-    for start, block in rows.numbered(
-        progress
-    ):  # no zip over them: it holds what it gave until it gives the next
+    for start, block in rows.numbered(progress):
         taken, into, lengths = next(cells)
         chosen = torch.index_select(block, 0, taken - start, out=buffer[: len(taken)])
         del block  # lets the reader use its buffer again

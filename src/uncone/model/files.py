@@ -16,7 +16,7 @@ from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt
 from uncone.regular import open_regular
 from uncone.rows import Rows
 from uncone.rows.bytes import LocalFile
-from uncone.rows.checkpoint import checkpoint_rows, read_checkpoint
+from uncone.rows.checkpoint import read_checkpoint
 from uncone.rows.names import listing, named
 from uncone.rows.safetensors import Entry, read_header
 
@@ -95,7 +95,7 @@ def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
 def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Rows:
     """The rows of one tensor of the checkpoint; with token strings as labels if they are the vocabulary."""
     source, entry = named(files.tensors, tensor, files.path)
-    rows = checkpoint_rows(source, {tensor: entry}, tensor, where=f"{files.path}#{tensor}")
+    rows = entry.rows(source, f"{files.path}#{tensor}")
     n, size = rows.shape[0], files.vocab_size
     # Tables are padded for speed, by a thousand rows or so, and vocabularies grow by added tokens.
     if with_tokens and (size is None or 0.9 * size <= n <= 1.1 * size + 1024):

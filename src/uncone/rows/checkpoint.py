@@ -20,7 +20,7 @@ import torch
 from uncone.errors import InputError
 from uncone.rows.base import ArrayRows, Rows, raw_bytes
 from uncone.rows.bytes import LocalFile
-from uncone.rows.safetensors import FLOATS, PIECE_BYTES, Entry, tensor_rows
+from uncone.rows.safetensors import FLOATS, PIECE_BYTES, Entry
 
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # torch's magic number, as pickle writes it
@@ -39,6 +39,16 @@ class StoredTensor(Entry):
     """One tensor of a checkpoint. Its byte range is in memory, where the file is mapped."""
 
     tensor: torch.Tensor
+
+    def rows(self, source: LocalFile, where: str) -> Rows:
+        """The rows of a matrix of floats, which may be a transposed or sliced one."""
+        if self.dtype not in FLOATS or len(self.shape) != 2:
+            return super().rows(source, where)
+        if 0 not in self.shape and not _lie_apart(self.tensor):
+            raise InputError(
+                f"expected rows that lie apart in {where}, got overlapping ones (an expanded tensor): save x.contiguous()"
+            )
+        return _MappedRows(self.tensor, source, name=where)
 
     def pieces(self, source: LocalFile) -> Iterator[torch.Tensor]:
         """The numbers in order, some rows at a time, each piece contiguous."""
@@ -105,21 +115,6 @@ class _MappedRows(ArrayRows):
         out.copy_(self._x[start : start + len(out)])
 
     read, blocks = Rows.read, Rows.blocks
-
-
-def checkpoint_rows(
-    source: LocalFile, entries: Mapping[str, Entry], name: str, *, where: str | None = None
-) -> Rows:
-    """The rows of the tensor called `name`, which may be a transposed or sliced one."""
-    where = where or (f"{source.name}#{name}" if name else source.name)
-    entry = entries.get(name)
-    if not isinstance(entry, StoredTensor) or entry.dtype not in FLOATS or len(entry.shape) != 2:
-        return tensor_rows(source, entries, name, where=where)
-    if 0 not in entry.shape and not _lie_apart(entry.tensor):
-        raise InputError(
-            f"expected rows that lie apart in {where}, got overlapping ones (an expanded tensor): save x.contiguous()"
-        )
-    return _MappedRows(entry.tensor, source, name=where)
 
 
 def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:

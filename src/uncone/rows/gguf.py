@@ -64,12 +64,9 @@ class GgufHeader(NamedTuple):
     tensors: Mapping[str, GgufTensor]
 
 
-def gguf_rows(
-    source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *, where: str | None = None
-) -> Rows:
+def gguf_rows(source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *, where: str = "") -> Rows:
     """The rows of the tensor called `name`; quantised ones are dequantised block of rows by block of rows."""
-    where = f"{source.name}#{name}" if where is None else where
-    tensor = named(tensors, name, source.name)
+    where, tensor = where or f"{source.name}#{name}", named(tensors, name, source.name)
     if tensor.kind in _INTEGERS:
         raise InputError(
             f"expected a tensor of {FLOATING}, or a quantised one, got {tensor.kind} from {where}: convert it first"

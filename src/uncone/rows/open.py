@@ -8,8 +8,8 @@ from pathlib import Path
 from uncone.errors import InputError
 from uncone.rows.base import DTYPES, Rows, Source, Target, Writer
 from uncone.rows.bytes import FlatRows, LocalFile
-from uncone.rows.checkpoint import checkpoint_rows, is_checkpoint, read_checkpoint, without_ties
-from uncone.rows.names import only
+from uncone.rows.checkpoint import is_checkpoint, read_checkpoint, without_ties
+from uncone.rows.names import named, only
 from uncone.rows.npy import ColumnRows, InflatedRows, NpyWriter, NpzWriter, open_npy, open_npz
 from uncone.rows.parquet import ParquetRows, is_parquet_folder, open_parquet
 from uncone.rows.parquet_writer import ParquetRowsWriter
@@ -96,7 +96,7 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
     entries: Mapping[str, Entry] = read_checkpoint(source) if form == "checkpoint" else read_header(source)[0]
     if part is None:
         part = only(list(matrices(without_ties(entries))), path, among=f"{len(entries)} tensors")
-    return checkpoint_rows(source, entries, part)
+    return named(entries, part, path).rows(source, f"{path}#{part}" if part else str(path))
 
 
 def source_of(rows: Rows) -> Source:

@@ -17,7 +17,6 @@ from safetensors import SafetensorError, safe_open
 from uncone.errors import InputError
 from uncone.rows.base import FLOATING, Rows, Source, Target, Writer, check_shape, raw_bytes
 from uncone.rows.bytes import FlatRows, LocalFile
-from uncone.rows.names import named
 
 _LONGEST_HEADER = 100_000_000  # the format's own limit
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -39,6 +38,15 @@ class Entry:
     shape: tuple[int, ...]
     start: int
     stop: int
+
+    def rows(self, source: LocalFile, where: str) -> Rows:
+        """The rows of a matrix of floats; `where` names it."""
+        if self.dtype not in FLOATS:
+            raise InputError(
+                f"expected a tensor of {FLOATING}, got {self.dtype} from {where}: dequantise or convert it first"
+            )
+        check_shape(self.shape, where)
+        return FlatRows(source, self.start, self.shape, FLOATS[self.dtype], where)
 
     def stored_bytes(self, source: LocalFile) -> Iterator[bytes | memoryview]:
         """The numbers as they are stored in `source`, some MiB at a time."""
@@ -91,20 +99,6 @@ def read_tensors(
         if tensors[name].numel():
             source.read_into(entry.start, raw_bytes(tensors[name]))
     return tensors, metadata
-
-
-def tensor_rows(
-    source: LocalFile, entries: Mapping[str, Entry], name: str, *, where: str | None = None
-) -> Rows:
-    """The rows of the tensor called `name`."""
-    where = f"{source.name}#{name}" if where is None else where
-    entry = named(entries, name, source.name)
-    if entry.dtype not in FLOATS:
-        raise InputError(
-            f"expected a tensor of {FLOATING}, got {entry.dtype} from {where}: dequantise or convert it first"
-        )
-    check_shape(entry.shape, where)
-    return FlatRows(source, entry.start, entry.shape, FLOATS[entry.dtype], where)
 
 
 def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
