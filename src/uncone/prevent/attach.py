@@ -118,7 +118,7 @@ class Attached(Attachment):
         super()._refuse(args)
         if self.options.reduction != "mean":
             raise UnsupportedModel(
-                f"expected reduction 'mean' under a Trainer, got {self.options.reduction!r}: use that"
+                f"expected reduction 'mean' under a Trainer, got {self.options.reduction!r}: use 'mean'"
             )
         if getattr(args, "use_liger_kernel", False):
             raise UnsupportedModel(
@@ -134,11 +134,10 @@ class Attached(Attachment):
             tell(self.gate, "set_epoch", -(-len(loader) // steps))
         tell(self.gate, "set_batch", args.world_size * args.train_batch_size * steps)
 
-    def _run_head(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def _run_head(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
         """The loss and one row of zeros where targets wait, else logits as before."""
         if self._targets is None or not self.active:
-            logits: Tensor = self._on_head.original(hidden, *args, **kwargs)
-            return logits
+            return self._on_head.original(hidden, *args, **kwargs)
         targets, self._targets = self._targets, None
         self._loss = self._loss_of(hidden, targets)
         return hidden.new_zeros((1,) * (hidden.ndim - 1) + (self.head.weight.shape[0],))

@@ -50,9 +50,8 @@ def attach_states(
         layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a
             final normalisation and before a pooler.
         labels: the column of the batch with one class a sequence. Under "labels", token labels and real
-            numbers are no
-            classes: the batch then is one cloud, as with None. A column that the model does not take is taken
-            out before the model sees it.
+            numbers are no classes: the batch then is one cloud, as with None. A column that the model does
+            not take is taken out before the model sees it.
         add_to_loss: True adds the penalty to the model's loss wherever it computes one in training. False
             keeps the states until `penalty()` asks: for a loss of your own, or to take several micro-batches
             as one cloud. None is True where the model takes labels.
@@ -136,9 +135,7 @@ class AttachedStates(Attachment):
             self._own_column = labels is not None and labels not in signature.parameters
             if self._own_column:  # Trainer drops the columns that a forward does not name
                 column = inspect.Parameter(str(labels), inspect.Parameter.KEYWORD_ONLY, default=None)
-                ordered = sorted(
-                    [*signature.parameters.values(), column], key=lambda parameter: parameter.kind
-                )
+                ordered = sorted([*signature.parameters.values(), column], key=lambda each: each.kind)
                 self._on_model.__signature__ = signature.replace(parameters=ordered)
 
     def penalty(self, labels: Tensor | None = None) -> Tensor:
@@ -288,7 +285,8 @@ class AttachedStates(Attachment):
             return None
         got = "none" if column is None else described(column)
         raise InputError(
-            f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), got {got}: add it"
+            f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), got {got}: "
+            "add it, or labels=None"
         )
 
     def _part(self, inputs: dict[str, Any]) -> Tensor | None:

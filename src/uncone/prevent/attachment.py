@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -33,8 +32,7 @@ class Forward:
 
     def trains(self) -> bool:
         """Whether a call now is a training step; else it goes to the module's own forward."""
-        training: bool = self._handle.active and self.module.training and torch.is_grad_enabled()
-        return training
+        return bool(self._handle.active and self.module.training and torch.is_grad_enabled())
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """All arguments by their names."""
@@ -101,9 +99,7 @@ class Attachment:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.detach()
 
     @property

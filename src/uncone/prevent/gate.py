@@ -161,7 +161,8 @@ class RareTokenGate:
             wrong = labels[(labels < 0) | (labels >= self._n_tokens)]
             ignored = "" if self.ignore_index is None else f" or {self.ignore_index} (ignored)"
             raise InputError(
-                f"expected labels from 0 to {self._n_tokens - 1}{ignored}, got {int(wrong[0])}: use this vocabulary"
+                f"expected labels from 0 to {self._n_tokens - 1}{ignored}, got {int(wrong[0])}: "
+                "make the gate for this vocabulary"
             )
         counts = torch.bincount(labels, minlength=self.vocab_size)
         if self._rule.mode == "official":

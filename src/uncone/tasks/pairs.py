@@ -173,7 +173,8 @@ def _sets(
     missing = [name for name, one in there.items() if one is None]
     if missing and (asked is not None or len(missing) == len(there)):
         raise InputError(
-            f"expected {', '.join(missing)} in {root}, got no file of them: looked for {told(missing)}; put it there"
+            f"expected {', '.join(missing)} in {root}, got no file of them: looked for {told(missing)}; "
+            "put it there, or name its directory"
         )
     return tuple(one for one in there.values() if one is not None)
 
