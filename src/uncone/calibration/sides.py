@@ -282,7 +282,11 @@ def read_labels(
                 f"expected a pair of two different rows in {where}, got a row with itself: drop it"
             )
         pair = (a, b) if second is not None else (min(a, b), max(a, b))
-        value = _label(fields[2], where) if len(fields) == 3 else 1.0
+        value = _number(fields[2]) if len(fields) == 3 else 1.0
+        if value is None or not math.isfinite(value):
+            raise InputError(
+                f"expected a number as label in {where}, got {fields[2][:60]!r}: above 0 is a match"
+            )
         match = value > 0 if match_at is None else value >= match_at
         if matches.setdefault(pair, match) != match:
             raise InputError(
@@ -329,7 +333,11 @@ def _lines(path: Path_) -> Iterator[tuple[int, list[str]]]:
     width = 0
     for number, line in enumerate(_text_lines(path), start=1):
         fields = [field.strip() for field in line.split("\t")]
-        if not any(fields) or (number == 1 and _is_header(fields)):
+        # A first line names columns: its label is no number, or both its ids are names of columns.
+        is_header = number == 1 and (
+            _number(fields[2]) is None if len(fields) == 3 else {f.lower() for f in fields} <= set(_NAMES)
+        )
+        if is_header or not any(fields):
             continue
         if len(fields) not in (2, 3) or (width and len(fields) != width):
             raise InputError(
@@ -339,24 +347,10 @@ def _lines(path: Path_) -> Iterator[tuple[int, list[str]]]:
         yield number, fields
 
 
-def _is_header(fields: list[str]) -> bool:
-    """The first line names columns: its label is no number, or both its ids are names of columns."""
-    if len(fields) != 3:
-        return all(field.lower() in _NAMES for field in fields)
-    return _number(fields[2]) is None
-
-
 def _text_lines(path: Path_) -> Iterator[str]:
     """The lines of a table; a carriage return alone ends one too."""
     for _, line in lines_of(path, how=f"give a table of {_FORM}", longest=_LARGEST):
         yield from line.split("\r")
-
-
-def _label(text: str, where: str) -> float:
-    value = _number(text)
-    if value is None or not math.isfinite(value):
-        raise InputError(f"expected a number as label in {where}, got {text[:60]!r}: above 0 is a match")
-    return value
 
 
 def _number(text: str) -> float | None:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -153,17 +153,13 @@ class StreamedRows(Rows):
         with self._lock:
             cursor, self._cursor = self._cursor, None  # an error on the way leaves none
             if cursor is None or not self.begin(start) <= cursor.row <= start:
-                cursor = _Cursor(self._twin().pieces(self.begin(start)), self.begin(start), self.name)
+                # Pieces hold the rows that make them: if those held the pieces too, in their cursor, the file would stay open
+                # until the garbage collector comes by.
+                twin, begin = copy.copy(self), self.begin(start)  # it has no cursor now
+                cursor = _Cursor(twin.pieces(begin), begin, self.name)
             cursor.skip(start - cursor.row)
             cursor.fill(out)
             self._cursor = cursor
-
-    def _twin(self) -> Self:
-        """The same rows without a cursor. Pieces hold the rows that make them: if those held the pieces too,
-        in their cursor, the file would stay open until the garbage collector comes by."""
-        twin = copy.copy(self)
-        twin._cursor = None
-        return twin
 
     def blocks(self, size: int = GRID) -> Iterator[Tensor]:
         n, d = self.shape

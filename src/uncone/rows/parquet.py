@@ -113,7 +113,12 @@ class ParquetRows(StreamedRows):
 
     def load_labels(self) -> list[str | None] | None:
         """The texts of the column of labels, if all parts have it."""
-        columns = {part.label_column() for part in self._parts}
+        import pyarrow.types as types
+
+        columns = set[str | None]()
+        for part in self._parts:
+            text = {f.name for f in part.schema if types.is_string(f.type) or types.is_large_string(f.type)}
+            columns.add(next((name for name in _LABEL_COLUMNS if name in text), None))
         column = columns.pop()
         return (
             None
@@ -156,13 +161,6 @@ class Part:
                 "write a column of lists, one vector each, of a floating type"
             )
         return kind
-
-    def label_column(self) -> str | None:
-        """The first column of text that may name the rows."""
-        import pyarrow.types as types
-
-        text = {f.name for f in self.schema if types.is_string(f.type) or types.is_large_string(f.type)}
-        return next((name for name in _LABEL_COLUMNS if name in text), None)
 
     def labels(self, column: str) -> Iterator[str | None]:
         """The texts of a column. Each different text is decoded once."""

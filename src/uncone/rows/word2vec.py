@@ -114,19 +114,18 @@ def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
 
     Two lines are looked at, as the bytes of one float32 can be a digit and a newline.
     """
+
+    def is_text(line: bytes) -> bool:
+        """A word, which may hold spaces, and D numbers as text."""
+        fields = line.rsplit(None, d)
+        printable = all(byte >= ord(" ") or byte in b"\t\r" for byte in line)
+        return printable and len(fields) == d + 1 and all(number(field) is not None for field in fields[1:])
+
     head = source.read(offset, min(source.size - offset, _PIECE_BYTES))
-    lines = head.split(b"\n", 2)[: min(n, 2)]
-    if all(_is_text(line, d) for line in lines):
+    if all(is_text(line) for line in head.split(b"\n", 2)[: min(n, 2)]):
         raise InputError(
             f"expected float32 after the first line of {source.name}, got numbers as text: rename it to end in .vec or .txt"
         )
-
-
-def _is_text(line: bytes, d: int) -> bool:
-    """A word, which may hold spaces, and D numbers as text."""
-    fields = line.rsplit(None, d)
-    printable = all(byte >= ord(" ") or byte in b"\t\r" for byte in line)
-    return printable and len(fields) == d + 1 and all(number(field) is not None for field in fields[1:])
 
 
 class Word2VecWriter(Writer):

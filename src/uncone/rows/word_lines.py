@@ -70,8 +70,15 @@ def parse_piece(piece: Piece, d: int) -> npt.NDArray[np.float32]:
     x = np.empty((len(slow), d), np.float32)
     with np.errstate(over="ignore"):  # 1e39 becomes inf, which is looked for like any other
         if len(lines.usual):
-            value, unread = _usual_numbers(piece, lines.places)
-            slow[lines.usual[unread]] = True
+            start, end = lines.places[:, :-1:2] + 1, lines.places[:, 2::2]
+            value, doubtful = parse_decimals(piece.bytes, start, lines.places[:, 1::2], end)
+            if doubtful.any():
+                unread = doubtful.sum(1) * _FEW > d
+                for i, j in np.argwhere(doubtful & ~unread[:, None]).tolist():
+                    single = number(piece.text(int(start[i, j]), int(end[i, j])))
+                    unread[i] |= single is None
+                    value[i, j] = np.nan if single is None else single
+                slow[lines.usual[unread]] = True
             x[lines.usual] = value
         for i in np.flatnonzero(slow).tolist():
             x[i] = _plain_numbers(lines.text(piece, i), d, i)
@@ -166,20 +173,6 @@ def extra_number(word: bytes) -> bytes | None:
     """The end of a word if it is a number like "1.5": the line has more than D numbers."""
     parts = word.rsplit(None, 1)
     return parts[1] if len(parts) == 2 and b"." in parts[1] and number(parts[1]) is not None else None
-
-
-def _usual_numbers(piece: Piece, places: Places) -> tuple[Floats, Flags]:
-    """The numbers of usual lines, (m, D), and which of these the plain rule has to read, (m,)."""
-    start, end = places[:, :-1:2] + 1, places[:, 2::2]
-    value, doubtful = parse_decimals(piece.bytes, start, places[:, 1::2], end)
-    if not doubtful.any():
-        return value, np.zeros(len(places), np.bool_)
-    unread = doubtful.sum(1) * _FEW > places.shape[1]
-    for i, j in np.argwhere(doubtful & ~unread[:, None]).tolist():
-        single = number(piece.text(int(start[i, j]), int(end[i, j])))
-        unread[i] |= single is None
-        value[i, j] = np.nan if single is None else single
-    return value, unread
 
 
 def _plain_numbers(line: bytes, d: int, index: int) -> Floats:

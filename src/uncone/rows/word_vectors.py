@@ -68,19 +68,25 @@ class WordVectorRows(WordRows):
         self._source, self._zipped = LocalFile(path), zipped
         self.name = self._source.name
         self._start, self._stop = 0, 2**62
-        first = self._first_line()
+        piece = next(self._text(0), None)
+        if piece is None:
+            raise InputError(f"expected word vectors in {self.name}, got an empty file: copy it again")
+        first = piece.text(0, piece.size).split(b"\n", 1)[0] + b"\n"
         header = _HEADER.fullmatch(first)
         self.has_header = header is not None
         if header is None:
             self._start = len(_MARK) if first.startswith(_MARK) else 0
-            self.shape = (1, _count_numbers(first, self.name))
+            promised, d = None, _count_numbers(first, self.name)
         else:
-            self._start = len(first)
-            self.shape = self._promise(int(header[1]), int(header[2]))
+            self._start, promised, d = len(first), int(header[1]), int(header[2])
+            self._check_promise(promised, d)
         n, self._offsets = self._count_lines()
-        if self.has_header and n != self.shape[0]:
-            raise self._another_count(n)
-        self.shape = (n, self.shape[1])
+        if promised not in (None, n):
+            way_out = f", up to line {n + 1}: the file was cut, or mend line 1"
+            if promised is not None and n > promised:
+                way_out = f": line {promised + 2} is one too many, mend line 1"
+            raise InputError(f"line 1 of {self.name} promises {promised} rows, got {n}{way_out}")
+        self.shape = (n, d)
         self._parse_first()
 
     def begin(self, row: int) -> int:
@@ -119,14 +125,8 @@ class WordVectorRows(WordRows):
         for piece in self._text(self._start):
             yield from word_lines.words_of(piece, self.shape[1])
 
-    def _first_line(self) -> bytes:
-        for piece in self._text(0):
-            content = piece.text(0, piece.size)
-            return content[: content.index(b"\n") + 1]
-        raise InputError(f"expected word vectors in {self.name}, got an empty file: copy it again")
-
-    def _promise(self, n: int, d: int) -> tuple[int, int]:
-        """The shape that a first line promises, if the file can hold as much."""
+    def _check_promise(self, n: int, d: int) -> None:
+        """Raise InputError unless the file can hold what a first line promises."""
         check_shape((n, d), self.name)
         most = self._source.size * (_MOST_DEFLATED if self._zipped else 1)
         if n * (2 * d + 1) > most:
@@ -134,14 +134,6 @@ class WordVectorRows(WordRows):
                 f"line 1 of {self.name} lies: {n} lines of {d} numbers take at least {n * (2 * d + 1)} bytes, "
                 f"the file has {'at most ' * self._zipped}{most}: it was cut, or is no text of word vectors"
             )
-        return n, d
-
-    def _another_count(self, n: int) -> InputError:
-        promised = self.shape[0]
-        way_out = f", up to line {n + 1}: the file was cut, or mend line 1"
-        if n > promised:
-            way_out = f": line {promised + 2} is one too many, mend line 1"
-        return InputError(f"line 1 of {self.name} promises {promised} rows, got {n}{way_out}")
 
     def _count_lines(self) -> tuple[int, list[int]]:
         """How many lines follow the header, without white ones at the end, and where every GRID-th begins."""
