@@ -94,10 +94,10 @@ def edited_copy(
     beside: str | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Iterator[Copy]:
-    """Write a copy of the directory of `files` in which `tensors` replace those of their names, or are added.
+    """Write a copy of the directory of `files` in which `tensors` replace others by name, or are added.
 
     Every other file is copied as it is; a checkpoint of torch.save is written as safetensors. Files that hold
-    the weights a second time, in another format, are left out: they would be those of the original. Whatever
+    the weights a second time, in another format, are left out: they would hold the original's. If anything
     raises inside the `with` block, nothing is left. The file of the tensor `beside` takes the added ones.
     """
     shards = {source.path: source for source, _ in files.tensors.values()}
@@ -250,11 +250,11 @@ def shard_name(name: str) -> str:
 def write_shard(
     source: LocalFile, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path
 ) -> int:
-    """Write a file of weights as safetensors, with `tensors` for those of their names, or behind all; how many
-    bytes its tensors have.
+    """Write a file of weights as safetensors, in which `tensors` replace others by name or follow them; the
+    bytes of all its tensors.
 
-    Numbers that are not replaced stay as they are stored, to the bit, and in their order. Of a checkpoint of
-    torch.save each name gets numbers of its own, also where two shared theirs.
+    Other numbers stay as they are stored, to the bit, and in their order. Of a checkpoint of torch.save each
+    name gets numbers of its own, also where two shared theirs.
     """
     metadata, names = {"format": "pt"}, list(entries)
     if path.suffix == source.path.suffix:

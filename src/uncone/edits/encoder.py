@@ -24,7 +24,7 @@ Tensor = torch.Tensor
 HELD_OUT = 5
 """Every fifth sentence is measured and not fitted on: rows that are fitted on are centred by construction."""
 FEW = 100
-"""Measured sentences below which the numbers are rather those of the sample."""
+"""Fewer measured sentences say more of the sample than of the model."""
 AGREEMENT = 1e-5
 """The written model must give the repaired vectors up to this, as a share of the longest."""
 ROUNDINGS = 4.0

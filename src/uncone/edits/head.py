@@ -282,7 +282,7 @@ def linear_head(model: Any) -> torch.nn.Linear:
 
 
 def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """How logits follow from the head's output, where adding a constant to all of it changes no probability."""
+    """How logits follow from the head's output, where a constant added to all changes no probability."""
     try:
         logits = logit_map(model, head)
     except UnsupportedModel as error:
@@ -293,7 +293,7 @@ def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
     if logits.cap is not None:
         raise UnsupportedModel(
             f"expected logits that are linear in the head's output, got {type(model).__name__}, which caps "
-            f"them softly at {logits.cap:g} (cap tanh(z / cap)): there a constant added to all logits changes "
+            f"them softly at {logits.cap:g} (cap tanh(z / cap)): a constant added to all logits would change "
             "probabilities, so its head cannot be centred"
         )
     return logits

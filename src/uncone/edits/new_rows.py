@@ -163,7 +163,7 @@ def _parts(
     prefix = model.get("continuing_subword_prefix")
     if kind == "WordPiece" and prefix and piece.startswith(prefix) and not is_text:
         return _continuing(reduced, piece.removeprefix(prefix), prefix)
-    if is_text or kind in ("WordPiece", "WordLevel"):  # these split text only behind what is done before
+    if is_text or kind in ("WordPiece", "WordLevel"):  # these split only prepared text
         return list(reduced.encode(piece, add_special_tokens=False).ids)
     suffix = model.get("end_of_word_suffix") or ""
     inner = bool(suffix) and not piece.endswith(suffix)

@@ -70,7 +70,7 @@ def run(
                 if not fits or out.shape[:2] != keep.shape:
                     raise UnsupportedModel(
                         f"expected one product with the head and logits at each position, got {len(taken)} "
-                        f"and shape {tuple(out.shape)}: the probabilities are not those of one head"
+                        f"and shape {tuple(out.shape)}: more than one head makes the probabilities"
                     )
                 logits.append(out[keep].detach())
                 hidden.append(taken[0].reshape(*keep.shape, -1)[keep])

@@ -91,7 +91,7 @@ def longest_input(model: Any) -> int:
         if type(value := getattr(config, name, None)) is int and value > 0
     ]
     most = min(known, default=_LONGEST)
-    # some count positions from 2, behind that of the padding
+    # some count positions from 2, behind the padding's
     return max(2, min(_LONGEST, most - 4 if most > 16 else most // 2))
 
 

@@ -41,7 +41,7 @@ _INTEGERS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 
 @dataclass(frozen=True)
 class _Matrix:
-    """One matrix to edit, the others that hold the same numbers, and the new rows (len(ids), D) in float64."""
+    """One matrix to edit, the others with the same numbers, and the new rows (len(ids), D) in float64."""
 
     name: str
     role: Literal["table", "head", "both"]
@@ -217,8 +217,8 @@ def _notes(ways: Mapping[int, Way], method: Way, labels: Labels) -> tuple[str, .
     nameless = sum(labels[i] is None for i in ways) if labels is not None else 0
     if nameless:
         notes.append(
-            f"{nameless} of {len(ways)} rows stand for no token of the tokenizer: no text reaches them, but a "
-            "head now scores them like others."
+            f"{nameless} of {len(ways)} rows stand for no token of the tokenizer: no text reaches them, but "
+            "a head now scores them like others."
         )
     return tuple(notes)
 

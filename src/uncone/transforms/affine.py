@@ -121,7 +121,8 @@ class Affine:
         InputError where `after` takes rows of another width."""
         if after.d != self.k:
             raise InputError(
-                f"expected a transformation of rows of {self.k} features, got one of {after.d}: fit it on these"
+                f"expected a transformation of rows of {self.k} features, got one of {after.d}: fit it on "
+                "these"
             )
         if self.weight is None:
             return replace(after, shift=self.shift + after.shift, fitted=self.fitted)
@@ -147,7 +148,8 @@ class Affine:
             return Affine(-self.shift)
         if self.d != self.k:
             raise InputError(
-                f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is lost"
+                f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is "
+                "lost"
             )
         if lost := self.rank_lost():
             raise InputError(
@@ -261,7 +263,8 @@ class State(_Header):
             raise self.lies(str(error)) from error
 
     def lies(self, what: str) -> InputError:
-        """The error for a file whose parts contradict each other, or are not those of its class."""
+        """The error for a file whose parts contradict each other or its class."""
         return InputError(
-            f"expected a transformation in {self.path}, got a file that lies: {what}; write it anew with {_HOW}"
+            f"expected a transformation in {self.path}, got a file that lies: {what}; write it anew with "
+            f"{_HOW}"
         )

@@ -80,8 +80,7 @@ class RemoveMeanDirection(Transformation):
         direction_: m, float64 (D,), of length 1.
 
     Raises:
-        InputError: on `fit`, where the mean is zero up to the rounding of the rows, as that of centred rows
-            is.
+        InputError: on `fit`, where the mean is zero up to the rounding of the rows, as after centring.
 
     Example:
         >>> import numpy

@@ -18,7 +18,7 @@ Tensor = torch.Tensor
 SAMPLED_NUMBERS = 2**24
 """Numbers that the clusters are searched in: all rows, or a sample of them beyond that."""
 _SUMS_BYTES = 96 * 2**20
-"""Memory for covariances at once; where those of all clusters take more, the rows are read again."""
+"""Memory for covariances at once; where all clusters' take more, the rows are read again."""
 
 
 class ClusterCenter(Transformation):

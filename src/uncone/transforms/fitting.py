@@ -30,7 +30,7 @@ IN_THE_MOMENTS = "in the moments"
 
 
 class Transformation:
-    """A fitted change of rows. Options are kept by the constructor, what is fitted ends in an underscore.
+    """A fitted change of rows. The constructor keeps options; names of fitted values end in an underscore.
 
     Attributes after `fit`:
         fitted_: what it was fitted on.
@@ -44,9 +44,7 @@ class Transformation:
     unit_first: ClassVar[bool] = False
     """Which sums `_solve` reads."""
     tensors: ClassVar[Mapping[str, str]] = {}
-    """The fitted tensors by name, each with a letter an axis: equal letters are equal lengths, D is that of
-    the rows.
-    """
+    """The fitted tensors by name, each with a letter an axis: equal letters are equal lengths, D the rows'."""
     fitted_: Fitted
     affine_: Affine
     warnings_: tuple[str, ...] = ()
@@ -113,8 +111,10 @@ class Transformation:
         return self.affine_.inverse_transform(y)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back. InputError where
-        it is not fitted, or the folder cannot be written."""
+        """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back.
+
+        InputError where it is not fitted, or the folder cannot be written.
+        """
         self._require_fit()
         tensors = self.affine_.tensors() if self.affine else {}
         tensors |= {name: getattr(self, name) for name in self.tensors}
@@ -250,7 +250,7 @@ class DigestedRows(DerivedRows):
                 box = [block]
 
                 def add(box: list[Tensor] = box) -> None:
-                    # The worker may hold this job longer than the caller waits for it: it must not hold the block.
+                    # The worker may hold this job longer than the caller waits for it: but not the block.
                     digested.update(_bytes(box.pop().numpy()))
 
                 job = pool.submit(add)
