@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import pdist, squareform
 
-from uncone.topology import forest, light_edges, one_pass
+from uncone.topology import light_edges, one_pass
 from uncone.topology.light_edges import Rounding
 from uncone.topology.one_pass import grow, without_repeats
 
@@ -199,7 +199,7 @@ def test_without_numba_the_tree_is_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     ]
     compiled = [spanning_tree(points, block=64) for points in clouds]
     monkeypatch.setattr(light_edges, "kernels", lambda: None)
-    monkeypatch.setattr(forest, "_fastest_kruskal", lambda: forest.kruskal)
+    monkeypatch.setattr(light_edges, "_fastest_kruskal", lambda: light_edges.kruskal)
     for points, edges in zip(clouds, compiled, strict=True):
         for candidates in BOTH:
             assert as_set(spanning_tree(points, block=64, candidates=candidates)) == as_set(edges)

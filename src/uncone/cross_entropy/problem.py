@@ -226,10 +226,7 @@ def refuse_nan(
 def _not_finite(hidden: Tensor, weight: Tensor | None, bias: Tensor | None, start: int) -> str | None:
     """Which tensor holds numbers that are not finite, and where first."""
     of_head = "look for the step that made it"
-    for kind, test, in_bias in (
-        ("NaN", torch.isnan, torch.isnan),
-        ("infinity", torch.isinf, torch.isposinf),
-    ):
+    for kind, test, in_bias in (("NaN", torch.isnan, torch.isnan), ("infinity", torch.isinf, torch.isposinf)):
         if len(bad := test(hidden).any(dim=1).nonzero()):
             return (
                 f"expected hidden states without {kind}, got {len(bad)} of {len(hidden)} with {kind}, first "

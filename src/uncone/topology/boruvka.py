@@ -57,8 +57,7 @@ def place(
 ) -> None:
     """Write the edges `trees` (b, n - 1, 2) of a `batch` of clouds, and their lengths, to where `clouds` has them.
 
-    In ascending order of (length, smaller row, larger row); of a cloud of which m points are `inside` (b, n),
-    the first m - 1.
+    Ascending by (length, smaller row, larger row); where m points are `inside` (b, n), the first m - 1.
     """
     points, (count, most, _) = clouds.points, trees.shape
     key = trees[:, :, 0] * len(points) + trees[:, :, 1]

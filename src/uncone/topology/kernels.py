@@ -194,7 +194,9 @@ def settle(points, rows, product, norms, ends, weights, error):
         order[e + 1] = ends[e, 0]
         bound[e + 1] = weights[e] + error * (norms[ends[e, 0]] + norms[ends[e, 1]])
     for i in range(n):
-        _to_squared(product[i, :n], norms, norms[i], half)
+        row, norm = product[i, :n], norms[i]
+        for u in range(n):
+            row[u] = half * max((norms[u] + norm) - (row[u] + row[u]), row.dtype.type(0))
     for i in range(n):
         a, way = order[i], product.dtype.type(0)
         row, norm = product[a, :n], norms[a]
@@ -203,12 +205,6 @@ def settle(points, rows, product, norms, ends, weights, error):
             way = max(way, bound[j])
             if -2 * row[b] - error * (norm + norms[b]) <= way:
                 row[b] = product[b, a] = half * _squared(points[rows[a]], points[rows[b]])
-
-
-@loop()
-def _to_squared(row, norms, norm, half):
-    for u in range(len(row)):
-        row[u] = half * max((norms[u] + norm) - (row[u] + row[u]), row.dtype.type(0))
 
 
 @loop()

@@ -18,20 +18,27 @@ is the same for every size of block, number of threads and precision of the prod
 """
 
 import math
-import threading
 import timeit
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from threading import Event, Lock
 
 import numpy as np
 import torch
 
 from uncone.errors import InputError
 from uncone.threads import alone, on_every_thread
-from uncone.topology.forest import Forest, spanning
-from uncone.topology.light_edges import Light, Rounded, Rounding, light_edges, squared_distances
+from uncone.topology.light_edges import (
+    Forest,
+    Light,
+    Rounded,
+    Rounding,
+    light_edges,
+    spanning,
+    squared_distances,
+)
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
@@ -81,7 +88,7 @@ def grow(
     row). Distances that decide are computed in float64, so the tree does not depend on `block`, the threads, or `candidates`,
     the dtype of the product: float32 or (on a CPU) bfloat16, by default the one that this machine is faster with.
     """
-    stopped, on_cpu = threading.Event(), points.device.type == "cpu"
+    stopped, on_cpu = Event(), points.device.type == "cpu"
     block = block or (_BLOCK if on_cpu else _BLOCK_ON_GPU)
     work = partial(_grow, points.detach(), block, progress, candidates, stopped)
     try:
@@ -92,11 +99,7 @@ def grow(
 
 
 def _grow(
-    points: Tensor,
-    block: int,
-    progress: Progress | None,
-    candidates: torch.dtype | None,
-    stopped: threading.Event,
+    points: Tensor, block: int, progress: Progress | None, candidates: torch.dtype | None, stopped: Event
 ) -> Growth:
     points = points if points.stride()[1:] == (1,) else points.contiguous()
     largest = max(abs(float(end)) for end in torch.aminmax(points)) if points.numel() else 0.0
@@ -132,12 +135,7 @@ class _Sweep:
     """One pass over the pairs of the `kept` rows, in positions of a random order of them."""
 
     def __init__(
-        self,
-        points: Tensor,
-        kept: Tensor,
-        block: int,
-        candidates: torch.dtype | None,
-        stopped: threading.Event,
+        self, points: Tensor, kept: Tensor, block: int, candidates: torch.dtype | None, stopped: Event
     ) -> None:
         self._points, self._block, self._stopped = points, block, stopped
         mixed = torch.randperm(len(kept), generator=torch.Generator().manual_seed(0)).to(kept.device)
@@ -146,7 +144,7 @@ class _Sweep:
         self._dtype = candidates or _candidates(points, len(kept))
         self._fixed = candidates is not None
         self._collected: list[Light] = []
-        self._lock, self._full = threading.Lock(), threading.Event()
+        self._lock, self._full = Lock(), Event()
         self._forest: Forest | None = None
         self.pairs = self.coarse = self.measured = self.light = 0
 
@@ -169,10 +167,8 @@ class _Sweep:
         self._rounding = Rounding(self._points, self._order)
         # The first point's edge to every other is the first tree.
         ends = np.stack([np.zeros(m - 1, np.int32), np.arange(1, m, dtype=np.int32)], 1)
-        first = self._order[:1].expand(m - 1)
-        self._collected.append(
-            (ends, squared_distances(self._points, first, self._order[1:]).cpu().numpy(), m - 1)
-        )
+        squared = squared_distances(self._points, self._order[:1].expand(m - 1), self._order[1:])
+        self._collected.append((ends, squared.cpu().numpy(), m - 1))
         self._merge()
         self.measured += m - 1
         for start, stop in _panels(m, self._block):
