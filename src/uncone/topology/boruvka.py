@@ -31,9 +31,7 @@ def spanning_trees(clouds: Clouds, which: list[int], edges: Tensor, lengths: Ten
     points = clouds.points
     for batch in _batches(clouds.sizes, which, points.device):
         rows, inside = clouds.padded(batch)
-        between, to_centre = distances(points[rows], inside)
-        if exact:
-            between = _told_apart(between, to_centre, points, rows, inside)
+        between = _told_apart(points, rows, inside) if exact else distances(points[rows], inside)[0]
         trees = trees_of(between.to(points.dtype), inside)
         trees = rows.gather(1, trees.flatten(1)).view(trees.shape)
         place(clouds, batch, trees, inside, edges, lengths)
@@ -81,10 +79,9 @@ def place(
     edges[to], lengths[to] = trees[at], measures[at]
 
 
-def _told_apart(
-    between: Tensor, to_centre: Tensor, points: Tensor, rows: Tensor, inside: Tensor | None
-) -> Tensor:
+def _told_apart(points: Tensor, rows: Tensor, inside: Tensor | None) -> Tensor:
     """`distances` of the clouds points[rows], those that a product cannot tell measured by direct difference."""
+    between, to_centre = distances(points[rows], inside)
     between = torch.minimum(between, between.mT)  # a product need not be symmetric to the last digit
     # what a product cannot tell, or whose squares may have left the range of the floats
     bound = to_centre.mul_(_NEAR).clamp_(min=to_centre.amax(1, keepdim=True) * _VANISHING)
