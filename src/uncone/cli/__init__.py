@@ -1,4 +1,4 @@
-"""The command line: one command a verb, in a file of its name. It parses, calls the library function of the same name, and prints.
+"""The command line: one command a verb, in a file of its name. It parses, calls the verb, and prints.
 
 Everything heavy is imported inside the commands, so that `--help` answers at once.
 """

@@ -1,4 +1,4 @@
-"""How a command ends that could not be done: one line that says why, an exit status, and streams that fail no second time."""
+"""How a failed command ends: one line that says why, an exit status, and streams that fail no second time."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ class SignalError(BaseException):
 
 @contextmanager
 def ending_cleanly() -> Iterator[None]:
-    """Signals that end the command raise `SignalError`, so that what it was writing is removed; an ignored one stays ignored."""
+    """Ending signals raise `SignalError`, so that half-written files are removed; an ignored one stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -55,7 +55,7 @@ def ending_cleanly() -> Iterator[None]:
 
 
 def open_closed_streams() -> None:
-    """Open the null device for standard streams that are closed: else the next file takes their number, and their text."""
+    """Open the null device for closed standard streams: else the next file takes their number, and their text."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -82,7 +82,7 @@ def end(error: BaseException, *, debug: bool) -> SystemExit:
 
 
 def release(name: Literal["stdout", "stderr"]) -> bool:
-    """Flush a standard stream. Give it up if that fails, and say so: at exit Python would flush it again and change the status."""
+    """Flush a stream. Give it up if that fails, and say so: at exit Python would flush it again, with another status."""
     stream = getattr(sys, name)
     if stream is None:  # was closed before the program began
         return False

@@ -35,7 +35,7 @@ SkipNonfinite = Annotated[bool, Option(help="Leave out rows with NaN or inf inst
 
 
 def check_files(bound: BoundArguments) -> None:
-    """Refuse a command that would write over what it reads, or could not write its files. It knows from the roles in the annotations.
+    """Refuse, by the roles in the annotations, to write over a source or where nothing can be written.
 
     Raises:
         InputError: see `atomic.check_apart` and `atomic.writable`.

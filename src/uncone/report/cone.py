@@ -47,7 +47,7 @@ def legends(picture: Picture) -> list[Legend]:
 
 
 def group_classes(picture: Picture) -> list[str]:
-    """A CSS class for each group: the largest is the quiet background, the reserved rows always have the same colour."""
+    """A CSS class for each group: the largest is the quiet background, reserved rows always have one colour."""
     sizes = [picture.groups.count(group) for group in range(len(picture.group_names))]
     largest = max(range(len(sizes)), key=sizes.__getitem__, default=0)
     others = [group for group in range(len(sizes)) if group != largest]
@@ -138,7 +138,7 @@ def _origin(x: Axis, y: Axis) -> str:
 
 
 def _dots(picture: Picture, points: list[Point], drawn: list[int], x: Axis, y: Axis) -> str:
-    """The quiet group first, so that the others lie on top of it; the outermost points of each group carry their token."""
+    """The quiet group first, below the others; the outermost points of each group carry their token."""
     n = max(1, len(points))
     centre = math.fsum(x for x, _ in points) / n, math.fsum(y for _, y in points) / n
     # The background is lowest, the reserved rows are on top of all.

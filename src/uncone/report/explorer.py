@@ -20,7 +20,7 @@ _RANKS = (0, 5, 4, 3, 2, 1)
 """Of the classes g0, g1, ..: the background is drawn first, the reserved rows last."""
 _NARROWEST = 0.2  # cosine: a cone wider than 78 degrees ends earlier, for its rim would be far away
 _RIM = 48  # corners of the circle around a cone
-_OUTER = 0.01  # norms are coloured from the 1st to the 99th percentile: a single long row would leave all others one colour
+_OUTER = 0.01  # norms are coloured between these percentiles: one long row would leave all others one colour
 _STEPS = 16  # colours of a scale; 0 stands for no value on it
 
 Point = tuple[float, float, float]
@@ -74,7 +74,7 @@ def colour_scales(picture: Picture) -> list[Scale]:
 
 
 def explorer(picture: Picture, shares: Shares, uid: str) -> str:
-    """The controls, the canvas, the scales, and the numbers, for `cone.js` to bring to life; hidden where scripts are off."""
+    """The controls, the canvas, the scales and the numbers for `cone.js`; hidden where scripts are off."""
     scales = colour_scales(picture)
     clouds = {mode: picture.coordinates(centered=mode == "centered") for mode in ("raw", "centered")}
     cones = {mode: [_cone(points, 2), _cone(points, 3)] for mode, points in clouds.items()}

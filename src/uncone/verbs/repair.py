@@ -100,7 +100,7 @@ def repair(
 
 
 def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
-    """Refuse before any work what `repair` could not do after it. The method may be "auto", which is still to be chosen."""
+    """Refuse before any work an impossible `repair`. The method may be "auto", which is still to be chosen."""
     kind = kind_of(spec)
     if kind == "model":
         raise InputError(
