@@ -11,47 +11,38 @@ _LEAST_WEIGHT = 100.0
 """In roundings of a row: where all rows but one weigh less, hardly a digit of their cosines is left."""
 
 MEAN_COSINE = MeasureDescription(
-    name="mean_cosine",
+    name="mean_cosine", range=("-1/(N - 1)", 1.0), better="lower", centered=False,
     says="What two random rows have in common.",
     definition="mean cosine over all pairs of distinct rows, exact (Ethayarajh 2019)",
     formula="""\
 (|S|^2 - N) / (N (N - 1)),  S = sum_i u_i
     = mean over i != j of u_i . u_j; no pair is formed
     under weights: (|S|^2 - sum_i w_i^2) / sum_{i != j} w_i w_j,  S = sum_i w_i u_i""",
-    range=("-1/(N - 1)", 1.0),
-    better="lower",
     isotropic="0",
     reads_badly="one feature is much larger than the others (see `rogue_dimensions`), and when the anisotropy is "
     "symmetric about the origin, which it cannot see. Under weights the N of the range is Kish's number.",
     source="Ethayarajh 2019 samples pairs. Bis et al. 2021, eq. 12-14, give the sum; its N belongs inside the bracket.",
-    centered=False,
-)
+)  # fmt: skip
 MEAN_SHIFT = MeasureDescription(
-    name="mean_shift",
+    name="mean_shift", range=(0.0, 1.0), better="lower", centered=False,
     says="How much of a row's length is shared by all rows.",
     definition="norm of the mean row divided by the mean norm of the rows (Bis et al. 2021, Table 1)",
     formula="|mu| / mean_i |x_i|",
-    range=(0.0, 1.0),
-    better="lower",
     isotropic="N^(-1/2)",
     reads_badly="a few rows are far longer than the others: they decide the mean row.",
     source="Bis et al. 2021, Table 1.",
-    centered=False,
-)
+)  # fmt: skip
 COSINE_BETWEEN = MeasureDescription(
-    name="cosine_between",
+    name="cosine_between", range=(-1.0, 1.0), better="lower", centered=False,
     says="How near the rows of one group lie to those of another, for instance to the reserved rows.",
     definition="mean cosine over the pairs of a row of one group and another row of the other",
     formula="""\
 (S_a . S_b - shared) / (N_a N_b - shared),  S the sums of unit rows
     shared rows are in both groups; none is compared with itself""",
-    range=(-1.0, 1.0),
-    better="lower",
     isotropic="0",
     reads_badly="a group has few rows: their mean direction is mostly their own.",
     source="The sum of `mean_cosine`, over two groups.",
-    centered=False,
-)
+)  # fmt: skip
 
 
 def mean_cosine(m: Moments) -> Measurement:
@@ -60,10 +51,9 @@ def mean_cosine(m: Moments) -> Measurement:
     Raises:
         UndefinedMeasure: fewer than two rows with a direction, or one with all the weight but for rounding.
 
-    Example:
-        >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])  # cosines 0, 1 and 0
-        >>> float(uncone.measure.mean_cosine(uncone.Moments.of(x)))
-        0.3333333333333333
+    >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])  # cosines 0, 1 and 0
+    >>> float(uncone.measure.mean_cosine(uncone.Moments.of(x)))
+    0.3333333333333333
     """
     pairs = pair_weight(m)
     first, _ = m.unit_sums()
@@ -79,10 +69,9 @@ def mean_shift(m: Moments) -> Measurement:
     Raises:
         UndefinedMeasure: every row is zero.
 
-    Example:
-        >>> x = torch.tensor([[3.0, 4.0], [3.0, -4.0]])  # rows of length 5 about a mean row of length 3
-        >>> float(uncone.measure.mean_shift(uncone.Moments.of(x)))
-        0.6
+    >>> x = torch.tensor([[3.0, 4.0], [3.0, -4.0]])  # rows of length 5 about a mean row of length 3
+    >>> float(uncone.measure.mean_shift(uncone.Moments.of(x)))
+    0.6
     """
     if m.mean_norm() == 0:
         raise UndefinedMeasure("expected a row that is not zero, got none: no length to compare with")
@@ -103,10 +92,9 @@ def cosine_between(a: Moments, b: Moments, *, shared: int = 0) -> Measurement:
     Raises:
         UndefinedMeasure: a group without rows that have a direction.
 
-    Example:
-        >>> a, b = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0], [3.0, 0.0]])  # cosines 0 and 1
-        >>> float(uncone.measure.cosine_between(uncone.Moments.of(a), uncone.Moments.of(b)))
-        0.5
+    >>> a, b = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0], [3.0, 0.0]])  # cosines 0 and 1
+    >>> float(uncone.measure.cosine_between(uncone.Moments.of(a), uncone.Moments.of(b)))
+    0.5
     """
     pairs = (a.n - a.zero_rows) * (b.n - b.zero_rows) - shared
     if pairs <= 0:
@@ -119,11 +107,7 @@ def cosine_between(a: Moments, b: Moments, *, shared: int = 0) -> Measurement:
 
 
 def pair_weight(m: Moments) -> float:
-    """The sum of w_i w_j over all pairs i != j of rows with a direction.
-
-    Raises:
-        UndefinedMeasure: fewer than two such rows, or one with all the weight but for rounding.
-    """
+    """The sum of w_i w_j over all pairs i != j of rows with a direction."""
     pairs = m.unit_weight**2 - m.unit_weight_square
     if m.n - m.zero_rows < 2 or pairs <= 0:
         raise UndefinedMeasure(

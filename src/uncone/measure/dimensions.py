@@ -15,45 +15,36 @@ _NAMED = 8
 _NOISE_SIGMAS = 4.0
 
 ROGUE_DIMENSIONS = MeasureDescription(
-    name="rogue_dimensions",
+    name="rogue_dimensions", range=("1/D", None), better="lower", centered=False,
     says="The share of the mean cosine that one dimension carries; `details` names the leading dimensions.",
     definition="largest share of the mean cosine carried by one dimension (Timkey & van Schijndel 2021)",
     formula="""\
 max_i CC_i / sum_i CC_i
 CC_i = mean over a != b of u_ai u_bi = (S_i^2 - sum_a u_ai^2) / (N (N - 1)), which sum to the mean cosine""",
-    range=("1/D", None),
-    better="lower",
     isotropic="1/D",
     reads_badly="the mean cosine is small. Where it cannot be told from 0 the measure is undefined. It is above 1 where "
     "other dimensions pull the cosine down.",
     source="Timkey & van Schijndel 2021, eq. 2-4.",
-    centered=False,
-)
+)  # fmt: skip
 DOMINANT_DIMENSION = MeasureDescription(
-    name="dominant_dimension",
+    name="dominant_dimension", range=("1/D", 1.0), better="lower", centered=True,
     says="The share of the variance that one dimension carries; `details` names it.",
     definition="largest share of the {total} carried by one dimension",
     formula="max_i C_ii / tr C;  raw: of the second moment",
-    range=("1/D", 1.0),
-    better="lower",
     isotropic="1/D",
     reads_badly="the large direction is no axis: a rotation hides it. `anisotropy` sees it in any direction.",
     source="The definition says all.",
-    centered=True,
     variants=(("dominant_dimension_raw", "`centered=False`: of the raw second moment"),),
-)
+)  # fmt: skip
 OUTLIER_DIMENSIONS = MeasureDescription(
-    name="outlier_dimensions",
+    name="outlier_dimensions", range=(0.0, "D"), better="lower", centered=False,
     says="How many dimensions have a mean that stands out among the dimensions' means.",
     definition="dimensions whose mean lies over {sigmas:g} standard deviations from the average mean (Kovaleva et al. 2021)",
     formula="number of i with |mu_i - mean mu| > sigmas * std mu,  sigmas = 3 unless given",
-    range=(0.0, "D"),
-    better="lower",
-    isotropic="D P(|z| > sigmas), 0.27 % of D for 3",
+    isotropic="D P(|z| > sigmas), 0.27% of D for 3",
     reads_badly="D is small, and when the outliers are so large that they widen the standard deviation they are measured with.",
     source="Kovaleva et al. 2021; Luo et al. 2021.",
-    centered=False,
-)
+)  # fmt: skip
 
 
 def rogue_dimensions(m: Moments) -> Measurement:
@@ -62,10 +53,9 @@ def rogue_dimensions(m: Moments) -> Measurement:
     Raises:
         UndefinedMeasure: the mean cosine cannot be told from 0, so that shares of it mean nothing.
 
-    Example:
-        >>> x = torch.tensor([[3.0, 4.0]]).expand(8, 2)  # unit rows (0.6, 0.8): of a cosine of 1, 0.36 and 0.64
-        >>> round(float(uncone.measure.rogue_dimensions(uncone.Moments.of(x))), 6)
-        0.64
+    >>> x = torch.tensor([[3.0, 4.0]]).expand(8, 2)  # unit rows (0.6, 0.8): of a cosine of 1, 0.36 and 0.64
+    >>> round(float(uncone.measure.rogue_dimensions(uncone.Moments.of(x))), 6)
+    0.64
     """
     total = float(mean_cosine(m))
     pairs = m.unit_weight**2 - m.unit_weight_square
@@ -94,10 +84,9 @@ def dominant_dimension(m: Moments, *, centered: bool = True) -> Measurement:
     Raises:
         UndefinedMeasure: rows that are all equal (all zero when not centred).
 
-    Example:
-        >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
-        >>> float(uncone.measure.dominant_dimension(uncone.Moments.of(x)))
-        0.75
+    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
+    >>> float(uncone.measure.dominant_dimension(uncone.Moments.of(x)))
+    0.75
     """
     share, dimension = largest_share(m, centered=centered)
     if share == 0:
@@ -115,10 +104,9 @@ def outlier_dimensions(m: Moments, *, sigmas: float = 3.0) -> Measurement:
         InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all
             equal but for rounding.
 
-    Example:
-        >>> row = torch.eye(12)[:1]  # one mean of 1, eleven of 0: 11/12 off the average, 3.2 standard deviations of 0.29
-        >>> float(uncone.measure.outlier_dimensions(uncone.Moments.of(row)))
-        1.0
+    >>> row = torch.eye(12)[:1]  # one mean of 1, eleven of 0: 11/12 off the average, 3.2 standard deviations of 0.29
+    >>> float(uncone.measure.outlier_dimensions(uncone.Moments.of(row)))
+    1.0
     """
     if not sigmas > 0:
         raise InputError(f"expected sigmas above 0, got {sigmas}: 3 and 5 are customary")

@@ -74,9 +74,8 @@ def benjamini_hochberg(p: Tensor) -> Tensor:
     Raises:
         InputError: a p-value outside [0, 1].
 
-    Example:
-        >>> [round(q, 6) for q in benjamini_hochberg(torch.tensor([0.01, 0.5, 0.02], dtype=torch.float64)).tolist()]
-        [0.03, 0.5, 0.03]
+    >>> [round(q, 6) for q in benjamini_hochberg(torch.tensor([0.01, 0.5, 0.02], dtype=torch.float64)).tolist()]
+    [0.03, 0.5, 0.03]
     """
     if len(p) == 0:
         return p.double()

@@ -8,7 +8,7 @@ import torch
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.projections import UnitSums, project
-from uncone.moments import Moments, inverse
+from uncone.moments import Moments, inverse, row_norms
 from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups
 from uncone.records.wording import counted
 from uncone.rows import as_rows
@@ -37,7 +37,7 @@ class Membership:
 
 
 def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor | None = None) -> Membership:
-    """Frequent (the first 30 %), medium and rare rows (the last 20 %) by count; reserved rows apart.
+    """Frequent (the first 30%), medium and rare rows (the last 20%) by count; reserved rows apart.
 
     The shares are those of Yu et al. 2022, of the rows that are not reserved. Among equal counts the lower id
     is taken for the more frequent one. Without counts rows are ranked by id.
@@ -115,7 +115,10 @@ def compare_groups(
         raise InputError(
             f"expected a group for each of {counted(n, 'row')}, got {tuple(membership.groups.shape)}: cut these rows"
         )
-    unit = UnitSums.of(rows, membership.groups, len(NAMES))
+    unit = UnitSums(membership.groups, len(NAMES), rows.shape[1])
+    for block in rows.blocks():
+        unit.update(block, row_norms(block))
+        del block  # lets the reader use its buffer again
     products = project(rows, group_axes(unit))
     return compare_projected(unit, products, membership, counts=counts, pairs=pairs, confidence=confidence)
 

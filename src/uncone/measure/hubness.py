@@ -24,24 +24,22 @@ FEW_LISTS = 1000
 _TOP_SHARE = 0.01
 _ROUNDING = 1e-12  # of a variance, from sums in float64 that nearly cancel
 _GROUPS = 20
-_T_19 = 2.093024054408263  # the 97.5 % quantile of Student's t with 19 degrees of freedom
+_T_19 = 2.093024054408263  # the 97.5% quantile of Student's t with 19 degrees of freedom
 
 
 HUBNESS = MeasureDescription(
-    name="hubness",
+    name="hubness", range=("-(N - 2) / sqrt(N - 1)", "(N - 2) / sqrt(N - 1)"), better="lower",
     says="Whether a few rows are everybody's neighbour: these turn up in answers to any query.",
     definition="skewness of the number of rows that have a row among their k = {k} nearest, {metric} (Radovanovic et al. 2010)",
     formula="""\
 E (N_k - k)^3 / s^3,  N_k the number of rows that have x among their k nearest, s its standard deviation
 k = 10, cosine, unless given; 0 where every row occurs equally often""",
-    range=("-(N - 2) / sqrt(N - 1)", "(N - 2) / sqrt(N - 1)"),
-    better="lower",
     isotropic="no closed form; it grows with D",
     reads_badly="values of different N, k or metric are compared, and when many rows are equal: of copies those with the "
     "lowest numbers are listed. Of a sample of lists the skewness comes from factorial moments, without bias in each of "
     "them, and its interval from a jackknife; it is wide where hubs are few.",
     source="Radovanovic et al. 2010, eq. 1; the Robin Hood index of Feldbauer et al. 2018.",
-)
+)  # fmt: skip
 
 
 @on_one_thread
@@ -60,7 +58,7 @@ def hubness(
 
     In `details`: `robin_hood`, the share of all occurrences that would have to change hands to make them
     even, sum |N_k - k| / (2 k N); `antihub_share`, the share of rows that occur nowhere; `top_share`, the
-    share of all occurrences that the 1 % of rows with the most have; and the rows that occur most: `hubs`
+    share of all occurrences that the 1% of rows with the most have; and the rows that occur most: `hubs`
     (ids), `hub_counts`, `hub_labels`. Of a sample of Q rows only their lists are known: the shares are then
     None, and hub counts are scaled by N / Q.
 
@@ -74,10 +72,9 @@ def hubness(
         InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search.
             UndefinedMeasure: not more than k rows.
 
-    Example:
-        >>> star = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]])  # listed 3, 1, 0 and 0 times
-        >>> round(float(uncone.measure.hubness(star, k=1, metric="euclidean")), 4)  # 1.5 / 1.5^1.5
-        0.8165
+    >>> star = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]])  # listed 3, 1, 0 and 0 times
+    >>> round(float(uncone.measure.hubness(star, k=1, metric="euclidean")), 4)  # 1.5 / 1.5^1.5
+    0.8165
     """
     if k < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: {NEIGHBOURS} is customary")

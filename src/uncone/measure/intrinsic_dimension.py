@@ -31,14 +31,12 @@ _Z = 1.959963984540054
 _ISOTROPIC = "no closed form; it reads below D"
 
 TWO_NN = MeasureDescription(
-    name="two_nn",
+    name="two_nn", range=(0.0, None), better="neither",
     says="How many dimensions the rows fill locally, from the two nearest rows.",
     definition="(N - 1) / sum ln(r2 / r1) over the distances to the two nearest rows, equal rows left out (Facco et al. 2017)",
     formula="""\
 (N - 1) / sum_i ln(r_2 / r_1),  r_1 <= r_2 the distances to the two nearest rows
 where rows are spread evenly over the distance r_2:  P(r_2 / r_1 > m) = m^-d""",
-    range=(0.0, None),
-    better="neither",
     isotropic=_ISOTROPIC,
     reads_badly="the dimension is above about 20: no row then has neighbours near enough, and the value falls short. It "
     "changes with N, near copies lower it, and noise or rounding as large as r_1 spoils it. Rows at the edge of a cloud "
@@ -46,22 +44,20 @@ where rows are spread evenly over the distance r_2:  P(r_2 / r_1 > m) = m^-d""",
     "those of rows that share neighbours are not quite.",
     source="Facco et al. 2017. The likelihood is without the bias of N / sum ln(r_2 / r_1); libraries differ in which of "
     "these they return.",
-)
+)  # fmt: skip
 LEVINA_BICKEL = MeasureDescription(
-    name="levina_bickel",
+    name="levina_bickel", range=(0.0, None), better="neither",
     says="How many dimensions the rows fill locally, from the k nearest rows: at a larger scale than `two_nn`.",
     definition="1 over the mean of ln(T_k / T_j) over the k = {k} nearest rows, equal rows left out "
     "(Levina & Bickel 2004; MacKay & Ghahramani 2005)",
     formula="""\
 1 / mean_x (1 / m(x)),  1 / m(x) = sum_{j < k} ln(T_k / T_j) / (k - 1)
 T_j the distance to the j-th nearest row;  k = 100, or all other rows""",
-    range=(0.0, None),
-    better="neither",
     isotropic=_ISOTROPIC,
     reads_badly="the dimension is above about 20, where it falls short by more than `two_nn`, and where density changes "
     "within the k nearest. Values of different k are of different scales.",
     source="Levina & Bickel 2004, eq. 8; MacKay & Ghahramani 2005 for averaging the inverses.",
-)
+)  # fmt: skip
 
 
 @on_one_thread
@@ -74,10 +70,10 @@ def two_nn(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Measurement:
-    """`TWO_NN` of the rows. `interval` is the exact 95 % interval, sum ln(r_2 / r_1) being Gamma(N, 1 / d).
+    """`TWO_NN` of the rows. `interval` is the exact 95% interval, sum ln(r_2 / r_1) being Gamma(N, 1 / d).
 
     In `details`: `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the
-    top 10 %; `censored`, the maximum likelihood with those 10 % known to be above the rest only; and
+    top 10%; `censored`, the maximum likelihood with those 10% known to be above the rest only; and
     `duplicates`, how many equal rows were left out, whose r_1 is 0.
 
     Args:
@@ -92,10 +88,9 @@ def two_nn(
         InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than
             three different rows, or no row whose two nearest differ in distance by more than rounding.
 
-    Example:
-        >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])  # r_2 / r_1 is 3, 2, 3/2, 3/2
-        >>> round(float(uncone.measure.two_nn(line)), 4)  # 3 / ln 13.5
-        1.1527
+    >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])  # r_2 / r_1 is 3, 2, 3/2, 3/2
+    >>> round(float(uncone.measure.two_nn(line)), 4)  # 3 / ln 13.5
+    1.1527
     """
     _, m, neighbours = searched(
         rows, moments, neighbours, 2, distinct=True, sample=sample, seed=seed, progress=progress
@@ -131,7 +126,7 @@ def levina_bickel(
 ) -> Measurement:
     """`LEVINA_BICKEL` of the rows. `details` has `k` as used, and the quantiles of the local estimates.
 
-    With a sample, `interval` is the 95 % interval for what all rows would give (standard error of the mean
+    With a sample, `interval` is the 95% interval for what all rows would give (standard error of the mean
     inverse); without, there is none: local estimates share their neighbours. `local_dimensions` gives the
     estimate of every row.
 
@@ -144,10 +139,9 @@ def levina_bickel(
         InputError: k below 2, rows that are not finite, or neighbours of another search. UndefinedMeasure:
             fewer than three different rows, or all neighbours of every row equally far, to rounding.
 
-    Example:
-        >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])  # T_2 / T_1 is 3, 2, 3/2, 3/2
-        >>> round(float(uncone.measure.levina_bickel(line, k=2)), 4)  # 4 / ln 13.5
-        1.5369
+    >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])  # T_2 / T_1 is 3, 2, 3/2, 3/2
+    >>> round(float(uncone.measure.levina_bickel(line, k=2)), 4)  # 4 / ln 13.5
+    1.5369
     """
     if k < 2:
         raise InputError(f"expected k of 2 or more, got {k}: {NEIGHBOURS} is customary")

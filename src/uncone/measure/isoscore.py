@@ -1,6 +1,6 @@
 """How many dimensions are used evenly? The participation ratio and the scores that are functions of it."""
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
@@ -12,9 +12,10 @@ from uncone.records import MeasureDescription, Measurement
 _ROUNDINGS = 4.0
 """Of the products: how far |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1."""
 _SIGMAS = 5.0
+_DEBIASED = ", sampling bias removed (unbiased for Gaussian rows)"
 
 PARTICIPATION_RATIO = MeasureDescription(
-    name="participation_ratio",
+    name="participation_ratio", range=(1.0, "D, debiased without an end"), better="higher", centered=True,
     says="How many dimensions share the variance evenly.",
     definition="tr(C)^2 / |C|_F^2 of the covariance: dimensions that share the variance evenly{debiased}",
     formula="""\
@@ -22,43 +23,34 @@ tr(C)^2 / |C|_F^2 = (sum lambda)^2 / sum lambda^2
 debiased, by terms that are unbiased for Gaussian rows, n = N - 1:
     f = n^2 / ((n - 1)(n + 2)) (|C|_F^2 - tr(C)^2 / n)
     (tr(C)^2 - 2 f / n) / f""",
-    range=(1.0, "D, debiased without an end"),
-    better="higher",
     isotropic="(D + 2/n) / (1 + (D + 1)/n), n = N - 1; debiased: D",
     reads_badly="there are few rows: it then reads about D / (1 + D/N) even for an isotropic cloud. One loud feature "
     "brings it near 1. Debiased it passes D by its sampling error, and a warning says where it passes by more: such rows "
     "are more even than random ones.",
     source="The debiased terms are the usual ones for Gaussian rows.",
-    centered=True,
     variants=(("participation_ratio_debiased", "`debiased=True`: the sampling bias is removed"),),
-)
+)  # fmt: skip
 ISOSCORE = MeasureDescription(
-    name="isoscore",
+    name="isoscore", range=(0.0, "1, debiased without an end"), better="higher", centered=True,
     says="The share of dimensions that is used evenly.",
     definition="(P - 1) / (D - 1), P the participation ratio (Rudman et al. 2022){debiased}",
     formula="(P - 1) / (D - 1),  P the participation ratio",
-    range=(0.0, "1, debiased without an end"),
-    better="higher",
     isotropic="the same function of the isotropic P",
     reads_badly="the mean matters: it does not see it, so read it beside `mean_cosine`. With few rows it falls, for the "
     "isotropic cloud too.",
     source="Rudman et al. 2022, whose seven steps reduce to this exactly.",
-    centered=True,
     variants=(("isoscore_debiased", "`debiased=True`: of the debiased P"),),
-)
+)  # fmt: skip
 ISOSCORE_STAR = MeasureDescription(
-    name="isoscore_star",
+    name="isoscore_star", range=(0.0, 1.0), better="higher", centered=True,
     says="IsoScore of a covariance that was shrunk towards an even one.",
     definition="IsoScore of (1 - z) C + z C0 with z = {zeta} (Rudman & Eickhoff 2024), C0 = (tr C / D) I unless given",
     formula="IsoScore of (1 - zeta) C + zeta C0,  zeta = 0.2 and C0 = (tr C / D) I unless given",
-    range=(0.0, 1.0),
-    better="higher",
     isotropic="the same shrinkage of the isotropic cloud",
     reads_badly="values of different zeta or C0 are compared. The published examples take C0 = I: the score then changes "
     "when all rows are multiplied by a number.",
     source="Rudman & Eickhoff 2024.",
-    centered=True,
-)
+)  # fmt: skip
 
 
 def participation_ratio(m: Moments, *, debiased: bool = False) -> Measurement:
@@ -68,16 +60,11 @@ def participation_ratio(m: Moments, *, debiased: bool = False) -> Measurement:
         UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal. Debiased also
             where |C|_F^2 is no more than its bias, within rounding.
 
-    Example:
-        >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
-        >>> round(float(uncone.measure.participation_ratio(uncone.Moments.of(x))), 12)  # 4^2 / (3^2 + 1^2)
-        1.6
+    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
+    >>> round(float(uncone.measure.participation_ratio(uncone.Moments.of(x))), 12)  # 4^2 / (3^2 + 1^2)
+    1.6
     """
-    ratio, reference = _ratio(m, debiased=debiased)
-    return reading(
-        PARTICIPATION_RATIO, ratio, m,
-        highest=None if debiased else float(m.d), reference=reference, **_rest(m, ratio, debiased),
-    )  # fmt: skip
+    return _of_ratio(PARTICIPATION_RATIO, m, debiased, lambda ratio: ratio, float(m.d))
 
 
 def isoscore(m: Moments, *, debiased: bool = False) -> Measurement:
@@ -86,17 +73,12 @@ def isoscore(m: Moments, *, debiased: bool = False) -> Measurement:
     Raises:
         UndefinedMeasure: one feature, or as `participation_ratio`.
 
-    Example:
-        >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # a participation ratio of 1.6
-        >>> round(float(uncone.measure.isoscore(uncone.Moments.of(x))), 12)
-        0.6
+    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # a participation ratio of 1.6
+    >>> round(float(uncone.measure.isoscore(uncone.Moments.of(x))), 12)
+    0.6
     """
     _check_features(m)
-    ratio, reference = _ratio(m, debiased=debiased)
-    return reading(
-        ISOSCORE, (ratio - 1) / (m.d - 1), m,
-        highest=None if debiased else 1.0, reference=(reference - 1) / (m.d - 1), **_rest(m, ratio, debiased),
-    )  # fmt: skip
+    return _of_ratio(ISOSCORE, m, debiased, lambda ratio: (ratio - 1) / (m.d - 1), 1.0)
 
 
 def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None = None) -> Measurement:
@@ -111,11 +93,10 @@ def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None 
         InputError: zeta outside [0, 1] or a target of another shape.
         UndefinedMeasure: as `isoscore`.
 
-    Example:
-        >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
-        >>> star = uncone.measure.isoscore_star(uncone.Moments.of(x))  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
-        >>> round(float(star), 6)
-        0.724138
+    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
+    >>> star = uncone.measure.isoscore_star(uncone.Moments.of(x))  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
+    >>> round(float(star), 6)
+    0.724138
     """
     if not 0 <= zeta <= 1:
         raise InputError(f"expected zeta in [0, 1], got {zeta}: 0 is no shrinkage")
@@ -143,11 +124,33 @@ def _check_features(m: Moments) -> None:
         raise UndefinedMeasure("expected at least two features, got 1: isotropy needs two directions")
 
 
-def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
-    """The participation ratio, and that of an isotropic cloud."""
-    concentration, n = _concentration(m), m.effective_n - 1
-    if not debiased:
-        return 1 / concentration, _isotropic_ratio(m)
+def _of_ratio(
+    description: MeasureDescription,
+    m: Moments,
+    debiased: bool,
+    score: Callable[[float], float],
+    highest: float,
+) -> Measurement:
+    """The score of the participation ratio, with that of an isotropic cloud."""
+    concentration, n, words = _concentration(m), m.effective_n - 1, ""
+    ratio, reference = 1 / concentration, _isotropic_ratio(m)
+    warnings = spectral_warnings(m, centered=True, debiased=debiased)
+    if debiased:
+        ratio, reference, words = _debiased(m, concentration), float(m.d), _DEBIASED
+        # Of isotropic rows 1 / P varies by 2 / n of itself.
+        if ratio > m.d * (1 + _SIGMAS * 2 / n):
+            warnings += (
+                f"the ratio is {ratio:.3g}, above D = {m.d} by more than sampling error: the rows are more even than random rows, "
+                "whose bias is removed here; read the ratio that is not debiased",
+            )
+    return reading(
+        description, score(ratio), m, highest=None if debiased else highest, reference=score(reference),
+        suffix="_debiased" if debiased else "", asked={"debiased": words}, warnings=warnings,
+    )  # fmt: skip
+
+
+def _debiased(m: Moments, concentration: float) -> float:
+    n = m.effective_n - 1
     if n <= 1:
         raise UndefinedMeasure(f"expected at least three rows for the debiased ratio, got {m.n}: pass more")
     excess = concentration - 1 / n
@@ -161,7 +164,7 @@ def _ratio(m: Moments, *, debiased: bool) -> tuple[float, float]:
             "pass more rows"
         )
     unbiased = n**2 / ((n - 1) * (n + 2)) * excess  # of |C|_F^2, in units of tr(C)^2
-    return (1 - 2 * unbiased / n) / unbiased, float(m.d)
+    return (1 - 2 * unbiased / n) / unbiased
 
 
 def _isotropic_ratio(m: Moments) -> float:
@@ -176,16 +179,3 @@ def _concentration(m: Moments) -> float:
     if concentration <= 0:
         raise UndefinedMeasure("expected rows that differ, got rows that are all equal: there is no variance")
     return concentration
-
-
-def _rest(m: Moments, ratio: float, debiased: bool) -> dict[str, Any]:
-    """What both readings of a ratio say beside their value."""
-    warnings = spectral_warnings(m, centered=True, debiased=debiased)
-    # Of isotropic rows 1 / P varies by 2 / n of itself.
-    if debiased and ratio > m.d * (1 + _SIGMAS * 2 / (m.effective_n - 1)):
-        warnings += (
-            f"the ratio is {ratio:.3g}, above D = {m.d} by more than sampling error: the rows are more even than random rows, "
-            "whose bias is removed here; read the ratio that is not debiased",
-        )
-    words = ", sampling bias removed (unbiased for Gaussian rows)" if debiased else ""
-    return {"suffix": "_debiased" if debiased else "", "asked": {"debiased": words}, "warnings": warnings}

@@ -135,11 +135,8 @@ def nearest_neighbours(
 def _with_copies(
     place: Tensor, sizes: Tensor, queries: Tensor, k: int, near: Tensor, squares: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The k nearest points of each query and squared distances, (Q, k), where points share places.
-
-    `near` and `squares` (places, m) are the nearest other places of every query's place, in the order of the
-    places that queries lie at. The query itself is left out; ties go to the lower point.
-    """
+    """The k nearest points of each query and squared distances, (Q, k), where points share places: from the
+    nearest other places (places, m) of each place that queries lie at. Ties go to the lower point."""
     _, row = torch.unique(place[queries], return_inverse=True)
     members, starts = torch.argsort(place, stable=True), sizes.cumsum(0) - sizes
     within = torch.arange(min(k + 1, int(sizes.max())))
@@ -169,11 +166,7 @@ def searched(
     rows: Any, moments: Moments | None, neighbours: Neighbours | None, k: int, *, metric: Metric = "euclidean",
     distinct: bool = False, **rest: Any,
 ) -> tuple[Rows, Moments, Neighbours]:  # fmt: skip
-    """The rows, their moments and their neighbours, as given or made; `rest` is as for `nearest_neighbours`.
-
-    Raises:
-        InputError: moments of other rows, or neighbours of another search.
-    """
+    """The rows, their moments and their neighbours, as given or made; `rest` is as for `nearest_neighbours`."""
     rows, m = with_moments(rows, moments, second=False)
     if neighbours is None:
         return rows, m, nearest_neighbours(rows, k, m, metric=metric, distinct=distinct, **rest)

@@ -14,19 +14,16 @@ _OCTAVES = 128
 _BARS = 60
 
 NORM_ID_CORRELATION = MeasureDescription(
-    name="norm_id_correlation",
+    name="norm_id_correlation", range=(-1.0, 1.0), better="neither", centered=False,
     says="How a row's length follows its id; `NormProfile.id_correlation` computes it.",
     definition="Spearman correlation between the norm of a row and its id; ids stand for frequency where sorted by it",
-    formula="Spearman's rank correlation of |x_i| and i, norms ranked to 0.27 %, ties by their mean rank",
-    range=(-1.0, 1.0),
-    better="neither",
+    formula="Spearman's rank correlation of |x_i| and i, norms ranked to 0.27%, ties by their mean rank",
     isotropic="0",
     reads_badly="ids are not sorted by frequency: it then says nothing about rarity. Where they are (WordPiece, many BPE "
     "vocabularies) it says how strongly length encodes rarity.",
     source="Norm against frequency is discussed by Gao et al. 2019 and Bis et al. 2021; the rank correlation with the id "
     "is ours.",
-    centered=False,
-)
+)  # fmt: skip
 
 
 class NormProfile:
@@ -82,11 +79,10 @@ class NormProfile:
         Raises:
             UndefinedMeasure: fewer than three rows, or norms that are all equal to 0.27%.
 
-        Example:
-            >>> profile = NormProfile()
-            >>> profile.update(torch.tensor([1.0, 4.0, 2.0]), torch.arange(3))  # ranks 1, 3, 2 against 1, 2, 3
-            >>> round(float(profile.id_correlation(d=8)), 12)  # 1 - 6 (1 + 1) / (3 (3^2 - 1))
-            0.5
+        >>> profile = NormProfile()
+        >>> profile.update(torch.tensor([1.0, 4.0, 2.0]), torch.arange(3))  # ranks 1, 3, 2 against 1, 2, 3
+        >>> round(float(profile.id_correlation(d=8)), 12)  # 1 - 6 (1 + 1) / (3 (3^2 - 1))
+        0.5
         """
         ranks = self._counts.cumsum(0) - (self._counts - 1) / 2
         mean_rank, mean_id = (self.n + 1) / 2, float(self._id_sums.sum()) / max(self.n, 1)

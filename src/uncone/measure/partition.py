@@ -35,15 +35,13 @@ _SCALE = "not scale-free: read at mean norm {norm:.3g}"
 _ISOTROPIC = "a Gaussian cloud with the same mean square norm"
 
 PARTITION_ISOTROPY = MeasureDescription(
-    name="partition_isotropy",
+    name="partition_isotropy", range=(0.0, 1.0), better="higher", centered=False,
     says="I(W): whether the partition function cares which way one looks.",
     definition="min over max of Z(c) = sum exp(c.w), c over both signs of the eigenvectors of W'W (Mu & Viswanath 2018); "
     + _SCALE,
     formula="""\
 min Z(c) / max Z(c),  Z(c) = sum_i exp(c . x_i)
 c over the eigenvectors of X'X, both signs of each""",
-    range=(0.0, 1.0),
-    better="higher",
     isotropic=_ISOTROPIC,
     reads_badly="matrices of different norms are compared: multiplying all rows by a number changes it, and at mean norm "
     "|w| a drifted cloud has about exp(-2 |mu|). Short rows read near 1 whatever they look like. Published values take "
@@ -51,23 +49,19 @@ c over the eigenvectors of X'X, both signs of each""",
     "`low` to `high` over all 2^D choices. Where eigenvalues coincide any basis of their eigenvectors will do: eight "
     "others are tried, and a warning, `tied`, `tied_low` and `tied_high` say what they give.",
     source="Mu & Viswanath 2018, eq. 6, after Arora et al. 2016; Bis et al. 2021.",
-    centered=False,
-)
+)  # fmt: skip
 GAUSSIAN_ISOTROPY = MeasureDescription(
-    name="gaussian_isotropy",
+    name="gaussian_isotropy", range=(0.0, 1.0), better="higher", centered=False,
     says="What I(W) would be if the rows were Gaussian, from moments alone.",
     definition="I(W) of a Gaussian with the rows' mean and covariance; " + _SCALE,
     formula="""\
 exp(min g - max g),  g(c) = c . mu + c'Cc / 2
 c over both signs of the eigenvectors of X'X; where eigenvalues coincide, one lies along the mean""",
-    range=(0.0, 1.0),
-    better="higher",
     isotropic=_ISOTROPIC,
     reads_badly="tails are heavy or a few rows lie far out: it then differs from `partition_isotropy`, and the difference "
     "says so. It depends on scale as that does.",
     source="`partition_isotropy` of a normal distribution.",
-    centered=False,
-)
+)  # fmt: skip
 
 
 def partition_isotropy(
@@ -88,10 +82,9 @@ def partition_isotropy(
     Raises:
         InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
 
-    Example:
-        >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0]])  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
-        >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
-        0.1353
+    >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0]])  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
+    >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
+    0.1353
     """
     usable(device)
     rows, m = with_moments(rows, moments, unit_first=False, device=device)
@@ -117,10 +110,9 @@ def gaussian_isotropy(m: Moments) -> Measurement:
     Raises:
         UndefinedMeasure: no rows.
 
-    Example:
-        >>> m = uncone.Moments.of(torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
-        >>> round(float(uncone.measure.gaussian_isotropy(m)), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
-        0.3679
+    >>> m = uncone.Moments.of(torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+    >>> round(float(uncone.measure.gaussian_isotropy(m)), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
+    0.3679
     """
     linear, values, n = m.mean_along().clone(), m.spectrum(centered=False), m.effective_n
     for first, stop in tied_runs(values, _rounding(m, values, linear)):
@@ -144,8 +136,6 @@ def log_partition(
     """ln Z(c) and ln Z(-c) for every column c of `directions` (D, K), float64 (K,) on the CPU.
 
     `longest` bounds |c.w|: where exp cannot leave float32 the sums are plain, else float64 and log-sum-exp.
-    Rows are worked on in pieces, each on one thread from product to sums, while a core's cache still holds
-    it.
     """
     plain = longest <= _SAFE_EXPONENT
     dtype = rows.widened if plain else torch.float64
@@ -164,22 +154,17 @@ def log_partition(
 
 
 def _rounding(m: Moments, values: Tensor, along: Tensor) -> float:
-    """How far apart rounding leaves eigenvalues that coincide; `along` is the mean in their eigenvectors.
-
-    Products are summed about the mean, so that the largest eigenvalue counts without the mean's share in it.
-    What parts two eigenvalues is the error of one entry; that of the whole product, `rounding`, is sqrt(D)
-    times as large.
-    """
+    """How far apart rounding leaves eigenvalues that coincide; `along` is the mean in their eigenvectors."""
+    # Products are summed about the mean: the largest eigenvalue counts without the mean's share in it. What parts two
+    # eigenvalues is the error of one entry; that of the whole product, `rounding`, is sqrt(D) times as large.
     centered = max(float(values[0] - along[0].square()), float(values[1]) if m.d > 1 else 0.0)
     of_products = min(m.epsilon * centered, m.rounding / m.weight / math.sqrt(m.d))
     return _TIED * max(of_products, torch.finfo(torch.float64).eps * float(values[0]))
 
 
 def tied_runs(values: Tensor, rounding: float) -> list[tuple[int, int]]:
-    """The runs (first, stop) of two or more eigenvalues (D,), largest first, that coincide within `rounding`.
-
-    Those that are 0 within it are left out: along their eigenvectors all c.w are 0.
-    """
+    """The runs (first, stop) of two or more eigenvalues (D,), largest first, that coincide within `rounding` and
+    are not 0: along the eigenvectors of those all c.w are 0."""
     apart = (values[:-1] - values[1:] > rounding) | (values[1:] <= rounding)
     edges = [0, *((apart.nonzero().flatten() + 1).tolist()), len(values)]
     return [(first, stop) for first, stop in pairwise(edges) if stop - first > 1]
@@ -252,11 +237,8 @@ def sign_interval(plus: Tensor, minus: Tensor) -> tuple[float, float]:
 
 
 def _isotropic(m: Moments) -> float:
-    """I(W) over both signs of a Gaussian isotropic cloud with the same N, D and mean square norm.
-
-    The exponents are half the Marchenko-Pastur edges; along each edge direction the mean of N rows is off by
-    sigma sqrt(2 / (pi N)) on average, and both signs count it twice.
-    """
+    """I(W) over both signs of a Gaussian isotropic cloud with the same N, D and mean square norm: from half the
+    Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along each, twice."""
     variance = m.norm_square_sum / m.weight / m.d
     spectrum = marchenko_pastur(m.effective_n, m.d) * variance
     noise = 2 * math.sqrt(2 * variance / (math.pi * m.effective_n))

@@ -20,19 +20,16 @@ _SLACK = 64 * torch.finfo(torch.float64).eps
 
 
 PERMUTATION_TEST = MeasureDescription(
-    name="permutation_test",
+    name="permutation_test", range=("-1/(n - 1)", 1.0), better="lower", centered=False,
     says="Whether a group of rows has more in common than random groups of its size.",
     definition="mean cosine of a group of rows, and how often random groups of its size reach it",
     formula="""\
 mean cosine of the group;  `details` has p = (b + 1) / (m + 1)
 b of m = 999 random groups, drawn without replacement from all rows with a direction, reach it""",
-    range=("-1/(n - 1)", 1.0),
-    better="lower",
     isotropic="the mean cosine of all rows, which is the mean over random groups",
     reads_badly="the group was chosen because its rows are alike: the test then finds what was put in.",
     source="Phipson & Smyth 2010: p counts the group itself among the draws, so that it is exact and never 0.",
-    centered=False,
-)
+)  # fmt: skip
 
 
 def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = PERMUTATIONS) -> Measurement:
@@ -59,11 +56,10 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
         InputError: row numbers that repeat or do not exist, no permutation. UndefinedMeasure: fewer than two
             rows with a direction.
 
-    Example:
-        >>> x = torch.cat([torch.eye(8)[:1].expand(3, 8), torch.eye(8)[1:]])  # three copies, and seven rows orthogonal to all
-        >>> found = uncone.measure.permutation_test(x, [0, 1, 2], seed=0, permutations=99)
-        >>> round(float(found), 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
-        (1.0, 0.0667)
+    >>> x = torch.cat([torch.eye(8)[:1].expand(3, 8), torch.eye(8)[1:]])  # three copies, and seven rows orthogonal to all
+    >>> found = uncone.measure.permutation_test(x, [0, 1, 2], seed=0, permutations=99)
+    >>> round(float(found), 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
+    (1.0, 0.0667)
     """
     rows = as_rows(rows)
     if permutations < 1:

@@ -64,25 +64,24 @@ class Points:
         self._rows = rows if len(self.ids) == rows.shape[0] else SelectedRows(rows, self.ids)
         self.n, self.d = self._rows.shape
         row_bytes = self.d * rows.widened.itemsize
-        fits = self.n * row_bytes <= KEPT_BYTES
-        self._kept = self._read(0, self.n).contiguous() if fits else None
-        self.stripe = self.n if fits else max(1, STRIPE_BYTES // row_bytes)
+        self.stripe = max(1, STRIPE_BYTES // row_bytes)
         """Points to hold at once."""
+        self._kept: Tensor | None = None
+        if self.n * row_bytes <= KEPT_BYTES:
+            self._kept, self.stripe = self.raw(0, self.n).contiguous(), self.n
 
-    def _read(self, start: int, stop: int) -> Tensor:
-        """Rows as they are, without a second copy where they are in memory already."""
-        if not isinstance(self._rows, SelectedRows):
+    def raw(self, start: int, stop: int) -> Tensor:
+        """Rows [start, stop) as they are, as far as there are any."""
+        stop = min(stop, self.n)
+        if self._kept is not None:
+            return self._kept[start:stop]
+        if not isinstance(self._rows, SelectedRows):  # may be in memory already
             return self._rows.read(start, stop)
         selected = uninitialised((stop - start, self.d), self._rows.widened)
         for begin in range(start, stop, GRID):
             end = min(begin + GRID, stop)
             self._rows.read(begin, end, out=selected[begin - start : end - start])
         return selected
-
-    def raw(self, start: int, stop: int) -> Tensor:
-        """Rows [start, stop) as they are, as far as there are any."""
-        stop = min(stop, self.n)
-        return self._read(start, stop) if self._kept is None else self._kept[start:stop]
 
     def raw_at(self, points: Tensor) -> Tensor:
         """Rows at `points` (int64, ascending)."""

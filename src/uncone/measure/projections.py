@@ -28,13 +28,7 @@ def by_piece(
 
 
 class UnitSums:
-    """The sums of unit rows of each group, and the norms of all rows, from one pass.
-
-    Attributes:
-        groups: int64 (N,), from 0 to K - 1.
-        norms: float64 (N,), of the rows seen so far.
-        sums: float64 (K, D).
-    """
+    """The sums of unit rows of each group (0 to K - 1), float64 (K, D), and the norms of all rows, (N,)."""
 
     def __init__(self, groups: Tensor, k: int, d: int) -> None:
         self.groups, self._done = groups, 0
@@ -42,15 +36,6 @@ class UnitSums:
         self.sums = torch.zeros(k, d, dtype=torch.float64)
         self._near: Tensor | None = None
         """A direction near all rows if they have one: sums of what is left over keep their digits."""
-
-    @classmethod
-    def of(cls, rows: Rows, groups: Tensor, k: int) -> "UnitSums":
-        """Those of `rows`, read once."""
-        sums = cls(groups, k, rows.shape[1])
-        for block in rows.blocks():
-            sums.update(block, row_norms(block))
-            del block
-        return sums
 
     def update(self, block: Tensor, norms: Tensor) -> None:
         """Add the next rows (n, D) with their norms (n,)."""
@@ -74,10 +59,7 @@ def _sums(near: Tensor, x: Tensor, scale: Tensor, member: Tensor) -> Tensor:
 
 
 def project(rows: Rows, axes: Tensor, progress: Callable[[int], None] | None = None) -> Tensor:
-    """The products of all rows with the columns of `axes` (D, K), float64 (N, K). Read once.
-
-    Products are computed in the dtype of the blocks with axes of unit length, so that they stay in its range.
-    """
+    """The products of all rows with the columns of `axes` (D, K), float64 (N, K). Read once."""
     unit, lengths = _unit(axes, rows)
     products = torch.empty(rows.shape[0], axes.shape[1], dtype=torch.float64)
 
@@ -115,7 +97,8 @@ def project_about(
 
 
 def _unit(axes: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-    """The axes at unit length, (K, D) in the dtype of the blocks, and their lengths (K,)."""
+    """The axes at unit length, (K, D) in the dtype of the blocks, whose range products then keep to, and their
+    lengths (K,)."""
     lengths = axes.norm(dim=0)
     unit = axes / torch.where(lengths > 0, lengths, 1.0)
     return unit.T.contiguous().to(rows.widened), lengths  # twice as fast as (D, K)

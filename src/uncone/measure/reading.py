@@ -26,11 +26,7 @@ _FLOAT64 = 2.0**-52
 
 def reading(description: MeasureDescription, value: float, m: Moments, **rest: Any) -> Measurement:
     """The `Measurement` of `value`, read from `m`; `rest` is as for `MeasureDescription.measured`. A value that
-    rounding brought past an end of the range becomes the end.
-
-    Raises:
-        UndefinedMeasure: the value is not finite.
-    """
+    rounding brought past an end of the range becomes the end."""
     measured = description.measured(value, n=m.n, d=m.d, **rest)
     if not math.isfinite(value):
         raise UndefinedMeasure(
@@ -52,11 +48,7 @@ def read(name: str, function: Callable[..., Measurement], *of: Any) -> Measureme
 
 
 def with_moments(rows: Any, moments: Moments | None, **sums: Any) -> tuple[Rows, Moments]:
-    """The rows, and their moments as given or made with `sums`.
-
-    Raises:
-        InputError: what was given are no moments of these rows, each counted once.
-    """
+    """The rows, and their moments, each row counted once, as given or made with `sums`."""
     rows = as_rows(rows)
     m = Moments.of(rows, **sums) if moments is None else moments
     if m.n != rows.shape[0] or m.weight != m.n:

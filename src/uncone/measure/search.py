@@ -34,11 +34,8 @@ _AT_ONCE = 8192  # queries whose float64 copies are held
 def nearest_points(
     points: Points, k: int, queries: Tensor | None, progress: Callable[[float], None]
 ) -> tuple[Tensor, Tensor]:
-    """The k nearest other points of every query (by default all), and squared distances in `unit` squared.
-
-    Both (Q, k), from the nearest to the farthest; of equally far points the lower comes first. Exact to the
-    rounding of float64.
-    """
+    """The k nearest other points of every query (by default all), and squared distances in `unit` squared: both
+    (Q, k), from the nearest on, of equally far points the lower first, exact to the rounding of float64."""
     assert 1 <= k < points.n
     tiles, asked = Tiles(points), torch.arange(points.n) if queries is None else queries
     candidates = Candidates(len(asked), min(k + SPARE, points.n - 1))
@@ -71,27 +68,20 @@ class Candidates:
         hit, counts = torch.unique_consecutive(rows, return_counts=True)
         if len(hit) == 0:
             return
-        place = _within_runs(counts)
-        line, at, count = torch.arange(len(hit)).repeat_interleave(counts), hit + start, self.scores.shape[1]
-        width = count + int(counts.max())
-        all_scores = torch.full((len(hit), width), -torch.inf)
-        all_points = torch.full((len(hit), width), _NONE, dtype=torch.int32)
-        all_scores[line, count + place] = scores
-        all_points[line, count + place] = points.int()
+        line, place = torch.arange(len(hit)).repeat_interleave(counts), _within_runs(counts)
+        shape = (len(hit), int(counts.max()))
+        new_scores, new_points = torch.full(shape, -torch.inf), torch.full(shape, _NONE, dtype=torch.int32)
+        new_scores[line, place], new_points[line, place] = scores, points.int()
         with self._locks[start // self._block]:
-            all_scores[:, :count], all_points[:, :count] = self.scores[at], self.points[at]
-            self._keep(at, all_scores, all_points)
+            self._keep(hit + start, new_scores, new_points)
 
     def offer_tile(self, start: int, tile: Tensor, first: int) -> None:
-        """A tile for rows without candidates: its row i is row start + i, its column j is point first + j."""
-        count, (rows, columns) = self.scores.shape[1], tile.shape
-        points = torch.arange(first, first + columns, dtype=torch.int32).expand(rows, columns)
-        if columns < count:
-            tile = torch.nn.functional.pad(tile, (0, count - columns), value=-torch.inf)
-            points = torch.nn.functional.pad(points, (0, count - columns), value=_NONE)
-        self._keep(torch.arange(start, start + rows), tile, points)
+        """A whole tile: its row i is row start + i, its column j is point first + j."""
+        points = torch.arange(first, first + tile.shape[1], dtype=torch.int32)
+        self._keep(torch.arange(start, start + len(tile)), tile, points.expand(tile.shape))
 
     def _keep(self, at: Tensor, scores: Tensor, points: Tensor) -> None:
+        scores, points = torch.cat([self.scores[at], scores], 1), torch.cat([self.points[at], points], 1)
         best, column = scores.topk(self.scores.shape[1], dim=1, sorted=False)
         self.scores[at], self.points[at] = best, points.gather(1, column)
         self.worst[at] = best.amin(1)
@@ -161,11 +151,8 @@ def _settle(
 
 
 def _search_all(points: Points, k: int, queries: Tensor, enough: Tensor) -> tuple[Tensor, Tensor]:
-    """The k nearest points by float64 products with all points, where float32 cannot tell them apart.
-
-    `enough` are squared distances within which k points lie. All points that may be as near are compared by
-    difference.
-    """
+    """The k nearest points by float64 products with all points, where float32 cannot tell them apart: all
+    within the squared distances `enough`, in which k points lie, are compared by difference."""
     z = points.centered(points.raw_at(queries), queries, torch.float64)
     half = z.square().sum(1).div_(2)
     length = (2 * half).sqrt()

@@ -17,88 +17,70 @@ _ANGLES = 8192
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
 EFFECTIVE_RANK = MeasureDescription(
-    name="effective_rank",
+    name="effective_rank", range=(1.0, "min(N, D)"), better="higher", centered=True,
     says="How many dimensions are used at all.",
     definition="exp of the entropy of the normalised singular values (Roy & Vetterli 2007), {rows}",
     formula="exp(-sum p ln p),  p = s / sum s, over the singular values",
-    range=(1.0, "min(N, D)"),
-    better="higher",
     isotropic=_ISOTROPIC,
     reads_badly="noise fills the small directions: it weighs them far more than `participation_ratio` does. Some papers "
     'call exp(-sum p ln p) over p = s^2 / sum s^2 "effective rank" as well: that is the exponential of '
     "`singular_entropy`, and smaller, since squares favour the large directions.",
     source="Roy & Vetterli 2007, who take the matrix as it is.",
-    centered=True,
     variants=(("effective_rank_raw", "`centered=False`: the paper's reading of the matrix as it is"),),
-)
+)  # fmt: skip
 RANKME = MeasureDescription(
-    name="rankme",
+    name="rankme", range=("1", "min(N, D), both but for the terms of 1e-7"), better="higher", centered=False,
     says="The effective rank as RankMe defines it, for comparison with published values.",
     definition="exp of the entropy of the normalised singular values plus 1e-7 (Garrido et al. 2023); depends on N, {rows}",
     formula="exp(-sum p ln p),  p = s / sum s + 1e-7, over K = min(N, D) terms",
-    range=("1", "min(N, D), both but for the terms of 1e-7"),
-    better="higher",
     isotropic=_ISOTROPIC,
     reads_badly="N differs: it grows with N; the paper takes 25,600 rows. With the terms of 1e-7 the p sum to more than 1, "
     "so that 4,096 equal singular values read 4,108; the `range` of a reading has the ends with them.",
     source="Garrido et al. 2023, eq. 3.",
-    centered=False,
-)
+)  # fmt: skip
 STABLE_RANK = MeasureDescription(
-    name="stable_rank",
+    name="stable_rank", range=(1.0, "min(N, D)"), better="higher", centered=False,
     says="Whether one direction carries the matrix: near 1 if so.",
     definition="sum of squared singular values divided by the largest, {rows}",
     formula="|X|_F^2 / s_1^2 = sum s^2 / s_1^2",
-    range=(1.0, "min(N, D)"),
-    better="higher",
     isotropic=_ISOTROPIC,
     reads_badly="taken as a count of dimensions: it looks at the first one only. Raw, drift alone brings it near 1.",
     source="The usual definition of numerical linear algebra.",
-    centered=False,
     variants=(("stable_rank_centered", "`centered=True`"),),
-)
+)  # fmt: skip
 ANISOTROPY = MeasureDescription(
-    name="anisotropy",
+    name="anisotropy", range=(0.0, "1/k"), better="lower", centered=True,
     says="The share of one direction in the sum of squares.",
     definition="squared singular value {k} divided by the sum of all (Razzhigaev et al. 2024), {rows}",
     formula="s_k^2 / sum s^2,  k = 1 unless given",
-    range=(0.0, "1/k"),
-    better="lower",
     isotropic="about 1/D: " + _ISOTROPIC,
     reads_badly="read raw, as a statement about spread: in a drifted cloud the first raw direction is its mean. Lower is "
     "better for k = 1.",
     source="Razzhigaev et al. 2024 (k = 1, centred).",
-    centered=True,
     variants=(("anisotropy_1", "k = 1, and so on"), ("anisotropy_1_raw", "`centered=False`")),
-)
+)  # fmt: skip
 SINGULAR_ENTROPY = MeasureDescription(
-    name="singular_entropy",
+    name="singular_entropy", range=(0.0, "ln D"), better="higher", centered=True,
     says="How evenly the sum of squares is spread over directions, in nats.",
     definition="entropy in nats of the normalised squared singular values, {rows}",
     formula="-sum p ln p,  p = s^2 / sum s^2, over the squared singular values",
-    range=(0.0, "ln D"),
-    better="higher",
     isotropic=_ISOTROPIC,
     reads_badly="taken for `effective_rank`, which is over the singular values themselves; and, being a logarithm, small "
     "differences in it are large ones in dimensions.",
     source="The usual definition.",
-    centered=True,
     variants=(("singular_entropy_raw", "`centered=False`"),),
-)
+)  # fmt: skip
 CONDITION_NUMBER = MeasureDescription(
-    name="condition_number",
+    name="condition_number", range=(1.0, None), better="lower", centered=False,
     says="How much longer the matrix makes one direction than another.",
     definition="largest singular value divided by the smallest, {rows}",
     formula="s_1 / s_D",
-    range=(1.0, None),
-    better="lower",
     isotropic=_ISOTROPIC,
     reads_badly="the smallest direction is noise or rounding. It is undefined where the rows do not span all dimensions to "
     "the precision of their products.",
     source="The usual definition.",
-    centered=False,
     variants=(("condition_number_centered", "`centered=True`"),),
-)
+)  # fmt: skip
 
 
 def effective_rank(m: Moments, *, centered: bool = True) -> Measurement:
@@ -107,10 +89,9 @@ def effective_rank(m: Moments, *, centered: bool = True) -> Measurement:
     Raises:
         UndefinedMeasure: rows that are all equal (all zero when raw).
 
-    Example:
-        >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))  # raw, p = 3/4 and 1/4
-        >>> round(float(uncone.measure.effective_rank(m, centered=False)), 4)  # (4/3)^(3/4) 4^(1/4)
-        1.7548
+    >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))  # raw, p = 3/4 and 1/4
+    >>> round(float(uncone.measure.effective_rank(m, centered=False)), 4)  # (4/3)^(3/4) 4^(1/4)
+    1.7548
     """
     highest = float(min(m.n, m.d))
     return _spectral(
@@ -124,9 +105,8 @@ def rankme(m: Moments) -> Measurement:
     Raises:
         UndefinedMeasure: rows that are all zero.
 
-    Example:
-        >>> round(float(uncone.measure.rankme(uncone.Moments.of(torch.eye(2)))), 4)  # p = 1/2 and 1/2
-        2.0
+    >>> round(float(uncone.measure.rankme(uncone.Moments.of(torch.eye(2)))), 4)  # p = 1/2 and 1/2
+    2.0
     """
     terms = min(m.n, m.d)
 
@@ -145,10 +125,9 @@ def stable_rank(m: Moments, *, centered: bool = False) -> Measurement:
     Raises:
         UndefinedMeasure: rows that are all zero (all equal when centred).
 
-    Example:
-        >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
-        >>> round(float(uncone.measure.stable_rank(m)), 4)  # (9 + 1) / 9
-        1.1111
+    >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
+    >>> round(float(uncone.measure.stable_rank(m)), 4)  # (9 + 1) / 9
+    1.1111
     """
     highest = float(min(m.n, m.d))
     return _spectral(
@@ -162,10 +141,9 @@ def anisotropy(m: Moments, k: int = 1, *, centered: bool = True) -> Measurement:
     Raises:
         InputError: no such direction. UndefinedMeasure: rows that are all equal (all zero when raw).
 
-    Example:
-        >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
-        >>> round(float(uncone.measure.anisotropy(m)), 12)  # 18 / (18 + 2)
-        0.9
+    >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+    >>> round(float(uncone.measure.anisotropy(m)), 12)  # 18 / (18 + 2)
+    0.9
     """
     if not 1 <= k <= m.d:
         raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
@@ -180,10 +158,9 @@ def singular_entropy(m: Moments, *, centered: bool = True) -> Measurement:
     Raises:
         UndefinedMeasure: rows that are all equal (all zero when raw).
 
-    Example:
-        >>> m = uncone.Moments.of(torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
-        >>> round(float(uncone.measure.singular_entropy(m)), 4)  # ln 2
-        0.6931
+    >>> m = uncone.Moments.of(torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+    >>> round(float(uncone.measure.singular_entropy(m)), 4)  # ln 2
+    0.6931
     """
     return _spectral(SINGULAR_ENTROPY, _entropy, m, centered, highest=math.log(m.d))
 
@@ -194,9 +171,8 @@ def condition_number(m: Moments, *, centered: bool = False) -> Measurement:
     Raises:
         UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
 
-    Example:
-        >>> round(float(uncone.measure.condition_number(uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]])))), 12)
-        3.0
+    >>> round(float(uncone.measure.condition_number(uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]])))), 12)
+    3.0
     """
     values = m.spectrum(centered=centered)
     if m.n < m.d or float(values[-1]) <= m.spectral_rounding(centered=centered):

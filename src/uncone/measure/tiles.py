@@ -56,11 +56,8 @@ class Tiles:
 def each_pair_of_blocks(
     points: Points, work: Callable[[Block, Block], T], progress: Callable[[float], None]
 ) -> list[T]:
-    """The results of `work` of every block with itself, then of every two, each on one thread, in order.
-
-    `progress` gets the share of the work that is done. A few blocks are held at a time where the points do
-    not fit into memory.
-    """
+    """The results of `work` of every block with itself, then of every two, each on one thread, in order. A few
+    blocks are held at a time where the points do not fit into memory."""
     groups = groups_of(points, points.stripe)
     results, count = list[T](), sum(map(len, groups))
 
@@ -146,7 +143,7 @@ def sum_over_pairs(points: Points, kernel: Kernel, progress: Callable[[float], N
         terms = kernel(tiles.multiply(tiles.centered(a), a.at, b))
         if a is b:
             terms.fill_diagonal_(0.0)
-        return float(_sums(terms).sum()) / (2 if a is b else 1)
+        return float(terms.sum(1).double().sum()) / (2 if a is b else 1)
 
     return math.fsum(each_pair_of_blocks(points, work, progress))
 
@@ -160,12 +157,7 @@ def sum_by_query(
     def use(part: slice, block: Block, tile: Tensor, itself: tuple[Tensor, Tensor]) -> None:
         terms = kernel(tile)
         terms[itself] = 0.0
-        sums[part] += _sums(terms)
+        sums[part] += terms.sum(1).double()
 
     queries_with_each_block(Tiles(points), queries, use, progress)
     return sums
-
-
-def _sums(terms: Tensor) -> Tensor:
-    """The sum of each row, in float64 (n,)."""
-    return terms.sum(1).double()

@@ -147,8 +147,8 @@ def find_projected(
     axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor, *, prefer: Indicator,
     rate: float = RATE, most: int = MOST_LISTED,
 ) -> UnderTrained:  # fmt: skip
-    """As `under_trained_tokens`, from a pass that was made: the norms of all rows (N,), and of the rows less
-    `axes.mean` the products with `axes.axes` (N, 3) and the squared lengths (N,)."""
+    """As `under_trained_tokens`, from the norms of all rows (N,), and of the rows less `axes.mean` the products
+    with `axes.axes` (N, 3) and the squared lengths (N,)."""
     if not 0 < rate < 1:
         raise InputError(f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is customary")
     evidence, reasons = _evidence(axes, norms, products, squares), list[str]()
@@ -184,11 +184,7 @@ class _Evidence:
 
 
 def _evidence(axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor) -> _Evidence:
-    """From the norms of the rows x, and of y = x - mean the products with the axes and the squared lengths.
-
-    Raises:
-        UndefinedMeasure: most rows equal their mean within the rounding of their dtype.
-    """
+    """From the norms of the rows x, and of y = x - mean the products with the axes and the squared lengths."""
     mean, unused, first = axes.axes.T
     along_mean, along, along_first = products.T.contiguous()
     length, to_mean = float(mean.norm()), None
@@ -238,11 +234,7 @@ def _cosines(along: Tensor, squares: Tensor, square: float, members: Tensor) -> 
 def _conclude(
     axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, rate: float, most: int
 ) -> UnderTrained:
-    """The finds by one indicator.
-
-    Raises:
-        UndefinedMeasure: rows without a spread, or known-unused rows that are not found.
-    """
+    """The finds by one indicator."""
     values = evidence.norms if indicator == "norm" or evidence.to_unused is None else 1 - evidence.to_unused
     expected, tested = axes.expected, ~axes.expected
     null = robust_null(-values[tested])

@@ -27,34 +27,28 @@ _NEAR = 0.5
 _Z = 1.959963984540054
 
 UNIFORMITY = MeasureDescription(
-    name="uniformity",
+    name="uniformity", range=("-4t", "2t (t - 1) + 1/2"), better="lower", centered=False,
     says="How evenly directions cover the sphere.",
     definition="ln E exp(-{t:g} |u - v|^2) over pairs of unit rows (Wang & Isola 2020), to second order in the cosine",
     formula="""\
 ln E exp(-t |u - v|^2) over pairs of unit rows, t = 2, to second order in their cosine c:
     -2t + 2t E[c] + 2t^2 Var[c],  E[c] and E[c^2] exact over all pairs""",
-    range=("-4t", "2t (t - 1) + 1/2"),
-    better="lower",
     isotropic="-2t + 2t^2 / D",
     reads_badly="cosines are far from normally distributed, as with few features or one much louder than the others: it "
     "reads -1.94 for -2.62 on two opposite cones. It is mostly below 0, and passes it where the cosines spread widely "
     "about a mean near 1 / (2t).",
     source="Wang & Isola 2020, eq. 3.",
-    centered=False,
-)
+)  # fmt: skip
 UNIFORMITY_EXACT = MeasureDescription(
-    name="uniformity_exact",
+    name="uniformity_exact", range=("-4t", 0.0), better="lower", centered=False,
     says="How evenly directions cover the sphere, pair by pair: right where cosines are far from normal.",
     definition="ln E exp(-{t:g} |u - v|^2) over all pairs of different unit rows (Wang & Isola 2020)",
     formula="ln mean over i != j of exp(-t |u_i - u_j|^2),  t = 2",
-    range=("-4t", 0.0),
-    better="lower",
     isotropic="ln 0F1(; D/2; t^2) - 2t, about -2t + 2t^2 / D",
     reads_badly="a few tight groups hold the sum: near pairs weigh up to exp(4t) times as much as opposite ones. With a "
-    "sample of rows, `interval` is the 95 % interval for all pairs.",
+    "sample of rows, `interval` is the 95% interval for all pairs.",
     source="Wang & Isola 2020, eq. 3, whose loss leaves normalising to its caller; here rows are divided by their norms.",
-    centered=False,
-)
+)  # fmt: skip
 
 
 @on_one_thread
@@ -65,10 +59,9 @@ def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
         InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two
             directions, or one row with all the weight but for rounding.
 
-    Example:
-        >>> m = uncone.Moments.of(torch.eye(2), unit_second=True)  # one cosine, of 0
-        >>> round(float(uncone.measure.uniformity(m)), 6)
-        -4.0
+    >>> m = uncone.Moments.of(torch.eye(2), unit_second=True)  # one cosine, of 0
+    >>> round(float(uncone.measure.uniformity(m)), 6)
+    -4.0
     """
     _check_t(t, math.inf)
     if m.unit_second is None:
@@ -110,9 +103,8 @@ def uniformity_exact(
     Raises:
         InputError: t out of range, rows that are not finite. UndefinedMeasure: fewer than two rows with a direction.
 
-    Example:
-        >>> float(uncone.measure.uniformity_exact(torch.tensor([[1.0, 0.0], [-2.0, 0.0]])))  # one pair, 2 apart
-        -8.0
+    >>> float(uncone.measure.uniformity_exact(torch.tensor([[1.0, 0.0], [-2.0, 0.0]])))  # one pair, 2 apart
+    -8.0
     """
     _check_t(t, MOST_T)
     rows, m = with_moments(rows, moments, second=False)
