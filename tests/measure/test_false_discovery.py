@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from uncone import InputError, UndefinedMeasure
 from uncone.measure import benjamini_hochberg, robust_null
-from uncone.measure.false_discovery import Null
+from uncone.measure.under_trained import Null
 
 from ..matrices import gaussian
 

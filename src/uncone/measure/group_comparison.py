@@ -95,9 +95,8 @@ def compare_groups(
 
         SE^2 = (n - 1)/n (2 / ((n - 1)(n - 2)))^2 sum_i (a_i - mean a)^2
 
-    In a group without any common direction it is up to sqrt(2) too wide. The cosine to the reserved rows
-    varies with the rows of both groups, and differences of it share the reserved ones; this is in their
-    intervals. The common direction is taken as given.
+    In a group without any common direction it is up to sqrt(2) too wide. Intervals of the cosine to the
+    reserved rows count the rows of both groups; the common direction is taken as given.
 
     Args:
         rows: Rows, or a tensor or array (N, D).
@@ -198,8 +197,7 @@ class PairSums:
         The mean is that of all rows. With p_k = size^(k) / N^(k) (falling powers), of the sum over the drawn
         pairs E T^2 = 2 p_2 Q + 4 p_3 (R - Q) + p_4 (H^2 - 2 Q - 4 (R - Q)), where H, Q and R are `total`,
         `squares` and `row_squares`: two ordered pairs share both rows in 2 ways, one row in 4, or none. The
-        deviation is 0 where it is no more than the rounding of these sums, as where nearly all rows have one
-        direction.
+        deviation is 0 where it is no more than the rounding of these sums.
 
         Raises:
             UndefinedMeasure: fewer than two rows, or more than there are.

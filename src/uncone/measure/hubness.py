@@ -57,10 +57,9 @@ def hubness(
     """`HUBNESS` of the rows.
 
     In `details`: `robin_hood`, the share of all occurrences that would have to change hands to make them
-    even, sum |N_k - k| / (2 k N); `antihub_share`, the share of rows that occur nowhere; `top_share`, the
-    share of all occurrences that the 1% of rows with the most have; and the rows that occur most: `hubs`
-    (ids), `hub_counts`, `hub_labels`. Of a sample of Q rows only their lists are known: the shares are then
-    None, and hub counts are scaled by N / Q.
+    even, sum |N_k - k| / (2 k N); `antihub_share`, of the rows that occur nowhere; `top_share`, of all
+    occurrences, that the 1% of rows with the most have; and the rows that occur most: `hubs` (ids),
+    `hub_counts`, `hub_labels`. Of a sample of Q rows the shares are None, and counts are scaled by N / Q.
 
     Args:
         rows, moments, sample, seed, progress: as for `nearest_neighbours`.
@@ -94,7 +93,9 @@ def hubness(
         value, interval = _sampled_skewness(lists, n, bound, seed)
     else:
         of_searched = counts[neighbours.queries]
-        value, shares = _skewness(of_searched.double() - k), _shares(of_searched, k)
+        deviation, shares = of_searched.double() - k, _shares(of_searched, k)
+        variance = float(deviation.square().mean())
+        value = 0.0 if variance == 0 else float(deviation.pow(3).mean()) / variance**1.5
     order = counts.sort(descending=True, stable=True).indices[:TOP_HUBS]
     top = counts[order].tolist()
     details: dict[str, Any] = {
@@ -111,11 +112,6 @@ def hubness(
         HUBNESS, value, m, lowest=-bound, highest=bound, interval=interval, asked={"k": k, "metric": metric},
         warnings=_warnings(neighbours, k), details=details,
     )  # fmt: skip
-
-
-def _skewness(deviation: Tensor) -> float:
-    variance = float(deviation.square().mean())
-    return 0.0 if variance == 0 else float(deviation.pow(3).mean()) / variance**1.5
 
 
 def _sampled_skewness(

@@ -73,16 +73,13 @@ def two_nn(
     """`TWO_NN` of the rows. `interval` is the exact 95% interval, sum ln(r_2 / r_1) being Gamma(N, 1 / d).
 
     In `details`: `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the
-    top 10%; `censored`, the maximum likelihood with those 10% known to be above the rest only; and
-    `duplicates`, how many equal rows were left out, whose r_1 is 0.
+    top 10%; `censored`, the maximum likelihood with those 10% only known to be above the rest; `duplicates`.
 
     Args:
         rows: Rows, or a tensor or array (N, D).
         moments: of the same rows, first-order sums suffice; computed when not given.
-        neighbours: a search of the same rows with `distinct=True`, k of 2 or more and the Euclidean metric,
-            to be shared by measures; made when not given.
-        sample, seed, progress: as for `nearest_neighbours`. A sample of rows has its neighbours among all
-            rows, so that the scale at which the dimension is read stays the same.
+        neighbours: a search of the same rows with `distinct=True`, k of 2 or more and the Euclidean metric.
+        sample, seed, progress: as for `nearest_neighbours`; a sample has its neighbours among all rows.
 
     Raises:
         InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than
@@ -126,9 +123,8 @@ def levina_bickel(
 ) -> Measurement:
     """`LEVINA_BICKEL` of the rows. `details` has `k` as used, and the quantiles of the local estimates.
 
-    With a sample, `interval` is the 95% interval for what all rows would give (standard error of the mean
-    inverse); without, there is none: local estimates share their neighbours. `local_dimensions` gives the
-    estimate of every row.
+    With a sample, `interval` is the 95% interval for all rows (standard error of the mean inverse); without,
+    there is none: local estimates share their neighbours. `local_dimensions` gives those of every row.
 
     Args:
         rows, moments, sample, seed, progress: as for `two_nn`.

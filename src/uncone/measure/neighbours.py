@@ -77,10 +77,9 @@ def nearest_neighbours(
     """The k nearest other rows of every row, exact: the same on any number of threads, equally far rows in
     the order of their numbers.
 
-    Products in float32 find candidates; their distances are then taken by difference in float64, and a bound
-    on what products err proves for each row that no other row is nearer. Rows for which it does not (ties,
-    copies, clusters far apart) are searched again in float64. Takes about N^2 D multiply-adds over two, and
-    memory for N (k + 7) candidates beside the rows.
+    Products in float32 find candidates; their distances are taken by difference in float64, and a bound on
+    what products err proves that no other row is nearer, or the row is searched again in float64. Takes about
+    N^2 D multiply-adds over two, and memory for N (k + 7) candidates beside the rows.
 
     Args:
         rows: Rows, or a tensor or array (N, D).

@@ -11,6 +11,7 @@ from uncone.records.wording import counted
 Tensor = torch.Tensor
 _PER_OCTAVE = 256
 _OCTAVES = 128
+_BIN = 2.0 ** (1 / _PER_OCTAVE)
 _BARS = 60
 
 NORM_ID_CORRELATION = MeasureDescription(
@@ -57,14 +58,10 @@ class NormProfile:
         norm = float(_norm_at(torch.tensor(min(at, len(self._counts) - 1), dtype=torch.float64)))
         return min(self._high, max(self._low, norm)) if at else 0.0
 
-    def _all_alike(self) -> bool:
-        """Whether the norms differ by no more than a bin, as those of rows that were normalised."""
-        return bool(self._high <= self._low * 2.0 ** (1 / _PER_OCTAVE))
-
     def record(self) -> Norms:
         """The distribution in at most 60 bars between the 0.1% and 99.9% quantiles, the rest outside."""
         low, high, mean = self.quantile(0.001), self.quantile(0.999), self._sum / self.n
-        if not high > low or self._all_alike():
+        if not high > low or self._high <= self._low * _BIN:  # as of rows that were normalised
             return Norms(self._low, mean, self._high, (self._low, max(self._high, self._low)), (self.n,))
         edges = torch.linspace(low, high, _BARS + 1, dtype=torch.float64)
         edges[0], edges[-1] = min(self._low, low), max(self._high, high)
@@ -88,7 +85,7 @@ class NormProfile:
         mean_rank, mean_id = (self.n + 1) / 2, float(self._id_sums.sum()) / max(self.n, 1)
         rank_spread = float((self._counts * (ranks - mean_rank).square()).sum())
         id_spread = self._id_square - self.n * mean_id**2
-        if self.n < 3 or rank_spread <= 0 or id_spread <= 0 or self._all_alike():
+        if self.n < 3 or rank_spread <= 0 or id_spread <= 0 or self._high <= self._low * _BIN:
             raise UndefinedMeasure(
                 f"expected at least three rows with different norms, got {counted(self.n, 'row')}: "
                 "there is no order of norms"

@@ -35,9 +35,8 @@ b of m = 999 random groups, drawn without replacement from all rows with a direc
 def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = PERMUTATIONS) -> Measurement:
     """`PERMUTATION_TEST` of a group against all rows. One-sided; the least p is 1 / (m + 1).
 
-    All is computed in float64, so that an effect counts down to about 1e-14 of the mean cosine: where rows
-    share a strong common direction, groups differ by no more than that leaves. What is nearer is a tie, and a
-    tie counts against the group.
+    All is computed in float64: an effect counts down to about 1e-14 of the mean cosine. What is nearer is a
+    tie, and a tie counts against the group.
 
     Costs 2 m N D operations, in one pass for as many draws as fit 64 MiB of masks and 32 MiB of sums.
     `PairSums.null` gives mean and standard deviation of the same draws in closed form, from moments alone.

@@ -55,7 +55,7 @@ class Points:
             plain = longest == 0 or _ORDINARY[0] < longest < _ORDINARY[1]
             if not plain:
                 self.unit = 2.0 ** min(1000, math.frexp(longest)[1])
-                self._divisor = torch.full((1, 1), self.unit, dtype=torch.float64)
+                self._divisor = torch.full((1, 1), self.unit, dtype=torch.float64).expand(rows.shape[0], 1)
                 center = center / self.unit
         self._center = center.to(rows.widened)
         self._wide = rows.widened == torch.float64 or not plain
@@ -87,10 +87,6 @@ class Points:
         """Rows at `points` (int64, ascending)."""
         return self._rows.take(points) if self._kept is None else self._kept[points]
 
-    def _divisors(self, at: Tensor | slice) -> Tensor:
-        assert self._divisor is not None
-        return self._divisor if self.metric == "euclidean" else self._divisor[at]
-
     def centered(self, raw: Tensor, at: Tensor | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         """The points `at` whose rows are `raw` (n, D), minus the centre, in units of `unit`."""
         if self._wide or dtype == torch.float64:
@@ -98,12 +94,12 @@ class Points:
         elif self._divisor is None:
             moved = raw - self._center
         else:
-            moved = (raw * self._divisors(at).reciprocal().float()).sub_(self._center)
+            moved = (raw * self._divisor[at].reciprocal().float()).sub_(self._center)
         return moved.to(dtype)
 
     def exact(self, raw: Tensor, at: Tensor | slice) -> Tensor:
         """The points `at` whose rows are `raw`, in float64 and units of `unit`."""
-        return raw.double() if self._divisor is None else raw.double() / self._divisors(at)
+        return raw.double() if self._divisor is None else raw.double() / self._divisor[at]
 
     def product_error(self, length: Tensor, other: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Bounds |computed - true| of -|z - z'|^2 / 2 from products of points of at most these lengths.
