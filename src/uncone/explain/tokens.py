@@ -93,9 +93,9 @@ class TokenReader:
             return TokenReadings(groups, UnderTrained(None, TIED) if self._role == "tied table" else None)
         untrained = untrained_axes(rows, moments, self._known, self._counts)
         axes = torch.cat([of_groups, untrained.axes], dim=1)
-        products, squares = project_about(rows, axes, untrained.mean, progress)
+        products, squares = project_about(rows, axes, untrained.axes[:, 0], progress)
         products, others = torch.split(products, [of_groups.shape[1], untrained.axes.shape[1]], dim=1)
-        products = products + untrained.mean @ of_groups
+        products = products + untrained.axes[:, 0] @ of_groups
         groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
         prefer: Literal["norm", "cosine"] = "norm" if self._role == "table of its own" else "cosine"
         try:

@@ -98,14 +98,11 @@ def hubness(
         value = 0.0 if variance == 0 else float(deviation.pow(3).mean()) / variance**1.5
     order = counts.sort(descending=True, stable=True).indices[:TOP_HUBS]
     top = counts[order].tolist()
-    details: dict[str, Any] = {
-        "k": k, "metric": metric, **shares,
-        "hubs": (order if rows.ids is None else rows.ids[order]).tolist(),
+    labels = rows.labels
+    details = {
+        "k": k, "metric": metric, **shares, "hubs": (order if rows.ids is None else rows.ids[order]).tolist(),
         "hub_counts": top if scale == 1 else [round(count * scale, 1) for count in top],
-    }  # fmt: skip
-    if rows.labels is not None:
-        details["hub_labels"] = [cut_label(rows.labels[i]) for i in order.tolist()]
-    details |= {
+        **({} if labels is None else {"hub_labels": [cut_label(labels[i]) for i in order.tolist()]}),
         "duplicates": neighbours.duplicates, "tied": neighbours.tied, "queries": len(lists), "searched": n,
     }  # fmt: skip
     return reading(

@@ -30,8 +30,7 @@ NORM_ID_CORRELATION = MeasureDescription(
 class NormProfile:
     """The norms of rows that come block by block: a fine histogram on a logarithmic scale.
 
-    A bin is 2^(1/256) wide, 0.27%: quantiles and rank correlations are exact to that resolution. The first
-    bin holds the rows of norm 0.
+    A bin is 2^(1/256) wide, 0.27%: quantiles and rank correlations are exact to that; the first is for norm 0.
     """
 
     def __init__(self) -> None:

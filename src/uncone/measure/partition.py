@@ -29,8 +29,6 @@ _TIED = 32.0
 Gaussian rows have 200 and more."""
 _SPREAD = 1e-4  # of ln I(W): what float32 sums and the digits shown leave
 _SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
-
-
 _SCALE = "not scale-free: read at mean norm {norm:.3g}"
 _ISOTROPIC = "a Gaussian cloud with the same mean square norm"
 
@@ -246,8 +244,5 @@ def _isotropic(m: Moments) -> float:
 
 
 def _warnings(m: Moments) -> tuple[str, ...]:
-    if m.mean_norm() >= SHORT_ROWS:
-        return ()
-    return (
-        f"tiny norms: at mean norm {m.mean_norm():.2g} every exponent is small, and I(W) is near 1 whatever the rows look like",
-    )
+    every = f"tiny norms: at mean norm {m.mean_norm():.2g} every exponent is small"
+    return (f"{every}, and I(W) is near 1 whatever the rows look like",) if m.mean_norm() < SHORT_ROWS else ()

@@ -13,15 +13,7 @@ import numpy as np
 import torch
 
 from uncone.measure.points import Points
-from uncone.measure.tiles import (
-    Block,
-    Tiles,
-    blocks_of,
-    each_pair_of_blocks,
-    groups_of,
-    load,
-    queries_with_each_block,
-)
+from uncone.measure.tiles import Block, Tiles, blocks_of, each_pair_of_blocks, groups_of, load, with_queries
 from uncone.threads import share
 
 Tensor = torch.Tensor
@@ -120,7 +112,7 @@ def _offer_queries(
             row, column, score = _entries(tile, tile > candidates.worst[part, None])
             candidates.offer(part.start, row, column + block.at.start, score)
 
-    queries_with_each_block(tiles, queries, use, progress)
+    with_queries(tiles, queries, use, progress)
 
 
 def _settle(

@@ -78,7 +78,7 @@ def each_pair_of_blocks(
     return results
 
 
-def queries_with_each_block(
+def with_queries(
     tiles: Tiles,
     queries: Tensor,
     use: Callable[[slice, Block, Tensor, tuple[Tensor, Tensor]], None],
@@ -159,5 +159,5 @@ def sum_by_query(
         terms[itself] = 0.0
         sums[part] += terms.sum(1).double()
 
-    queries_with_each_block(Tiles(points), queries, use, progress)
+    with_queries(Tiles(points), queries, use, progress)
     return sums

@@ -84,7 +84,7 @@ def under_trained_tokens(
     rows, m = with_moments(rows, moments, unit_first=False)
     axes = untrained_axes(rows, m, known_unused(rows.labels, m.n), counts)
     norms = torch.cat([row_norms(block) for block in rows.blocks()])
-    products, squares = project_about(rows, axes.axes, axes.mean, progress)
+    products, squares = project_about(rows, axes.axes, axes.axes[:, 0], progress)
     return find_projected(axes, norms, products, squares, prefer=prefer, rate=rate, most=most)
 
 
@@ -101,11 +101,6 @@ class UntrainedAxes:
     expected: Tensor
     reference: Tensor
     why: str
-
-    @property
-    def mean(self) -> Tensor:
-        """The mean row, which all others are compared about (D,)."""
-        return self.axes[:, 0]
 
 
 def untrained_axes(rows: Rows, m: Moments, known: tuple[Tensor, str], counts: Tensor | None) -> UntrainedAxes:
@@ -148,7 +143,7 @@ def find_projected(
     axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor, *, prefer: Indicator,
     rate: float = RATE, most: int = MOST_LISTED,
 ) -> UnderTrained:  # fmt: skip
-    """As `under_trained_tokens`, from the norms of all rows (N,), and of the rows less `axes.mean` the products
+    """As `under_trained_tokens`, from the norms of all rows (N,), and of the rows less their mean the products
     with `axes.axes` (N, 3) and the squared lengths (N,)."""
     if not 0 < rate < 1:
         raise InputError(f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is customary")
