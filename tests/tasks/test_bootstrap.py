@@ -206,7 +206,7 @@ def test_refusals_say_what_came() -> None:
     good = np.arange(5.0)
     with pytest.raises(InputError, match=r"per_item_a of shape \(N,\) with N >= 2, got shape \(1,\)"):
         paired_bootstrap([1.0], [2.0])
-    with pytest.raises(InputError, match="same 5 items from every system"):
+    with pytest.raises(InputError, match="same 5 items of every system"):
         paired_bootstrap(good, good[:4])
     with pytest.raises(InputError, match="1 that are not"):
         paired_bootstrap([0.0, np.nan, 1.0], [0.0, 1.0, 2.0])

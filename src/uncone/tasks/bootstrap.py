@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +27,20 @@ MOST_SEED = 2_000_000_000
 """Seeds of Faiss are signed and of 32 bits."""
 
 
+class Resampling(TypedDict, total=False):
+    """How intervals are made."""
+
+    seed: int
+    """0 by default; the same seed gives the same interval whatever the machine's memory."""
+    resamples: int
+    """10,000 by default; the ends of a 95% interval then move by about 1.5% of its half-width from seed to
+    seed."""
+    level: float
+    """The share of the resampled differences inside the interval, 0.95 by default."""
+
+
 def paired_bootstrap(
-    per_item_a: npt.ArrayLike,
-    per_item_b: npt.ArrayLike,
-    *,
-    seed: int = 0,
-    resamples: int = 10_000,
-    level: float = 0.95,
+    per_item_a: npt.ArrayLike, per_item_b: npt.ArrayLike, **options: Unpack[Resampling]
 ) -> Interval:
     """The mean of `b` less the mean of `a` on the same items, with its percentile bootstrap interval.
 
@@ -44,10 +51,7 @@ def paired_bootstrap(
     Args:
         per_item_a: scores of the baseline, (N,), one an item (say nDCG@10 of each query).
         per_item_b: scores of the other system on the same items in the same order, (N,).
-        seed: of the resampling; the same seed gives the same interval whatever the machine's memory.
-        resamples: how many; with 10,000 the ends of a 95% interval move by about 1.5% of its half-width
-            from seed to seed.
-        level: share of the resampled differences inside the interval.
+        options: `seed`, `resamples` and `level`, see `Resampling`.
 
     Returns:
         Interval: `difference` = mean(b) - mean(a), and `low` and `high` in the same unit.
@@ -65,19 +69,14 @@ def paired_bootstrap(
         (0.1, 0.1, 0.1)
     """
     a, b = _scores(per_item_a, "per_item_a"), np.atleast_2d(per_item_b)
-    return paired_bootstraps(a, b, seed=seed, resamples=resamples, level=level)[0]
+    return paired_bootstraps(a, b, **options)[0]
 
 
 def paired_bootstraps(
-    baseline: npt.ArrayLike,
-    others: npt.ArrayLike,
-    *,
-    seed: int = 0,
-    resamples: int = 10_000,
-    level: float = 0.95,
+    baseline: npt.ArrayLike, others: npt.ArrayLike, **options: Unpack[Resampling]
 ) -> tuple[Interval, ...]:
     """`paired_bootstrap` of `others` (S, N) against one `baseline` (N,), all on the same resampled items."""
-    scores = _systems(baseline, others, seed, resamples, level)
+    scores, (seed, resamples, level) = _systems(baseline, others), _checked(**options)
     n = scores.shape[1]
     differences = scores[1:] - scores[0]
     blocks = _resamples(n, seed=seed, resamples=resamples)
@@ -91,13 +90,11 @@ def correlation_bootstrap(
     gold: npt.ArrayLike,
     *,
     kind: Kind = "spearman",
-    seed: int = 0,
-    resamples: int = 10_000,
-    level: float = 0.95,
+    **options: Unpack[Resampling],
 ) -> Interval:
     """How much better `score_b` correlates with `gold` than `score_a` does; see `correlation_bootstraps`."""
     a, b = _scores(score_a, "score_a"), np.atleast_2d(score_b)
-    return correlation_bootstraps(a, b, gold, kind=kind, seed=seed, resamples=resamples, level=level)[0]
+    return correlation_bootstraps(a, b, gold, kind=kind, **options)[0]
 
 
 def correlation_bootstraps(
@@ -107,9 +104,7 @@ def correlation_bootstraps(
     *,
     subsets: Sequence[Any] | None = None,
     kind: Kind = "spearman",
-    seed: int = 0,
-    resamples: int = 10_000,
-    level: float = 0.95,
+    **options: Unpack[Resampling],
 ) -> tuple[Interval, ...]:
     """How much better systems correlate with `gold` than the baseline, with percentile bootstrap intervals.
 
@@ -125,9 +120,7 @@ def correlation_bootstraps(
         gold: what people said of the items, (N,).
         subsets: which subset each item is of, N of them; None for one correlation over all items.
         kind: Spearman's or Pearson's correlation.
-        seed: of the resampling.
-        resamples: how many.
-        level: share of the resampled differences inside the interval.
+        options: as for `paired_bootstrap`.
 
     Returns:
         S intervals: `difference` = correlation of a system - that of the baseline, in [-2, 2], and its
@@ -140,11 +133,10 @@ def correlation_bootstraps(
 
     Reads badly when a subset has few items, whose ties and lost items then move the mean.
     """
-    scores, truth = _systems(baseline, others, seed, resamples, level), _scores(gold, "gold")
-    if len(truth) != scores.shape[1]:
-        raise InputError(
-            f"expected a gold score for each of the {scores.shape[1]} items, got {len(truth)}: pair them"
-        )
+    scores, truth = _systems(baseline, others), _scores(gold, "gold")
+    seed, resamples, level = _checked(**options)
+    if len(truth) != (n := scores.shape[1]):
+        raise InputError(f"expected a gold score for each of the {n} items, got {len(truth)}: pair them")
     if kind not in RESAMPLED:
         raise InputError(f"expected kind 'spearman' or 'pearson', got {kind!r}")
     places: Sequence[Any] = [slice(None)] if subsets is None else _places(subsets, len(truth))
@@ -162,9 +154,7 @@ def correlation_bootstraps(
 def _places(subsets: Sequence[Any], n: int) -> list[list[int]]:
     """The items of each subset."""
     if len(subsets) != n:
-        raise InputError(
-            f"expected a subset for each of the {n} items, got {len(subsets)}: pass them in one order"
-        )
+        raise InputError(f"expected a subset for each of the {n} items, got {len(subsets)}: pair them")
     places: dict[Any, list[int]] = {}
     for at, name in enumerate(subsets):
         places.setdefault(name, []).append(at)
@@ -201,15 +191,15 @@ def _intervals(points: Array, drawn: Array, level: float) -> tuple[Interval, ...
     return tuple(intervals)
 
 
-def _systems(
-    baseline: npt.ArrayLike, others: npt.ArrayLike, seed: Any, resamples: int, level: float
-) -> Array:
-    """The baseline and the others as one array (1 + S, N), and the options of the resampling checked."""
+def _systems(baseline: npt.ArrayLike, others: npt.ArrayLike) -> Array:
+    """The baseline and the others as one array (1 + S, N)."""
     first, rows = _scores(baseline, "baseline"), np.asarray(others)
     if rows.ndim != 2 or rows.shape[1] != len(first):
-        raise InputError(
-            f"expected the same {len(first)} items from every system, got shape {rows.shape}: pair them"
-        )
+        raise InputError(f"expected the same {len(first)} items of every system, got {rows.shape}: pair them")
+    return np.stack([first, *(_scores(row, "scores") for row in rows)])
+
+
+def _checked(seed: int = 0, resamples: int = 10_000, level: float = 0.95) -> tuple[int, int, float]:
     check_seed(seed)
     if resamples < 100:
         raise InputError(f"expected at least 100 resamples, got {resamples}: 10,000 is usual")
@@ -220,7 +210,7 @@ def _systems(
             f"expected at least {math.ceil(2 / (1 - level)):,} resamples for an interval at level "
             f"{level:.6g}, got {resamples:,}: its ends would be the extremes of what was drawn"
         )
-    return np.stack([first, *(_scores(row, "scores") for row in rows)])
+    return seed, resamples, level
 
 
 def _scores(given: npt.ArrayLike, name: str) -> Array:
@@ -229,14 +219,10 @@ def _scores(given: npt.ArrayLike, name: str) -> Array:
     except (TypeError, ValueError) as error:
         raise InputError(f"expected {name} to hold numbers, got {type(given).__name__}: {error}") from error
     if scores.ndim != 1 or len(scores) < 2:
-        raise InputError(
-            f"expected {name} of shape (N,) with N >= 2, got shape {scores.shape}: pass one score per item"
-        )
+        raise InputError(f"expected {name} of shape (N,) with N >= 2, got shape {scores.shape}: one per item")
     if not np.isfinite(scores).all():
         bad = int((~np.isfinite(scores)).sum())
-        raise InputError(
-            f"expected finite {name}, got {bad} that are not: leave those items out of both systems"
-        )
+        raise InputError(f"expected finite {name}, got {bad} that are not: leave those items out of both")
     return scores
 
 
@@ -264,9 +250,7 @@ def correlation(x: Array, y: Array, *, kind: Kind) -> float:
     """
     value = float(RESAMPLED[kind](x[None], y)(np.ones((len(y), 1)))[0, 0])
     if np.isnan(value):
-        raise UndefinedMeasure(
-            f"{kind}'s correlation is undefined: all {len(y)} scores of one side are equal"
-        )
+        raise UndefinedMeasure(f"{kind} correlation is undefined: all {len(y)} scores of one side are equal")
     return min(max(value, -1.0), 1.0)
 
 
