@@ -128,15 +128,15 @@ def test_titles_and_compressed_files(tmp_path: Path) -> None:
     ("file", "content", "message"),
     [
         ("corpus.jsonl", "{", "one JSON object a line.* line 1"),
-        ("corpus.jsonl", "[1]\n", "a JSON object in entry 1"),
-        ("corpus.jsonl", '{"_id": 3, "text": "x"}\n', '"_id" and "text" as strings in line 1'),
-        ("corpus.jsonl", '{"_id": "d0", "text": "x"}\n' * 2, "ids that come once, got 'd0' again in line 2"),
+        ("corpus.jsonl", "[1]\n", "an object in entry 1"),
+        ("corpus.jsonl", '{"_id": 3, "text": "x"}\n', 'strings "_id", "text" in line 1'),
+        ("corpus.jsonl", '{"_id": "d0", "text": "x"}\n' * 2, "unique ids, got 'd0' again in line 2"),
         ("corpus.jsonl", "", "at least one text in"),
         ("corpus.jsonl", b"\xff\xfe", "text in UTF-8"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\n", "a header with query-id, corpus-id, score"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\n", "columns query-id, corpus-id, score"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td0\n", "3 columns in line 2 .* got 2"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td0\tx\n", "whole number as score in line 2"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\tgone\t1\n", "judges the document 'gone'"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td0\tx\n", "an integer in line 2"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\tgone\t1\n", "the document 'gone' in line 2"),
     ],
 )
 def test_bad_data_is_named(tmp_path: Path, file: str, content: str | bytes, message: str) -> None:
@@ -147,7 +147,7 @@ def test_bad_data_is_named(tmp_path: Path, file: str, content: str | bytes, mess
 
 
 def test_missing_data_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a directory in the layout of BEIR"):
+    with pytest.raises(InputError, match="expected a directory in BEIR's layout"):
         read_retrieval(tmp_path / "nowhere")
     with pytest.raises(
         InputError, match=r"expected corpus\.jsonl, queries\.jsonl, qrels/test\.tsv in .*no such file"

@@ -30,7 +30,7 @@ _DOCUMENTS_ONLY = (
 
 @dataclass(frozen=True)
 class RetrievalData:
-    """The documents, the queries that some split judges, and the relevance `judged[split][query][document]`."""
+    """Documents, the queries that some split judges, and the relevance `judged[split][query][document]`."""
 
     name: str
     document_ids: tuple[str, ...]
@@ -43,7 +43,7 @@ class RetrievalData:
         """The queries that `split` judges with at least one relevant document, in the order of the file."""
         if split not in self.judged:
             raise InputError(
-                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'no qrels'}: add it"
+                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'none'}: add it"
             )
         judged = self.judged[split].items()
         return tuple(query for query, relevant in judged if any(rank > 0 for rank in relevant.values()))
@@ -57,9 +57,7 @@ def read_retrieval(directory: str | os.PathLike[str]) -> RetrievalData:
     """Read `corpus.jsonl`, `queries.jsonl` (.xz and .gz too) and every `qrels/SPLIT.tsv` of a directory."""
     root = Path(directory)
     if not root.is_dir():
-        raise InputError(
-            f"expected a directory in the layout of BEIR, got {root}: name the one with corpus.jsonl"
-        )
+        raise InputError(f"expected a directory in BEIR's layout, got {root}: name the one with corpus.jsonl")
     corpus, queries = find_file(root, "corpus.jsonl"), find_file(root, "queries.jsonl")
     qrels = sorted((root / "qrels").glob("*.tsv*"))
     files = {"corpus.jsonl": corpus, "queries.jsonl": queries, "qrels/test.tsv": qrels}
@@ -84,13 +82,9 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
     for where, entry in objects_of(file):
         key, text, title = entry.get("_id"), entry.get("text"), entry.get("title")
         if not isinstance(key, str) or not isinstance(text, str):
-            raise InputError(
-                f'expected "_id" and "text" as strings in {where}, got {str(entry)[:60]!r}: add them'
-            )
+            raise InputError(f'expected strings "_id", "text" in {where}, got {str(entry)[:60]!r}: add them')
         if key in seen:
-            raise InputError(
-                f"expected ids that come once, got {key[:60]!r} again in {where}: make them unique"
-            )
+            raise InputError(f"expected unique ids, got {key[:60]!r} again in {where}: rename one")
         seen.add(key)
         yield key, f"{title} {text}".strip() if isinstance(title, str) and title else text
     if not seen:
@@ -105,27 +99,21 @@ def _judgements(
         try:
             relevance = int(rank)
         except ValueError:
-            raise InputError(
-                f"expected a whole number as score in {where}, got {rank[:40]!r}: 0 is not relevant"
-            ) from None
+            raise InputError(f"expected an integer in {where}, got {rank[:40]!r}: 0 is irrelevant") from None
         for what, key, known in (("query", query, queries), ("document", document, documents)):
             if key not in known:
-                raise InputError(
-                    f"expected ids that are there, got {where}, which judges the {what} {key[:60]!r}: copy it again"
-                )
+                raise InputError(f"expected known ids, got the {what} {key[:60]!r} in {where}: copy it again")
         judged.setdefault(query, {})[document] = relevance
     return judged
 
 
 def nearest(queries: Array, documents: Array, k: int) -> npt.NDArray[np.int64]:
-    """The numbers (Q, min(k, N)) of the `k` documents (N, D) with the highest inner product of queries (Q, D).
+    """The numbers (Q, min(k, N)) of the documents (N, D) with the highest inner product of queries (Q, D).
 
     Highest first, ties by number; for cosine both are of length 1.
     """
     if queries.shape[1] != documents.shape[1]:
-        raise InputError(
-            f"expected one width, got {queries.shape[1]} and {documents.shape[1]}: encode both sides alike"
-        )
+        raise InputError(f"expected one width, got {queries.shape[1]} and {documents.shape[1]}: encode alike")
     x, y = (torch.from_numpy(np.ascontiguousarray(given, np.float32)) for given in (queries, documents))
     step = max(1, _SCORES // min(_DOCUMENTS, len(y)))
     return np.concatenate([_nearest(part, y, min(k, len(y))).numpy() for part in torch.split(x, step)])
@@ -184,11 +172,10 @@ def retrieve(
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """The documents with their vectors, and the repairs fitted on them."""
+class Corpus(RetrievalData):
+    """With the vectors of the documents, and the repairs fitted on them."""
 
-    data: RetrievalData
-    documents: Texts
+    vectors: Texts
     repairs: Repairs
 
 
@@ -197,14 +184,14 @@ def evaluate_retrieval(
 ) -> TaskResult:
     """nDCG@10 and recall@100 on the queries of qrels/test.tsv; repairs are fitted on the corpus."""
     corpus = open_corpus(encoding, directory, names, settings)
-    queries = corpus.data.query_ids("test")
-    name = corpus.data.name.rpartition("/")[2]
+    queries = corpus.query_ids("test")
+    name = corpus.name.rpartition("/")[2]
     result = TaskResult(provenance=encoding.provenance())
     result.add_means(name, ranked(encoding, corpus, "test", queries, settings), len(queries), settings)
     result.provenance |= {
-        f"{name}_sha256": texts_digest(corpus.data.documents),
-        "queries_sha256": texts_digest(corpus.data.texts_of(queries)),
-        "documents": len(corpus.data.documents),
+        f"{name}_sha256": texts_digest(corpus.documents),
+        "queries_sha256": texts_digest(corpus.texts_of(queries)),
+        "documents": len(corpus.documents),
     }
     result.prices[name] = corpus.repairs.prices()
     result.note(*corpus.repairs.notes, _DOCUMENTS_ONLY, *encoding.notes())
@@ -216,9 +203,9 @@ def open_corpus(
 ) -> Corpus:
     """Read and encode the documents, and fit the repairs on them."""
     data = read_retrieval(directory)
-    documents = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
-    repairs = encoding.fit(names, documents, fitted_on="the documents", tick=settings.progress)
-    return Corpus(data, documents, repairs)
+    vectors = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
+    repairs = encoding.fit(names, vectors, fitted_on="the documents", tick=settings.progress)
+    return Corpus(**vars(data), vectors=vectors, repairs=repairs)
 
 
 def ranked(
@@ -227,16 +214,15 @@ def ranked(
     """Scores of every repair and measure, one a query; without `encoding.inner` those of the cosine alone."""
     if len(queries) < 2:
         raise InputError(
-            f"expected at least two queries in {corpus.data.name}/qrels/{split}.tsv, got {len(queries)}: judge more"
+            f"expected at least 2 queries in {corpus.name}/qrels/{split}.tsv, got {len(queries)}: judge more"
         )
-    asked = encoding.texts(
-        corpus.data.texts_of(queries), role="query", tick=settings.tick("encoding queries")
-    )
+    tick = settings.tick("encoding queries")
+    asked = encoding.texts(corpus.texts_of(queries), role="query", tick=tick)
     scores, names = dict[str, dict[str, Scores]](), corpus.repairs.names()
     for at, name in enumerate(names):
         if settings.progress is not None:
             settings.progress(f"searching with {name}", at, len(names))
-        x, y = (corpus.repairs.apply(name, texts) for texts in (asked, corpus.documents))
+        x, y = (corpus.repairs.apply(name, texts) for texts in (asked, corpus.vectors))
         sides = {"": (unit(x.cosine), unit(y.cosine))}
         if encoding.inner:
             sides["_inner"] = (x.inner, y.inner)
@@ -245,6 +231,6 @@ def ranked(
         scores[name] = {
             f"{measure}{way}": per_query
             for way, vectors in sides.items()
-            for measure, per_query in retrieve(*vectors, corpus.data, queries, split=split).items()
+            for measure, per_query in retrieve(*vectors, corpus, queries, split=split).items()
         }
     return scores

@@ -153,11 +153,11 @@ def _retrieval(
     encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str], settings: Settings
 ) -> _Splits:
     corpus = open_corpus(encoding, data, names, settings)
-    queries = corpus.data.query_ids("test")
-    part = next((name for name in ("dev", "train") if name in corpus.data.judged), "test")
+    queries = corpus.query_ids("test")
+    part = next((name for name in ("dev", "train") if name in corpus.judged), "test")
     if part != "test":
         known = set(queries)
-        asked = tuple(query for query in corpus.data.query_ids(part) if query not in known)
+        asked = tuple(query for query in corpus.query_ids(part) if query not in known)
         described = f"Development: the {len(asked)} queries of qrels/{part}.tsv; test: the {len(queries)} of qrels/test.tsv."
     else:
         asked, queries = _halves(queries, settings.seed)
@@ -174,9 +174,9 @@ def _retrieval(
         return _evidence(scores, float(scores[ORIGINAL].mean()), paired_bootstraps, settings)
 
     texts = {
-        "documents": corpus.data.documents,
-        "development": corpus.data.texts_of(asked),
-        "test": corpus.data.texts_of(queries),
+        "documents": corpus.documents,
+        "development": corpus.texts_of(asked),
+        "test": corpus.texts_of(queries),
     }
     return _Splits(
         evidence(part, asked),
