@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -57,48 +57,44 @@ def attach(
     refuse_patched(inner, options.backend)
     refuse_sharded(head, options.reduction)
     if "labels" not in inspect.signature(inner.forward).parameters:
-        raise UnsupportedModel(
-            f"expected a model whose forward takes labels, got {type(inner).__name__}: it has no loss"
-        )
+        raise UnsupportedModel(f"expected a model that takes labels, got {type(inner).__name__}: no loss")
     _check_gate(gate, head, inner, options.ignore_index)
     head_map = probe(inner, head)
     options = replace(options, softcap=head_map.cap, logit_scale=head_map.scale)
-    return Attached(inner, head, head_map, options, gate, penalties)
+    return Attached(inner, head, head_map, options, penalties, gate)
 
 
+@dataclass(eq=False, repr=False)
 class Attached(Attachment):
     """A model that trains through the gated loss.
 
     Call `step()` after each optimiser step, or give `callback` to a Trainer.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        head: torch.nn.Linear,
-        head_map: HeadMap,
-        options: CrossEntropyOptions,
-        gate: Gate | None,
-        penalties: tuple[Penalty, ...],
-    ) -> None:
+    model: Any
+    head: torch.nn.Linear
+    head_map: HeadMap
+    """The measured map from the head's output to the logits and the loss."""
+    options: CrossEntropyOptions
+    """The options of the loss, with the measured scale and cap."""
+    _penalties: tuple[Penalty, ...]
+    gate: Gate | None
+    nll: Tensor | None = field(default=None, init=False)
+    """The last training loss without penalties: the cross-entropy in nats a target, detached."""
+    penalty: Tensor | None = field(default=None, init=False)
+    """The penalties' part of that loss, detached; None without penalties."""
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.model, self.head, self.gate = model, head, gate
-        self.head_map = head_map
-        """The measured map from the head's output to the logits and the loss."""
-        self.options = options
-        """The options of the loss, with the measured scale and cap."""
-        self.nll: Tensor | None = None
-        """The last training loss without penalties: the cross-entropy in nats a target, detached."""
-        self.penalty: Tensor | None = None
-        """The penalties' part of that loss, detached; None without penalties."""
-        assert options.ignore_index is not None  # as _check_options has seen
-        self._ignored, self._penalties, self._losses = options.ignore_index, penalties, 0
+        assert self.options.ignore_index is not None  # as _check_options has seen
+        self._ignored, self._losses = self.options.ignore_index, 0
         self._targets: Tensor | None = None
         """Aligned targets that wait for the head's input."""
         self._items: Any = None
         self._loss: Tensor | None = None
-        self._loss_function = getattr(model, "_loss_function", None)
-        self._on_head, self._on_model = self._put(head, self._run_head), self._put(model, self._run_model)
+        self._loss_function = getattr(self.model, "_loss_function", None)
+        self._on_head = self._put(self.head, self._run_head)
+        self._on_model = self._put(self.model, self._run_model)
 
     def step(self) -> None:
         """Close an optimiser step. Call it once after each `optimizer.step()`.
@@ -116,10 +112,8 @@ class Attached(Attachment):
 
     def _refuse(self, args: Any) -> None:
         super()._refuse(args)
-        if self.options.reduction != "mean":
-            raise UnsupportedModel(
-                f"expected reduction 'mean' under a Trainer, got {self.options.reduction!r}: use 'mean'"
-            )
+        if (reduction := self.options.reduction) != "mean":
+            raise UnsupportedModel(f"expected reduction 'mean' under Trainer, got {reduction!r}: use 'mean'")
         if getattr(args, "use_liger_kernel", False):
             raise UnsupportedModel(
                 "expected use_liger_kernel=False, got True: it replaces the model's forward; give attach "
@@ -230,7 +224,7 @@ class Attached(Attachment):
             )
         if getattr(self.model, "_loss_function", None) is not self._loss_function:
             raise UnsupportedModel(
-                "expected the loss function that was there when the model was attached to, got another: set it first"
+                "expected the loss function that was attached to, got another: set it first, then attach"
             )
 
 
@@ -261,18 +255,14 @@ def _refuse_more_losses(outputs: Any) -> None:
 
 def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...]) -> None:
     if penalties and options.reduction == "none":
-        raise InputError(
-            "expected a reduction to one loss with penalties, got 'none': a penalty is of no single target"
-        )
+        raise InputError("expected a reduced loss with penalties, got 'none': a penalty has no single target")
     if options.softcap is not None or options.logit_scale != 1:
         raise InputError(
             f"expected options without softcap and logit_scale, got {options.softcap} and "
             f"{options.logit_scale}: both are measured on the model"
         )
     if options.ignore_index is None:
-        raise InputError(
-            "expected options with an ignore_index, got None: -100 marks the last position, which has no target"
-        )
+        raise InputError("expected an ignore_index, got None: use -100, as the last position has no target")
     if options.num_items is not None:
         raise InputError("expected options without num_items, got one: pass num_items_in_batch to the model")
 
@@ -282,23 +272,15 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
     if gate is None:
         return
     if not hasattr(gate, "gates"):
-        raise InputError(
-            f"expected a gate with gates(), got {type(gate).__name__}: uncone.RareTokenGate is one"
-        )
+        raise InputError(f"expected a gate with gates(), got {type(gate).__name__}: use uncone.RareTokenGate")
     if not head.weight.requires_grad:
-        raise UnsupportedModel(
-            "expected a head that trains, got a frozen one: there is no gradient to gate; use gate=None"
-        )
+        raise UnsupportedModel("expected a head that trains, got a frozen one (no gradient): use gate=None")
     size, rows = len(gate.gates()[0]), head.weight.shape[0]
     if size != rows:
-        raise InputError(
-            f"expected a gate for the head's {rows} rows, got one for {size}: RareTokenGate({rows})"
-        )
+        raise InputError(f"expected a gate for the head's {rows} rows, got {size}: RareTokenGate({rows})")
     counted = getattr(gate, "ignore_index", ignore_index)
     if counted != ignore_index:
-        raise InputError(
-            f"expected one ignore_index, got {counted} of the gate and {ignore_index} of the options: make them one"
-        )
+        raise InputError(f"expected one ignore_index, got gate {counted}, options {ignore_index}: use one")
     special = (getattr(model.config, f"{name}_token_id", None) for name in _SPECIAL)
     ids = chain.from_iterable(one if isinstance(one, list | tuple) else [one] for one in special)
     tell(gate, "protect", [i for i in ids if isinstance(i, int) and 0 <= i < size])

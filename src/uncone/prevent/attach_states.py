@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -76,65 +77,55 @@ def attach_states(
     takes_labels = base is not top and "labels" in inspect.signature(top.forward).parameters
     adds = takes_labels if add_to_loss is None else add_to_loss
     if adds and not takes_labels:
-        raise InputError(
-            f"expected add_to_loss False with {type(top).__name__}, got True: call penalty() in your loop"
-        )
+        raise InputError(f"expected add_to_loss False with {type(top).__name__}, got True: call penalty()")
     if penalty is not None and not callable(penalty):
-        raise InputError(
-            f"expected a penalty that takes points and labels, got {type(penalty).__name__}: give PersistentEntropy()"
-        )
+        raise InputError(f"expected penalty(points, labels), got {described(penalty)}: see PersistentEntropy")
     if pooling not in POOLINGS:
         raise InputError(f"expected pooling 'cls', 'mean' or 'last', got {pooling!r}")
     depth = _layers(top, base, count=layer != -1)
     if not isinstance(layer, int) or isinstance(layer, bool) or not -depth <= layer < depth:
-        raise InputError(
-            f"expected a layer from 0 (embeddings) to {depth - 1}, or from -{depth} to -1, got {layer!r}"
-        )
+        raise InputError(f"expected layer 0 (embeddings) to {depth - 1}, or -{depth} to -1, got {layer!r}")
     at = None if layer % depth == depth - 1 else layer
-    return AttachedStates(top, base, penalty, track, pooling, at, labels, adds, across_ranks, group)
+    return AttachedStates(top, base, track, penalty, pooling, at, labels, adds, across_ranks, group)
 
 
+@dataclass(eq=False, repr=False)
 class AttachedStates(Attachment):
     """A model whose states are penalised in training.
 
     Call `step()` after each optimiser step, or give `callback` to a Trainer.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        base: Any,
-        penalty: StatePenalty | None,
-        track: AnisotropyTrack | None,
-        pooling: Pooling,
-        layer: int | None,
-        labels: str | None,
-        adds: bool,
-        across_ranks: bool,
-        group: Any,
-    ) -> None:
+    model: Any
+    base: Any
+    track: AnisotropyTrack | None
+    _penalty: StatePenalty | None
+    _pooling: Pooling
+    _layer: int | None
+    """Of `hidden_states`; None is the last hidden state."""
+    _labels: str | None
+    _adds: bool
+    _across_ranks: bool
+    _group: Any
+    value: Tensor | None = field(default=None, init=False)
+    """The penalty's last part of a loss, detached; None before the first time."""
+    steps: int = field(default=0, init=False)
+    """Optimiser steps so far, those before a Trainer's resume too."""
+    _kept: list[Tensor] = field(default_factory=list, init=False)
+    """States that wait for the penalty."""
+    _taken: int = field(default=0, init=False)
+    """Clouds since the last optimiser step."""
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.model, self.base, self.track = model, base, track
-        self.value: Tensor | None = None
-        """The penalty's last part of a loss, detached; None before the first time."""
-        self.steps = 0
-        """Optimiser steps so far, those before a Trainer's resume too."""
-        self._penalty, self._pooling, self._labels = penalty, pooling, labels
-        self._layer = layer
-        """Of `hidden_states`; None is the last hidden state."""
-        self._adds, self._across_ranks, self._group = adds, across_ranks, group
-        self._kept: list[Tensor] = []
-        """States that wait for the penalty."""
-        self._taken = 0
-        """Clouds since the last optimiser step."""
-        self._on_base = self._put(base, self._run_base)
-        if adds:
-            self._on_model = self._put(model, self._run_model)
+        self._on_base = self._put(self.base, self._run_base)
+        if self._adds:
+            self._on_model = self._put(self.model, self._run_model)
             self._divides = True if hasattr(self._on_model.original, "of_uncone") else None
             signature = self._on_model.__signature__
-            self._own_column = labels is not None and labels not in signature.parameters
+            self._own_column = self._labels is not None and self._labels not in signature.parameters
             if self._own_column:  # Trainer drops the columns that a forward does not name
-                column = inspect.Parameter(str(labels), inspect.Parameter.KEYWORD_ONLY, default=None)
+                column = inspect.Parameter(str(self._labels), inspect.Parameter.KEYWORD_ONLY, default=None)
                 ordered = sorted([*signature.parameters.values(), column], key=lambda each: each.kind)
                 self._on_model.__signature__ = signature.replace(parameters=ordered)
 
@@ -147,12 +138,10 @@ class AttachedStates(Attachment):
             InputError: the penalty is in the model's loss already, or there was no forward in training mode.
         """
         if self._adds:
-            raise InputError(
-                "expected a handle with add_to_loss=False, got one that adds the penalty to the model's loss: use that"
-            )
+            raise InputError("expected add_to_loss=False, got a penalty in the loss already: use that")
         if not self._kept:
             raise InputError(
-                "expected a forward in training mode (model.train(), gradients on) since the last call, got none"
+                "expected a forward in training (model.train(), gradients on) since the last call, got none"
             )
         added = self._take(labels, None)
         return torch.zeros(()) if added is None else added
@@ -165,11 +154,9 @@ class AttachedStates(Attachment):
         """
         self._kept.clear()  # nobody asked for them, and their gradient belongs to the weights before the step
         if self._taken == 0:
-            ask = "call penalty() before the optimiser's step"
-            add = "pass labels to the model in training mode, and attach before torch.compile"
-            raise UnsupportedModel(
-                f"expected at least one cloud of states in this step, got none: {add if self._adds else ask}"
-            )
+            how = "pass labels to the model in training mode, and attach before torch.compile"
+            how = how if self._adds else "call penalty() before the optimiser's step"
+            raise UnsupportedModel(f"expected at least one cloud of states in this step, got none: {how}")
         self.steps, self._taken = self.steps + 1, 0
 
     def resume(self, steps: int) -> None:
@@ -201,9 +188,7 @@ class AttachedStates(Attachment):
         if self._penalty is not None:
             value: Any = self._penalty(points, labels)
             if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
-                raise InputError(
-                    f"expected a scalar tensor from the penalty, got {described(value)}: return one number"
-                )
+                raise InputError(f"expected a scalar tensor from penalty, got {described(value)}: return one")
             added = value * part.to(value)
             self.value = added.detach()
         self._taken += 1
@@ -254,9 +239,7 @@ class AttachedStates(Attachment):
             self._kept.clear()
             return outputs
         if loss.ndim:
-            raise UnsupportedModel(
-                f"expected one loss from the model, got shape {tuple(loss.shape)}: reduce it to its mean"
-            )
+            raise UnsupportedModel(f"expected one loss, got shape {tuple(loss.shape)}: reduce it to its mean")
         if not self._kept:
             raise UnsupportedModel(
                 f"expected {type(self.model).__name__} to call its base model, got no call of the one "

@@ -105,13 +105,9 @@ class RareTokenGate:
     ) -> None:
         self._rule = Rule(mode, rare_share, rare_frequency, alpha, gate_max)
         if start_step < 1:
-            raise InputError(
-                f"expected start_step of at least 1, got {start_step}: a gate without counts knows nothing"
-            )
+            raise InputError(f"expected start_step of at least 1, got {start_step}: a gate needs counts")
         if on_batch_change not in ("refuse", "rescale"):
-            raise InputError(
-                f"expected on_batch_change 'refuse' or 'rescale', got {on_batch_change!r}: choose one"
-            )
+            raise InputError(f"expected on_batch_change 'refuse' or 'rescale', got {on_batch_change!r}")
         self.vocab_size, self.ignore_index = positive("vocab_size", vocab_size), ignore_index
         self._settings = {
             "vocab_size": vocab_size, "window": window, "memory": memory if counts is None else "counts",
@@ -123,9 +119,7 @@ class RareTokenGate:
         self._static, self._by_epoch = counts is not None, window == "epoch"
         self._n_tokens = vocab_size if n_tokens is None else n_tokens
         if not 0 < self._n_tokens <= vocab_size:
-            raise InputError(
-                f"expected n_tokens from 1 to {vocab_size}, got {n_tokens}: it counts the tokenizer's ids"
-            )
+            raise InputError(f"expected n_tokens from 1 to {vocab_size}, got {n_tokens}: pass len(tokenizer)")
         self._can_be_rare = torch.arange(vocab_size) < self._n_tokens
         self._start, self._group, self._rescale = start_step, group, on_batch_change == "rescale"
         self._current = torch.zeros(vocab_size, dtype=torch.int64)
@@ -141,9 +135,7 @@ class RareTokenGate:
         """Never call these ids rare, from now on."""
         for token in ids:
             if not 0 <= token < self.vocab_size:
-                raise InputError(
-                    f"expected protected_ids from 0 to {self.vocab_size - 1}, got {token}: name ids of tokens"
-                )
+                raise InputError(f"expected protected_ids in [0, {self.vocab_size}), got {token}: drop it")
             self._can_be_rare[token] = False
         self._gates = None
 
@@ -248,9 +240,7 @@ class RareTokenGate:
             InputError: within a step of several ranks, whose counts are not summed yet: save after `step()`.
         """
         if not self.counts_first and world(self._group) > 1 and bool(self._current.any()):
-            raise InputError(
-                "expected no micro-batch since the last step on several ranks, got some: save after step()"
-            )
+            raise InputError("expected no micro-batch since step() on several ranks, got some: save after it")
         return {
             "settings": dict(self._settings),
             "counts": self._counts.state(),
@@ -279,7 +269,10 @@ class RareTokenGate:
             current = not_negative(like(state["current"], torch.zeros(self.vocab_size, dtype=torch.int64)))
             shares = not_negative(like(state["shares"], torch.zeros(2, dtype=torch.float64)))
             can_be_rare = like(state["can_be_rare"], self._can_be_rare) & self._can_be_rare
-            gates = _loaded_gates(state["gates"], self.gates())
+            mine = zip(_GATES, self.gates(), strict=True)
+            rare, g1, g2 = (like(state["gates"][name], gate) for name, gate in mine)
+            if not all(bool(((not_negative(g) <= 1) & (rare | (g == 1))).all()) for g in (g1, g2)):
+                raise ValueError("gates that amplify, or act on ids that are not rare")
             step, gated_share = int(state["step"]), state["gated_share"]
             batch = resume.Batch.resumed(dict(state["batch"]))
             said = {str(what) for what in list(state["said"])}
@@ -288,7 +281,7 @@ class RareTokenGate:
         more_protected = not torch.equal(can_be_rare, state["can_be_rare"])
         self._counts, self._current, self._shares, self._can_be_rare = counts, current, shares, can_be_rare
         self._step, self._gated_share, self._batch, self._said = step, gated_share, batch, said
-        self._gates = None if more_protected else gates
+        self._gates = None if more_protected else (rare, g1, g2)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `state_dict` to a safetensors file, atomically."""
@@ -331,10 +324,3 @@ class RareTokenGate:
             if is_wrong and what not in self._said:
                 self._said.add(what)
                 warnings.warn(f"{message} rare_share, rare_frequency or alpha", stacklevel=3)
-
-
-def _loaded_gates(saved: Mapping[str, Tensor], mine: Gates) -> Gates:
-    rare, g1, g2 = (like(saved[name], gate) for name, gate in zip(_GATES, mine, strict=True))
-    if not all(bool(((not_negative(g) <= 1) & (rare | (g == 1))).all()) for g in (g1, g2)):
-        raise ValueError("gates that amplify, or act on ids that are not rare")
-    return rare, g1, g2
