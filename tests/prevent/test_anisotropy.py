@@ -87,7 +87,7 @@ def test_half_precision_is_widened_and_nothing_is_changed() -> None:
         (
             torch.ones(3, 2, dtype=torch.int64),
             3,
-            r"expected points with floating point numbers, got torch.int64",
+            r"expected points in floating point, got torch.int64",
         ),
         (torch.ones(3, 0), 3, r"expected finite points .* got \(3, 0\)"),
         (torch.ones(3, 2), True, "expected k of at least 1, got True"),

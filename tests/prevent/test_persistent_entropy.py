@@ -216,13 +216,13 @@ def test_what_is_kept_is_detached() -> None:
     [
         (
             {"select": "best"},
-            r"expected select to be True \(prominent bars\) or False \(all bars\), got 'best'",
+            r"expected select True \(prominent bars\) or False \(all bars\), got 'best'",
         ),
-        ({"select": 1}, r"expected select to be True .*, got 1"),
+        ({"select": 1}, r"expected select True .*, got 1"),
         ({"weight": -1.0}, "expected weight to be a number from 0 up, got -1.0"),
         ({"weight": float("nan")}, "expected weight to be a number from 0 up, got nan"),
         ({"length_weight": -0.5}, "expected length_weight to be a number from 0 up, got -0.5"),
-        ({"select": False, "length_weight": 0.5}, "expected length_weight 0 with select=False, got 0.5"),
+        ({"select": False, "length_weight": 0.5}, "expected select=True for length_weight 0.5, got False"),
         ({"convention": "paper"}, "expected convention .*'paper'"),
     ],
 )

@@ -48,5 +48,5 @@ def test_centring_helps_or_changes_nothing_on_a_cloud_off_the_origin(quantiser: 
 def test_refusals() -> None:
     pytest.importorskip("faiss", reason="the extra [faiss] is not installed")
     x = np.random.default_rng(0).standard_normal((20, 4))
-    with pytest.raises(InputError, match=r"at least 256 documents for product quantisation .* got 20"):
+    with pytest.raises(InputError, match=r"at least 256 documents for pq \(8 bits\), got 20"):
         quantised_neighbours(x, x, "pq")

@@ -163,7 +163,7 @@ def test_what_is_refused() -> None:
     vocabulary = vocabulary_of(labels)
     with pytest.raises(InputError, match="expected a protocol out of paper, field, got 'pearson'"):
         word_similarity(x, vocabulary, [one], protocol="pearson")
-    with pytest.raises(InputError, match="got 'original': the vectors as they are have this name"):
+    with pytest.raises(InputError, match="got 'original': it names the vectors as they are"):
         word_similarity(x, vocabulary, [one], {"original": Linear(torch.zeros(2))})
     with pytest.raises(InputError, match=r"got none in 1 pairs .*is this the table's own vocabulary"):
         word_similarity(x, vocabulary, [pairs(("x", "y", 1))])

@@ -104,7 +104,7 @@ def test_a_label_leads_to_a_row_of_that_label(labels: list[str | None]) -> None:
 def test_what_is_no_vocabulary(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected words for the rows, got rows without labels"):
         vocabulary_of(None)
-    with pytest.raises(InputError, match=r"expected tokenizer.json in .*put the model's tokenizer there"):
+    with pytest.raises(InputError, match=r"expected tokenizer.json in .*put the model's there"):
         vocabulary_of(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match=r"expected a tokenizer in .*tokenizer.json"):

@@ -103,7 +103,7 @@ def test_a_choice_without_a_repair(
         ),
         (["--task", "mt"], "Invalid value"),
         (["--task", "sts", "--data", ".", "--seed", "-1"], "expected a seed from 0 to 2,000,000,000, got -1"),
-        (["--task", "retrieval", "--data", "nowhere"], "expected a directory in the layout of BEIR"),
+        (["--task", "retrieval", "--data", "nowhere"], "expected a directory in BEIR's layout"),
         (
             ["--task", "wordsim", "--data", ".", "--cache", "c"],
             "expected no cache with the task wordsim, got one (--cache, cache=)",
@@ -121,7 +121,7 @@ def test_a_choice_without_a_repair(
             "expected the protocol 'paper' with",
         ),
         (["--task", "sts", "--data", ".", "--method", "center"], "Invalid value"),
-        (["--task", "sts", "--data", "words.vec", "--columns", "1,2"], "expected three columns"),
+        (["--task", "sts", "--data", "words.vec", "--columns", "1,2"], "expected 3 columns"),
         (["--task", "sts", "--data", "words.vec"], "expected at least 3 columns in line 1 of words.vec"),
         (["--task", "sts", "--data", ".", "--columns", "1,2,3"], "with a table as data of wordsim or sts"),
         (

@@ -108,9 +108,7 @@ class Attachment:
         try:
             from transformers import TrainerCallback
         except ImportError as error:
-            raise UnsupportedModel(
-                "expected transformers for a callback, got none: pip install 'uncone[hf]'"
-            ) from error
+            raise UnsupportedModel("a callback needs transformers: pip install 'uncone[hf]'") from error
         attached = self
 
         class Callback(TrainerCallback):  # type: ignore[misc]
@@ -143,7 +141,7 @@ class Attachment:
             )
         if args.n_gpu > 1:
             raise UnsupportedModel(
-                f"expected one device a process, got {args.n_gpu}: start one process a device (torchrun)"
+                f"expected one device a process, got {args.n_gpu}: DataParallel copies models; use torchrun"
             )
 
     def _begin(self, args: Any, step: int, loader: Any) -> None:

@@ -65,13 +65,9 @@ def are_classes(labels: Tensor) -> Tensor:
 def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
     """Points (N, D) and their labels (N,), checked, without those labelled -100."""
     if not isinstance(points, Tensor) or points.ndim != 2:
-        raise InputError(
-            f"expected points of shape (N, D), got {described(points)}: pass a tensor with one row a point"
-        )
+        raise InputError(f"expected points of shape (N, D), got {described(points)}: pass a tensor of points")
     if not points.is_floating_point():
-        raise InputError(
-            f"expected points with floating point numbers, got {points.dtype}: convert them to float32"
-        )
+        raise InputError(f"expected points in floating point, got {points.dtype}: convert them to float32")
     if labels is None:
         return points, None
     one_each = isinstance(labels, Tensor) and labels.shape == points.shape[:1]
@@ -111,9 +107,7 @@ def joined(
     """
     ranks = world(group)
     if ranks < 1:
-        raise InputError(
-            "expected a group of torch.distributed that this rank is in, got another: give each rank its own group"
-        )
+        raise InputError("expected a group that this rank is in, got another: give each rank its own group")
     if ranks == 1:
         return points, labels, part
     about = torch.stack([part.new_tensor(len(points)), part]).to(points.device, torch.float32)
@@ -262,7 +256,7 @@ class AnisotropyTrack:
         if self.path is not None:
             if not self._begun and self.path.exists():
                 raise InputError(
-                    f"expected no file {self.path.name} yet, got one: give another path, or remove it"
+                    f"expected no {self.path.name} yet, got one: move it (a resuming Trainer goes on with it)"
                 )
             self._begun = True
             with self.path.open("a", encoding="utf-8") as file:
@@ -282,15 +276,13 @@ def _read(path: Path) -> list[dict[str, Any]]:
         # A kill may leave half a line at the end.
         lines = file.read().decode("utf-8", "replace").split("\n")[:-1]
     records = []
-    for number, line in enumerate(lines, 1):
+    for at, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
             step = record["step"]
         except (ValueError, KeyError, TypeError):
             step = None
         if not isinstance(step, int):
-            raise InputError(
-                f"expected lines of JSON with a step in {path.name}, got something else in line {number}: remove it"
-            )
+            raise InputError(f"expected JSON with a step in {path.name}, got none in line {at}: remove it")
         records.append(record)
     return records

@@ -42,9 +42,7 @@ class Rule:
             raise InputError(f"expected a mode among {', '.join(MODES)}, got {self.mode!r}: use one of them")
         given = sum(value is not None for value in (self.share, self.frequency, self.alpha))
         if given > 1:
-            raise InputError(
-                "expected one of rare_share, rare_frequency and alpha, got several: each says what is rare"
-            )
+            raise InputError("expected one of rare_share, rare_frequency and alpha, got several: give one")
         if not given and self.mode in ("paper", "official"):
             self.alpha = ALPHA
         elif not given:
@@ -271,9 +269,7 @@ class StaticCounts:
 
     def load(self, state: State) -> None:
         if not torch.equal(like(state["total"], self.total), self.total):
-            raise InputError(
-                "expected the corpus counts that the state was saved with, got others: pass the same counts"
-            )
+            raise InputError("expected the corpus counts of the saved state, got others: pass the same")
 
 
 Counts = ExactWindow | BucketRing | ExponentialAverage | StaticCounts

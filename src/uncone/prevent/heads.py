@@ -34,14 +34,10 @@ def output_head(model: Any) -> torch.nn.Linear:
     if type(head).__name__ == "ModulesToSaveWrapper":  # PEFT trains a copy
         active = list(head.active_adapters)
         if len(active) != 1 or active[0] not in head.modules_to_save:
-            raise UnsupportedModel(
-                f"expected one active copy of the head under modules_to_save, got {active}: activate one adapter"
-            )
+            raise UnsupportedModel(f"expected one active head in modules_to_save, got {active}: activate one")
         head = head.modules_to_save[active[0]]
     if head is None:
-        raise UnsupportedModel(
-            f"expected a model with an output head, got {type(model).__name__} without: it has no loss to gate"
-        )
+        raise UnsupportedModel(f"expected an output head, got none in {type(model).__name__}: it has no loss")
     kind, weight = type(head).__name__, getattr(head, "weight", None)
     if "peft" in type(head).__module__ or hasattr(head, "lora_A"):
         raise UnsupportedModel(
@@ -51,13 +47,9 @@ def output_head(model: Any) -> torch.nn.Linear:
     quantised = type(weight).__module__.split(".")[0] in ("bitsandbytes", "torchao")
     if weight is None or quantised or not weight.dtype.is_floating_point:
         got = kind if weight is None else f"{kind} of {weight.dtype}"
-        raise UnsupportedModel(
-            f"expected a head in floating point, got {got}: exempt the head from quantisation"
-        )
+        raise UnsupportedModel(f"expected a head in floating point, got {got}: exempt it from quantisation")
     if not isinstance(head, torch.nn.Linear):
-        raise UnsupportedModel(
-            f"expected a linear head (torch.nn.Linear), got {kind}: its logits are not hidden W' + bias"
-        )
+        raise UnsupportedModel(f"expected a torch.nn.Linear head, got {kind}: its logits are not h W' + bias")
     return head
 
 
@@ -65,9 +57,7 @@ def refuse_patched(model: Any, backend: str) -> None:
     """Raises UnsupportedModel where the model is attached to already, or Liger computes its loss."""
     forward = model.__dict__.get("forward")
     if hasattr(forward, "of_uncone"):
-        raise UnsupportedModel(
-            "expected a model that nothing is attached to, got one that is: call detach() on the first handle"
-        )
+        raise UnsupportedModel("expected an unattached model, got an attached one: detach() its handle")
     forward = forward or type(model).forward
     module = getattr(getattr(forward, "__func__", forward), "__module__", None) or ""
     if module.startswith("liger_kernel") and backend != "wrap:liger":
@@ -105,16 +95,14 @@ def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map
     """Whether labels are shifted, by which of the two gives the model's own loss."""
     z, outputs = _run(model, head, batch)
     if outputs.loss is None or z is None:
-        raise UnsupportedModel(
-            "expected a model that computes a loss from labels, got none: pass labels to its forward"
-        )
+        raise UnsupportedModel("expected the model's loss from labels, got none: pass labels to its forward")
     if is_seq2seq(model):
         again, _ = _run(model, head, without_labels(model, batch))
         assert again is not None
         difference = float((again - z).abs().max())
         if not difference <= 1e-3 * (1 + float(z.abs().max())):
             raise UnsupportedModel(
-                f"expected {type(model).__name__} to feed its decoder the labels moved by one, got other logits "
+                f"expected {type(model).__name__} to feed its decoder labels moved by one, got other logits "
                 f"(by {difference:.2g}): pass decoder_input_ids to the model, and train it with its own loss"
             )
     logits, own, losses = head_map.logits(z).flatten(0, -2), float(outputs.loss), dict[bool, float]()

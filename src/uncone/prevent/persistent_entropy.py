@@ -80,14 +80,11 @@ class PersistentEntropy:
                 raise InputError(f"expected {name} to be a number from 0 up, got {value!r}: give 0 or more")
         self.weight, self.length_weight = float(weight), float(length_weight)
         if select is not True and select is not False:
-            raise InputError(
-                f"expected select to be True (prominent bars) or False (all bars), got {select!r}: pass either"
-            )
+            raise InputError(f"expected select True (prominent bars) or False (all bars), got {select!r}")
         check_convention(convention)
         if length_weight and not select:
             raise InputError(
-                f"expected length_weight 0 with select=False, got {length_weight}: it weighs the bars that a "
-                "selection discards; pass select=True"
+                f"expected select=True for length_weight {length_weight}, got False: it weighs discarded bars"
             )
         self.select, self.convention = select, convention
         self.last: EntropyStatus | None = None

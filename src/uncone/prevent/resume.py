@@ -77,14 +77,10 @@ class Batch:
     def _changed(self, seen: str, before: float, *, rescale: bool) -> None:
         if not rescale:
             raise InputError(
-                f"expected {seen}: keep ranks x batch x accumulation as they were, or make the gate with "
-                "on_batch_change='rescale'"
+                f"expected {seen}: keep ranks x batch x accumulation, or use on_batch_change='rescale'"
             )
         self.per_step = before if self.per_step is None else self.per_step
-        warnings.warn(
-            f"expected {seen}: counts a step are read at {self.per_step:.0f} targets from now on",
-            stacklevel=4,
-        )
+        warnings.warn(f"expected {seen}: counts a step now mean {self.per_step:.0f} targets", stacklevel=4)
         self.sum = self.steps = 0
 
 
@@ -124,9 +120,7 @@ def check_settings(mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
     differ = [name for name in mine if saved.get(name) != mine[name]]
     if differ:
         theirs, ours = (", ".join(f"{name} {of.get(name)!r}" for name in differ) for of in (saved, mine))
-        raise InputError(
-            f"expected a gate with the settings of the state ({theirs}), got {ours}: make it with the same"
-        )
+        raise InputError(f"expected the settings of the state ({theirs}), got {ours}: make a gate with these")
 
 
 def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:

@@ -79,9 +79,7 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
         index: Any = faiss.IndexScalarQuantizer(d, kind)
     else:
         if n < _LEAST_OF_PQ:
-            raise InputError(
-                f"expected at least {_LEAST_OF_PQ} documents for product quantisation (8 bits), got {n}: use more"
-            )
+            raise InputError(f"expected at least {_LEAST_OF_PQ} documents for pq (8 bits), got {n}: use more")
         codes = next(count for count in range(max(1, d // _FEATURES_A_CODE), 0, -1) if d % count == 0)
         index = faiss.IndexPQ(d, codes, 8)
         index.pq.cp.seed = seed + 1234  # Faiss' own where seed is 0
@@ -129,9 +127,7 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings
         "queries_sha256": digest(as_rows(asked)),
     }
     if queries is None:
-        result.note(
-            f"{len(asked)} of the rows, drawn with seed {settings.seed}, are taken out and asked for."
-        )
+        result.note(f"{len(asked)} of the rows, drawn with seed {settings.seed}, are taken out as queries.")
     return result
 
 

@@ -113,9 +113,7 @@ def open_encoding(spec: str | os.PathLike[str], *, cache: Path | None = None, in
     path, part = split(spec)
     if path.is_dir():
         if part is not None:
-            raise InputError(
-                f"expected a whole model to encode sentences with, got its part #{part}: leave that out"
-            )
+            raise InputError(f"expected a whole model to encode with, got its part #{part}: leave that out")
         return replace(open_encoder(path), name=name_of(spec, path), cache=cache, inner=inner)
     words = word_means(finite_rows(spec), files_digest(path))
     return replace(words, name="/".join(path.resolve().parts[-2:]), cache=cache, inner=inner)
@@ -179,9 +177,7 @@ def word_means(rows: Rows, digest: str) -> Encoding:
     """
     labels = rows.labels
     if labels is None:
-        raise InputError(
-            f"expected word vectors with their words, got {rows.name} without: give a .vec or .bin file"
-        )
+        raise InputError(f"expected word vectors with words, got {rows.name} without: give a .vec or .bin")
     row_of = {label: row for row, label in reversed(list(enumerate(labels))) if label is not None}
 
     def row_of_word(word: str) -> int | None:
@@ -194,7 +190,7 @@ def word_means(rows: Rows, digest: str) -> Encoding:
         needed = sorted({row for of_text in rows_of for row in of_text})
         if not needed:
             raise InputError(
-                f"expected words of {rows.name} in the texts, got none in {len(texts)} texts: another language?"
+                f"expected words of {rows.name} in the texts, got none in {len(texts)}: another language?"
             )
         vectors = rows.take(torch.tensor(needed, dtype=torch.int64)).numpy()
         place = {row: at for at, row in enumerate(needed)}
@@ -221,9 +217,7 @@ def _by_length(texts: Sequence[str], tick: Tick | None, encode: Callable[[list[s
     out = np.empty_like(joined)
     out[order] = joined
     if not np.isfinite(out).all():
-        raise UnsupportedModel(
-            "the model gives vectors that are not finite: its weights may be damaged; `uncone diagnose` looks"
-        )
+        raise UnsupportedModel("the model's vectors are not finite: look for damage with `uncone diagnose`")
     return out
 
 
@@ -302,9 +296,7 @@ def encoded_texts(
     def rows(file: Path, role: Role | None) -> Rows:
         lines = [line.strip() for _, line in lines_of(file) if line.strip()]
         if not lines:
-            raise InputError(
-                f"expected one text a line in {file}, got none: give at least two, best thousands"
-            )
+            raise InputError(f"expected one text a line in {file}, got none: give at least 2, best thousands")
         tick = None if progress is None else partial(progress, f"encoding {file.name}")
         vectors = torch.from_numpy(encoder.vectors(lines, role=role, tick=tick))
         if encoder.normalizes:  # as the model itself does at its end: inner products depend on it

@@ -150,7 +150,5 @@ def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
     """The repairs that were asked for, in the order of all; all where none was named."""
     unknown = [name for name in given or () if name not in (*REPAIRS, ORIGINAL)]
     if unknown:
-        raise InputError(
-            f"expected repairs out of {', '.join(REPAIRS)}, got {unknown[0]!r}: choose among these"
-        )
+        raise InputError(f"expected repairs out of {', '.join(REPAIRS)}, got {unknown[0]!r}: choose one")
     return REPAIRS if given is None else tuple(name for name in REPAIRS if name in given)

@@ -77,7 +77,7 @@ class PairScores:
 def pair_scores(
     pairs: PairSet, place: Mapping[str, int], cosine_of: Vectors, inner_of: Vectors, *, total: int
 ) -> PairScores:
-    """The cosine of every pair by one matrix, its inner product by another; `place` says the row of a text."""
+    """The cosine of each pair by one matrix, the inner product by another; `place` says the row of a text."""
     sides = np.array([(place[a], place[b]) for a, b in pairs.pairs], np.intp).reshape(-1, 2).T
     x, y = (np.asarray(cosine_of[rows], np.float64) for rows in sides)
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
@@ -102,9 +102,7 @@ def read_pairs(path: str | os.PathLike[str], *, columns: Sequence[str | int] | N
     if columns is not None and (
         len(columns) != 3 or any(isinstance(one, int) and one < 1 for one in columns)
     ):
-        raise InputError(
-            f"expected three columns, of two texts and of a score, got {columns!r}: give names or numbers"
-        )
+        raise InputError(f"expected 3 columns (text, text, score), got {columns!r}: give names or numbers")
     file = Path(path)
     name = Path(file.stem if file.suffix in PACKED else file.name).stem
     rows = ((where, [cell.strip() for cell in cells]) for where, cells in table(file, columns))
@@ -186,20 +184,14 @@ def _pair_set(name: str, file: Path, rows: Rows, *, least: int = 2, scored_alone
         if scored_alone and not score.strip():
             continue
         if not first.strip() or not second.strip():
-            raise InputError(
-                f"expected two texts in {where}, got {first[:40]!r} and {second[:40]!r}: fill them in"
-            )
+            raise InputError(f"expected two texts in {where}, got {first[:40]!r} and {second[:40]!r}: add it")
         value = number(score)
         if value is None or not math.isfinite(value):
-            raise InputError(
-                f"expected a finite number as score in {where}, got {score[:40]!r}: mend it, or name other columns"
-            )
+            raise InputError(f"expected a finite score in {where}, got {score[:40]!r}: mend it or `columns`")
         kept.append(((first, second), value, "".join(subset)))
     if len(kept) < least:
         wanted = "pairs" if least == 1 else "at least two pairs"
-        raise InputError(
-            f"expected {wanted} with scores in {file}, got {len(kept) or 'none'}: is it the right file?"
-        )
+        raise InputError(f"expected {wanted} with scores in {file}, got {len(kept) or 'none'}: right file?")
     pairs, gold, subsets = zip(*kept, strict=True)
     return PairSet(name, pairs, gold, subsets if any(subsets) else (), file.name)
 
@@ -280,15 +272,11 @@ def _senteval_rows(file: Path) -> Rows:
     gold = file.with_name(f"STS.gs.{subset}.txt")
     inputs, scores = list(lines_of(file)), [line for _, line in lines_of(gold)]
     if len(inputs) != len(scores):
-        raise InputError(
-            f"expected {len(inputs)} scores, one a line of {file}, got {len(scores)} in {gold.name}: copy it"
-        )
+        raise InputError(f"expected {len(inputs)} scores of {file}, got {len(scores)} in {gold}: copy it")
     for (at, line), score in zip(inputs, scores, strict=True):
         first, tab, second = line.partition("\t")
         if not tab:
-            raise InputError(
-                f"expected two sentences between tabs in line {at} of {file}, got one: copy it again"
-            )
+            raise InputError(f"expected two sentences between tabs in line {at} of {file}, got one: copy it")
         yield f"line {at} of {file}", [first, second.partition("\t")[0], score, subset]
 
 

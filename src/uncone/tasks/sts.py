@@ -61,7 +61,7 @@ def evaluate_sts(
             transductive.append(one.name)
     if transductive and encoding.rows is None:
         result.note(
-            f"Repairs of {', '.join(transductive)} are fitted on {_TRANSDUCTIVE}: these sets have no training part."
+            f"Repairs of {', '.join(transductive)} are fitted on {_TRANSDUCTIVE}: they have no training part."
         )
     result.note(*encoding.notes())
     return result

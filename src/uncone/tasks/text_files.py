@@ -41,9 +41,7 @@ def objects_of(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         placed = ((f"entry {at} of {file}", entry) for at, entry in entries)
     for where, entry in placed:
         if not isinstance(entry, dict):
-            raise InputError(
-                f"expected a JSON object in {where}, got {json.dumps(entry)[:60]}: give names to its fields"
-            )
+            raise InputError(f"expected an object in {where}, got {json.dumps(entry)[:60]}: name its fields")
         yield where, entry
 
 
@@ -52,7 +50,7 @@ def _parsed(text: str, where: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"expected one JSON object a line, or an array of them, got {where}, which does not parse: {error}"
+            f"expected one JSON object a line or an array of them, got {where}, which does not parse: {error}"
         ) from error
 
 
@@ -110,9 +108,7 @@ def _rows(file: Path, delimiter: str) -> Rows:
             for cells in filter(None, reader):
                 yield f"line {reader.line_num} of {file}", cells
         except csv.Error as error:
-            raise InputError(
-                f"expected a table in {file}, got line {reader.line_num}, which does not parse: {error}"
-            ) from error
+            raise InputError(f"expected a table, got line {reader.line_num} of {file}: {error}") from error
 
 
 def _places(first: Sequence[str], columns: Sequence[str | int] | None, where: str) -> tuple[list[int], bool]:
@@ -123,9 +119,7 @@ def _places(first: Sequence[str], columns: Sequence[str | int] | None, where: st
     missing = [name for name in columns if isinstance(name, str) and name not in first]
     if missing:
         names = ", ".join(map(str, columns))
-        raise InputError(
-            f"expected a header with {names} in {where}, got {' '.join(first)[:120]!r}: name others"
-        )
+        raise InputError(f"expected columns {names} in {where}, got {' '.join(first)[:120]!r}: name others")
     places = [name - 1 if isinstance(name, int) else first.index(name) for name in columns]
     by_name = any(isinstance(name, str) for name in columns)
     score = first[places[2]] if places[2] < len(first) else ""
@@ -137,9 +131,7 @@ def _cells(row: Sequence[str], places: Sequence[int], width: int, where: str) ->
     least = max(places) + 1
     if (width and len(row) != width) or len(row) < least:
         wanted = width or f"at least {least}"
-        raise InputError(
-            f"expected {wanted} columns in {where}, got {len(row)} ({' '.join(row)[:60]!r}): mend the line"
-        )
+        raise InputError(f"expected {wanted} columns in {where}, got {len(row)} ({str(row)[:60]}): mend it")
     return [row[place] for place in places]
 
 

@@ -51,9 +51,7 @@ def vocabulary_of(source: Any) -> Vocabulary:
     if isinstance(source, str | os.PathLike):
         tokenizer = open_tokenizer(Path(source))
         if tokenizer is None:
-            raise InputError(
-                f"expected tokenizer.json in {source}, got no tokenizer: put the model's tokenizer there"
-            )
+            raise InputError(f"expected tokenizer.json in {source}, got no tokenizer: put the model's there")
         return _of_tokenizer(tokenizer, set(special_tokens(Path(source), "unk_token")))
     if hasattr(source, "backend_tokenizer"):
         return _of_tokenizer(source.backend_tokenizer, {source.unk_token} - {None})

@@ -89,9 +89,7 @@ def word_similarity(
     if protocol not in PROTOCOLS:
         raise InputError(f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}")
     if transformations and ORIGINAL in transformations:
-        raise InputError(
-            f"expected names of repairs, got {ORIGINAL!r}: the vectors as they are have this name"
-        )
+        raise InputError(f"expected names of repairs, got {ORIGINAL!r}: it names the vectors as they are")
     words = sorted({word for one in sets for pair in one.pairs for word in pair})
     spelled = {word: vocabulary.ids(word) for word in words}
     held = {
