@@ -96,9 +96,9 @@ def edited_copy(
 ) -> Iterator[Copy]:
     """Write a copy of the directory of `files` in which `tensors` replace others by name, or are added.
 
-    Every other file is copied as it is; a checkpoint of torch.save is written as safetensors. Files that hold
-    the weights a second time, in another format, are left out: they would hold the original's. If anything
-    raises inside the `with` block, nothing is left. The file of the tensor `beside` takes the added ones.
+    Every other file is copied as it is; a checkpoint of torch.save is written as safetensors. Files with the
+    original's weights in another format are left out. If anything raises inside the `with` block, nothing is
+    left. The file of the tensor `beside` takes the added ones.
     """
     shards = {source.path: source for source, _ in files.tensors.values()}
     home = min(shards) if beside is None else files.tensors[beside][0].path
@@ -125,10 +125,9 @@ def edited_copy(
 def copied_files(
     original: Path, out: Path_, *, skip: Callable[[Path, bool], bool] = lambda *_: False
 ) -> Iterator[tuple[Path, list[str]]]:
-    """(a new folder with the files of `original`, the names that were skipped); the folder becomes `out` at
-    the end of the `with` block. Links to files are followed, as a cache has them.
+    """(a new folder with the files of `original`, the names that were skipped); it becomes `out` at the end.
 
-    `skip` is asked with a path in the original, and whether it is a folder.
+    Links to files are followed, as a cache has them. `skip` is asked with a path and whether it is a folder.
     """
     target = creatable(out, outside=original)
     try:
@@ -250,11 +249,9 @@ def shard_name(name: str) -> str:
 def write_shard(
     source: LocalFile, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path
 ) -> int:
-    """Write a file of weights as safetensors, in which `tensors` replace others by name or follow them; the
-    bytes of all its tensors.
+    """Write a file of weights as safetensors, in which `tensors` replace others or follow them; its bytes.
 
-    Other numbers stay as they are stored, to the bit, and in their order. Of a checkpoint of torch.save each
-    name gets numbers of its own, also where two shared theirs.
+    Other numbers stay, to the bit and in order. Names of a torch.save checkpoint no longer share theirs.
     """
     metadata, names = {"format": "pt"}, list(entries)
     if path.suffix == source.path.suffix:

@@ -129,7 +129,12 @@ def center_head(
             f"expected the head in floating point, got {places.head!r} of {stored}: dequantise the head, or "
             "edit the model that was quantised"
         )
-    proven_in = _dtype(dtype)
+    if dtype is not None and dtype not in _PROVEN_IN:
+        raise InputError(
+            f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {dtype!r}: leave it "
+            "out for the model's own"
+        )
+    proven_in = None if dtype is None else _PROVEN_IN[dtype]
     original = load_model(files, dtype=proven_in)
     if original.dtype == torch.float64:
         original, proven_in = original.float(), torch.float32
@@ -147,7 +152,8 @@ def center_head(
         reference = _wide_run(original, ids, progress)
         layout = _folded(files, original, ids, places.head, mean)
     else:  # the input of the head stays as it is, so only its product is in question
-        layout = _parted(files, places.head, mean) if is_tied else _untied(files, places.head, mean, untie)
+        alone = _Layout("untied", {places.head: shifted(files, places.head, -mean)}, places.head)
+        layout = _parted(files, places.head, mean) if is_tied else alone
         how = "the original's own hidden states times its head in float64"
         reference = run(original, ids, product=wide_product(head.weight, head.bias), tell=progress)
         del head
@@ -158,6 +164,8 @@ def center_head(
         require(proof)
         sides = rows_of(files, places.head), rows_of(copy.files, layout.head)
         shapes, notes = (head_rows(sides[0]), head_rows(sides[1])), layout.notes
+        if untie and not is_tied:
+            notes += ("The head is a matrix of its own already: there was nothing to untie.",)
         effects = rounding_errors(sides, mean, before.hidden, (shapes[0].largest, shapes[1].largest))
         if scale != 1:
             notes += (f"The model multiplies its logits by {scale:g}; that changes nothing of this.",)
@@ -180,11 +188,6 @@ def _wide_run(model: Any, ids: ProofText, progress: Progress | None) -> Run:
             "expected a model that also runs in a wider dtype, to measure its rounding, got one that does "
             f"not ({error}): store the head apart with --untie (untie=True), whose proof needs no such run"
         ) from error
-
-
-def _untied(files: ModelFiles, head: str, mean: Tensor, asked: bool) -> _Layout:
-    notes = ("The head is a matrix of its own already: there was nothing to untie.",) if asked else ()
-    return _Layout("untied", {head: shifted(files, head, -mean)}, head, notes)
 
 
 def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str, mean: Tensor) -> _Layout:
@@ -249,17 +252,6 @@ def shifted(files: ModelFiles, name: str, vector: Tensor) -> NewTensor:
             yield block.double() + vector
 
     return NewTensor(entry.dtype, entry.shape, blocks)
-
-
-def _dtype(name: str | None) -> torch.dtype | None:
-    if name is None:
-        return None
-    if name not in _PROVEN_IN:
-        raise InputError(
-            f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {name!r}: "
-            "leave it out for the model's own"
-        )
-    return _PROVEN_IN[name]
 
 
 def linear_head(model: Any) -> torch.nn.Linear:

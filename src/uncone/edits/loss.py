@@ -34,9 +34,8 @@ def text_loss(
 ) -> tuple[TextLoss | None, str]:
     """(the loss of both on the same text, "") or (None, why there is none).
 
-    A model whose earlier positions do not see later ones is asked for the next token. One that sees all is
-    asked for every seventh token behind its mask token. At most 16,384 tokens of the text are used. Edited
-    `ids` are counted among the targets; `n` rows may be named by ids.
+    A causal model is asked for the next token, another for every seventh behind its mask token, of at most
+    16,384 tokens. Edited `ids` are counted among the targets; `n` rows may be named by ids.
     """
     if text is None:
         return None, "no text was given"

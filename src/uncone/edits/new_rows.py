@@ -35,10 +35,9 @@ class Trained:
 def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
     """Mean, and on request the shrunk covariance, of the rows at `kept` (int64, ascending).
 
-    The covariance is (1 - s) S + s (tr S / D) I, with S the covariance of the n rows and s of Ledoit & Wolf
-    (2004): the share that makes the expected squared error least, estimated from the data. It is at least
-    1e-6, so that the result is positive definite for fewer rows than features too, where a Cholesky factor of
-    S itself does not exist.
+    The covariance is (1 - s) S + s (tr S / D) I, with S that of the n rows and s of Ledoit & Wolf (2004): the
+    share of the least expected squared error, estimated from the data. It is at least 1e-6, so that fewer
+    rows than features have a Cholesky factor too.
     """
     if len(kept) == 0:
         raise InputError("expected trained rows to make new ones of, got none: name fewer ids")
@@ -57,11 +56,8 @@ def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
 def new_rows(
     rows: Rows, ids: Sequence[int], parts: Mapping[int, tuple[int, ...]], trained: Trained, *, seed: int
 ) -> Tensor:
-    """The new rows (len(ids), D) in float64: the mean of `parts` where an id has some, else a draw where
-    there is a covariance, else the mean.
-
-    A draw is the mean plus 0.1 times a normal vector of the shrunk covariance; `seed` decides it.
-    """
+    """The new rows (len(ids), D) in float64: the mean of an id's `parts`; without any a draw, the mean plus
+    0.1 times a normal vector of the shrunk covariance; without a covariance the mean."""
     made = trained.mean.expand(len(ids), -1).clone()
     if trained.covariance is not None:
         generator = torch.Generator().manual_seed(seed)
@@ -79,8 +75,7 @@ def new_rows(
 
 def _shrunk(rows: Rows, moments: Moments) -> tuple[Tensor, float]:
     """Ledoit & Wolf 2004, equations 5 to 14, with S over n: s = min(b, d) / d, b the error of S as an
-    estimate, d its distance to the target.
-    """
+    estimate, d its distance to the target."""
     n, d = rows.shape
     mean = moments.mean()
     if n < 2:
@@ -104,9 +99,8 @@ _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]:
     """The parts of each token in `ids`, by the tokenizer without all of them, so that no part is one of them.
 
-    A token of the vocabulary is split as the model of the tokenizer splits (BPE, WordPiece, Unigram), an
-    added one as text, with what is done to text before. A token that is nothing but itself (a single byte, an
-    unknown character) has no parts, nor has an id without a token.
+    The tokenizer's model (BPE, WordPiece, Unigram) splits a token of the vocabulary; an added one is split as
+    text. A single byte, an unknown character and an id without a token have no parts.
     """
     without = frozenset(ids)
     content = json.loads(tokenizer.to_str())

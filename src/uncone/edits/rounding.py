@@ -21,10 +21,10 @@ def rounding_errors(
 ) -> tuple[RoundingError, ...]:
     """The error of the logits' differences for each kind of rounding of a head, and of the same head centred.
 
-    The error of a position is taken about its mean over the vocabulary, since a constant added to all logits
-    changes nothing; given is the root of its mean square over all positions, as a share of the logits'
-    standard deviation there. int8 is symmetric, 127 for the largest absolute value, of the whole matrix or of
-    each row. A float type that is no narrower than the stored one is left out. The head's bias is.
+    A position's error is taken about its mean over the vocabulary, as a constant added to all logits changes
+    nothing; given is its root mean square over positions, as a share of the logits' standard deviation. int8
+    is symmetric, 127 for the largest absolute value, of the whole matrix or of each row. Float types no
+    narrower than the stored one are left out, and so is the head's bias.
 
     `sides` are the head's rows (V, D) as stored, original and edited by -`mean`, and `largest` their largest
     absolute values; of the head's inputs `hidden` (T, D) 128 are used, spread over all.

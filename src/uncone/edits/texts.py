@@ -4,6 +4,7 @@ import io
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from random import Random
 from typing import Any, BinaryIO, cast
@@ -24,21 +25,6 @@ LEAST_SENTENCES, MOST_SENTENCES = 20, 100_000
 LONGEST_LINE = 2**20
 _LONGEST = 128
 
-SAMPLE = """A language model learns a table with one row for each token. Rows of tokens that no text holds are only ever pushed away,
-and they all end in the same place. "Is that so?" asked the old woman. She had lived near the harbour for 71 years, and in the spring of
-1987 she had counted the ships: 1,204 of them, from Bergen, Porto and Odessa. The children laughed and ran down to the water.
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)  # no values: ZeroDivisionError
-
-Das Wasser war kalt, aber niemand wollte nach Hause gehen. Il pleuvait depuis trois jours, et la route était coupée. Мы долго
-ждали поезда. 天気がいいから、散歩しましょう。 The committee's report (see section 4.2) says that costs rose by 3.5 % in 2019, while exports
-fell; https://example.org/report.html has the tables. Once upon a time there was a little girl named Lily. She loved to play outside in
-the park. One day, she saw a big, red ball. "Can I play with it?" she asked her mum. Her mum smiled and said, "Yes, but be careful."
-In mathematics, a vector space is a set whose elements may be added together and multiplied by numbers. Water boils at 100 degrees
-Celsius at sea level; on a mountain it boils sooner, because the air is thinner there. He sold the house, bought a boat and was never seen again.
-"""
-
 
 @dataclass(frozen=True)
 class ProofText:
@@ -51,15 +37,13 @@ class ProofText:
 
 def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> ProofText:
     """Ids below `n` for a proof on `model`: at most 1,024 of text and 256 random ones, fewer where their
-    logits would be more than 2**25 numbers each.
-
-    Of text there are two windows at least, where it is long enough, and of random ids one.
-    """
+    logits would be more than 2**25 numbers each, but two windows of a long enough text and a random one."""
     length = longest_input(model)
     count = max(2 * length, min(1024, 2**25 // n) // length * length)
     generator = torch.Generator().manual_seed(0)
     random = torch.randint(0, n, (min(count, 256) // length or 1, length), generator=generator)
-    ids, why = token_ids(files, SAMPLE if text is None else read_text(text), n)
+    sample = resources.files("uncone.edits").joinpath("sample.txt")
+    ids, why = token_ids(files, sample.read_text("utf-8") if text is None else read_text(text), n)
     if ids is None:
         if text is not None:
             raise InputError(
@@ -143,9 +127,8 @@ class Sentences:
 def read_sentences(path: Path_, *, most: int = MOST_SENTENCES) -> Sentences:
     """The different lines of a text in UTF-8 that are not empty, in the order in which they first stand.
 
-    It is read once, line by line. Of a text with more than `most` different lines so many are drawn, each
-    line as likely as the others and the same ones every time (Vitter 1985, algorithm R); of lines that were
-    not kept it is not known whether they stood there before, and a repeated one counts anew.
+    It is read once. Of more than `most` different lines so many are drawn, each as likely as the others and
+    the same every time (Vitter 1985, algorithm R); a line that was not kept counts anew where it is repeated.
     """
     if most < LEAST_SENTENCES:
         raise InputError(

@@ -3,9 +3,10 @@
 Such a token acts on the model as noise. Every other row stays to the bit, checked in the written files.
 """
 
+import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -21,7 +22,7 @@ from uncone.edits.directory import (
     stored_blocks,
 )
 from uncone.edits.loss import text_loss
-from uncone.edits.new_rows import Trained, new_rows, sub_tokens, trained_rows
+from uncone.edits.new_rows import new_rows, sub_tokens, trained_rows
 from uncone.edits.proof import Progress
 from uncone.edits.texts import Path_, load_tokenizer
 from uncone.errors import InputError
@@ -39,17 +40,6 @@ Labels = Sequence[str | None] | None
 _INTEGERS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 
 
-@dataclass(frozen=True)
-class _Matrix:
-    """One matrix to edit, the others with the same numbers, and the new rows (len(ids), D) in float64."""
-
-    name: str
-    role: Literal["table", "head", "both"]
-    copies: tuple[str, ...]
-    trained: Trained
-    rows: Tensor
-
-
 def reinitialise_tokens(
     model: Path_,
     out: Path_,
@@ -62,18 +52,11 @@ def reinitialise_tokens(
 ) -> TokenEdit:
     """Write a copy of a model in which the rows of some tokens, and no others, are set anew.
 
-    The token table and, where it is a matrix of its own, the output head are both edited, each from its own
-    rows; a bias stays.
-
-    Args:
-        ids: the tokens; or "zero": the tokens, but for the padding, whose row is zero or not finite; or
-            "added": the tokens behind the tokenizer's own vocabulary, some of which may be trained (the roles
-            of a chat).
-        method: "sub_tokens": the mean of the rows of the tokens that the string would be split into without
-            them; without any, the mean of all trained rows. "mean": that mean. "covariance": a draw around
-            it, a tenth as wide as the trained rows are spread, by their shrunk covariance.
-        text: the loss is measured on it before and after.
-        seed: of the draw.
+    The table and a head of its own are both edited, each from its own rows; a bias stays. The `ids` may be
+    "zero", the rows but the padding's that are zero or not finite, or "added", the tokens behind the
+    tokenizer's own vocabulary, some of which may be trained (the roles of a chat). Methods: "sub_tokens", the
+    mean of the rows that the string would be split into without them, or else "mean", that of all trained
+    rows; "covariance", a draw around it by `seed`, a tenth as wide as the trained rows are spread.
     """
     way = way_named(method)
     creatable(out, outside=model)
@@ -84,14 +67,12 @@ def reinitialise_tokens(
     chosen = _chosen(files, places, ids, n, labels)
     parts = sub_tokens(_tokenizer(files), chosen) if way == "sub_tokens" else {}
     parts = {i: tuple(part for part in parts[i] if part < n) for i in parts}
-    edited = _matrices(files, places, chosen, parts, _kept(chosen, n, labels), way, seed)
-    tensors = {
-        name: _with_rows(files, name, chosen, matrix.rows)
-        for matrix in edited
-        for name in (matrix.name, *matrix.copies)
-    }
+    edited, tensors = _edited(files, places, chosen, parts, _kept(chosen, n, labels), way, seed)
     with edited_copy(files, out, tensors) as copy:
-        measured = tuple(_compared(files, copy.files, matrix, chosen) for matrix in edited)
+        for name in tensors:
+            _require_other_rows(files, copy.files, name, chosen)
+        after = [_mean_norm(copy.files, matrix.name, chosen) for matrix in edited]
+        measured = tuple(replace(matrix, mean_norm_after=x) for matrix, x in zip(edited, after, strict=True))
         unchanged = compare_untouched(files, copy.files, frozenset(tensors))
         loss, no_loss = text_loss(files, copy.files, set(chosen), n, text, progress)
         ways: dict[int, Way] = {i: "mean" if way == "sub_tokens" and not parts[i] else way for i in chosen}
@@ -115,7 +96,7 @@ def way_named(method: str) -> Way:
     return method
 
 
-def _matrices(
+def _edited(
     files: ModelFiles,
     places: Places,
     chosen: Sequence[int],
@@ -123,33 +104,35 @@ def _matrices(
     kept: Tensor,
     method: Way,
     seed: int,
-) -> list[_Matrix]:
-    """The table, and the head where it is a matrix of its own, with their new rows."""
+) -> tuple[list[EditedTensor], dict[str, NewTensor]]:
+    """The table, and the head where it is a matrix of its own; they and their copies with the new rows."""
     roles: dict[str, Literal["table", "head", "both"]] = {places.input: "both" if places.tied else "table"}
     if places.head is not None and not places.tied:
-        rows_of_each = files.entries[places.head].shape[0], files.entries[places.input].shape[0]
-        if rows_of_each[0] != rows_of_each[1]:
+        own, n = files.entries[places.head].shape[0], files.entries[places.input].shape[0]
+        if own != n:
             raise InputError(
-                f"expected a head with as many rows as the table, got {rows_of_each[0]} and "
-                f"{rows_of_each[1]}: their ids mean different tokens"
+                f"expected a head with as many rows as the table, got {own} and {n}: their ids mean "
+                "different tokens"
             )
         roles[places.head] = "head"
-    matrices, taken = list[_Matrix](), set(roles)
+    edited, tensors = list[EditedTensor](), dict[str, NewTensor]()
     for name, role in roles.items():
         rows = rows_of(files, name)
         trained = trained_rows(rows, kept, with_covariance=method == "covariance")
-        others = [other for other in vocabulary_matrices(files) if other not in taken]
-        copies = tuple(other for other in others if _is_copy(files, name, other))
-        taken |= set(copies)
         fresh = new_rows(rows, chosen, parts, trained, seed=seed)
-        matrices.append(_Matrix(name, role, copies, trained, fresh))
-    return matrices
-
-
-def _is_copy(files: ModelFiles, name: str, other: str) -> bool:
-    """A checkpoint of torch.save holds shared rows under each of their names."""
-    a, b = files.entries[name], files.entries[other]
-    return (a.shape, a.dtype) == (b.shape, b.dtype) and same_rows(files, name, other)
+        others = [other for other in vocabulary_matrices(files) if other not in roles.keys() | tensors.keys()]
+        # a checkpoint of torch.save holds shared rows under each of their names
+        for same in (name, *(other for other in others if same_rows(files, name, other))):
+            tensors[same] = _with_rows(files, same, chosen, fresh)
+        (n, d), before = rows.shape, _mean_norm(files, name, chosen)
+        matrix = EditedTensor(
+            name=name, role=role, n=n, d=d, dtype=FLOATS[files.entries[name].dtype],
+            rows_equal=n - len(chosen), mean_norm_others=trained.mean_norm,
+            mean_norm_before=before if math.isfinite(before) else None, mean_norm_after=0.0,
+            shrinkage=trained.shrinkage,
+        )  # fmt: skip
+        edited.append(matrix)
+    return edited, tensors
 
 
 def _with_rows(files: ModelFiles, name: str, ids: Sequence[int], rows: Tensor) -> NewTensor:
@@ -169,41 +152,26 @@ def _with_rows(files: ModelFiles, name: str, ids: Sequence[int], rows: Tensor) -
     return NewTensor(entry.dtype, entry.shape, blocks)
 
 
-def _compared(files: ModelFiles, copy: ModelFiles, matrix: _Matrix, ids: Sequence[int]) -> EditedTensor:
-    """Compare all other rows in the written files, bit by bit."""
-    at = torch.tensor(ids)
-    for name in (matrix.name, *matrix.copies):
-        equal = _equal_rows(files, copy, name, at)
-        others = files.entries[name].shape[0] - len(ids) - equal
-        if others:
-            raise InputError(
-                f"expected all rows of {name!r} but {len(ids)} to be as they were, got {others} others: the "
-                "original was written to meanwhile, or the disk is faulty; nothing was written"
-            )
-    entry = files.entries[matrix.name]
-    before, after = (
-        rows_of(where, matrix.name).take(at).double().norm(dim=1).mean() for where in (files, copy)
-    )
-    return EditedTensor(
-        name=matrix.name, role=matrix.role, n=entry.shape[0], d=entry.shape[1], dtype=FLOATS[entry.dtype],
-        rows_equal=equal, mean_norm_others=matrix.trained.mean_norm, mean_norm_after=float(after),
-        mean_norm_before=float(before) if bool(torch.isfinite(before)) else None,
-        shrinkage=matrix.trained.shrinkage,
-    )  # fmt: skip
+def _mean_norm(files: ModelFiles, name: str, ids: Sequence[int]) -> float:
+    return float(rows_of(files, name).take(torch.tensor(ids)).double().norm(dim=1).mean())
 
 
-def _equal_rows(files: ModelFiles, copy: ModelFiles, name: str, but: Tensor) -> int:
-    """How many rows are the same to the bit, those at `but` aside."""
-    (source, entry), (target, written) = files.tensors[name], copy.tensors[name]
-    equal = start = 0
+def _require_other_rows(files: ModelFiles, copy: ModelFiles, name: str, ids: Sequence[int]) -> None:
+    """Compare the rows that are not at `ids` in the written files, bit by bit."""
+    (source, entry), (target, written), at = files.tensors[name], copy.tensors[name], torch.tensor(ids)
+    changed = start = 0
     for a in stored_blocks(source, name, entry):
         content = bytearray(a.nbytes)
         target.read_into(written.start + start * a[0].nbytes, memoryview(content))
         kind = _INTEGERS[a.element_size()]
-        same = (a.view(kind) == torch.frombuffer(content, dtype=kind).view(a.shape)).all(1)
-        same[but[(but >= start) & (but < start + len(a))] - start] = False
-        equal, start = equal + int(same.sum()), start + len(a)
-    return equal
+        other = (a.view(kind) != torch.frombuffer(content, dtype=kind).view(a.shape)).any(1)
+        other[at[(at >= start) & (at < start + len(a))] - start] = False
+        changed, start = changed + int(other.sum()), start + len(a)
+    if changed:
+        raise InputError(
+            f"expected all rows of {name!r} but {len(ids)} to be as they were, got {changed} others: the "
+            "original was written to meanwhile, or the disk is faulty; nothing was written"
+        )
 
 
 def _notes(ways: Mapping[int, Way], method: Way, labels: Labels) -> tuple[str, ...]:

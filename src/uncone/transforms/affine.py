@@ -5,8 +5,9 @@ A file holds tensors that any program can read, and a header that names them. No
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -100,20 +101,23 @@ class Affine:
             InputError: another width, no floats, numbers that are not finite, or a result that its dtype
                 cannot hold.
         """
-        casts: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor | None, Tensor | None]] = {}
+        cast = cache(self.cast)
+        return apply(x, lambda rows: cast(rows.dtype, rows.device)(rows), d=self.d, k=self.k)
 
-        def move(rows: Tensor) -> Tensor:
-            key = (rows.dtype, rows.device)
-            if key not in casts:
-                weight, offset = (None if t is None else t.to(rows) for t in (self.weight, self.offset))
-                casts[key] = self.shift.to(rows), weight, offset
-            shift, weight, offset = casts[key]
-            moved = rows - shift
+    def cast(self, dtype: torch.dtype, device: torch.device | None = None) -> Callable[..., Tensor]:
+        """The map of rows (N, D) of one dtype, with `out` (N, K) and a buffer (N, D) where they are given."""
+        shift, tensors = self.shift.to(device=device, dtype=dtype), (self.weight, self.offset)
+        weight, offset = (None if t is None else t.to(shift) for t in tensors)
+
+        def move(rows: Tensor, out: Tensor | None = None, buffer: Tensor | None = None) -> Tensor:
+            moved = torch.sub(rows, shift, out=out if weight is None else buffer)
             if weight is None:
                 return moved
-            return moved @ weight if offset is None else torch.addmm(offset, moved, weight)
+            if offset is None:
+                return torch.mm(moved, weight, out=out)
+            return torch.addmm(offset, moved, weight, out=out)
 
-        return apply(x, move, d=self.d, k=self.k)
+        return move
 
     @on_one_thread
     def compose(self, after: "Affine") -> "Affine":

@@ -136,21 +136,13 @@ def _block_map(
     affine = getattr(transformation, "affine_", transformation)
     if not isinstance(affine, Affine):
         return transformation.transform
-    shift = affine.shift.to(dtype)
-    weight, offset = (None if t is None else t.to(dtype) for t in (affine.weight, affine.offset))
-    moved = None if weight is None else uninitialised((size, affine.d), dtype)
-    results = itertools.cycle([uninitialised((size, affine.k), dtype) for _ in range(2)])
-
-    def work(x: Tensor, centred: Tensor, y: Tensor) -> None:
-        torch.sub(x, shift, out=centred)
-        if weight is not None and offset is not None:
-            torch.addmm(offset, centred, weight, out=y)
-        elif weight is not None:
-            torch.mm(centred, weight, out=y)
+    work, widths = affine.cast(dtype), (affine.k, affine.k, affine.d)
+    *results, buffer = (uninitialised((size, width), dtype) for width in widths)
+    turns = itertools.cycle(results)
 
     def move(x: Tensor) -> Tensor:
-        y = next(results)[: len(x)]
-        share_rows(work, x, y if moved is None else moved[: len(x)], y)
+        y = next(turns)[: len(x)]
+        share_rows(work, x, y, buffer[: len(x)])
         return y
 
     return move

@@ -44,7 +44,7 @@ class Transformation:
     unit_first: ClassVar[bool] = False
     """Which sums `_solve` reads."""
     tensors: ClassVar[Mapping[str, str]] = {}
-    """The fitted tensors by name, each with a letter an axis: equal letters are equal lengths, D the rows'."""
+    """The fitted tensors by name, a letter for each axis: equal letters are equal lengths, D the rows'."""
     fitted_: Fitted
     affine_: Affine
     warnings_: tuple[str, ...] = ()
@@ -212,8 +212,7 @@ def summarise(
     unit_first: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Moments, Fitted, int]:
-    """The sums of one pass over `x`, an array, tensor or `Rows` (N, D), or of `Moments` as they are; the
-    record of the rows; and how many have a weight above 0, as far as that is known."""
+    """The sums of one pass over `x`, or `Moments` as they are; the rows' record; how many have any weight."""
     if not isinstance(x, Moments):
         rows = DigestedRows(as_rows(x))
         m = Moments.of(rows, weights, second=second, unit_first=unit_first, progress=progress)

@@ -24,7 +24,7 @@ _COMPUTED = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.
 
 
 def apply(x: X, function: Map, *, d: int, k: int) -> X:
-    """`function` of the rows of `x`, a tensor or array (..., D) or `Rows`: of the same kind and dtype, K wide.
+    """`function` of the rows of `x`, a tensor, array (..., D) or `Rows`: of the same kind and dtype, K wide.
 
     float16 and bfloat16 are computed in float32; `Rows` are computed when they are read.
     """
