@@ -103,7 +103,7 @@ def evaluate_ann(
         "documents_sha256": texts_digest(data.documents),
         "queries_sha256": texts_digest(asked),
     }
-    result.note(*encoding.notes())
+    result.notes += encoding.notes()
     return result
 
 
@@ -127,7 +127,7 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings
         "queries_sha256": digest(as_rows(asked)),
     }
     if queries is None:
-        result.note(f"{len(asked)} of the rows, drawn with seed {settings.seed}, are taken out as queries.")
+        result.notes += [f"{len(asked)} rows, drawn with seed {settings.seed}, are taken out as queries."]
     return result
 
 
@@ -141,7 +141,7 @@ def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: 
     result.provenance |= {"documents": n, "queries": len(queries.cosine)}
     usable = [quantiser for quantiser in QUANTISERS if quantiser != "pq" or n >= _LEAST_OF_PQ]
     if "pq" not in usable:
-        result.note(f"Product quantisation is left out: it needs {_LEAST_OF_PQ} documents, there are {n}.")
+        result.notes += [f"Product quantisation is left out: it needs {_LEAST_OF_PQ} documents, got {n}."]
     truth = nearest(unit(queries.cosine), unit(documents.cosine), _K)
     inner_truth = nearest(queries.inner, documents.inner, _K)
     recalls: dict[Quantiser, dict[str, dict[str, Scores]]] = {quantiser: {} for quantiser in usable}
@@ -168,6 +168,6 @@ def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: 
     for quantiser, per_query in recalls.items():
         result.add_means(quantiser, per_query, len(queries.cosine), settings)
         result.prices[quantiser] = repairs.prices()
-        result.note(f"{quantiser}: {DEFINITIONS[quantiser]}.")
-    result.note(*repairs.notes, _WAYS)
+        result.notes += [f"{quantiser}: {DEFINITIONS[quantiser]}."]
+    result.notes += [*repairs.notes, _WAYS]
     return result

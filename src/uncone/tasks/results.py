@@ -82,10 +82,6 @@ class TaskResult:
     notes: list[str] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
 
-    def note(self, *notes: str) -> None:
-        """Say something once."""
-        self.notes += [note for note in notes if note not in self.notes]
-
     def add_means(
         self, name: str, per_item: Mapping[str, Mapping[str, Scores]], n: int, settings: Settings
     ) -> None:

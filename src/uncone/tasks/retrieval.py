@@ -194,7 +194,7 @@ def evaluate_retrieval(
         "documents": len(corpus.documents),
     }
     result.prices[name] = corpus.repairs.prices()
-    result.note(*corpus.repairs.notes, _DOCUMENTS_ONLY, *encoding.notes())
+    result.notes += [*corpus.repairs.notes, _DOCUMENTS_ONLY, *encoding.notes()]
     return result
 
 

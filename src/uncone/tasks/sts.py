@@ -53,17 +53,16 @@ def evaluate_sts(
         result.results[one.name] = {name: sts_numbers(pairs, each) for name, each in scores.items()}
         result.differences[one.name] = correlation_differences(scores, settings, subset=pairs.subset)
         result.prices[one.name] = repairs.prices()
-        result.note(*(f"{one.name}: {note}" for note in repairs.notes))
+        result.notes += [f"{one.name}: {note}" for note in repairs.notes]
         if len(pairs) < len(one):
             left_out = counted(len(one) - len(pairs), "pair")
-            result.note(f"{one.name}: {left_out} with a sentence of no direction: left out.")
+            result.notes += [f"{one.name}: {left_out} with a sentence of no direction: left out."]
         if "train" not in one.others:
             transductive.append(one.name)
     if transductive and encoding.rows is None:
-        result.note(
-            f"Repairs of {', '.join(transductive)} are fitted on {_TRANSDUCTIVE}: they have no training part."
-        )
-    result.note(*encoding.notes())
+        fitted = f"Repairs of {', '.join(transductive)} are fitted on {_TRANSDUCTIVE}"
+        result.notes += [f"{fitted}: these sets have no training part."]
+    result.notes += encoding.notes()
     return result
 
 

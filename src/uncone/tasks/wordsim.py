@@ -161,6 +161,6 @@ def evaluate_wordsim(
         result.prices[one.name] = repairs.prices()
         n = len(scores[ORIGINAL].gold)
         if n < _FEWEST:
-            result.note(f"{one.name}: {n} of {len(one)} pairs can be scored: too few for a correlation.")
-    result.note(f"Vocabulary: {similarity.vocabulary}.", *repairs.notes)
+            result.notes += [f"{one.name}: {n} of {len(one)} pairs can be scored: too few for a correlation."]
+    result.notes += [f"Vocabulary: {similarity.vocabulary}.", *repairs.notes]
     return result

@@ -109,7 +109,7 @@ def evaluate(
     return Evaluation(
         verdict=verdict(name, task, measure, result.differences), name=name, task=task,
         protocol=protocol if task == "wordsim" else "", results={task: result.results},
-        differences={task: result.differences}, prices=result.prices, notes=tuple(result.notes), intervals=intervals,
+        differences={task: result.differences}, prices=result.prices, notes=tuple(dict.fromkeys(result.notes)), intervals=intervals,
         provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
     )  # fmt: skip
 
