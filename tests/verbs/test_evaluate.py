@@ -148,8 +148,7 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     found = evaluate(tmp_path / "x.npy", task="ann", data=None, repairs=["center"], resamples=200)
     assert list(found.results["ann"]) == ["int8", "int8_uniform", "binary", "binary_hamming"]
     assert any(
-        "Product quantisation is left out: it needs 256 documents, there are 198" in note
-        for note in found.notes
+        "Product quantisation is left out: it needs 256 documents, got 198" in note for note in found.notes
     )
     binary = found.results["ann"]["binary"]
     assert binary["original"]["n"] == 22
