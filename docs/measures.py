@@ -1,4 +1,4 @@
-"""Write the part of docs/measures.md that is made from the descriptions of the measures anew: python docs/measures.py"""
+"""Write the descriptions of the measures into docs/measures.md: python docs/measures.py"""
 
 from pathlib import Path
 

@@ -24,7 +24,7 @@ def answer(work: Callable[..., Record], json: Path | None, html: Path | None, *w
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None] | None]:
-    """A progress bar on standard error, shown once the work has taken two seconds; None where nobody would see it."""
+    """A progress bar on standard error after two seconds of work; None if standard error is no terminal."""
     if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
         yield None
         return
@@ -60,8 +60,8 @@ def hand_over(
 ) -> None:
     """Write the record to the files that were asked for, print it (or `shown`), and name the files.
 
-    The work took minutes: a file that cannot be written is reported only after the record was printed. A record that
-    cannot be printed is in its file, and that error is raised here, not at exit.
+    The work took minutes, so the record is printed before a file that cannot be written is reported. A record
+    that cannot be printed is in its file, and that error is raised here, not at exit.
     """
     from uncone import report
 

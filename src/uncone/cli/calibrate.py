@@ -31,10 +31,10 @@ def calibrate(
     seed: int = 0,
     skip_nonfinite: SkipNonfinite = False,
 ) -> None:
-    """Say what a similarity score means for these vectors: how often random pairs reach it, and which threshold to use.
+    """Say what a similarity score of these vectors means: how often random pairs reach it, and thresholds.
 
     Args:
-        vectors: Vectors that are compared, in any form that uncone reads: FILE or FILE#tensor, or MODEL#input; with
+        vectors: Vectors to compare, in any form that uncone reads: FILE or FILE#tensor, or MODEL#input; with
             --texts, an encoder's directory.
         queries: Vectors of queries, if rows are not compared with each other.
         texts: Texts, one a line, to encode with VECTORS: an encoder or word vectors.
@@ -56,14 +56,14 @@ def calibrate(
 
     if pairs is None and any(given is not None for given in (ids, query_ids, match_at, prior)):
         raise InputError(
-            "expected --pairs with --ids, --query-ids, --match-at or --prior, got none: give the table of labelled pairs too"
+            "expected --pairs with --ids, --query-ids, --match-at or --prior, got none: give --pairs FILE"
         )
     saved = None if against is None else load(Calibration, against)
     share = {} if prior is None else {"prior": prior}
     table = pairs and PairTable(pairs, ids=ids, query_ids=query_ids, match_at=match_at, **share)
     work = partial(
-        run, vectors, queries=queries, texts=texts, query_texts=query_texts, pairs=table, metric=metric, scores=score,
-        rates=false_match_rate or RATES, against=saved, most_pairs=most_pairs, seed=seed,
+        run, vectors, queries=queries, texts=texts, query_texts=query_texts, pairs=table, metric=metric,
+        scores=score, rates=false_match_rate or RATES, against=saved, most_pairs=most_pairs, seed=seed,
         skip_nonfinite=skip_nonfinite,
     )  # fmt: skip
     answer(work, json, html)

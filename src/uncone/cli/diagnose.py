@@ -20,8 +20,8 @@ def diagnose(
     """Say how degenerate a token table and an output head are, why, and what to do next.
 
     Args:
-        spec: A model (MODEL, MODEL#input, MODEL#head, MODEL#tensor): a directory, the name of a cached one (NAME or
-            NAME@REVISION) or a GGUF file. Or a file of matrices, FILE or FILE#tensor.
+        spec: A model (MODEL, MODEL#input, MODEL#head, MODEL#tensor): a directory, the name of a cached one
+            (NAME or NAME@REVISION) or a GGUF file. Or a file of matrices, FILE or FILE#tensor.
         counts: How often each token occurs: a table of ids or tokens and counts, or .npy.
         neighbours: Also measure what takes the nearest neighbours of every row; minutes for large tables.
         device: Where products are computed, a torch device such as cuda.

@@ -31,16 +31,16 @@ def evaluate(
     Every difference to the vectors as they are has a paired bootstrap interval.
 
     Args:
-        spec: A directory of Sentence Transformers or transformers, the name of a cached one, or a file of word
-            vectors. For wordsim the token table of a model is taken, or MODEL#tensor.
+        spec: A directory of Sentence Transformers or transformers, the name of a cached one, or a file of
+            word vectors. For wordsim the token table of a model is taken, or MODEL#tensor.
         task: What is asked of the vectors.
-        data: The directory of the sets. For wordsim and sts also a table of two texts and a score. For ann of stored
-            vectors: a file of queries, or none to take rows out.
-        columns: Of such a table: the columns of the two texts and of the score, by names or by numbers from 1, as in
-            2,3,5.
-        protocol: For wordsim: paper takes single tokens and Pearson, field the mean of sub-tokens and Spearman.
+        data: The directory of the sets. For wordsim and sts also a table of two texts and a score. For ann of
+            stored vectors: a file of queries, or none to take rows out.
+        columns: Of such a table: the columns of the two texts and of the score, by names or by numbers from
+            1, as in 2,3,5.
+        protocol: For wordsim: paper takes single tokens and Pearson, field means of sub-tokens and Spearman.
         repair: Repairs by their names; SPEC stands before. All by default.
-        method: auto chooses a repair on a development split and reports on the test split; for sts and retrieval.
+        method: auto chooses a repair on a development split and tests it on another; for sts and retrieval.
         cache: A folder where vectors of texts are kept for the next run.
         seed: Of the resampling and of what is drawn.
     """

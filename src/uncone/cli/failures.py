@@ -25,7 +25,7 @@ class UntoldError(Exception):
 
 
 class SignalError(BaseException):
-    """A signal asked the command to end. Not an Exception, so that nothing takes it for a failure to go on from."""
+    """A signal asked the command to end. Not an Exception, so that no handler of failures goes on."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
@@ -34,7 +34,7 @@ class SignalError(BaseException):
 
 @contextmanager
 def ending_cleanly() -> Iterator[None]:
-    """Ending signals raise `SignalError`, so that half-written files are removed; an ignored one stays ignored."""
+    """Ending signals raise `SignalError`, so that half-written files go; an ignored one stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -55,7 +55,7 @@ def ending_cleanly() -> Iterator[None]:
 
 
 def open_closed_streams() -> None:
-    """Open the null device for closed standard streams: else the next file takes their number, and their text."""
+    """Open the null device for closed standard streams: else the next file takes their number and text."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -82,7 +82,7 @@ def end(error: BaseException, *, debug: bool) -> SystemExit:
 
 
 def release(name: Literal["stdout", "stderr"]) -> bool:
-    """Flush a stream. Give it up if that fails, and say so: at exit Python would flush it again, with another status."""
+    """Flush a stream, or close it and say so: at exit Python would flush it again, with another status."""
     stream = getattr(sys, name)
     if stream is None:  # was closed before the program began
         return False
@@ -115,7 +115,8 @@ def _message(error: BaseException) -> str:
         return "out of memory: close other programs, or use a machine with more"
     if isinstance(error, OSError):
         is_stdout = release("stdout") or isinstance(error, BrokenPipeError)
-        return f"{error.filename or ('standard output' if is_stdout else 'input/output')}: {error.strerror or error}"
+        place = error.filename or ("standard output" if is_stdout else "input/output")
+        return f"{place}: {error.strerror or error}"
     first = (str(error).splitlines() or ["no message"])[0]
     # a defect of uncone: still one line, and how to report it
     return f"unexpected {type(error).__name__}: {first}: a defect in uncone; --debug shows where"

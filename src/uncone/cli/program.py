@@ -36,8 +36,8 @@ app.command(measures, usage="Usage: uncone measures [NAME]")
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line.
 
-    Exit status 0: done; 1: could not be done, with one line on standard error saying why; 2: `check` found a number beyond
-    its bar, whether or not that could be printed; 130: stopped; 128 and the number of the signal that ended it.
+    Exit status 0: done; 1: not done, and a line on standard error says why; 2: `check` found a number beyond
+    its bar, printed or not; 130: stopped; 128 plus the number of a signal: ended by that signal.
     """
     open_closed_streams()
     if "COLUMNS" in os.environ:

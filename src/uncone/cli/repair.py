@@ -59,7 +59,7 @@ def repair(
     if method == AUTO or (method is None and data is not None):
         if data is None:
             raise InputError(
-                "expected --data DIR with --method auto, got none: a repair is chosen by a task, which needs its data"
+                "expected --data DIR with --method auto, got none: a task chooses, and needs its data"
             )
         check_repair(spec, out, RepairOptions(AUTO, **options))  # before the task, which takes minutes
         from uncone.verbs.select_repair import select_repair
@@ -82,8 +82,8 @@ def repair(
     if selection is not None and data is not None:
         fitted = "documents" if task == RETRIEVAL else "training sentences"
         why = (
-            f"Chosen by {task} on {data.name}, whose interval above decides, and not these measures. There it was fitted "
-            f"on the task's own {fitted}."
+            f"Chosen by {task} on {data.name}, whose interval above decides, and not these measures. "
+            f"There it was fitted on the task's own {fitted}."
         )
         result = replace(result, notes=(*result.notes, why))
     # the selection was printed when it was made, and is kept with the rest

@@ -12,7 +12,7 @@ def report(record: Annotated[Path, Role.READ], /, *, html: Write = None, markdow
     """Print any saved record again, or write its page or its Markdown, without the model.
 
     Args:
-        record: A file that a command wrote with `--json FILE`: diagnose, compare, check, repair, evaluate or calibrate.
+        record: A JSON file that diagnose, compare, check, repair, evaluate or calibrate wrote.
         html: Write a page to this file; else print.
         markdown: Write Markdown to this file; else print.
     """

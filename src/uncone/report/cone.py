@@ -1,4 +1,4 @@
-"""The cone picture: rows on the first two singular directions, as they are and with the mean row subtracted."""
+"""The cone picture: rows on the first two singular directions, with and without the mean row."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _FEW = 600  # so few points can be drawn larger without hiding each other
 
 @dataclass(frozen=True)
 class Legend:
-    """A group of rows: its name, the CSS class that colours it, and how many of its rows are drawn of how many."""
+    """A group of rows: its name, the CSS class that colours it, its size and how many rows are drawn."""
 
     name: str
     css: str
@@ -47,7 +47,7 @@ def legends(picture: Picture) -> list[Legend]:
 
 
 def group_classes(picture: Picture) -> list[str]:
-    """A CSS class for each group: the largest is the quiet background, reserved rows always have one colour."""
+    """A CSS class for each group: the largest is the quiet background, reserved rows keep one colour."""
     sizes = [picture.groups.count(group) for group in range(len(picture.group_names))]
     largest = max(range(len(sizes)), key=sizes.__getitem__, default=0)
     others = [group for group in range(len(sizes)) if group != largest]
@@ -57,10 +57,10 @@ def group_classes(picture: Picture) -> list[str]:
 
 
 def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
-    """Positions of at most `most` points, evenly spaced within each group: the choice depends on the record alone.
+    """Positions of at most `most` points, evenly spaced in each group: the record alone decides which.
 
-    Every group keeps all its points or at least `most / (2 * n_groups)` of them; the rest is shared by size. Small
-    groups are thus drawn more densely than they are, which the caption says.
+    Every group keeps all its points or at least `most / (2 * n_groups)` of them; the rest is shared by size.
+    So small groups are drawn more densely than they are, which the caption says.
     """
     if len(groups) <= most:
         return list(range(len(groups)))

@@ -1,4 +1,4 @@
-"""The picture to explore: the numbers and the controls that `cone.js` finds on the page, and its scales in words."""
+"""The picture to explore: numbers and controls that `cone.js` reads on the page, and its scales in words."""
 
 import base64
 import json
@@ -32,8 +32,8 @@ Shares = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Scale:
-    """What rows are coloured by: its name in the page, in the menu and in words, the values (None: no value), what the
-    first and the last colour stand for, and how a value is printed."""
+    """What colours the rows: its name in the page, in the menu and in words, the values (None: no value), the
+    values of the first and the last colour, and how a value is printed."""
 
     name: str
     title: str
@@ -57,7 +57,7 @@ def colour_scales(picture: Picture) -> list[Scale]:
     scales = [Scale("id", "row id", "Row id, linear", picture.ids, ids, lambda value: count(round(value)))]
     norms = picture.lengths()
     if norms is not None and max(norms) > min(norms):
-        words = "Norm of the row as stored, linear from the 1st to the 99th percentile; beyond, the colour of the end"
+        words = "Norm of the row as stored, linear from 1st to 99th percentile; beyond, the colour of the end"
         ordered = sorted(norms)
         cut = int(_OUTER * (len(ordered) - 1))
         place = cut if ordered[cut] < ordered[-1 - cut] else 0
@@ -87,8 +87,8 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
     return Template(text).substitute(
         uid=uid, colours="".join(element("option", title, value=name) for name, title in colours.items()),
         sought="a row" if all(label is None for label in picture.labels) else "a token",
-        named=escape(rows), rows=typeset_text(rows), legend=_legend(picture), scales="".join(map(_bar, scales)),
-        notes=_notes(cones, shares), data=_json(_data(picture, scales, clouds, cones)),
+        named=escape(rows), rows=typeset_text(rows), legend=_legend(picture), notes=_notes(cones, shares),
+        scales="".join(map(_bar, scales)), data=_json(_data(picture, scales, clouds, cones)),
     )  # fmt: skip
 
 
@@ -126,13 +126,13 @@ def _frame(points: Sequence[Point]) -> dict[str, list[float]]:
 
 
 def _json(data: object) -> str:
-    """JSON for a script element: nothing in it can end the element, and HTML and XML parsers read the same text."""
+    """JSON for a script element: nothing in it ends the element, and HTML and XML parsers read the same."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 
 def _cone(points: Sequence[Point], dims: int) -> Cone | None:
-    """The cone that holds 95% of the points, in the plane of the first two directions (`dims` 2) or in all three."""
+    """The cone that holds 95% of the points, in the first two directions (`dims` 2) or in all three."""
     if dims == 2:
         flat = wedge([(x, y) for x, y, _ in points])
         return flat and ((math.cos(flat[0]), math.sin(flat[0]), 0.0), flat[1])
@@ -148,8 +148,8 @@ def _cone(points: Sequence[Point], dims: int) -> Cone | None:
 
 
 def _rim(cone: Cone | None, points: Sequence[Point]) -> list[list[float]]:
-    """A closed circle around the cone's axis, beyond the farthest point unless the cone is nearly flat; in the plane, a
-    chord."""
+    """A closed circle around the cone's axis, beyond the farthest point unless the cone is nearly flat; in
+    the plane, a chord."""
     if cone is None:
         return []
     (a, b, c), half = cone

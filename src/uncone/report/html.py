@@ -1,4 +1,4 @@
-"""A document as one self-contained HTML page: no request, and one script that only draws the picture to explore."""
+"""A document as one self-contained HTML page: no request, one script, which draws the picture to explore."""
 
 import base64
 import hashlib
@@ -40,7 +40,7 @@ _FEW_COLUMNS = 3
 
 
 def to_page(document: Document, *, live: bool = True) -> str:
-    """The document as a page that opens from disk. With `live` a picture can be explored where scripts run."""
+    """The document as a page that opens from disk. With `live` scripts let you explore a picture."""
     called = shortened(document.name, _LONGEST_NAME)
     parts = _parts(document.blocks, 2)
     links = [(heading.text, f"#s{order}") for order, (heading, _) in enumerate(parts[1:], start=1) if heading]
@@ -54,8 +54,9 @@ def to_page(document: Document, *, live: bool = True) -> str:
         digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
         script, policy = f"<script>{script}</script>\n", f"{STILL}; script-src 'sha256-{digest}'"
     return Template(beside("page.html")).substitute(
-        policy=escape(policy), description=escape(_verdict(document)), icon=f"data:image/svg+xml,{quote(_mark())}",
-        title=escape(f"{called} · uncone {document.kind}"), style=beside("report.css"), script=script, body=body,
+        title=escape(f"{called} · uncone {document.kind}"), description=escape(_verdict(document)),
+        icon=f"data:image/svg+xml,{quote(_mark())}", style=beside("report.css"), policy=escape(policy),
+        script=script, body=body,
     )  # fmt: skip
 
 
@@ -236,7 +237,8 @@ def _scale(gauge: Gauge, value: float) -> str:
     bars += _bar("tick", tick - 0.3, tick + 0.3, 0) if gauge.reference is not None else ""
     bars += _bar("dot", at - 0.7, at + 0.7, 0)
     return element(
-        "svg", bars, class_="gauge", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true", xmlns=SVG
+        "svg", bars,
+        class_="gauge", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true", xmlns=SVG,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Building blocks of the page: every text goes through `escape`, so nothing from a record can become markup."""
+"""Building blocks of the page: every text goes through `escape`, so no text of a record becomes markup."""
 
 import html
 from functools import cache
@@ -26,8 +26,8 @@ def typeset_text(text: str) -> str:
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
-    """One element around `content`, which is markup already. `class_` and `data_label` become `class` and `data-label`;
-    a float is rounded to a tenth."""
+    """One element around `content`, which is markup already. `class_` and `data_label` become `class` and
+    `data-label`; a float is rounded to a tenth."""
     given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
     opened = "".join(
         f' {key}="{value:.1f}"' if isinstance(value, float) else f' {key}="{escape(value)}"'

@@ -34,9 +34,9 @@ def _lines(chart: Chart, bars: str) -> Iterator[str]:
 def sparkline(
     values: Sequence[float | None], bars: str = BARS, limits: tuple[float, float] | None = None
 ) -> str:
-    """The values as one line of bars, lowest to highest; neighbours are averaged to fit 40 characters, gaps stay blank.
+    """The values as one line of bars; neighbours are averaged to fit 40 characters, and gaps stay blank.
 
-    `limits` are the ends of the scale, so that several lines can share one; by default the lowest and the highest bar.
+    `limits` are the ends of the scale, which several lines can share; by default the lowest and highest bar.
     """
     stride = math.ceil(len(values) / _WIDEST) if values else 1
     parts = [values[start : start + stride] for start in range(0, len(values), stride)]

@@ -1,4 +1,4 @@
-"""Charts as SVG text, styled by the page's classes, without a script; and the axes and the frame that they share."""
+"""Charts as SVG text, styled by the page's classes, without a script; and the axes and frame they share."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ def axes(size: Point, x: Point, y: Point, *, log_x: bool = False, log_y: bool = 
 
 
 def equal_axes(size: Point, points: Sequence[Point]) -> tuple[Axis, Axis]:
-    """Axes that hold the points and the origin, with one scale, so that angles on the page are angles in the plane."""
+    """Axes that hold the points and the origin, with one scale, so that the page shows true angles."""
     width, height = size[0] - MARGIN_LEFT - MARGIN_RIGHT, size[1] - MARGIN_TOP - MARGIN_BOTTOM
     xs, ys = [0.0, *(x for x, _ in points)], [0.0, *(y for _, y in points)]
     unit = max((max(xs) - min(xs)) / width, (max(ys) - min(ys)) / height) * 1.08 or 1.0 / width
@@ -67,7 +67,7 @@ def equal_axes(size: Point, points: Sequence[Point]) -> tuple[Axis, Axis]:
 
 
 def widened(low: float, high: float, by: float = 0.06) -> tuple[float, float]:
-    """The interval with a margin on both sides; one of no width becomes one unit in the scale of its value."""
+    """The interval with a margin on both sides; without a width it becomes one unit in its value's scale."""
     margin = (high - low) * by if high > low else max(abs(high) * 0.5, 0.5)
     return low - margin, high + margin
 
@@ -118,7 +118,8 @@ def _bars(chart: Chart, x: Axis, y: Axis) -> str:
     for (left, right), height in zip(pairwise(chart.edges), chart.bars, strict=True):
         if height > 0:
             gap = min(0.4, (x.at(right) - x.at(left)) * 0.1)
-            bars += f"M{x.at(left) + gap:.1f} {y.start:.1f}V{y.at(height):.1f}H{x.at(right) - gap:.1f}V{y.start:.1f}Z"
+            start, end, foot = x.at(left) + gap, x.at(right) - gap, y.start
+            bars += f"M{start:.1f} {foot:.1f}V{y.at(height):.1f}H{end:.1f}V{foot:.1f}Z"
     return path("bars", bars) if bars else ""
 
 
@@ -177,7 +178,7 @@ def label(text: str, x: float, y: float, *, anchor: str = "middle", css: str = "
 
 
 def frame(x: Axis, y: Axis, x_label: str, y_label: str = "", *, x_ticks: int = 5, y_ticks: int = 6) -> str:
-    """Grid lines, tick labels and axis labels. The y label stands level above its axis: it reads without turning."""
+    """Grid lines, tick labels and axis labels. The y label stands level above its axis."""
     left, right, bottom, top = x.start, x.stop, y.start, y.stop
     verticals, horizontals = x.ticks(x_ticks), y.ticks(y_ticks) if y_ticks else []
     grid = "".join(f"M{left:.1f} {y.at(tick):.1f}H{right:.1f}" for tick in horizontals)

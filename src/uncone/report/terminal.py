@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 _LEAST_WIDTH, _MOST_WIDTH = 20, 10_000
 _STYLES = {
-    "severe": "bold red", "warning": "bold yellow", "note": "bold blue", "healthy": "bold green", "better": "green", "worse": "red",
-    "little": "dim", "strong": "bold", "quiet": "dim", "lead": "dim", "caution": "yellow",
+    "severe": "bold red", "warning": "bold yellow", "note": "bold blue", "healthy": "bold green",
+    "better": "green", "worse": "red", "lead": "dim", "little": "dim", "strong": "bold", "quiet": "dim",
+    "caution": "yellow",
 }  # fmt: skip
 
 
 def print_document(document: Document, console: "Console | None" = None) -> None:
-    """Print the document to `console`, by default the standard output. It works at 80 columns and in black and white.
+    """Print the document to `console`, by default standard output, at 80 columns and in black and white too.
 
     Everything is printed as plain text: markup such as `[unused1]` or `[red]` shows as it is written.
     """

@@ -47,9 +47,9 @@ Path_ = str | os.PathLike[str]
 class PairTable:
     """Pairs with a label: the table at `path`, and how it is read.
 
-    Its columns, separated by tabs, are the id of a query (or first row), the id of a row, and a label. Ids are the
-    rows' own labels or their numbers from 0, or the lines of the files `ids` and `query_ids`. A pair with a label of
-    at least `match_at` (by default above 0) matches. `prior` is the share of matches among pairs to be compared.
+    Its columns, separated by tabs, are the id of a query (or first row), the id of a row, and a label. Ids
+    are the rows' labels or their numbers from 0, or the lines of the files `ids` and `query_ids`. A pair with
+    a label of `match_at` or more (by default above 0) matches; `prior` is the share of matches to expect.
     """
 
     path: Path_
@@ -77,10 +77,10 @@ def calibrate(
 ) -> Calibration:
     """Say what a similarity score of these vectors means: how often random pairs reach it.
 
-    A random pair is a query with a row, or two different rows where there are no queries. Mean and variance are
-    exact over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all pairs up
-    to `most_pairs`, beyond over all pairs of rows drawn without replacement. Intervals (95%) say where a share
-    would lie for other rows drawn alike; pairs that share a row do not count as independent.
+    A random pair is a query with a row, or two different rows where there are no queries. Mean and variance
+    are exact over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all
+    pairs up to `most_pairs`; of more, over all pairs of rows drawn without replacement. Intervals (95%) say
+    where a share would lie for other rows drawn alike; pairs that share a row do not count as independent.
 
     Args:
         vectors: the documents (N, D), for `open_rows`.
@@ -103,8 +103,8 @@ def calibrate(
         but the record.
 
     Raises:
-        InputError: vectors, queries or a table that cannot be opened; queries of another width; fewer than two
-            rows with a direction; a rate or score out of its range; labelled pairs that name no row.
+        InputError: vectors, queries or a table that cannot be opened; queries of another width; fewer than
+            two rows with a direction; a rate or score out of its range; labelled pairs that name no row.
 
     Reads badly when rows are few (the intervals say so), when many rows are equal, or when the rows are of
     other texts than those that will be compared.

@@ -21,10 +21,10 @@ def check(
 ) -> Check:
     """Say whether numbers of a diagnosis are within bars.
 
-    A number is named SUBJECT.MEASURE, such as `input.isoscore`, and one of its details SUBJECT.MEASURE.DETAIL; items of
-    a list by their place, from 0. A reading of a group of tokens is SUBJECT.GROUP.READING, such as
-    `input.rare.cosine_to_reserved`; a head's raw reading, which no probability depends on, head.without_effect.MEASURE.
-    SUBJECT may be left out where there is one subject. A number equal to its bar is within it.
+    A number is named SUBJECT.MEASURE, such as `input.isoscore`; its details SUBJECT.MEASURE.DETAIL, items of
+    a list by their place, from 0; a reading of a group of tokens SUBJECT.GROUP.READING, such as
+    `input.rare.cosine_to_reserved`; a head's reading that changes no probability head.without_effect.MEASURE.
+    SUBJECT may be left out where there is one. A number equal to its bar is within it.
 
     Args:
         diagnosis: the result of `uncone.diagnose`.
@@ -35,12 +35,13 @@ def check(
         A `Check`: `ok`, and each number with its bar.
 
     Raises:
-        InputError: no bar at all, a bar that is not finite, an unknown name (the nearest are given), or a number that
-            is undefined or not finite, and so neither within a bar nor beyond it.
+        InputError: no bar at all, a bar that is not finite, an unknown name (the nearest are given), or a
+            number that is undefined or not finite, and so neither within a bar nor beyond it.
 
     Example:
         >>> import numpy, uncone
-        >>> result = uncone.check(uncone.diagnose(numpy.eye(64)), maxima={"mean_cosine": 0.1}, minima={"rows.isoscore": 0.5})
+        >>> d = uncone.diagnose(numpy.eye(64))
+        >>> result = uncone.check(d, maxima={"mean_cosine": 0.1}, minima={"rows.isoscore": 0.5})
         >>> result.ok, result.bars[0].name, result.bars[0].value
         (True, 'rows.mean_cosine', 0.0)
     """

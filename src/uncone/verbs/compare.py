@@ -31,10 +31,10 @@ _MOST_VERSIONS = 4
 def compare(diagnoses: Iterable[Diagnosis], *, names: Sequence[str] | None = None) -> Comparison:
     """Say what became better or worse between diagnoses; the first is the baseline.
 
-    Subjects are matched by name (`input`, `head`, `rows`), and measures by theirs; one that only one side has is named.
-    Where no name is shared, and each diagnosis has one subject and none is a head, these are compared with each other.
-    Every difference comes with its direction by the measure's `better`, and with an interval where both readings have
-    one: the MOVER interval of independent readings (Zou & Donner 2008), as `Comparison.intervals` says. Where another
+    Subjects are matched by name (`input`, `head`, `rows`), and measures by theirs; those without a match are
+    named. If no name is shared and each diagnosis has one subject, none a head, these are compared. Each
+    difference has its direction by the measure's `better`, and, where both readings have an interval, the
+    MOVER interval of independent readings (Zou & Donner 2008), as `Comparison.intervals` says. Where another
     number of rows or columns, or another scale, moves a measure by itself, a caution says so.
 
     Args:
@@ -45,20 +45,20 @@ def compare(diagnoses: Iterable[Diagnosis], *, names: Sequence[str] | None = Non
         A `Comparison`: the verdict in one sentence, and each subject with its measures and findings.
 
     Raises:
-        InputError: fewer than two diagnoses or more than six, names that do not match them, or a subject or measure
-            that is there twice.
+        InputError: fewer than two diagnoses or more than six, names that do not match them, or a subject or
+            measure that is there twice.
 
     Example:
         >>> import numpy, uncone
         >>> x = numpy.random.default_rng(0).normal(size=(500, 8))
-        >>> compared = uncone.compare([uncone.diagnose(x), uncone.diagnose(x + 1)], names=["centred", "shifted"])
+        >>> compared = uncone.compare([uncone.diagnose(x), uncone.diagnose(x + 1)], names=["x", "shifted"])
         >>> compared.subjects[0].measures[0].name, compared.subjects[0].measures[0].changes[1].direction
         ('mean_cosine', 'worse')
     """
     given = tuple(diagnoses)
     if not 2 <= len(given) <= MOST_COMPARED:
         raise InputError(
-            f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {len(given)}: give the baseline first, then the others"
+            f"expected 2 to {MOST_COMPARED} diagnoses, got {len(given)}: give the baseline first, then others"
         )
     for diagnosis in given:
         _once(diagnosis.subjects, f"subjects of {diagnosis.name!r}")
@@ -114,7 +114,8 @@ def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
     causes = dict.fromkeys(finding.cause for side in sides if side for finding in side.findings)
     return ComparedSubject(
         name=name, sides=tuple(side and replace(side, picture=None) for side in sides),
-        measures=_measures(sides, "measures"), without_effect=_measures(sides, "without_effect"), tokens=_measures(sides, "tokens"),
+        measures=_measures(sides, "measures"), without_effect=_measures(sides, "without_effect"),
+        tokens=_measures(sides, "tokens"),
         findings=tuple(ComparedFinding(cause, tuple(side.get(cause) for side in levels)) for cause in causes),
         notes=tuple(_subject_notes(sides)),
     )  # fmt: skip
@@ -152,7 +153,7 @@ def _notes(diagnoses: Sequence[Diagnosis], subjects: Sequence[ComparedSubject]) 
     notes = []
     if not any(all(side is not None for side in subject.sides) for subject in subjects):
         notes.append(
-            "no subject is in all diagnoses: name one matrix when diagnosing, such as MODEL#input, to compare it"
+            "no subject is in all diagnoses: diagnose one matrix, such as MODEL#input, to compare it"
         )
     schemas = [diagnosis.schema for diagnosis in diagnoses]
     if len(set(schemas)) > 1:

@@ -23,16 +23,16 @@ def diagnose(
 
     Args:
         spec: a model directory (its token table and output head), or anything `open_rows` takes.
-        counts: how often each token occurs in some text: a file (a table `id token count` or `token count`, or
-            `.npy`), or a tensor or array (N,). Without it tokens are ranked by their ids.
+        counts: how often each token occurs in some text: a file (a table `id token count` or `token count`,
+            or `.npy`), or a tensor or array (N,). Without it tokens are ranked by their ids.
         neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
             `uniformity_exact`): about 1.5 N^2 D multiply-adds, on the CPU.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
         device: where products are computed, a torch device.
-        progress: called with (the step, rows done, rows in all); the last is 0 for a step that counts no rows.
+        progress: called with (the step, rows done, rows in all); the last is 0 for a step without rows.
 
     Returns:
-        A `Diagnosis`: the verdict in one sentence, and for each matrix the measurements, findings and picture.
+        A `Diagnosis`: the verdict in one sentence, and each matrix's measurements, findings and picture.
 
     Raises:
         InputError: the source cannot be opened or holds rows that are not finite, or counts do not fit it.

@@ -40,23 +40,23 @@ def evaluate(
 
     Args:
         spec: for "wordsim" a model (its token table) or word vectors; for "sts" and "retrieval" an encoder: a
-            directory of Sentence Transformers, of transformers (mean of the last layer), or word vectors (mean of
-            the words). For "ann" an encoder, or a file of vectors.
+            directory of Sentence Transformers, of transformers (mean of the last layer), or word vectors
+            (mean of the words). For "ann" an encoder, or a file of vectors.
         task: "wordsim" (pairs of words), "sts" (pairs of sentences), "retrieval" (nDCG@10 and recall@100), or
             "ann" (recall@10 of quantised search).
-        data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the STS
-            Benchmark); for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or a JSON
-            array of objects, with or without header. For "ann" of stored vectors a file of queries, or None to
-            take some rows out.
-        columns: of such a table, the columns of the two texts and of the score, by name or by number from 1. By
-            default `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has them, else
-            the first three.
-        protocol: for "wordsim", the paper's (single tokens, Pearson) or the field's (mean of sub-tokens, Spearman).
+        data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the
+            STS Benchmark); for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or
+            a JSON array of objects, with or without header. For "ann" of stored vectors a file of queries, or
+            None to take some rows out.
+        columns: of such a table, the columns of the two texts and of the score, by name or by number from 1.
+            By default `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has
+            them, else the first three.
+        protocol: for "wordsim", the paper's (one token, Pearson) or the field's (mean of tokens, Spearman).
         repairs: names out of `uncone.transforms.REPAIRS`; all by default. The original is always there.
         cache: a folder that keeps vectors of texts for the next run; for tasks that encode texts.
         seed: of the resampling, of what is drawn, and of product quantisation.
-        resamples: how many for each interval; with 2,000 its ends move by about 3% of its half-width from seed to
-            seed.
+        resamples: how many for each interval; with 2,000 its ends move by about 3% of its half-width from
+            seed to seed.
         progress: called with (the step, done, in all).
 
     Returns:
@@ -64,8 +64,8 @@ def evaluate(
         Correlations are times 100, the others in [0, 1]; higher is better.
 
     Raises:
-        InputError: data that is missing or wrong, a spec that is no encoder, an unknown repair, or an extra that is
-            not installed.
+        InputError: data that is missing or wrong, a spec that is no encoder, an unknown repair, or an extra
+            that is not installed.
         UnsupportedModel: the model cannot be loaded.
     """
     if task not in TASKS:
@@ -103,13 +103,13 @@ def evaluate(
     measure = "pearson_cosine" if protocol == "paper" else PRIMARY[task]
     name = name_of(spec, path) + (f"#{part}" if part else "")
     intervals = (
-        f"Intervals: 95%, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, seed {seed}; "
-        "the same resamples for a repair and the original. Each is taken by itself."
+        f"Intervals: 95%, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, "
+        f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself."
     )
     return Evaluation(
-        verdict=verdict(name, task, measure, result.differences), name=name, task=task,
+        verdict=verdict(name, task, measure, result.differences), name=name, task=task, intervals=intervals,
         protocol=protocol if task == "wordsim" else "", results={task: result.results},
-        differences={task: result.differences}, prices=result.prices, notes=tuple(dict.fromkeys(result.notes)), intervals=intervals,
+        differences={task: result.differences}, prices=result.prices, notes=tuple(dict.fromkeys(result.notes)),
         provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
     )  # fmt: skip
 

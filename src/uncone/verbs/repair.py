@@ -41,9 +41,9 @@ def repair(
 ) -> Repaired:
     """Write a repaired copy of vectors or of an encoder, and measure the written copy.
 
-    Vectors are read in blocks, three times in all. A directory of Sentence Transformers gets the repair as a layer
-    before its Normalize; any program loads the copy, without uncone. It is loaded and run before it appears under
-    its name.
+    Vectors are read in blocks, three times in all. A directory of Sentence Transformers gets the repair as a
+    layer before its Normalize; any program loads the copy, without uncone. The copy is loaded and run before
+    it appears under its name.
 
     Args:
         spec: a file of vectors or a matrix of a model, as for `open_rows`; or a directory of Sentence
@@ -51,29 +51,29 @@ def repair(
         out: a file of one of the formats of `uncone.transforms.repair_rows`; of an encoder a new directory.
         method: one of `uncone.transforms.REPAIRS` or `ZIPF_REPAIRS`; of an encoder an affine one. There is no
             default: a task says which repair helps, if any (`uncone.select_repair`).
-        text: of an encoder, sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths of
-            them, unless `fit_on` or `load` is given, and measured on the others, or else on all.
-        fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors from
-            before its Normalize.
+        text: of an encoder, sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths
+            of them, unless `fit_on` or `load` is given, and measured on the others, or else on all.
+        fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors
+            from before its Normalize.
         load: a fitted transformation that was saved, instead of `method` and `fit_on`.
         counts: of vectors, how often each token occurs, as for `diagnose`: its row weighs as much in the fit.
         save: also write the fitted transformation to this file, for `load`.
         force: whiten on fewer than 5 D rows too.
         overwrite: of vectors, replace `out`, and the file of `save`, if they are there.
-        skip_nonfinite: of vectors, leave rows with NaN or inf out of the copy instead of refusing them; then no
-            other columns are kept.
+        skip_nonfinite: of vectors, leave rows with NaN or inf out of the copy instead of refusing them;
+            then no other columns are kept.
         most_sentences: of a longer text so many different lines are drawn evenly; the record then says so.
         progress: called with (the step, rows or sentences done, of how many).
 
     Returns:
-        A `Repaired`: the verdict, both sides of the measures, the cost and notes. An encoder is measured on its
-        output, so on unit vectors where it has a Normalize.
+        A `Repaired`: the verdict, both sides of the measures, the cost and notes. An encoder is measured on
+        its output, so on unit vectors where it has a Normalize.
 
     Raises:
-        InputError: neither vectors nor an encoder, options that exclude each other, rows that are not finite or
-            too few, an encoder with code of its own or a repair that is not affine for one, nothing to fit on, an
-            `out` that may not or cannot be written, a copy that does not give the repaired vectors. Then nothing
-            is changed.
+        InputError: neither vectors nor an encoder, options that exclude each other, rows that are not finite
+            or too few, an encoder with code of its own or a repair that is not affine for one, nothing to fit
+            on, an `out` that may not or cannot be written, a copy that does not give the repaired vectors.
+            Then nothing is changed.
     """
     options = RepairOptions(
         method, text, fit_on, load, counts, save, force, overwrite, skip_nonfinite, most_sentences
@@ -100,7 +100,7 @@ def repair(
 
 
 def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
-    """Refuse before any work an impossible `repair`. The method may be "auto", which is still to be chosen."""
+    """Refuse an impossible `repair` before any work. The method may be "auto": it is chosen later."""
     kind = kind_of(spec)
     if kind == "model":
         raise InputError(

@@ -63,22 +63,22 @@ def select_repair(
 ) -> Selection:
     """The repair that a task calls for, if any: chosen on a development split, confirmed on a test split.
 
-    A repair becomes the candidate if the lower limit of its difference on the development split is above 0, at 95%
-    for all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such repair is higher.
-    It is chosen if the lower 95% limit on the test split is above 0 as well; otherwise the answer is to leave the
-    vectors as they are.
+    A repair becomes the candidate if the lower limit of its difference on the development split is above 0,
+    at 95% for all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such
+    repair is higher. It is chosen if the lower 95% limit on the test split is above 0 as well; otherwise the
+    answer is to leave the vectors as they are.
 
-    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it, qrels/train.tsv,
-    test on those of qrels/test.tsv (a query of both counts for the test); with test.tsv alone, on two seeded halves
-    of its queries. Repairs are fitted on the documents. STS (Spearman): the development and test pairs of the STS
-    Benchmark; repairs are fitted on its training sentences.
+    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it, of
+    qrels/train.tsv; test on the queries of qrels/test.tsv (a query of both counts for the test). With
+    test.tsv alone, both on seeded halves of its queries. Repairs are fitted on the documents. STS (Spearman):
+    the development and test pairs of the STS Benchmark; repairs are fitted on its training sentences.
 
     Args:
         spec: an encoder, as for `evaluate`.
         task: by what to choose.
         data: the directory of the task's data.
-        repairs: the names to choose from, by default the affine ones, which can be written into a model. Fewer have
-            narrower intervals.
+        repairs: the names to choose from, by default the affine ones, which can be written into a model.
+            Fewer have narrower intervals.
         cache: a folder in which vectors of texts are kept.
         seed: of the resampling and of the halves.
         resamples: how many.
@@ -88,7 +88,7 @@ def select_repair(
         Selection: `chosen` is the name of a repair or "original"; nDCG@10 in [0, 1], Spearman times 100.
 
     Raises:
-        InputError: data without a development part, fewer than 20 items in a split, no repair that can be fitted.
+        InputError: data without a development part, fewer than 20 items in a split, no repair that fits.
     """
     if task not in _TASKS:
         raise InputError(
@@ -102,7 +102,7 @@ def select_repair(
     development, measure, name = splits.development, PRIMARY[task], name_of(spec, path)
     if not development.repairs:
         raise InputError(
-            f"expected at least one repair that can be fitted, got none of {', '.join(names)}: {' '.join(splits.notes)}"
+            f"expected a repair that can be fitted, got none of {', '.join(names)}: {' '.join(splits.notes)}"
         )
     at_once = 1 - (1 - _LEVEL) / len(development.repairs)
     changes = dict(development.differences(development.repairs, at_once))
@@ -138,8 +138,9 @@ def _verdict(
     if candidate is None or confirmed is None:
         best = max(changes, key=lambda repair: changes[repair].difference)
         return (
-            f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; the best, {best}, "
-            f"changes it by {told(changes[best])}, with an interval for {len(changes)} repairs at once."
+            f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; "
+            f"the best, {best}, changes it by {told(changes[best])}, "
+            f"with an interval for {len(changes)} repairs at once."
         )
     if confirmed.low > 0:
         return f"Repair {name} with {candidate}: on the test split it changes {title} by {told(confirmed)}."
@@ -158,7 +159,10 @@ def _retrieval(
     if part != "test":
         known = set(queries)
         asked = tuple(query for query in corpus.query_ids(part) if query not in known)
-        described = f"Development: the {len(asked)} queries of qrels/{part}.tsv; test: the {len(queries)} of qrels/test.tsv."
+        described = (
+            f"Development: the {len(asked)} queries of qrels/{part}.tsv; "
+            f"test: the {len(queries)} of qrels/test.tsv."
+        )
     else:
         asked, queries = _halves(queries, settings.seed)
         described = (
