@@ -7,9 +7,6 @@ from uncone.cli.answer import hand_over, progress_bar, tell
 from uncone.cli.files import Html, Json, Keep, Out, Read, Role, SkipNonfinite, Spec, Write
 from uncone.errors import InputError
 
-AUTO = "auto"
-RETRIEVAL: Literal["retrieval"] = "retrieval"
-
 
 def repair(
     spec: Spec,
@@ -24,7 +21,7 @@ def repair(
     text: Read = None,
     data: Read = None,
     cache: Keep = None,
-    task: Literal["retrieval", "sts"] = RETRIEVAL,
+    task: Literal["retrieval", "sts"] = "retrieval",
     overwrite: bool = False,
     force: bool = False,
     skip_nonfinite: SkipNonfinite = False,
@@ -55,13 +52,13 @@ def repair(
         "text": text, "fit_on": fit_on, "load": load, "counts": counts, "save": save, "force": force,
         "overwrite": overwrite, "skip_nonfinite": skip_nonfinite,
     }  # fmt: skip
-    selection = None
-    if method == AUTO or (method is None and data is not None):
+    selection, why = None, tuple[str, ...]()
+    if method == "auto" or (method is None and data is not None):
         if data is None:
             raise InputError(
                 "expected --data DIR with --method auto, got none: a task chooses, and needs its data"
             )
-        check_repair(spec, out, RepairOptions(AUTO, **options))  # before the task, which takes minutes
+        check_repair(spec, out, RepairOptions("auto", **options))  # before the task, which takes minutes
         from uncone.verbs.select_repair import select_repair
 
         with progress_bar() as progress:
@@ -71,7 +68,12 @@ def repair(
             return
         hand_over(selection)
         method = selection.chosen
-    elif data is not None or cache is not None or task != RETRIEVAL:
+        fitted = "documents" if task == "retrieval" else "training sentences"
+        why = (
+            f"Chosen by {task} on {data.name}, whose interval above decides, and not these measures. "
+            f"There it was fitted on the task's own {fitted}.",
+        )
+    elif data is not None or cache is not None or task != "retrieval":
         flag = "--data" if data is not None else "--cache" if cache is not None else "--task"
         named = "no method" if method is None else f"--method {method}"
         raise InputError(
@@ -79,13 +81,7 @@ def repair(
         )
     with progress_bar() as progress:
         result = run(spec, out, method=method, progress=progress, **options)
-    if selection is not None and data is not None:
-        fitted = "documents" if task == RETRIEVAL else "training sentences"
-        why = (
-            f"Chosen by {task} on {data.name}, whose interval above decides, and not these measures. "
-            f"There it was fitted on the task's own {fitted}."
-        )
-        result = replace(result, notes=(*result.notes, why))
+    result = replace(result, notes=(*result.notes, *why))
     # the selection was printed when it was made, and is kept with the rest
     hand_over(replace(result, selection=selection), json, html, shown=result)
     tell(out, save)

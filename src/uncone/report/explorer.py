@@ -57,7 +57,7 @@ def colour_scales(picture: Picture) -> list[Scale]:
     scales = [Scale("id", "row id", "Row id, linear", picture.ids, ids, lambda value: count(round(value)))]
     norms = picture.lengths()
     if norms is not None and max(norms) > min(norms):
-        words = "Norm of the row as stored, linear from 1st to 99th percentile; beyond, the colour of the end"
+        words = "Norm of the row as stored, linear from the 1st to the 99th percentile; beyond, end colours"
         ordered = sorted(norms)
         cut = int(_OUTER * (len(ordered) - 1))
         place = cut if ordered[cut] < ordered[-1 - cut] else 0

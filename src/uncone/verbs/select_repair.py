@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -30,7 +30,7 @@ _TASKS = ("retrieval", "sts")
 
 
 @dataclass(frozen=True)
-class _Evidence:
+class _Split:
     """One split: its items, the original's value, and the differences of given repairs at a given level."""
 
     n: int
@@ -39,15 +39,8 @@ class _Evidence:
     differences: Callable[[Sequence[str], float], Mapping[str, Interval]]
 
 
-@dataclass(frozen=True)
-class _Splits:
-    """The development split, and the test split, which is scored only if there is something to confirm."""
-
-    development: _Evidence
-    test: Callable[[], _Evidence]
-    described: str
-    notes: tuple[str, ...]
-    digests: Mapping[str, str] = field(default_factory=dict)
+_Splits = tuple[_Split, Callable[[], _Split], str, tuple[str, ...], dict[str, str]]
+"""Development; test, scored only if there is something to confirm; how they were made, notes, digests of texts."""
 
 
 def select_repair(
@@ -98,11 +91,12 @@ def select_repair(
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
     encoding = open_encoding(spec, cache=None if cache is None else Path(cache), inner=False)
-    splits = (_retrieval if task == "retrieval" else _sts)(encoding, data, names, settings)
-    development, measure, name = splits.development, PRIMARY[task], name_of(spec, path)
+    scored_splits = _retrieval if task == "retrieval" else _sts
+    development, test_split, described, notes, digests = scored_splits(encoding, data, names, settings)
+    measure, name = PRIMARY[task], name_of(spec, path)
     if not development.repairs:
         raise InputError(
-            f"expected a repair that can be fitted, got none of {', '.join(names)}: {' '.join(splits.notes)}"
+            f"expected a repair that can be fitted, got none of {', '.join(names)}: {' '.join(notes)}"
         )
     at_once = 1 - (1 - _LEVEL) / len(development.repairs)
     changes = dict(development.differences(development.repairs, at_once))
@@ -110,7 +104,7 @@ def select_repair(
     candidate = max(rising, key=lambda repair: changes[repair].difference, default=None)
     test, confirmed = None, None
     if candidate is not None:
-        test = splits.test()
+        test = test_split()
         confirmed = test.differences((candidate,), _LEVEL)[candidate]
     made = {"seed": seed, "resamples": resamples, "versions": versions(*PACKAGES)}
     return Selection(
@@ -118,8 +112,8 @@ def select_repair(
         chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL, candidate=candidate,
         development_original=development.original, development=changes, development_n=development.n,
         test_original=test.original if test else None, test=confirmed, test_n=test.n if test else 0,
-        splits=splits.described, notes=(*splits.notes, *encoding.notes()),
-        provenance=encoding.provenance() | {**splits.digests, **made},
+        splits=described, notes=(*notes, *encoding.notes()),
+        provenance=encoding.provenance() | digests | made,
     )  # fmt: skip
 
 
@@ -172,7 +166,7 @@ def _retrieval(
     _enough(len(asked), "development queries")
     _enough(len(queries), "test queries")
 
-    def evidence(part: str, queries: Sequence[str]) -> _Evidence:
+    def evidence(part: str, queries: Sequence[str]) -> _Split:
         per_query = ranked(encoding, corpus, part, queries, settings)
         scores = {name: measures["ndcg10"] for name, measures in per_query.items()}
         return _evidence(scores, float(scores[ORIGINAL].mean()), paired_bootstraps, settings)
@@ -182,7 +176,7 @@ def _retrieval(
         "development": corpus.texts_of(asked),
         "test": corpus.texts_of(queries),
     }
-    return _Splits(
+    return (
         evidence(part, asked),
         partial(evidence, "test", queries),
         f"{described} Repairs are fitted on {corpus.repairs.fitted_on}.",
@@ -208,7 +202,7 @@ def _sts(
     _enough(development.n, "development pairs of sentences with a direction")
     left_out = len(dev) - development.n
     told = f"{counted(left_out, 'development pair')} with a sentence of no direction: left out."
-    return _Splits(
+    return (
         development,
         lambda: _of_pairs(scored(encoding, benchmark, repairs, settings)[1], settings),
         f"Development: {len(dev)} pairs of the STS Benchmark; test: {len(benchmark)}. "
@@ -218,7 +212,7 @@ def _sts(
     )
 
 
-def _of_pairs(scores: Mapping[str, PairScores], settings: Settings) -> _Evidence:
+def _of_pairs(scores: Mapping[str, PairScores], settings: Settings) -> _Split:
     gold = scores[ORIGINAL].gold
     try:
         value = 100 * correlation(scores[ORIGINAL].cosine, gold, kind="spearman")
@@ -236,7 +230,7 @@ def _evidence(
     bootstrap: Callable[..., Sequence[Interval]],
     settings: Settings,
     unit: float = 1,
-) -> _Evidence:
+) -> _Split:
     """`scores[repair]` (items,), the original's first; `unit` is 100 where the value is times 100."""
 
     def changes(names: Sequence[str], level: float) -> Mapping[str, Interval]:
@@ -244,7 +238,7 @@ def _evidence(
         intervals = settings.differences(bootstrap, columns, level=level)
         return {name: one.scaled(unit) for name, one in intervals.items()}
 
-    return _Evidence(len(scores[ORIGINAL]), original, tuple(scores)[1:], changes)
+    return _Split(len(scores[ORIGINAL]), original, tuple(scores)[1:], changes)
 
 
 def _halves(items: Sequence[str], seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
