@@ -58,7 +58,8 @@ def compare(diagnoses: Iterable[Diagnosis], *, names: Sequence[str] | None = Non
     given = tuple(diagnoses)
     if not 2 <= len(given) <= MOST_COMPARED:
         raise InputError(
-            f"expected 2 to {MOST_COMPARED} diagnoses, got {len(given)}: give the baseline first, then others"
+            f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {len(given)}: "
+            "give the baseline first, then the others"
         )
     for diagnosis in given:
         _once(diagnosis.subjects, f"subjects of {diagnosis.name!r}")
