@@ -58,11 +58,8 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None] | None]:
 def hand_over(
     record: Record, json: Path | None = None, html: Path | None = None, *, shown: Record | None = None
 ) -> None:
-    """Write the record to the files that were asked for, print it (or `shown`), and name the files.
-
-    The work took minutes, so the record is printed before a file that cannot be written is reported. A record
-    that cannot be printed is in its file, and that error is raised here, not at exit.
-    """
+    """Write the record to its files, print it (or `shown`), and name the files. The work took minutes: a file
+    that cannot be written is reported after the print, and a record that cannot be printed is in its file."""
     from uncone import report
 
     failed, written = None, list[Path]()

@@ -24,8 +24,8 @@ def check(
     """Hold a saved diagnosis against bars: exit status 0 within all, 1 could not be measured, 2 beyond one.
 
     Args:
-        diagnosis: A file written by `uncone diagnose SPEC --json FILE`. A number is called SUBJECT.MEASURE, such
-            as input.isoscore, or SUBJECT.MEASURE.DETAIL; SUBJECT may be left out where there is one.
+        diagnosis: A file written by `uncone diagnose SPEC --json FILE`. A number's name is SUBJECT.MEASURE,
+            such as input.isoscore, or SUBJECT.MEASURE.DETAIL; SUBJECT may be left out where there is one.
         max: NAME=VALUE: the number NAME must not be above VALUE. Can be given again.
         min: NAME=VALUE: the number NAME must not be below VALUE. Can be given again.
     """

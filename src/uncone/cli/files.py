@@ -35,11 +35,7 @@ SkipNonfinite = Annotated[bool, Option(help="Leave out rows with NaN or inf inst
 
 
 def check_files(bound: BoundArguments) -> None:
-    """Refuse, by the roles in the annotations, to write over a source or where nothing can be written.
-
-    Raises:
-        InputError: see `atomic.check_apart` and `atomic.writable`.
-    """
+    """Refuse, by the roles in the annotations, to write over a source or where nothing can be written."""
     files, kept = ([Path(name) for name in _given(bound, role)] for role in (Role.WRITE, Role.KEEP))
     targets = [*files, *(_whole(Path(name)) for name in _given(bound, Role.OUT))]
     if not targets and not kept:

@@ -57,11 +57,8 @@ def group_classes(picture: Picture) -> list[str]:
 
 
 def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
-    """Positions of at most `most` points, evenly spaced in each group: the record alone decides which.
-
-    Every group keeps all its points or at least `most / (2 * n_groups)` of them; the rest is shared by size.
-    So small groups are drawn more densely than they are, which the caption says.
-    """
+    """Positions of at most `most` points, evenly spaced in each group. Every group keeps all its points or at
+    least `most / (2 * n_groups)`; the rest is shared by size. So small groups look denser."""
     if len(groups) <= most:
         return list(range(len(groups)))
     members: list[list[int]] = [[] for _ in range(n_groups)]
@@ -77,10 +74,7 @@ def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
 
 
 def wedge(points: Sequence[Point]) -> tuple[float, float] | None:
-    """The cone from the origin that holds 95% of the points: direction and half angle in radians.
-
-    The direction is the mean unit vector's. None where half the angle reaches a right angle: no cone there.
-    """
+    """The cone from the origin that holds 95% of the points: direction and half angle in radians, or None."""
     angles = [math.atan2(y, x) for x, y in points if x or y]
     if not angles:
         return None

@@ -32,8 +32,7 @@ Shares = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Scale:
-    """What colours the rows: its name in the page, in the menu and in words, the values (None: no value), the
-    values of the first and the last colour, and how a value is printed."""
+    """What colours the rows. `ends` are the values of the first and the last colour; None is no value."""
 
     name: str
     title: str
@@ -148,8 +147,7 @@ def _cone(points: Sequence[Point], dims: int) -> Cone | None:
 
 
 def _rim(cone: Cone | None, points: Sequence[Point]) -> list[list[float]]:
-    """A closed circle around the cone's axis, beyond the farthest point unless the cone is nearly flat; in
-    the plane, a chord."""
+    """A circle around the cone's axis, past the farthest point unless nearly flat; in the plane, a chord."""
     if cone is None:
         return []
     (a, b, c), half = cone

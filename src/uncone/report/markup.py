@@ -26,8 +26,7 @@ def typeset_text(text: str) -> str:
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
-    """One element around `content`, which is markup already. `class_` and `data_label` become `class` and
-    `data-label`; a float is rounded to a tenth."""
+    """An element around markup; `class_` is `class`, `data_label` `data-label`; floats get one decimal."""
     given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
     opened = "".join(
         f' {key}="{value:.1f}"' if isinstance(value, float) else f' {key}="{escape(value)}"'

@@ -34,10 +34,7 @@ def _lines(chart: Chart, bars: str) -> Iterator[str]:
 def sparkline(
     values: Sequence[float | None], bars: str = BARS, limits: tuple[float, float] | None = None
 ) -> str:
-    """The values as one line of bars; neighbours are averaged to fit 40 characters, and gaps stay blank.
-
-    `limits` are the ends of the scale, which several lines can share; by default the lowest and highest bar.
-    """
+    """The values as one line of bars: neighbours are averaged to fit 40 characters, and gaps stay blank."""
     stride = math.ceil(len(values) / _WIDEST) if values else 1
     parts = [values[start : start + stride] for start in range(0, len(values), stride)]
     held = [[value for value in part if value is not None] for part in parts]

@@ -22,10 +22,7 @@ _STYLES = {
 
 
 def print_document(document: Document, console: "Console | None" = None) -> None:
-    """Print the document to `console`, by default standard output, at 80 columns and in black and white too.
-
-    Everything is printed as plain text: markup such as `[unused1]` or `[red]` shows as it is written.
-    """
+    """Print the document to `console`, by default standard output; `[red]` in it shows as it is written."""
     _Printer(console).blocks(document.blocks)
 
 

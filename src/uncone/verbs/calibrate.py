@@ -124,7 +124,13 @@ def calibrate(
         )
     if texts is not None:
         vectors, queries = encoded_texts(vectors, texts, query_texts, progress=progress)
-    side, other = _sides(vectors, queries, metric, skip_nonfinite, progress)
+    side = open_side(vectors, metric, "rows", skip_nonfinite, progress)
+    other = None if queries is None else open_side(queries, metric, "queries", skip_nonfinite, progress)
+    if other is not None and side.rows.shape[1] != other.rows.shape[1]:
+        raise InputError(
+            f"expected queries of {side.rows.shape[1]} features like {side.rows.name}, got "
+            f"{other.rows.shape[1]} in {other.rows.name}: encode both with the same model"
+        )
     labels = values = matching = None
     if table is not None:
         labels, values = _labels(side, other, table)
@@ -149,22 +155,6 @@ def calibrate(
         known = labelled(labels, values, histogram, table.prior)
         record = replace(record, labelled=known, thresholds=told)
     return record if against is None else replace(record, drift=drift(against, record))
-
-
-def _sides(
-    vectors: Any, queries: Any, metric: Metric, skip_nonfinite: bool, progress: Progress | None
-) -> tuple[Side, Side | None]:
-    """The rows, and the queries where there are some."""
-    side = open_side(vectors, metric, "rows", skip_nonfinite, progress)
-    if queries is None:
-        return side, None
-    other = open_side(queries, metric, "queries", skip_nonfinite, progress)
-    if side.rows.shape[1] != other.rows.shape[1]:
-        raise InputError(
-            f"expected queries of {side.rows.shape[1]} features like {side.rows.name}, got "
-            f"{other.rows.shape[1]} in {other.rows.name}: encode both with the same model"
-        )
-    return side, other
 
 
 def _check(

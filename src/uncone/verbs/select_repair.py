@@ -40,7 +40,7 @@ class _Split:
 
 
 _Splits = tuple[_Split, Callable[[], _Split], str, tuple[str, ...], dict[str, str]]
-"""Development; test, scored only if there is something to confirm; how they were made, notes, digests of texts."""
+"""Development; test, scored only to confirm a candidate; how both were made, notes, and digests of texts."""
 
 
 def select_repair(
@@ -106,14 +106,14 @@ def select_repair(
     if candidate is not None:
         test = test_split()
         confirmed = test.differences((candidate,), _LEVEL)[candidate]
-    made = {"seed": seed, "resamples": resamples, "versions": versions(*PACKAGES)}
     return Selection(
         verdict=_verdict(name, measure, changes, candidate, confirmed), name=name, task=task, measure=measure,
         chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL, candidate=candidate,
         development_original=development.original, development=changes, development_n=development.n,
         test_original=test.original if test else None, test=confirmed, test_n=test.n if test else 0,
         splits=described, notes=(*notes, *encoding.notes()),
-        provenance=encoding.provenance() | digests | made,
+        provenance=encoding.provenance() | digests
+        | {"seed": seed, "resamples": resamples, "versions": versions(*PACKAGES)},
     )  # fmt: skip
 
 
