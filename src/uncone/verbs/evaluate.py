@@ -109,7 +109,8 @@ def evaluate(
     return Evaluation(
         verdict=verdict(name, task, measure, result.differences), name=name, task=task, intervals=intervals,
         protocol=protocol if task == "wordsim" else "", results={task: result.results},
-        differences={task: result.differences}, prices=result.prices, notes=tuple(dict.fromkeys(result.notes)),
+        differences={task: result.differences}, prices=result.prices,
+        notes=tuple(dict.fromkeys(result.notes)),
         provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
     )  # fmt: skip
 
