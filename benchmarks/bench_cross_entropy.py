@@ -13,7 +13,7 @@ RARE = 0.19
 
 
 class Gate:
-    """The rarest 19 % of ids, with factors as the published rule gives them."""
+    """The rarest 19% of ids, with factors as the published rule gives them."""
 
     def __init__(self) -> None:
         rare = torch.arange(V) >= V - int(RARE * V)

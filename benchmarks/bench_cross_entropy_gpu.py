@@ -32,7 +32,7 @@ ALLOWED = {torch.bfloat16: 3e-2, torch.float32: 1e-4}
 
 
 class Gate:
-    """The rarest 19 % of ids, with factors as the published rule gives them."""
+    """The rarest 19% of ids, with factors as the published rule gives them."""
 
     def __init__(self, v: int, device: str) -> None:
         rare = torch.arange(v) >= v - int(RARE * v)

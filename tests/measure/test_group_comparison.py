@@ -325,7 +325,7 @@ class TestPermutation:
 @pytest.mark.slow
 @pytest.mark.parametrize(("drift", "low", "high"), [(1.0, 0.93, 0.975), (0.3, 0.95, 1.0), (0.0, 0.97, 1.0)])
 def test_intervals_cover(drift: float, low: float, high: float) -> None:
-    """95 % intervals of groups drawn from one cloud hold the cloud's mean cosine; too often where there is no direction."""
+    """95% intervals of groups drawn from one cloud hold the cloud's mean cosine; too often where there is no direction."""
     point = torch.zeros(16)
     point[0] = drift
     everywhere = (gaussian(400_000, 16, seed=7) + point).double()

@@ -41,7 +41,7 @@ def test_the_centre_of_a_star_is_everybodys_neighbour() -> None:
     assert reading.details["hub_counts"][:3] == [12, 1, 0]
     assert reading.details["antihub_share"] == pytest.approx(11 / 13)
     assert reading.details["robin_hood"] == pytest.approx(11 / 13)
-    assert reading.details["top_share"] == pytest.approx(12 / 13)  # 1 % of 13 rows is one row
+    assert reading.details["top_share"] == pytest.approx(12 / 13)  # 1% of 13 rows is one row
     low, high = reading.range
     assert low < float(reading) <= high
 

@@ -161,7 +161,7 @@ def test_a_sample_is_near_the_whole_and_says_so(function) -> None:
         assert reading.details["queries"] == 150
         assert reading.details["searched"] == 1500
         assert any(warning.startswith("sampled: 150 rows were asked") for warning in reading.warnings)
-    assert inside >= 8  # of 10 at 95 %
+    assert inside >= 8  # of 10 at 95%
     assert float(function(x, sample=150, seed=1)) == float(function(x, sample=150, seed=1))
 
 

@@ -258,7 +258,7 @@ def test_the_false_discovery_rate_is_held_and_planted_rows_are_found(
     prefer: under_trained.Indicator,
     options: dict[str, float],
 ) -> None:
-    """Realised rate at most 1 % within its error, and power above 0.9, over 60 tables."""
+    """Realised rate at most 1% within its error, and power above 0.9, over 60 tables."""
     false, power = [], []
     for seed in range(60):
         planted = make(seed=seed, **options)

@@ -43,7 +43,7 @@ def _evaluation(*sets: str, name: str = "m") -> Evaluation:
             one: {"whiten": Price(2.0, 0.001, 10, 100), "center": Price(0.5, 0.001, 10, 100)} for one in sets
         },
         notes=("a note",),
-        intervals="Intervals: 95 %.",
+        intervals="Intervals: 95%.",
         provenance={"measure": "spearman_cosine"},
     )
 

@@ -124,7 +124,7 @@ def test_a_reading_outside_its_own_interval_gives_none_and_a_caution() -> None:
 
 
 def test_the_interval_of_independent_normal_readings_covers_their_difference() -> None:
-    """Of 4,000 pairs with 95 % intervals, the interval of the difference holds the true one in about 95 %."""
+    """Of 4,000 pairs with 95% intervals, the interval of the difference holds the true one in about 95%."""
     draw = np.random.default_rng(0)
     a, b = 1.0 + 0.3 * draw.normal(size=4000), 2.0 + 0.7 * draw.normal(size=4000)
     covered = 0
