@@ -1,9 +1,9 @@
-"""The rows on either side of a pair: opened, summed in one pass, drawn; mean and variance of scores; labelled pairs."""
+"""The rows on either side of a pair: opened, summed, drawn; mean and variance of scores; labelled pairs."""
 
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uncone.calibration.counting import Progress
+from uncone.calibration.counting import Floats, Progress
 from uncone.errors import InputError
 from uncone.memory import uninitialised
 from uncone.model.open import open_rows
@@ -35,6 +35,7 @@ _NAMES = (
 )  # fmt: skip
 """Names of columns of ids, as a first line may have them."""
 _LARGEST = 512 * 2**20
+_NONE = np.empty(0)
 Path_ = str | os.PathLike[str]
 
 
@@ -96,6 +97,51 @@ def open_side(spec: Any, metric: Metric, what: str, skip_nonfinite: bool, progre
     return side
 
 
+@dataclass(frozen=True)
+class Labels:
+    """Pairs (query or first row, row) by their places, int64 (K,) each, with their scores; and which of them match."""
+
+    source: str
+    first: Tensor
+    second: Tensor
+    matches: npt.NDArray[np.bool_]
+    scores: Floats = _NONE
+    dropped: int = 0
+
+    def matching(self) -> tuple[Tensor, Tensor]:
+        """The pairs that match, int64 (K,) each."""
+        is_match = torch.from_numpy(self.matches)
+        return self.first[is_match], self.second[is_match]
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The rows, the queries (None pairs the rows with each other), and labelled pairs of the two."""
+
+    rows: Side
+    queries: Side | None
+    labels: Labels | None = None
+
+    def with_labels(self, labels: Labels) -> "Sides":
+        """With the pairs that have a score, of which one must match."""
+        parts = []
+        for places in zip(torch.split(labels.first, GRID), torch.split(labels.second, GRID), strict=True):
+            a, b = (self.queries or self.rows).take(places[0]), self.rows.take(places[1])
+            scores = (a.double() * b.double()).sum(dim=1)
+            if self.rows.metric == "cosine":
+                scores[~(a.any(dim=1) & b.any(dim=1))] = torch.nan
+            parts.append(scores)
+        values = np.asarray(torch.cat(parts).numpy())
+        kept = ~np.isnan(values)
+        if not (labels.matches & kept).any():
+            raise InputError(
+                f"expected a match of two rows with a direction in {labels.source}, got none: all are zero"
+            )
+        first, second = labels.first[torch.from_numpy(kept)], labels.second[torch.from_numpy(kept)]
+        used = Labels(labels.source, first, second, labels.matches[kept], values[kept], int((~kept).sum()))
+        return replace(self, labels=used)
+
+
 def draw(side: Side, most: int, seed: int) -> tuple[Tensor, Tensor]:
     """At most `most` rows (n, D) in random order, as they are compared, and where they stand (n,).
 
@@ -138,14 +184,14 @@ class Floor:
     variance: float
 
 
-def floor_of(side: Side, queries: Side | None, *, left_out: Tensor | None = None) -> Floor:
-    """Mean and variance of the score over all pairs, in closed form.
+def floor_of(sides: Sides) -> Floor:
+    """Mean and variance of the score over all pairs but those that are labelled as a match, in closed form.
 
     Within one set, over pairs i != j of its n rows v_i: E[s] = (|S|^2 - sum |v|^2) / (n (n - 1)) and
     E[s^2] = (|G|_F^2 - sum |v|^4) / (n (n - 1)), with S = sum v and G = sum v v'. Between m queries and n
-    rows: E[s] = S_q . S / (m n) and E[s^2] = <G_q, G>_F / (m n). `left_out` are scores, float64 (K,), of pairs
-    that do not count: those known to match.
+    rows: E[s] = S_q . S / (m n) and E[s^2] = <G_q, G>_F / (m n).
     """
+    side, queries = sides.rows, sides.queries
     first, second = side.sums()
     if queries is None:
         n, squares, fourths = side.n, float(side.n), float(side.n)  # of unit rows
@@ -163,7 +209,8 @@ def floor_of(side: Side, queries: Side | None, *, left_out: Tensor | None = None
         other_first, other_second = queries.sums()
         pairs = side.n * queries.n
         total, total_square = float(first @ other_first), float((second * other_second).sum())
-    if left_out is not None:
+    if sides.labels is not None:
+        left_out = torch.from_numpy(sides.labels.scores[sides.labels.matches])
         pairs -= len(left_out)
         total -= float(left_out.sum())
         total_square -= float(left_out.square().sum())
@@ -209,18 +256,18 @@ def _fingerprints(rows: Rows) -> Prints:
     return np.concatenate(parts)
 
 
-def equal_pairs(side: Side, queries: Side | None, left_out: tuple[Tensor, Tensor] | None = None) -> int:
-    """How many of the random pairs are of two rows that are equal to the bit.
-
-    `left_out` are places among the queries (or rows) and the rows, int64 (K,) each, of pairs that do not count.
-    """
-    mine = _fingerprints(side.rows)
-    others = mine if queries is None else _fingerprints(queries.rows)
-    known = 0 if left_out is None else int((others[left_out[0].numpy()] == mine[left_out[1].numpy()]).sum())
-    kinds, counts = _kinds(mine, side.metric)
-    if queries is None:
+def equal_pairs(sides: Sides) -> int:
+    """How many of the random pairs are of two rows that are equal to the bit."""
+    mine = _fingerprints(sides.rows.rows)
+    others = mine if sides.queries is None else _fingerprints(sides.queries.rows)
+    known = 0
+    if sides.labels is not None:
+        first, second = (places.numpy() for places in sides.labels.matching())
+        known = int((others[first] == mine[second]).sum())
+    kinds, counts = _kinds(mine, sides.rows.metric)
+    if sides.queries is None:
         return int((counts * (counts - 1) // 2).sum()) - known
-    other_kinds, times = _kinds(others, side.metric)
+    other_kinds, times = _kinds(others, sides.rows.metric)
     _, here, there = np.intersect1d(kinds, other_kinds, assume_unique=True, return_indices=True)
     return int((counts[here] * times[there]).sum()) - known
 
@@ -229,33 +276,6 @@ def _kinds(prints: Prints, metric: Metric) -> tuple[Prints, npt.NDArray[np.int64
     """The different fingerprints and their counts; for the cosine without rows of zeros, whose is 0."""
     kinds, counts = np.unique(prints, return_counts=True)
     return (kinds[kinds != 0], counts[kinds != 0]) if metric == "cosine" else (kinds, counts)
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Pairs (query or first row, row) by their places, int64 (K,) each, and which of them match."""
-
-    source: str
-    first: torch.Tensor
-    second: torch.Tensor
-    matches: npt.NDArray[np.bool_]
-    dropped: int = 0
-
-    def matching(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The pairs that match, int64 (K,) each."""
-        is_match = torch.from_numpy(self.matches)
-        return self.first[is_match], self.second[is_match]
-
-    def only(self, kept: npt.NDArray[np.bool_]) -> "Labels":
-        """The pairs where `kept`, (K,), of which one must be a match."""
-        if not (self.matches & kept).any():
-            raise InputError(
-                f"expected a match of two rows with a direction in {self.source}, got none: all are zero"
-            )
-        where = torch.from_numpy(kept)
-        return Labels(
-            self.source, self.first[where], self.second[where], self.matches[kept], int((~kept).sum())
-        )
 
 
 def read_labels(

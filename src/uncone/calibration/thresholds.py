@@ -1,4 +1,4 @@
-"""Scores of random pairs in bins: the meaning of a score, the threshold of a rate, labelled pairs; and all of it in words."""
+"""Scores of random pairs in bins: meanings of scores, thresholds of rates, labelled pairs; and all in words."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ import torch
 
 from uncone.calibration.counting import (
     Curve,
-    Floats,
     Grid,
     Progress,
     clustered,
@@ -17,12 +16,19 @@ from uncone.calibration.counting import (
     curve_of,
     hoeffding,
 )
-from uncone.calibration.sides import Floor, Labels, Side, alignment, check_pairs, draw, how_many
-from uncone.records import Knot, LabelledPairs, ScoreHistogram, ScoreMeaning, ScoreThreshold, Share
+from uncone.calibration.sides import Floor, Labels, Sides, alignment, check_pairs, draw, how_many
+from uncone.records import (
+    Calibration,
+    Knot,
+    LabelledPairs,
+    ScoreHistogram,
+    ScoreMeaning,
+    ScoreThreshold,
+    Share,
+)
 from uncone.records.calibration import one_in
 from uncone.records.scores import edge_of
 from uncone.records.wording import counted, percent
-from uncone.rows import GRID
 
 _FEWEST = 10
 """Pairs that must reach a threshold: fewer say little of how many would in other rows."""
@@ -40,7 +46,7 @@ _LEVELS = (
 _NAMES = {"cosine": "a cosine", "inner_product": "an inner product"}
 _UNRELATED = 0.1
 _FEW = 100
-"""Rows on which intervals rest on little; and pairs above the last knot of the function, as fewer make no curve."""
+"""Rows on which intervals rest on little; and pairs above the last knot of the function."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,8 @@ class Counted:
         """The lowest edge that at most the share `rate` of the counted pairs reaches."""
         pairs = self.histogram.pairs
         if rate * pairs < _FEWEST:
-            reason = f"needs at least {_FEWEST / rate:,.0f} pairs, {pairs:,} were counted: calibrate with more rows"
+            needed = f"needs at least {_FEWEST / rate:,.0f} pairs"
+            reason = f"{needed}, {pairs:,} were counted: calibrate with more rows"
             return ScoreThreshold(rate, None, reason=reason)
         score = self.histogram.score_at(rate)
         low, high = self.curve.span(rate)
@@ -80,23 +87,14 @@ class Counted:
         return tuple(Knot(score, self.curve.at(score)) for score in sorted(scores))
 
 
-def count_scores(
-    side: Side,
-    other: Side | None,
-    labels: Labels | None,
-    floor: Floor,
-    most: int,
-    seed: int,
-    progress: Progress | None,
-) -> Counted:
-    """Count the scores of random pairs of rows, or of `other` (the queries) with rows, in bins, without labelled
-    matches: of at most `most` pairs, for which rows are drawn. The bins of inner products need the floor."""
-    n, d = side.rows.shape
+def count_scores(sides: Sides, floor: Floor, most: int, seed: int, progress: Progress | None) -> Counted:
+    """Count the scores of at most `most` random pairs, for which rows are drawn, without labelled matches."""
+    side, other, (n, d) = sides.rows, sides.queries, sides.rows.rows.shape
     rows, queries = how_many(n, None if other is None else other.rows.shape[0], most, d)
     x, numbers = draw(side, rows, seed)
     q, of_first = (None, numbers) if other is None or queries is None else draw(other, queries, seed + 1)
-    grid = _grid(side, other, floor)
-    left_out = None if labels is None else _places(labels, of_first, numbers)
+    grid = _grid(sides, floor)
+    left_out = None if sides.labels is None else _places(sides.labels, of_first, numbers)
     counts = count_pairs(x, q, grid, left_out=left_out, progress=progress)
     total = counts.total()
     check_pairs(int(total.sum()))
@@ -107,11 +105,11 @@ def count_scores(
     return Counted(curve_of(counts), histogram, free, (len(x), None if q is None else len(q)))
 
 
-def _grid(side: Side, other: Side | None, floor: Floor) -> Grid:
+def _grid(sides: Sides, floor: Floor) -> Grid:
     """Cosines from -1 to 1; inner products as norms allow, within 40 standard deviations of the mean."""
-    if side.metric == "cosine":
+    if sides.rows.metric == "cosine":
         return Grid(-1.0, 2 / _BINS, _BINS)
-    largest = side.moments.norm_max * (side if other is None else other).moments.norm_max
+    largest = sides.rows.moments.norm_max * (sides.queries or sides.rows).moments.norm_max
     reach = _DEVIATIONS * floor.variance**0.5
     low, high = max(-largest, floor.mean - reach), min(largest, floor.mean + reach)
     smallest = 1e-6 * max(abs(floor.mean), largest, 1e-30)
@@ -129,44 +127,31 @@ def _places(labels: Labels, *drawn: torch.Tensor) -> tuple[torch.Tensor, torch.T
     return first, second
 
 
-def pair_scores(side: Side, queries: Side | None, labels: Labels) -> Floats:
-    """The score of each pair, (K,), in float64; NaN where a row is all zero and has no cosine."""
-    parts = []
-    for firsts, seconds in zip(
-        torch.split(labels.first, GRID), torch.split(labels.second, GRID), strict=True
-    ):
-        a, b = (queries or side).take(firsts), side.take(seconds)
-        scores = (a.double() * b.double()).sum(dim=1)
-        if side.metric == "cosine":
-            scores[~(a.any(dim=1) & b.any(dim=1))] = torch.nan
-        parts.append(scores)
-    return np.asarray(torch.cat(parts).numpy())
-
-
-def labelled(labels: Labels, scores: Floats, histogram: ScoreHistogram, prior: float) -> LabelledPairs:
-    """How well scores tell matches from random pairs and from pairs that are labelled as no match."""
-    groups, is_match = labels.first.numpy(), labels.matches
+def with_labels(record: Calibration, labels: Labels, prior: float) -> Calibration:
+    """`record` with how well scores tell matches, which are the share `prior` of pairs, from random pairs and from
+    pairs that are labelled as no match; and with the shares of labelled pairs that reach each threshold."""
+    groups, is_match, scores = labels.first.numpy(), labels.matches, labels.scores
     matching, others = scores[is_match], scores[~is_match]
-    reached, width = histogram.reached, histogram.width
+    reached, width = record.histogram.reached, record.histogram.width
     below = np.array([1 - (reached(score) + reached(score + width)) / 2 for score in matching.tolist()])
     area_others = None
     if len(others):
         ordered = np.sort(others)
         below_or_at = np.searchsorted(ordered, matching) + np.searchsorted(ordered, matching, side="right")
         area_others = clustered(below_or_at / 2 / len(others), groups[is_match])
-    return LabelledPairs(
+    known = LabelledPairs(
         labels.source, len(matching), len(others), len(np.unique(groups)), float(matching.mean()),
         clustered(below.clip(0, 1), groups[is_match]), area_others, prior,
     )  # fmt: skip
+    thresholds = tuple(_labelled(one, labels, prior) for one in record.thresholds)
+    return replace(record, labelled=known, thresholds=thresholds)
 
 
-def with_labels(threshold: ScoreThreshold, labels: Labels, scores: Floats, prior: float) -> ScoreThreshold:
-    """The threshold with the shares of labelled pairs that reach it, and its precision: the share of matches among
-    the pairs that reach it, if the share `prior` of all matches."""
+def _labelled(threshold: ScoreThreshold, labels: Labels, prior: float) -> ScoreThreshold:
     if threshold.score is None or threshold.false_match_rate is None:
         return threshold
     groups, is_match = labels.first.numpy(), labels.matches
-    reaches = (scores >= threshold.score).astype(np.float64)
+    reaches = (labels.scores >= threshold.score).astype(np.float64)
     true = clustered(reaches[is_match], groups[is_match])
     others = clustered(reaches[~is_match], groups[~is_match]) if not is_match.all() else None
     reaching = prior * true.value + (1 - prior) * threshold.false_match_rate.value
@@ -185,9 +170,8 @@ def verdict(
     if meanings:
         one = meanings[0]
         level = next(word for bar, word in _LEVELS if one.false_match_rate.value >= bar)
-        said.append(
-            f"For these vectors {_NAMES[metric]} of {one.score:.4g} is {level}: {_reached_by(one, histogram)}."
-        )
+        reached = _reached_by(one, histogram)
+        said.append(f"For these vectors {_NAMES[metric]} of {one.score:.4g} is {level}: {reached}.")
     usable = [one for one in thresholds if one.score is not None]
     if usable:
         best = min(usable, key=lambda one: abs(math.log(one.wanted / 0.01)))
@@ -216,11 +200,11 @@ def function_of(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> str:
     scores = tuple(float(f"{knot.score:.6g}") for knot in used)
     logs = tuple(round(math.log10(knot.false_match_rate.value), 4) for knot in used)
     deepest = used[-1].false_match_rate.value
-    error = _largest_error(scores, logs, histogram)
+    share, error = "Share of random pairs that score at least this", _largest_error(scores, logs, histogram)
     return (
         "from bisect import bisect\n\n\n"
         "def false_match_rate(score):\n"
-        f'    """Share of random pairs that score at least this: within {100 * error:.2g}% of itself, down to {deepest:.1e}."""\n'
+        f'    """{share}: within {100 * error:.2g}% of itself, down to {deepest:.1e}."""\n'
         f"    s = {scores}\n"
         f"    r = {logs}\n"
         "    i = min(max(bisect(s, score), 1), len(s) - 1)\n"
@@ -241,13 +225,11 @@ def _largest_error(scores: Sequence[float], logs: Sequence[float], histogram: Sc
     return float(f"{worst * 1.05:.2g}") + 1e-4
 
 
-def remarks(
-    side: Side, other: Side | None, labels: Labels | None, told: Counted, floor: Floor, equal: int
-) -> tuple[str, ...]:
+def remarks(sides: Sides, told: Counted, floor: Floor, equal: int) -> tuple[str, ...]:
     """Sentences on what was left out, drawn or counted otherwise than a reader may think."""
-    notes = []
-    sides = [("rows", side)] if other is None else [("rows", side), ("queries", other)]
-    for what, one in sides:
+    notes, side, other, labels = list[str](), sides.rows, sides.queries, sides.labels
+    both = [("rows", side)] if other is None else [("rows", side), ("queries", other)]
+    for what, one in both:
         left_out = {
             "all zero: no cosine, left out": one.moments.n - one.n,
             "not finite: left out, as asked": len(one.rows.left_out),
@@ -263,10 +245,8 @@ def remarks(
     if told.histogram.pairs < floor.pairs:
         drawn = told.drawn
         of = f"{drawn[0]:,} rows" + ("" if drawn[1] is None else f" and {drawn[1]:,} queries")
-        notes.append(
-            f"Shares are of the {told.histogram.pairs:,} pairs of {of} drawn at random; mean and variance are of "
-            "all pairs."
-        )
+        counts = f"{told.histogram.pairs:,} pairs of {of} drawn at random"
+        notes.append(f"Shares are of the {counts}; mean and variance are of all pairs.")
     if equal:
         high = "can reach any threshold" if side.metric == "cosine" else "score what a row does with itself"
         notes.append(
@@ -284,6 +264,6 @@ def remarks(
         ratio = other.moments.mean_norm() / length if length else 1.0
         if side.metric == "inner_product" and not 1 / 3 < ratio < 3:
             notes.append(f"Queries are {ratio:.2g} times as long as rows: are they from the same model?")
-    if min(one.n for _, one in sides) < _FEW:
+    if min(one.n for _, one in both) < _FEW:
         notes.append(f"There are fewer than {_FEW} rows or queries: the intervals rest on little.")
     return tuple(notes)

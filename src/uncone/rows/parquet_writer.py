@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from io import BufferedIOBase
 from typing import Any
 
-import numpy as np
 import torch
 
 from uncone.errors import InputError
@@ -63,13 +62,8 @@ class ParquetRowsWriter(Writer):
 
         n, k = self._rows, self._target.shape[1]
         values = pa.array(self._waiting[:n].reshape(-1).numpy())
-        kind = _lists(self._schema.field(self._target.part))
-        if pa.types.is_fixed_size_list(kind):
-            lists = pa.FixedSizeListArray.from_arrays(values, type=kind)
-        else:
-            large = pa.types.is_large_list(kind)
-            offsets = pa.array(np.arange(0, n * k + 1, k, dtype=np.int64 if large else np.int32))
-            lists = (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, values, type=kind)
+        kind = self._schema.field(self._target.part).type
+        lists = pa.FixedSizeListArray.from_arrays(values, k).cast(kind)
         columns = self._beside.take(n) | {self._target.part: lists}
         ordered = [columns[name] for name in self._schema.names]
         self._writer.write_table(pa.Table.from_arrays(ordered, schema=self._schema))
@@ -118,7 +112,7 @@ def _labels(target: Target, source: Source) -> _Beside:
         return _Beside(pa.schema([]), iter(()))
     if target.part == _LABELS:
         raise InputError(
-            f"expected another column of vectors than {_LABELS!r}, got {target.path.name}#{target.part}: it holds the labels"
+            f"expected a name other than {_LABELS!r}, got {target.path.name}#{target.part}: labels have it"
         )
     schema = pa.schema([pa.field(_LABELS, pa.string())])
 
@@ -151,7 +145,7 @@ def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any
     target.check_free(others.names)
     if len(set(others.names)) < len(others.names):
         raise InputError(
-            f"expected columns of different names in {source.path}, got two of one: rename them, or write .npy"
+            f"expected different names of columns in {source.path}, got two of one: rename one, or write .npy"
         )
 
     def batches() -> Iterator[Any]:
@@ -160,7 +154,7 @@ def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any
                 for batch in file.iter_batches(batch_size=_AT_ONCE, columns=others.names):
                     yield batch.select(others.names)
 
-    kind, k = _lists(field), target.shape[1]
+    kind, k = getattr(field.type, "storage_type", field.type), target.shape[1]  # of a column of tensors
     inner = kind.value_field.with_type(value)
     length = k if pa.types.is_fixed_size_list(kind) else -1
     kind = pa.large_list(inner) if pa.types.is_large_list(kind) else pa.list_(inner, length)
@@ -169,8 +163,3 @@ def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any
         metadata = {name: text for name, text in (schema.metadata or {}).items() if name != _TYPED}
         written = written.with_metadata(metadata or None)
     return _Beside(others, batches()), written
-
-
-def _lists(field: Any) -> Any:
-    """The type of the lists in a column, which may be a column of tensors."""
-    return getattr(field.type, "storage_type", field.type)

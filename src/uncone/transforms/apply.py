@@ -37,16 +37,10 @@ _FLUSHED_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True)
-class Applied:
-    """What `repair_rows` wrote: `shape` (N, K) of `dtype`, as the part `part` of a file that has parts."""
+class Applied(Target):
+    """The file that `repair_rows` wrote, and how many seconds it took."""
 
-    path: Path
-    format: str
-    part: str
-    shape: tuple[int, int]
-    dtype: str
-    seconds: float
-    notes: tuple[str, ...]
+    seconds: float = 0.0
 
 
 def repair_rows(
@@ -107,8 +101,7 @@ def repair_rows(
             f"Fitted on other rows than these: on {owner.name} ({owner.n} x {owner.d}), applied to "
             f"{shared_name(rows.name)} ({n} x {d}).",
         )
-    seconds = time.perf_counter() - began
-    return Applied(target.path, target.format, target.part, target.shape, target.dtype, seconds, notes)
+    return Applied(**vars(target) | {"notes": notes, "seconds": time.perf_counter() - began})
 
 
 def check_out(out: str | os.PathLike[str], rows: Rows, *, overwrite: bool, k: int | None = None) -> Target:

@@ -6,30 +6,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from uncone.calibration.drift import drift
 from uncone.calibration.sides import (
     METRICS,
-    Labels,
     Metric,
-    Side,
+    Sides,
     equal_pairs,
     floor_of,
     open_side,
     places_of,
     read_labels,
 )
-from uncone.calibration.thresholds import (
-    count_scores,
-    function_of,
-    labelled,
-    pair_scores,
-    remarks,
-    verdict,
-    with_labels,
-)
+from uncone.calibration.thresholds import count_scores, function_of, remarks, verdict, with_labels
 from uncone.errors import InputError
 from uncone.records import Calibration
 from uncone.tasks.bootstrap import check_seed
@@ -131,29 +120,24 @@ def calibrate(
             f"expected queries of {side.rows.shape[1]} features like {side.rows.name}, got "
             f"{other.rows.shape[1]} in {other.rows.name}: encode both with the same model"
         )
-    labels = values = matching = None
+    sides = Sides(side, other)
     if table is not None:
-        labels, values = _labels(side, other, table)
-        matching = torch.from_numpy(values[labels.matches])
-    floor = floor_of(side, other, left_out=matching)
-    counted = count_scores(side, other, labels, floor, most_pairs, seed, progress)
+        sides = _with_labels(sides, table)
+    rows, floor = sides.rows.fitted, floor_of(sides)
+    counted = count_scores(sides, floor, most_pairs, seed, progress)
     wanted = (0.8,) if scores is None and metric == "cosine" else scores or ()
-    histogram, knots = counted.histogram, counted.knots()
-    equal = equal_pairs(side, other, None if labels is None else labels.matching())
+    histogram, knots, equal = counted.histogram, counted.knots(), equal_pairs(sides)
     meanings = tuple(counted.meaning(float(score)) for score in wanted)
     thresholds = tuple(counted.threshold(float(rate)) for rate in sorted(rates, reverse=True))
     record = Calibration(
-        side.fitted.name, verdict(metric, meanings, thresholds, histogram), metric,
-        side.fitted, None if other is None else other.fitted,
+        rows.name, verdict(metric, meanings, thresholds, histogram), metric,
+        rows, None if sides.queries is None else sides.queries.fitted,
         floor.pairs, floor.mean, floor.variance, histogram, knots, counted.free, meanings, thresholds,
         function_of(knots, histogram), equal_pairs=equal, seed=seed,
-        notes=remarks(side, other, labels, counted, floor, equal),
-        versions=versions("torch"),
+        notes=remarks(sides, counted, floor, equal), versions=versions("torch"),
     )  # fmt: skip
-    if table is not None and labels is not None and values is not None:
-        told = tuple(with_labels(one, labels, values, table.prior) for one in thresholds)
-        known = labelled(labels, values, histogram, table.prior)
-        record = replace(record, labelled=known, thresholds=told)
+    if table is not None and sides.labels is not None:
+        record = with_labels(record, sides.labels, table.prior)
     return record if against is None else replace(record, drift=drift(against, record))
 
 
@@ -183,12 +167,11 @@ def _check(
         )
 
 
-def _labels(side: Side, other: Side | None, table: PairTable) -> tuple[Labels, npt.NDArray[np.float64]]:
-    """The labelled pairs of rows with a direction, and their scores."""
-    if other is None and table.query_ids is not None:
-        raise InputError("expected queries with ids of queries, got none: give the queries too")
-    places = places_of(side.rows, table.ids)
-    first = places if other is None else places_of(other.rows, table.query_ids)
-    labels = read_labels(table.path, first, None if other is None else places, match_at=table.match_at)
-    values = pair_scores(side, other, labels)
-    return labels.only(~np.isnan(values)), values[~np.isnan(values)]
+def _with_labels(sides: Sides, table: PairTable) -> Sides:
+    places, other = places_of(sides.rows.rows, table.ids), sides.queries
+    if other is None:
+        if table.query_ids is not None:
+            raise InputError("expected queries with ids of queries, got none: give the queries too")
+        return sides.with_labels(read_labels(table.path, places, None, match_at=table.match_at))
+    first = places_of(other.rows, table.query_ids)
+    return sides.with_labels(read_labels(table.path, first, places, match_at=table.match_at))
