@@ -175,8 +175,8 @@ def test_rows_that_are_all_equal_have_one_score() -> None:
         ("0\t1\t1\n2\t3\tnan\n", r"expected a number as label in line 2 of .*, got 'nan'"),
         ("0\t1\n2\t3\t1\n", "expected 2 columns in line 2 of .*, got 3"),
         ("0\n", "expected 2 or 3 columns in line 1 of .*, got 1"),
-        ("0\t1\t0\n", "expected pairs that match in .*, got 1 pairs and none with a label above 0"),
-        ("", "expected pairs that match in .*, got 0 pairs"),
+        ("0\t1\t0\n", "expected matches in .*, got 1 pairs and none with a label above 0"),
+        ("", "expected matches in .*, got 0 pairs"),
         ("0\t1\t1\n1\t0\t0\n", "expected one label of a pair, got another one in line 2"),
         ("4\t4\n", "expected a pair of two different rows in line 1"),
         (b"\xff\xfe", "expected text in UTF-8"),
@@ -206,7 +206,7 @@ def test_bad_files_of_ids_are_refused(tmp_path: Path) -> None:
 
 def test_when_every_pair_matches_there_is_no_random_one(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("0\t1\n0\t2\n1\t2\n")
-    with pytest.raises(InputError, match="expected random pairs beside the labelled matches, got none"):
+    with pytest.raises(InputError, match="expected random pairs beside labelled matches, got none"):
         uncone.calibrate(_rows(3), pairs=tmp_path / "p.tsv")
 
 

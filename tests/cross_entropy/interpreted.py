@@ -162,6 +162,6 @@ def test_float64_is_refused() -> None:
     hidden, weight, _, labels = problem()
     for options in (TRITON, LIGER):
         with pytest.raises(
-            InputError, match=r"expected float32, bfloat16 or float16 with the backend .* got torch.float64"
+            InputError, match=r"expected float32, bfloat16 or float16 with .* got torch.float64"
         ):
             linear_cross_entropy(hidden, weight, labels, options=options)

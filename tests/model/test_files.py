@@ -93,7 +93,7 @@ def test_other_checkpoints_are_named_with_the_way_to_convert(tmp_path, name):
 def test_a_pickled_model_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
-    with pytest.raises(InputError, match=r"a bare pickle, which can run code: where you trust the file"):
+    with pytest.raises(InputError, match=r"a pickle, which can run code: where you trust the file"):
         open_model_files(tmp_path)
 
 

@@ -203,9 +203,7 @@ class TestMessages:
     )
     def test_other_versions(self, tmp_path: Path, version: int, message: str) -> None:
         (tmp_path / "x.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", version, 0, 0) + bytes(40))
-        with pytest.raises(
-            InputError, match=f"expected GGUF of version 2 or 3, little-endian, got {message}"
-        ):
+        with pytest.raises(InputError, match=f"expected little-endian GGUF of version 2 or 3, got {message}"):
             _rows(tmp_path / "x.gguf")
 
 

@@ -60,7 +60,7 @@ def test_column_major_is_read_where_it_can_be(tmp_path: Path) -> None:
     assert np.array_equal(_all(uncone.open_rows(tmp_path / "s.npz")).numpy(), x)
     with pytest.raises(
         InputError,
-        match=r"expected a row-major matrix, got a column-major one in deflated form from .*d\.npz#w",
+        match=r"expected a row-major matrix, got a deflated column-major one from .*d\.npz#w",
     ):
         uncone.open_rows(tmp_path / "d.npz")
 
@@ -126,7 +126,7 @@ class TestMessages:
     @pytest.mark.parametrize("how", SAVE)
     def test_pickled_objects_are_never_loaded(self, tmp_path: Path, how: str) -> None:
         SAVE[how](tmp_path / "x.npz", w=np.array([[{"a": 1}]], dtype=object))
-        with pytest.raises(InputError, match=r"got pickled objects in .* they are never loaded"):
+        with pytest.raises(InputError, match=r"got pickled objects in .* never loaded"):
             uncone.open_rows(f"{tmp_path}/x.npz#w")
 
     @pytest.mark.parametrize("shape", [(3,), (2, 3, 4), (0, 3)])
@@ -138,7 +138,7 @@ class TestMessages:
     @pytest.mark.parametrize("content", [b"", b"PK", b"hello" * 100])
     def test_no_zip(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "x.npz").write_bytes(content)
-        with pytest.raises(InputError, match=r"expected a \.npz file, got .* which is no zip of arrays"):
+        with pytest.raises(InputError, match=r"expected a \.npz file, got .* no zip of arrays"):
             uncone.open_rows(tmp_path / "x.npz")
 
     @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -171,7 +171,7 @@ class TestMessages:
 
     def test_another_compression(self, tmp_path: Path) -> None:
         path = _zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 16)}, zipfile.ZIP_LZMA)
-        with pytest.raises(InputError, match="expected an array stored or deflated as numpy saves it"):
+        with pytest.raises(InputError, match="expected an array stored or deflated, got"):
             uncone.open_rows(f"{path}#w")
 
     def test_a_damaged_stream(self, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ class TestMessages:
         content = bytearray((tmp_path / "x.npz").read_bytes())
         content[len(content) // 2] ^= 255
         (tmp_path / "x.npz").write_bytes(content)
-        with pytest.raises(InputError, match=r"expected deflated bytes of .*, got what does not inflate"):
+        with pytest.raises(InputError, match=r"expected deflated bytes of .*, got others"):
             _all(uncone.open_rows(tmp_path / "x.npz"))
 
     @pytest.mark.parametrize("how", SAVE)

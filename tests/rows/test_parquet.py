@@ -177,8 +177,8 @@ def test_pages_of_other_counts_than_the_footer_says(tmp_path: Path, options: dic
                 assert len(_all(rows)) == len(rows.labels or ()) == 40
             except InputError as error:
                 refused.append(str(error))
-    assert any("lies: 40 labels, got 25; copy or write the file again" in message for message in refused)
-    assert any("25 rows in row groups of 40" in message for message in refused)
+    assert any("lies: 40 labels, got 25; copy it again" in message for message in refused)
+    assert any("25 rows in groups of 40" in message for message in refused)
 
 
 BAD_ROWS = {
@@ -187,7 +187,7 @@ BAD_ROWS = {
     "a short list": ([[1.0, 2.0], [3.0], [5.0, 6.0, 7.0]], "expected a list of 2 numbers in row 1 of .*, got one of 1"),
     "a long list": ([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0, 7.0]], "expected a list of 2 numbers in row 2 of .*, got one of 3"),
     "an empty list": ([[1.0, 2.0], [], [3.0, 4.0]], "expected a list of 2 numbers in row 1 of .*, got one of 0"),
-    "empty lists": ([[], []], "expected at least one row and one column"),
+    "empty lists": ([[], []], "expected at least one row and column"),
     "a null first": ([None, [1.0, 2.0]], "in row 0 of .*, got a null"),
 }  # fmt: skip
 
@@ -232,7 +232,7 @@ def test_a_part_of_other_rows_than_its_footer_says(
     )
     rows = uncone.open_rows(tmp_path / "t")
     with pytest.raises(
-        InputError, match=rf"the footer of .*a\.parquet lies: {said} rows, got {got}; copy or write"
+        InputError, match=rf"the footer of .*a\.parquet lies: {said} rows, got {got}; copy it"
     ):
         list(rows.blocks())
 
@@ -249,7 +249,7 @@ class TestMessages:
         deepest.mkdir(parents=True)
         _write(deepest / "x.parquet", {"v": _listed(gaussian(3, 2))})
         with pytest.raises(
-            InputError, match=r"expected folders named key=value at most 64 deep, got deeper ones in "
+            InputError, match=r"expected folders key=value at most 64 deep, got deeper ones in "
         ):
             uncone.open_rows(tmp_path / "t")
         assert uncone.open_rows(tmp_path / "t" / "k=v").shape == (3, 2)
@@ -266,7 +266,7 @@ class TestMessages:
             entry.symlink_to(tmp_path if what == "a linked folder" else tmp_path / "nothing")
         with pytest.raises(
             InputError,
-            match=rf"expected files and folders in .*t, got {entry.name}, a link or a pipe: remove it",
+            match=rf"expected files in .*t, got a link or pipe {entry.name}: remove it",
         ):
             uncone.open_rows(tmp_path / "t")
 
@@ -323,7 +323,7 @@ class TestMessages:
     def test_two_columns_of_one_name(self, tmp_path: Path) -> None:
         x = _listed(gaussian(3, 2))
         pq.write_table(pa.Table.from_arrays([x, x], ["v", "v"]), tmp_path / "x.parquet")
-        with pytest.raises(InputError, match=r"expected one column 'v' in .*, got 2 of that name"):
+        with pytest.raises(InputError, match=r"expected one column 'v' in .*, got 2: rename"):
             uncone.open_rows(f"{tmp_path}/x.parquet#v")
 
     def test_parts_that_differ(self, tmp_path: Path) -> None:
@@ -351,15 +351,13 @@ class TestMessages:
     def test_no_rows(self, tmp_path: Path) -> None:
         for name, layout in LAYOUTS.items():
             path = _write(tmp_path / f"{name}.parquet", {"v": layout(gaussian(3, 2)).slice(0, 0)})
-            with pytest.raises(
-                InputError, match=r"expected at least one row and one column, got shape \(0, "
-            ):
+            with pytest.raises(InputError, match=r"expected at least one row and column, got shape \(0, "):
                 uncone.open_rows(path)
 
     @pytest.mark.parametrize("content", [b"", b"PAR1", b"hello" * 10, b"PAR1" + b"\xff" * 20 + b"PAR1"])
     def test_no_parquet(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "x.parquet").write_bytes(content)
-        with pytest.raises(InputError, match=r"expected a Parquet file, got .* which pyarrow does not read"):
+        with pytest.raises(InputError, match=r"expected Parquet, got .* which pyarrow does not read"):
             uncone.open_rows(tmp_path / "x.parquet")
 
     def test_a_cut_file(self, tmp_path: Path) -> None:

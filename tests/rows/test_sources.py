@@ -218,7 +218,7 @@ class TestMessages:
             uncone.open_rows(tmp_path / "nothing.npy")
 
     def test_a_mask_is_not_ignored(self) -> None:
-        with pytest.raises(InputError, match="expected an array without a mask"):
+        with pytest.raises(InputError, match="expected no mask"):
             uncone.open_rows(np.ma.masked_array(np.ones((2, 2)), mask=True))
 
     @pytest.mark.parametrize("spec", ["x" * 5000, "a\0b"])
@@ -266,7 +266,7 @@ class TestMessages:
     def test_nothing_in_it(self, shape: tuple[int, int], tmp_path: Path) -> None:
         np.save(tmp_path / "x.npy", np.ones(shape))
         for spec in (torch.ones(shape), tmp_path / "x.npy"):
-            with pytest.raises(InputError, match="expected at least one row and one column"):
+            with pytest.raises(InputError, match="expected at least one row and column"):
                 uncone.open_rows(spec)
 
     def test_integers(self, tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ class TestMessages:
 
     def test_pickled_arrays_are_never_loaded(self, tmp_path: Path) -> None:
         np.save(tmp_path / "x.npy", np.array([[{"a": 1}]], dtype=object), allow_pickle=True)
-        with pytest.raises(InputError, match=r"got pickled objects in .* they are never loaded"):
+        with pytest.raises(InputError, match=r"got pickled objects in .* never loaded"):
             uncone.open_rows(tmp_path / "x.npy")
 
     def test_truncated_npy(self, tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ class TestMessages:
             uncone.open_rows(3)
 
     def test_only_rows_that_are_not_finite(self) -> None:
-        with pytest.raises(InputError, match="expected some finite rows, got none of 2"):
+        with pytest.raises(InputError, match="expected finite rows, got none of 2"):
             uncone.open_rows(torch.full((2, 2), float("nan")), skip_nonfinite=True)
 
     @pytest.mark.parametrize("spec", ["", "#w"])

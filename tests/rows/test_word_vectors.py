@@ -194,14 +194,14 @@ LINES = {
     "no lines": (b"1 2\n" + b" " * 50, "promises 1 rows, got 0"),
     "a lie": (b"999999999999999 300\na 0.5\n", "line 1 of .* lies: 999999999999999 lines of 300 numbers take at least"),
     "a wide lie": (b"1 999999999999999\na 0.5\n", "line 1 of .* lies: 1 lines of 999999999999999 numbers take at least"),
-    "no rows": (b"0 3\n", "expected at least one row and one column"),
-    "no columns": (b"3 0\na\nb\nc\n", "expected at least one row and one column"),
+    "no rows": (b"0 3\n", "expected at least one row and column"),
+    "no columns": (b"3 0\na\nb\nc\n", "expected at least one row and column"),
     "empty": (b"", "expected word vectors in .*, got an empty file"),
-    "white": (b"\n\n", "expected a word and its numbers, or 'N D'"),
-    "a damaged number": (b"a -1.8 0.12 1_0 1.5\n", "line 1 of .*: expected a word, then numbers alone, got '1_0' between numbers"),
-    "prose": (b"Call me Ishmael.\nSome years ago\n", "line 1 of .*: expected a word and its numbers, or 'N D', got 'Call me Ishmael"),
-    "no words": (b"0.5 1.5\n0.5 1.5\n", "got the number '0.5' in place of a word: .* numpy.loadtxt"),
-    "not gzipped text": (b"\xff\xfea\0 \x000\0", "line 1 of .*: expected a word and its numbers"),
+    "white": (b"\n\n", "expected a word, numbers or 'N D'"),
+    "a damaged number": (b"a -1.8 0.12 1_0 1.5\n", "line 1 of .*: expected a word, numbers, got '1_0' between numbers"),
+    "prose": (b"Call me Ishmael.\nSome years ago\n", "line 1 of .*: expected a word, numbers or 'N D', got 'Call me Ishmael"),
+    "no words": (b"0.5 1.5\n0.5 1.5\n", "got the number '0.5' first: .* numpy.loadtxt"),
+    "not gzipped text": (b"\xff\xfea\0 \x000\0", "line 1 of .*: expected a word, numbers"),
 }  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def test_other_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         uncone.open_rows(tmp_path / "x.vec.gz")
     monkeypatch.setattr(word_vectors, "LONGEST_LINE", 1000)
     monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 100)
-    with pytest.raises(InputError, match="expected lines of at most 1000 bytes"):
+    with pytest.raises(InputError, match="expected lines of .* up to 1000 bytes"):
         uncone.open_rows(_write(tmp_path / "long.txt", b"a 0.5\n" + b"b" * 5000))
 
 
@@ -402,25 +402,25 @@ class TestBinary:
         [
             (b"", "without a first line 'N D'"),
             (b"word2vec", "without a first line 'N D'"),
-            (b"2 2\nab 1234", "lies: 2 words with 2 float32 each take at least 22 bytes, the file has 11"),
-            (b"999999999999999 300\n", "lies: 999999999999999 words with 300 float32 each take at least"),
-            (b"1 999999999999999999\n", "lies: 1 words with 999999999999999999 float32 each take at least"),
-            (b"0 3\n", "expected at least one row and one column"),
+            (b"2 2\nab 1234", "lies: 2 words with 2 float32 take at least 22 bytes, the file has 11"),
+            (b"999999999999999 300\n", "lies: 999999999999999 words with 300 float32 take at least"),
+            (b"1 999999999999999999\n", "lies: 1 words with 999999999999999999 float32 take at least"),
+            (b"0 3\n", "expected at least one row and column"),
             (
                 _binary(gaussian(3, 2))[:-4],
-                r"expected 3 words with 2 float32 each in .*, got 2 and a part: the file was cut",
+                r"expected 3 words with 2 float32 in .*, got 2 and a part: the file was cut",
             ),
             (_binary(gaussian(3, 2)) + b"w4 ", "lies: 4 bytes follow the last of 3 words"),
-            (b"2 3\na 0.1 0.2 0.3\nb 0.4 0.5 0.6\n", "got numbers as text: rename it to end in .vec or .txt"),
-            (_text(gaussian(9, 3), header=True), "got numbers as text: rename it to end in .vec or .txt"),
+            (b"2 3\na 0.1 0.2 0.3\nb 0.4 0.5 0.6\n", "got numbers as text: rename it to .vec or .txt"),
+            (_text(gaussian(9, 3), header=True), "got numbers as text: rename it to .vec or .txt"),
             (
                 b"2 3\nat name@domain.com 0.1 0.2 0.3\n. . . 0.4 0.5 0.6\n",
-                "got numbers as text: rename it to end in .vec or .txt",
+                "got numbers as text: rename it to .vec or .txt",
             ),
-            (b"1 2\n New York 0.25 0.25 \r\n", "got numbers as text: rename it to end in .vec or .txt"),
+            (b"1 2\n New York 0.25 0.25 \r\n", "got numbers as text: rename it to .vec or .txt"),
             (
                 b"1 2\n" + b"x" * 70_000,
-                "expected word 1 of 1 at byte 4 of .*, got no space within 65536 bytes",
+                "expected word 1 at byte 4 of .*, got no space within 65536 bytes",
             ),
         ],
     )

@@ -294,7 +294,7 @@ class TestTheCommand:
             ((cone, tmp_path / "no" / "y.npy", "--method", "center"), "there is no folder"),
             (
                 (cone, tmp_path / "y.xlsx", "--method", "center"),
-                "expected a file name that ends in one of .npy",
+                "expected a name that ends in .npy",
             ),
             ((cone, tmp_path / "y.npy#a", "--method", "center"), "expected a file name without '#'"),
             ((cone, tmp_path / "no" / "y.npy", "--data", tmp_path / "m"), "there is no folder"),

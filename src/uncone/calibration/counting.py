@@ -1,4 +1,4 @@
-"""Scores of pairs counted in fine bins, apart for each of a few random groups of rows; and intervals of shares.
+"""Scores of pairs counted in fine bins, for each of a few random groups of rows; and intervals of shares.
 
 Pairs that share a row are dependent: groups of rows give the variance.
 """
@@ -25,8 +25,9 @@ Progress = Callable[[str, int, int], None]
 _GROUPS = 32
 """Random groups of rows counted apart: enough to know the spread between groups within an eighth."""
 _T_TABLE = (
-    (math.inf, 1.959964), (120, 1.979930), (60, 2.000298), (30, 2.042272), (20, 2.085963), (15, 2.131450), (10, 2.228139),
-    (8, 2.306004), (6, 2.446912), (5, 2.570582), (4, 2.776445), (3, 3.182446), (2, 4.302653), (1, 12.706205),
+    (math.inf, 1.959964), (120, 1.979930), (60, 2.000298), (30, 2.042272), (20, 2.085963), (15, 2.131450),
+    (10, 2.228139), (8, 2.306004), (6, 2.446912), (5, 2.570582), (4, 2.776445), (3, 3.182446),
+    (2, 4.302653), (1, 12.706205),
 )  # fmt: skip
 """Degrees of freedom, and Student's t of a two-sided 95% interval."""
 
@@ -49,8 +50,7 @@ class Grid:
 class Counts:
     """Pairs by bin, for each group of rows and each group of queries (None within one set): (G, bins) int64.
 
-    A pair within one set is counted in the groups of both its rows, so that `of_rows` sums to twice the
-    pairs.
+    A pair within one set is counted in the groups of both rows, so that `of_rows` sums to twice the pairs.
     """
 
     grid: Grid
@@ -73,9 +73,8 @@ def count_pairs(
 ) -> Counts:
     """Count the scores of all pairs of rows of `x` (n, D), or of `queries` (m, D) with rows of `x`.
 
-    Rows and queries are float32 in random order; None pairs `x` with itself. `left_out` are places (in `queries`
-    or `x`, in `x`), int64 (K,) each, of pairs that are not counted. The counts are the same on any number of
-    threads.
+    Rows and queries are float32 in random order; None pairs `x` with itself. The pairs at `left_out`, int64
+    (K,) places in `queries` or `x` and in `x`, are not counted. The number of threads changes no count.
     """
     within, first = queries is None, x if queries is None else queries
     of_rows = np.zeros((min(_GROUPS, len(x)), grid.bins), np.int64)

@@ -8,7 +8,7 @@ from uncone.records import Calibration, Drift, DriftedThreshold, Share
 from uncone.records.wording import percent
 
 _LARGE, _WIDE, _JUDGED_RATE = 1.5, 2.0, 0.01
-"""Factors: a rate changed by _LARGE drifted far, an interval beyond _WIDE tells nothing. Judged near _JUDGED_RATE."""
+"""Factors of a rate that drifted far and of an interval that tells nothing; and the rate that is judged."""
 _SCORES = 2000
 
 
@@ -29,22 +29,18 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
         InputError: the two are of different metrics, or the saved one has no threshold.
     """
     if saved.metric != now.metric:
-        raise InputError(
-            f"expected a calibration of {now.metric}, got one of {saved.metric}: compare like with like"
-        )
+        raise InputError(f"expected a calibration of {now.metric}, got {saved.metric}: compare like ones")
     known = ((one.score, one.false_match_rate) for one in saved.thresholds)
     thresholds = tuple(
         _threshold(score, rate, now) for score, rate in known if score is not None and rate is not None
     )
     if not thresholds:
-        raise InputError(
-            f"expected a calibration with thresholds, got {saved.name} without: calibrate with more rows"
-        )
+        raise InputError(f"expected a calibration with thresholds, got {saved.name} without: use more rows")
     judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / _JUDGED_RATE)))
+    before, after = (percent(share.value, precise=True) for share in (judged.before, judged.now))
     summary = (
-        f"The saved threshold {judged.score:.4g} was reached by {percent(judged.before.value, precise=True)} of "
-        f"random pairs and is reached by {percent(judged.now.value, precise=True)} now (95% interval "
-        f"{judged.now.interval_words()})."
+        f"The saved threshold {judged.score:.4g} was reached by {before} of random pairs and is reached by "
+        f"{after} now (95% interval {judged.now.interval_words()})."
     )
     largest, at = _largest_difference(saved, now)
     deviation = math.sqrt(saved.variance)

@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,12 +30,12 @@ _MOST_BYTES = 2**30
 _FORM = (
     "columns between tabs: id of the query or first row, id of the row, and a label (without it all match)"
 )
-_NAMES = (
-    "query-id", "query_id", "corpus-id", "corpus_id", "query", "document", "id1", "id2", "sentence1", "sentence2",
-)  # fmt: skip
+_NAMES = {
+    "query-id", "query_id", "corpus-id", "corpus_id", "query", "document", "id1", "id2",
+    "sentence1", "sentence2",
+}  # fmt: skip
 """Names of columns of ids, as a first line may have them."""
 _LARGEST = 512 * 2**20
-_NONE = np.empty(0)
 Path_ = str | os.PathLike[str]
 
 
@@ -99,13 +99,13 @@ def open_side(spec: Any, metric: Metric, what: str, skip_nonfinite: bool, progre
 
 @dataclass(frozen=True)
 class Labels:
-    """Pairs (query or first row, row) by their places, int64 (K,) each, with their scores; and which of them match."""
+    """Pairs (query or first row, row) by place, int64 (K,) each; which of them match; and their scores."""
 
     source: str
     first: Tensor
     second: Tensor
     matches: npt.NDArray[np.bool_]
-    scores: Floats = _NONE
+    scores: Floats = field(default_factory=lambda: np.empty(0))
     dropped: int = 0
 
     def matching(self) -> tuple[Tensor, Tensor]:
@@ -154,9 +154,7 @@ def draw(side: Side, most: int, seed: int) -> tuple[Tensor, Tensor]:
         has_score = x.any(dim=1)
         x, numbers = x[has_score], numbers[has_score]
     if len(x) < 2:
-        raise InputError(
-            "expected two rows with a direction among those drawn, got fewer: leave out zero rows"
-        )
+        raise InputError("expected two rows with a direction among those drawn, got fewer: drop zero rows")
     return x, numbers
 
 
@@ -222,9 +220,7 @@ def floor_of(sides: Sides) -> Floor:
 def check_pairs(pairs: int) -> None:
     """Raise InputError where no random pair is left."""
     if pairs < 1:
-        raise InputError(
-            "expected random pairs beside the labelled matches, got none: give the whole collection"
-        )
+        raise InputError("expected random pairs beside labelled matches, got none: give the whole collection")
 
 
 def alignment(side: Side, queries: Side) -> float:
@@ -293,46 +289,36 @@ def read_labels(
         for name, known in zip(fields, places, strict=False):
             if name not in known:
                 raise InputError(
-                    f"expected the id of a row in {where}, got {name[:60]!r}: ids are the rows' own labels or "
+                    f"expected the id of a row in {where}, got {name[:60]!r}: ids are rows' own labels or "
                     "numbers from 0, or the lines of a file given with --ids and --query-ids"
                 )
         a, b = (known[name] for name, known in zip(fields, places, strict=False))
         if second is None and a == b:
-            raise InputError(
-                f"expected a pair of two different rows in {where}, got a row with itself: drop it"
-            )
+            raise InputError(f"expected a pair of different rows in {where}, got a row with itself: drop it")
         pair = (a, b) if second is not None else (min(a, b), max(a, b))
         value = _number(fields[2]) if len(fields) == 3 else 1.0
         if value is None or not math.isfinite(value):
-            raise InputError(
-                f"expected a number as label in {where}, got {fields[2][:60]!r}: above 0 is a match"
-            )
+            raise InputError(f"expected a numeric label in {where}, got {fields[2][:60]!r}: above 0 matches")
         match = value > 0 if match_at is None else value >= match_at
         if matches.setdefault(pair, match) != match:
-            raise InputError(
-                f"expected one label of a pair, got another one in {where}: decide whether it matches"
-            )
+            raise InputError(f"expected one label of a pair, got another in {where}: decide if it matches")
     if not any(matches.values()):
         bar = "above 0" if match_at is None else f"of at least {match_at:g}"
-        raise InputError(
-            f"expected pairs that match in {path}, got {len(matches)} pairs and none with a label {bar}"
-        )
+        raise InputError(f"expected matches in {path}, got {len(matches)} pairs and none with a label {bar}")
     places_a, places_b = torch.tensor(list(matches), dtype=torch.int64).T
     return Labels(Path(path).name, places_a, places_b, np.array(list(matches.values())))
 
 
 def places_of(rows: Rows, ids: Path_ | None) -> dict[str, int]:
-    """The place of each id: a line of the file `ids`, each another one, else a label of the rows, else the row's
-    number. Of a label that stands twice the first row counts, as where words are looked up."""
+    """The place of each id: a line of the file `ids`, else a label of the rows, else the row's number. Of
+    equal labels the first row counts, as where words are looked up."""
     numbers = range(rows.shape[0]) if rows.ids is None else rows.ids.tolist()
     names: Sequence[str | None]
     if ids is not None:
         lines = list(_text_lines(ids))
         total = rows.shape[0] + len(rows.left_out)
         if len(lines) != total:
-            raise InputError(
-                f"expected {total} lines in {ids}, one id for each row of {rows.name}, got {len(lines)}"
-            )
+            raise InputError(f"expected {total} lines in {ids}, one per row of {rows.name}, got {len(lines)}")
         names = [lines[number].strip() for number in numbers]
     else:
         names = rows.labels if rows.labels is not None else [str(number) for number in numbers]
@@ -355,7 +341,7 @@ def _lines(path: Path_) -> Iterator[tuple[int, list[str]]]:
         fields = [field.strip() for field in line.split("\t")]
         # A first line names columns: its label is no number, or both its ids are names of columns.
         is_header = number == 1 and (
-            _number(fields[2]) is None if len(fields) == 3 else {f.lower() for f in fields} <= set(_NAMES)
+            _number(fields[2]) is None if len(fields) == 3 else {f.lower() for f in fields} <= _NAMES
         )
         if is_header or not any(fields):
             continue

@@ -1,4 +1,4 @@
-"""Scores of random pairs in bins: meanings of scores, thresholds of rates, labelled pairs; and all in words."""
+"""Scores of random pairs in bins: meanings of scores, thresholds of rates, labelled pairs; all in words."""
 
 import math
 from collections.abc import Sequence
@@ -128,8 +128,8 @@ def _places(labels: Labels, *drawn: torch.Tensor) -> tuple[torch.Tensor, torch.T
 
 
 def with_labels(record: Calibration, labels: Labels, prior: float) -> Calibration:
-    """`record` with how well scores tell matches, which are the share `prior` of pairs, from random pairs and from
-    pairs that are labelled as no match; and with the shares of labelled pairs that reach each threshold."""
+    """`record` with how well scores tell matches, the share `prior` of pairs, from random pairs and pairs
+    labelled as no match; and with the shares of labelled pairs that reach each threshold."""
     groups, is_match, scores = labels.first.numpy(), labels.matches, labels.scores
     matching, others = scores[is_match], scores[~is_match]
     reached, width = record.histogram.reached, record.histogram.width

@@ -108,13 +108,9 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
             )
     devices = {str(t.device) for t in (hidden, weight, labels, bias) if t is not None}
     if len(devices) > 1:
-        raise InputError(
-            f"expected everything on one device, got {' and '.join(sorted(devices))}: move it there"
-        )
+        raise InputError(f"expected everything on one device, got {' and '.join(sorted(devices))}: move it")
     if "meta" in devices:
-        raise InputError(
-            "expected tensors with values, got tensors on meta, which have none: load the weights first"
-        )
+        raise InputError("expected tensors with values, got some on meta without: load the weights")
 
 
 def _check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | None) -> None:

@@ -43,7 +43,7 @@ class CrossEntropyOptions:
     backend: str = "chunk"
     """"chunk", "triton", or another package's kernel, "wrap:liger", "wrap:cce" or "wrap:torch"."""
     group: ProcessGroup | None = None
-    """The ranks that a head is cut over by rows: see the documentation's "A vocabulary over several ranks"."""
+    """The ranks that a head is cut over by rows: see "A vocabulary over several ranks" in the documents."""
 
     def __post_init__(self) -> None:
         for name, known in (("reduction", REDUCTIONS), ("backend", BACKENDS)):
@@ -69,9 +69,7 @@ class CrossEntropyOptions:
         if self.num_items is None:
             return
         if self.reduction != "mean":
-            raise InputError(
-                f"expected num_items with the reduction 'mean', got it with {self.reduction!r}: leave it out"
-            )
+            raise InputError(f"expected num_items with reduction 'mean', got {self.reduction!r}: drop it")
         items = _number(self.num_items)
         if not 0 <= items < math.inf:
             raise InputError(f"expected num_items of at least 0, got {items:g}: it counts targets")
@@ -95,6 +93,4 @@ def _number(items: Any) -> float:
             raise TypeError("text or a complex number")
         return float(items)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # the last on the device meta
-        raise InputError(
-            f"expected num_items as one number, got one that is none ({error}): it counts targets"
-        ) from error
+        raise InputError(f"expected num_items as a number, got none ({error}): it counts targets") from error

@@ -1,4 +1,4 @@
-"""The problem that every backend solves: its targets, its gate, the rows of the head at hand; and what is refused."""
+"""The problem that every backend solves: its targets, its gate, the head's rows at hand; and refusals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,9 +84,7 @@ def _exchange(weight: Tensor, group: ProcessGroup) -> Shard:
     distributed.all_reduce(counts, group=group)
     rows = counts.tolist()
     if 0 in rows:
-        raise InputError(
-            f"expected rows of the head on every rank, got none on rank {rows.index(0)}: use fewer ranks"
-        )
+        raise InputError(f"expected head rows on every rank, got none on rank {rows.index(0)}: use fewer")
     start = sum(rows[:rank])
     return Shard(group, start, start + rows[rank], sum(rows), max(rows))
 

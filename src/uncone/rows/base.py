@@ -1,4 +1,4 @@
-"""`Rows`: a matrix that is read block by block, never whole; rows made of others; and the form of a writer."""
+"""`Rows`: a matrix that is read block by block, never whole; rows made of others; the form of a writer."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -90,7 +90,7 @@ class Rows:
             yield self.read(start, start + count, out=buffer.get(count))
 
     def numbered(self, progress: Callable[[int], None] | None = None) -> Iterator[tuple[int, Tensor]]:
-        """Each block behind the number of its first row; then `progress` is called with how many rows are done.
+        """Each block behind its first row's number; then `progress` is called with how many rows are done.
 
         `del block` before the next is read lets the reader use its memory again.
         """
@@ -219,9 +219,7 @@ def without_nonfinite(rows: Rows, progress: Callable[[int], None] | None = None)
     """`rows` without those that are not finite; `left_out` of the result names them. Reads every row once."""
     bad, n = nonfinite_rows(rows, progress), rows.shape[0]
     if len(bad) == n:
-        raise InputError(
-            f"expected some finite rows, got none of {n} in {rows.name}: there is nothing to measure"
-        )
+        raise InputError(f"expected finite rows, got none of {n} in {rows.name}: there is nothing to measure")
     keep = torch.ones(n, dtype=torch.bool)
     keep[bad] = False
     return SelectedRows(rows, keep.nonzero().flatten(), left_out=tuple(bad.tolist())) if len(bad) else rows
@@ -234,9 +232,7 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
             f"expected a matrix of shape (N, D), got shape {shape} from {name}: pass one row per item"
         )
     if 0 in shape:
-        raise InputError(
-            f"expected at least one row and one column, got shape {shape} from {name}: there is nothing to measure"
-        )
+        raise InputError(f"expected at least one row and column, got shape {shape} from {name}: pass more")
 
 
 class ArrayRows(Rows):
@@ -245,13 +241,11 @@ class ArrayRows(Rows):
     def __init__(self, x: Tensor, *, name: str) -> None:
         dtype = str(x.dtype).removeprefix("torch.")
         if dtype not in DTYPES:
-            raise InputError(
-                f"expected rows of {FLOATING}, got {dtype} from {name}: convert them, for instance x.astype('float32')"
-            )
+            raise InputError(f"expected rows of {FLOATING}, got {dtype} from {name}: use x.astype('float32')")
         check_shape(tuple(x.shape), name)
         if x.is_meta:
             raise InputError(
-                f"expected rows of numbers, got {name} on the device meta, which holds none: load the model's weights"
+                f"expected numbers, got {name} on meta, which has none: load the model's weights"
             )
         self._x = x.detach()
         self.shape, self.dtype, self.name = (x.shape[0], x.shape[1]), dtype, name
@@ -268,13 +262,10 @@ class ArrayRows(Rows):
 def float_tensor(x: npt.NDArray[Any], name: str) -> Tensor:
     """An array of floats, in either byte order, as a tensor; without a copy where the memory allows it."""
     if isinstance(x, np.ma.MaskedArray):
-        raise InputError(
-            f"expected an array without a mask, got a masked array from {name}: fill or drop the masked rows first"
-        )
+        raise InputError(f"expected no mask, got a masked array from {name}: fill or drop the masked rows")
     if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise InputError(
-            f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: "
-            "convert it, for instance x.astype('float32')"
+            f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: use x.astype('float32')"
         )
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
@@ -333,12 +324,12 @@ class Target:
         """Raise InputError where something else that is written with the rows has their name."""
         if self.part in names:
             raise InputError(
-                f"expected a name that is free, got {self.path.name}#{self.part}, which the source has too: choose another"
+                f"expected a free name, got {self.path.name}#{self.part}, as the source has: choose another"
             )
 
 
 class Writer:
-    """Writes rows in order to `handle`, which is empty yet; the other things of a source of the same format too, unchanged."""
+    """Writes rows in order to an empty `handle`, and all else that a source of the same format has, as it is."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         self._handle = handle

@@ -1,4 +1,4 @@
-"""A file on this machine: its bytes, and rows that lie in it one after another, or can only be read forwards."""
+"""A file on this machine: its bytes, and rows that lie in it in order, or can only be read forwards."""
 
 import copy
 import io
@@ -92,7 +92,7 @@ class SequentialFile(io.RawIOBase):
 
 
 class FlatRows(Rows):
-    """A row-major (N, D) matrix of one dtype that starts at `offset` of `source`; `swapped` is in the other byte order."""
+    """A row-major (N, D) matrix at `offset` of `source`; `swapped` is in the other byte order."""
 
     def __init__(
         self,
@@ -121,8 +121,7 @@ class FlatRows(Rows):
 
 
 class StreamedRows(Rows):
-    """Rows of compressed bytes, text or records of varying length: they come in pieces of any length, from a place
-    at which reading can begin.
+    """Rows of compressed bytes, text or records: they come in pieces of any length from set places.
 
     A reader sets `shape`, `dtype`, `name`, and implements `begin` and `pieces`. `blocks` reads the source
     once. `read` goes on from where the last `read` ended, if that is nearer than the next place to begin at;
@@ -153,8 +152,8 @@ class StreamedRows(Rows):
         with self._lock:
             cursor, self._cursor = self._cursor, None  # an error on the way leaves none
             if cursor is None or not self.begin(start) <= cursor.row <= start:
-                # Pieces hold the rows that make them: if those held the pieces too, in their cursor, the file would stay open
-                # until the garbage collector comes by.
+                # Pieces hold the rows that make them: if those held the pieces in their cursor, the file
+                # would stay open until the garbage collector comes by.
                 twin, begin = copy.copy(self), self.begin(start)  # it has no cursor now
                 cursor = _Cursor(twin.pieces(begin), begin, self.name)
             cursor.skip(start - cursor.row)
@@ -210,7 +209,7 @@ class _Cursor:
             piece = next(self._pieces, None)
             if piece is None:
                 raise InputError(
-                    f"expected more rows than {self.row} in {self._name}, got its end: the file was cut, copy it again"
+                    f"expected row {self.row} of {self._name}, got its end: the file was cut, copy it again"
                 )
             self._rest = piece
 

@@ -26,7 +26,7 @@ _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # torch's magic number, as pickle writes it
 _CODES = {getattr(torch, name): code for code, name in FLOATS.items()}
 _CONVERT = (
-    "where you trust the file, load it with PyTorch and save its state_dict with safetensors.torch.save_file; "
+    "where you trust the file, load it by PyTorch and save its state_dict with safetensors.torch.save_file; "
     "uncone runs no code of a file"
 )
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
@@ -45,9 +45,7 @@ class StoredTensor(Entry):
         if self.dtype not in FLOATS or len(self.shape) != 2:
             return super().rows(source, where)
         if 0 not in self.shape and not _lie_apart(self.tensor):
-            raise InputError(
-                f"expected rows that lie apart in {where}, got overlapping ones (an expanded tensor): save x.contiguous()"
-            )
+            raise InputError(f"expected rows apart in {where}, got overlapping ones: save x.contiguous()")
         return _MappedRows(self.tensor, source, name=where)
 
     def pieces(self, source: LocalFile) -> Iterator[torch.Tensor]:
@@ -68,7 +66,7 @@ def is_checkpoint(source: LocalFile) -> bool:
 
 
 def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
-    """The tensors of a file that `torch.save` wrote, by name; names in nested dicts and lists are joined with dots."""
+    """The tensors of a file of `torch.save` by name; names in nested dicts and lists are joined with dots."""
     if source.head(14)[2:] == _LEGACY:
         made = list[_Storage]()
 
@@ -84,18 +82,16 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
         content = _load(source, "cpu", mmap=True)
     elif source.head(1) == _PICKLE:
         raise InputError(
-            f"expected a PyTorch checkpoint, got {source.name}, a bare pickle, which can run code: {_CONVERT}"
+            f"expected a checkpoint, got {source.name}, a pickle, which can run code: {_CONVERT}"
         )
     else:
-        raise InputError(
-            f"expected a PyTorch checkpoint, as torch.save writes it, got {source.name} of another kind: copy it again"
-        )
+        raise InputError(f"expected a file of torch.save, got {source.name} of another kind: copy it again")
     entries = dict[str, StoredTensor]()
     for name, tensor in _tensors(content, source):
         if name in entries:
             raise InputError(
-                f"expected one tensor called {name[:80]!r} in {source.name}, got two: joined with dots, the names of nested "
-                "dicts are the same; load it with torch.load(..., weights_only=True) and pass the tensor"
+                f"expected one tensor {name[:80]!r} in {source.name}, got two: joined with dots, the names of "
+                "nested dicts are the same; load it with torch.load(..., weights_only=True) and pass the tensor"
             )
         start = tensor.data_ptr() if tensor.layout == torch.strided else 0
         stop = start + tensor.numel() * tensor.element_size()
@@ -104,7 +100,7 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
 
 
 class _MappedRows(ArrayRows):
-    """Rows of a tensor that may be mapped from `source`: no view of the mapping, which could be read after a cut."""
+    """Rows of a tensor that may be mapped from `source`: never a view of it, to be read after a cut."""
 
     def __init__(self, x: torch.Tensor, source: LocalFile, *, name: str) -> None:
         super().__init__(x, name=name)
@@ -128,8 +124,7 @@ def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
 
 
 class _Storage(torch.UntypedStorage):
-    """Memory for numbers in the format from before PyTorch 1.6, which says whether they were read into it: torch
-    leaves it as it was for a storage that such a file names and does not hold."""
+    """Memory that says whether it was read into: torch skips a storage that an old file names and lacks."""
 
     is_read = False
 
@@ -147,16 +142,16 @@ def _load(source: LocalFile, where: Any, *, mmap: bool = False) -> Any:
             named = _GLOBAL.search(str(error))
             if named:
                 raise InputError(
-                    f"expected only tensors and plain values in {source.name}, got an object of {named[1]}, which only "
-                    f"unpickling could bring back, and that can run code: {_CONVERT}"
+                    f"expected tensors and plain values in {source.name}, got an object of {named[1]}: only "
+                    f"unpickling could bring it back, and that can run code: {_CONVERT}"
                 ) from None
             raise _broken(source, str(error).rpartition("WeightsUnpickler error: ")[2]) from error
         except Exception as error:  # whatever the instructions in the file make torch raise
             if not (isinstance(error, AttributeError) and "UntypedStorage" in str(error)):
                 raise _broken(source, f"{type(error).__name__}: {error}") from error
             raise InputError(
-                f"expected tensors of older dtypes in {source.name}, which is in the format from before PyTorch 1.6, got one "
-                "of a newer dtype (float8 or unsigned integers of 16 bits and more), which torch cannot read back from it: "
+                f"expected tensors of older dtypes in {source.name}, as from before PyTorch 1.6, got one "
+                "of a newer dtype (float8 or uint16 and more), which torch cannot read back from it: "
                 "save it again where it was made, without _use_new_zipfile_serialization=False"
             ) from error
 
@@ -164,8 +159,8 @@ def _load(source: LocalFile, where: Any, *, mmap: bool = False) -> Any:
 def _broken(source: LocalFile, reason: str) -> InputError:
     lines = reason.strip().splitlines() or ["no reason given"]
     return InputError(
-        f"expected a PyTorch checkpoint, got {source.name}, which torch cannot read ({lines[0][:200]}): it was cut or damaged, "
-        "or is of another kind; copy it again"
+        f"expected a PyTorch checkpoint, got {source.name}, which torch cannot read ({lines[0][:200]}): "
+        "it was cut or damaged, or is of another kind; copy it again"
     )
 
 
@@ -177,13 +172,9 @@ def _check_stored(source: LocalFile) -> None:
     except Exception as error:  # whatever a damaged file makes zipfile raise
         raise _broken(source, str(error)) from error
     if any(member.filename.endswith("/constants.pkl") for member in members):
-        raise InputError(
-            f"expected a PyTorch checkpoint of tensors, got {source.name}, a TorchScript program: {_CONVERT}"
-        )
+        raise InputError(f"expected tensors, got {source.name}, a TorchScript program: {_CONVERT}")
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-        raise InputError(
-            f"expected a PyTorch checkpoint that is stored uncompressed, got {source.name} with a compressed member: {_CONVERT}"
-        )
+        raise InputError(f"expected uncompressed tensors, got compressed ones in {source.name}: {_CONVERT}")
 
 
 def _tensors(content: Any, source: LocalFile) -> Iterator[tuple[str, torch.Tensor]]:
@@ -193,7 +184,7 @@ def _tensors(content: Any, source: LocalFile) -> Iterator[tuple[str, torch.Tenso
         name, value = waiting.pop()
         if len(name) > _LONGEST_NAME:
             raise InputError(
-                f"expected names of at most {_LONGEST_NAME} characters in {source.name}, got a longer one, {name[:80]!r}...: "
+                f"expected names up to {_LONGEST_NAME} characters in {source.name}, got {name[:80]!r}...: "
                 "do not trust this file"
             )
         if isinstance(value, torch.Tensor):

@@ -1,7 +1,7 @@
 """A GGUF file: its header, of which nothing is trusted, and the rows of a tensor.
 
-The format: ggml's docs/gguf.md, versions 2 and 3, little-endian. Floats need no package; quantised tensors are
-dequantised by the package `gguf`, some rows at a time.
+The format: ggml's docs/gguf.md, versions 2 and 3, little-endian. Floats need no package; the package `gguf`
+dequantises other tensors, some rows at a time.
 """
 
 import itertools
@@ -28,13 +28,14 @@ _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 # Name, elements a block, bytes a block: ggml's type traits.
 TYPES = {
-    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144),
-    13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74),
-    18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82),
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210),
+    15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82),
     23: ("IQ4_XS", 256, 136), 24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8), 28: ("F64", 1, 8),
-    29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
-    40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18),
+    29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18),
 }  # fmt: skip
 _FLOATS = {"F32": "float32", "F16": "float16", "F64": "float64", "BF16": "bfloat16"}
 _INTEGERS = ("I8", "I16", "I32", "I64")
@@ -68,9 +69,7 @@ def gguf_rows(source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *
     """The rows of the tensor called `name`; quantised ones are dequantised block of rows by block of rows."""
     where, tensor = where or f"{source.name}#{name}", named(tensors, name, source.name)
     if tensor.kind in _INTEGERS:
-        raise InputError(
-            f"expected a tensor of {FLOATING}, or a quantised one, got {tensor.kind} from {where}: convert it first"
-        )
+        raise InputError(f"expected {FLOATING} or quantised, got {tensor.kind} from {where}: convert it")
     check_shape(tensor.shape, where)
     if tensor.kind in _FLOATS:
         return FlatRows(source, tensor.start, tensor.shape, _FLOATS[tensor.kind], where)
@@ -121,7 +120,7 @@ def read_gguf(source: LocalFile) -> GgufHeader:
     if version not in (2, 3):
         kind = "a big-endian file" if version & 0xFFFF == 0 else f"version {version}"
         raise InputError(
-            f"expected GGUF of version 2 or 3, little-endian, got {kind} in {source.name}: convert it with llama.cpp"
+            f"expected little-endian GGUF of version 2 or 3, got {kind} in {source.name}: use llama.cpp"
         )
     cursor.check_count("keys", n_keys, _MOST_KEYS, 13)
     cursor.check_count("tensors", n_tensors, _MOST_TENSORS, 24)
@@ -159,9 +158,9 @@ class _Cursor:
         return self._buffer[first : first + count]
 
     def skip(self, count: int) -> None:
-        if count > self.source.size - self.at:
+        if count > (left := self.source.size - self.at):
             raise InputError(
-                f"expected {count} bytes at offset {self.at} of {self.source.name}, got {self.source.size - self.at}: "
+                f"expected {count} bytes at offset {self.at} of {self.source.name}, got {left}: "
                 "the file was cut, or its header lies; copy it again"
             )
         self.at += count
@@ -234,7 +233,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTenso
         stop = start + math.prod(shape) // elements * size
         if stop > cursor.source.size:
             raise InputError(
-                f"tensor {name[:80]!r} of {cursor.source.name} ends at byte {stop}, the file at {cursor.source.size}: "
+                f"{cursor.source.name} ends at byte {cursor.source.size}, tensor {name[:80]!r} at {stop}: "
                 "it was cut, or its header lies; copy it again"
             )
         tensors[name] = GgufTensor(number, kind, shape, start)

@@ -15,7 +15,7 @@ _LONGEST, _COMPARED = 200, 2000
 
 
 def named(known: Mapping[str, T], name: str, where: object, kind: str = "tensor") -> T:
-    """The thing called `name`; where there is none, InputError with the names most like it, or the first few."""
+    """The thing called `name`, or InputError with the names most like it, or the first few."""
     if name in known:
         return known[name]
     names = sorted(known)
@@ -35,13 +35,11 @@ def listing(names: Iterable[str]) -> str:
 
 
 def only(names: list[str], path: str | os.PathLike[str], *, among: str, kind: str = "matrix") -> str:
-    """The one name of a file that has `among` other things; InputError where there is none, or more than one."""
+    """The one name of a file that has `among` other things; InputError where there are none, or several."""
     if len(names) == 1:
         return names[0]
     if not names:
-        raise InputError(
-            f"expected a {kind} of floats in {path}, got none among {among}: there are no rows to read"
-        )
+        raise InputError(f"expected a {kind} of floats in {path}, got none among {among}: no rows to read")
     raise InputError(
-        f"expected one {kind} in {path}, got {len(names)}: say which with {Path(path).name}#NAME; it holds {listing(names)}"
+        f"expected one {kind} in {path}, got {len(names)}: say which by {Path(path).name}#NAME of {listing(names)}"
     )

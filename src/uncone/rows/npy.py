@@ -35,7 +35,6 @@ _SUFFIX = ".npy"
 _PIECE_BYTES = 2**20
 _MOST_DEFLATED = 1032
 """Bytes that one byte of a deflated stream can stand for at most."""
-_SHOWN = 80
 _WRONG_SUM = "its checksum is not that of its bytes"
 
 
@@ -79,13 +78,9 @@ def _matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
     header = array_header(head, name)
     shape, dtype = header.shape, header.dtype
     if dtype.hasobject:
-        raise InputError(
-            f"expected an array of {FLOATING}, got pickled objects in {name}: they are never loaded, save floats instead"
-        )
+        raise InputError(f"expected {FLOATING}, got pickled objects in {name}, never loaded: save floats")
     if dtype.kind != "f" or dtype.itemsize > 8:
-        raise InputError(
-            f"expected an array of {FLOATING}, got dtype {dtype} in {name}: convert it, for instance x.astype('float32')"
-        )
+        raise InputError(f"expected {FLOATING}, got dtype {dtype} in {name}: use x.astype('float32')")
     check_shape(shape, name)
     if size < header.end:
         raise InputError(
@@ -165,11 +160,11 @@ class _Member:
 
     def lies(self, what: str) -> InputError:
         return InputError(
-            f"the zip {self.source.name} lies about {self.info.filename[:_SHOWN]!r}: {what[: 2 * _SHOWN]}; copy the file again"
+            f"the zip {self.source.name} lies about {self.info.filename[:80]!r}: {what[:160]}; copy it again"
         )
 
     def stream(self) -> zipfile.ZipExtFile:
-        """The bytes, where the member's own header has the same name; their checksum is compared at the end."""
+        """The bytes, if the member's own header has the same name; their checksum is compared at the end."""
         try:
             return cast(zipfile.ZipExtFile, self.zip.open(self.info))
         except Exception as error:
@@ -189,7 +184,7 @@ class _Member:
         packed, size = info.compress_size, info.file_size
         if info.flag_bits & _ENCRYPTED or not (self.is_stored or info.compress_type == zipfile.ZIP_DEFLATED):
             raise InputError(
-                f"expected an array stored or deflated as numpy saves it, got one encrypted or compressed otherwise from {name}: "
+                f"expected an array stored or deflated, got an encrypted or otherwise made one from {name}: "
                 "save it with numpy.savez"
             )
         if self.is_stored and packed != size:
@@ -214,8 +209,8 @@ class _Member:
             return _StoredRows(self, header, name) if self.is_stored else InflatedRows(self, header, name)
         if not self.is_stored:
             raise InputError(
-                f"expected a row-major matrix, got a column-major one in deflated form from {name}, whose rows cannot be read "
-                "in turn: save it with numpy.savez, or numpy.ascontiguousarray of it"
+                f"expected a row-major matrix, got a deflated column-major one from {name}, which has no "
+                "rows in turn: save it with numpy.savez, or numpy.ascontiguousarray of it"
             )
         try:
             with self.stream() as stream:  # its rows are not stored in order: the checksum is compared now
@@ -232,7 +227,7 @@ def _members(source: LocalFile) -> dict[str, _Member]:
         archive = zipfile.ZipFile(SequentialFile(source))
     except Exception as error:  # zipfile raises errors of many kinds over damaged files
         raise InputError(
-            f"expected a .npz file, got {source.name} which is no zip of arrays ({error}): save it with numpy.savez"
+            f"expected a .npz file, got {source.name}, no zip of arrays ({error}): save it with numpy.savez"
         ) from error
     members = dict[str, _Member]()
     for info in archive.infolist():
@@ -296,12 +291,10 @@ def _take(stream: zipfile.ZipExtFile, size: int, name: str) -> bytearray:
         count = stream.readinto(content)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise InputError(
-            f"expected deflated bytes of {name}, got what does not inflate ({error}): copy the file again"
+            f"expected deflated bytes of {name}, got others ({error}): copy the file again"
         ) from error
     if count < size:
-        raise InputError(
-            f"expected {size} more bytes of {name}, got {count}: the file was cut, copy it again"
-        )
+        raise InputError(f"expected {size} more bytes of {name}, got {count}: it was cut, copy it again")
     return content
 
 
@@ -334,6 +327,4 @@ class NpzWriter(Writer):
         except InputError:
             raise
         except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-            raise InputError(
-                f"cannot copy the other arrays of {path} ({error}): save it again with numpy.savez"
-            ) from error
+            raise InputError(f"cannot copy the rest of {path} ({error}): save it with numpy.savez") from error

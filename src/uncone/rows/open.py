@@ -18,13 +18,13 @@ from uncone.rows.word2vec import Word2VecRows, Word2VecWriter
 from uncone.rows.word_vectors import GzipWriter, TextWriter, WordVectorRows
 
 KINDS = (
-    "a model directory, a folder of .parquet files, a .gguf, .safetensors, .npy, .npz, .parquet, .pt, .pth, .ckpt, .bin, .vec, "
-    ".glove or .txt file, or the name of a model in the Hugging Face cache"
+    "a model directory, a folder of .parquet files, a .gguf, .safetensors, .npy, .npz, .parquet, .pt, .pth, "
+    ".ckpt, .bin, .vec, .glove or .txt file, or the name of a model in the Hugging Face cache"
 )
 _FORMATS = {
-    ".npy": "npy", ".npz": "npz", ".safetensors": "safetensors", ".parquet": "parquet", ".vec": "text", ".txt": "text",
-    ".glove": "text", ".vec.gz": "gzip", ".txt.gz": "gzip", ".bin": "word2vec", ".pt": "checkpoint", ".pth": "checkpoint",
-    ".ckpt": "checkpoint",
+    ".npy": "npy", ".npz": "npz", ".safetensors": "safetensors", ".parquet": "parquet", ".vec": "text",
+    ".txt": "text", ".glove": "text", ".vec.gz": "gzip", ".txt.gz": "gzip", ".bin": "word2vec",
+    ".pt": "checkpoint", ".pth": "checkpoint", ".ckpt": "checkpoint",
 }  # fmt: skip
 """The format that the end of a file's name says."""
 _WRITERS: dict[str, type[Writer]] = {
@@ -67,20 +67,17 @@ def format_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
-    """The matrix `part` of the file `path`, or its only one; of the format `form`, if the name does not say it."""
+    """The matrix `part` of the file `path`, or its only one; of the format `form`, if its name says none."""
     form = "parquet" if is_parquet_folder(path) else form or format_of(path)
     if form is None:
-        raise InputError(
-            f"expected {KINDS}, got {path.name!r} of another kind: convert it, or load it and pass the array"
-        )
+        raise InputError(f"expected {KINDS}, got {path.name!r} of another kind: convert it, or pass an array")
     if form == "word2vec":
         source = LocalFile(path)
         if is_checkpoint(source):
             form = "checkpoint"
         elif not source.head(1).isdigit():  # as a word2vec file begins, whose reader says what is wrong then
             raise InputError(
-                f"expected a .bin file of torch.save or of word2vec, got {path} of another kind: convert it, or load it and pass "
-                "the array"
+                f"expected a .bin file of torch.save or word2vec, got {path}: convert it, or pass an array"
             )
     if part is not None and form in _SINGLE:
         raise InputError(f"expected {_SINGLE[form]} without '#', got {path}#{part}: it holds one matrix")
@@ -116,19 +113,15 @@ def source_of(rows: Rows) -> Source:
 
 
 def target_of(out: str | os.PathLike[str], source: Source, k: int) -> Target:
-    """The file that `out` asks for, by its suffix; without one, of the format of the source; for rows of width `k`."""
+    """The file that `out` asks for, of its suffix's format or else the source's, for rows of width `k`."""
     text, part = split_part(out)
     path = Path(text)
     form = format_of(path) or (source.format if not path.suffix else None)
     if form not in _WRITERS:
         written = ", ".join(suffix for suffix, form in _FORMATS.items() if form in _WRITERS)
-        raise InputError(
-            f"expected a file name that ends in one of {written}, got {path.name!r}: its end says what is written"
-        )
+        raise InputError(f"expected a name that ends in {written}, got {path.name!r}: it says the format")
     if part is not None and form not in _PARTS:
-        raise InputError(
-            f"expected a file name without '#', got {path}#{part}: a file of that kind holds one matrix"
-        )
+        raise InputError(f"expected a file name without '#', got {path}#{part}: such a file holds one matrix")
     if part is None:
         part = (source.part if source.format == form else None) or _PARTS.get(form, "")
     dtype, note = _written_dtype(form, source.rows.dtype)
@@ -167,7 +160,7 @@ def _lost(form: str, source: Source) -> str | None:
     if source.format == "parquet" and form != "parquet":
         return "Other columns of the source are not in the file written; a .parquet file would have them."
     if source.format in _WORDS and form not in (*_WORDS, "parquet"):
-        return "The words of the source are not in the file written; text, word2vec and .parquet have a place for them."
+        return "The words of the source are not in the file written; text, word2vec and .parquet hold words."
     if source.format in ("npz", "safetensors") and form != source.format:
         return (
             f"What else {source.path.name if source.path else 'the source'} holds is not in the file written."

@@ -1,7 +1,7 @@
-"""Rows of a Parquet column of lists, in one file or in a folder of part files. Needs pyarrow, the extra `parquet`.
+"""Rows of a Parquet column of lists, in a file or in a folder of part files. Needs pyarrow.
 
-Batches of rows are decoded one after another, and no row group is held whole, however large it is. What comes is
-held against the footer's counts, and against the shape.
+Batches of rows are decoded one after another, and no row group is held whole. What comes is held against the
+footer's counts, and against the shape.
 """
 
 import bisect
@@ -35,10 +35,10 @@ _WHOLE_BYTES = 16 * 2**20
 
 
 def open_parquet(path: Path, column: str | None) -> Rows:
-    """Open a column of lists of floats, all of one length: of a Parquet file, or of all part files of a folder, sorted by path.
+    """Open a column of lists of floats, all of one length, of a Parquet file or of a folder of part files.
 
-    Part files may also lie in folders below that are named `key=value`; names that begin with `_` or `.` are passed
-    over. `column` may be left out where one column has lists of floats.
+    Part files, sorted by path, may lie in folders below named `key=value`; names that begin with `_` or `.`
+    are passed over. `column` may be left out where one column has lists of floats.
     """
     files = sorted(_walk(path), key=lambda file: file.parts) if path.is_dir() else [path]
     if not files:
@@ -57,8 +57,8 @@ def is_parquet_folder(path: Path) -> bool:
 
 
 class ParquetRows(StreamedRows):
-    """The lists of one column, one row each. Reading raises InputError, with the number of the row, for a list
-    that is null, holds a null or has another length."""
+    """The lists of one column, one row each. Reading raises InputError for a list that is null, holds a null
+    or has another length."""
 
     def __init__(self, parts: "list[Part]", column: str, name: str) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class ParquetRows(StreamedRows):
         for part, kind in zip(parts, kinds, strict=True):
             if kind != kinds[0]:
                 raise InputError(
-                    f"expected column {column!r} to be alike in all parts of {name}, got {_told(kinds[0])} in "
+                    f"expected column {column!r} alike in all parts of {name}, got {_told(kinds[0])} in "
                     f"{parts[0].path.name} and {_told(kind)} in {part.path.name}: write the parts alike"
                 )
         value, length = kinds[0]
@@ -150,9 +150,7 @@ class Part:
         """The lists of a column; InputError for anything else."""
         count = self.schema.names.count(column)
         if count > 1:
-            raise InputError(
-                f"expected one column {column!r} in {self.path}, got {count} of that name: rename them"
-            )
+            raise InputError(f"expected one column {column!r} in {self.path}, got {count}: rename them")
         arrow = named({field.name: field.type for field in self.schema}, column, self.path, "column")
         kind = _kind(arrow)
         if kind is None:
@@ -176,9 +174,7 @@ class Part:
         """Raise InputError unless as many came as the footer says: pyarrow hands on what pages hold."""
         if count != self.rows:
             got = "more" if count > self.rows else count
-            raise InputError(
-                f"the footer of {self.path} lies: {self.rows} {what}, got {got}; copy or write the file again"
-            )
+            raise InputError(f"the footer of {self.path} lies: {self.rows} {what}, got {got}; copy it again")
 
     def batches(
         self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False
@@ -202,7 +198,7 @@ def open_part(path: Path) -> Part:
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     if metadata.num_rows != sum(rows) or min(rows, default=0) < 0:
         raise InputError(
-            f"the footer of {path} lies: {metadata.num_rows} rows in row groups of {sum(rows)}; copy or write the file again"
+            f"the footer of {path} lies: {metadata.num_rows} rows in groups of {sum(rows)}; copy it again"
         )
     numbers = [i for i, count in enumerate(rows) if count]
     firsts = list(itertools.accumulate((rows[i] for i in numbers), initial=0))[:-1]
@@ -218,20 +214,24 @@ def guarded(path: Path) -> Iterator[None]:
         raise
     except Exception as error:
         raise InputError(
-            f"expected a Parquet file, got {path} which pyarrow does not read ({first_line(error)}): copy or write it again"
+            f"expected Parquet, got {path} which pyarrow does not read ({first_line(error)}): copy it again"
         ) from error
+
+
+def pyarrow_parquet(what: str) -> Any:
+    """The module `pyarrow.parquet`, or InputError where `what` is to be done without it."""
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise InputError(f"expected pyarrow for {what}, got none: pip install 'uncone[parquet]'") from error
+    return pq
 
 
 def _parquet_file(path: Path, dictionaries: list[str] | None = None) -> Any:
     source = LocalFile(path)  # its errors, before pyarrow's
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise InputError(
-            f"expected pyarrow for reading {path}, got none installed: pip install 'uncone[parquet]'"
-        ) from error
-    # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it reads a whole column
-    # chunk first, and a page can be no larger; of a file of Python it takes no more than there is.
+    pq = pyarrow_parquet(f"reading {path}")
+    # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it
+    # reads a column chunk first, and a page can be no larger; of Python's files it takes no more than there is.
     is_small = source.size <= _WHOLE_BYTES
     return pq.ParquetFile(
         SequentialFile(source) if is_small else path,
@@ -244,7 +244,7 @@ def _parquet_file(path: Path, dictionaries: list[str] | None = None) -> Any:
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
     if depth > _DEEPEST:
         raise InputError(
-            f"expected folders named key=value at most {_DEEPEST} deep, got deeper ones in {str(folder)[:200]}: "
+            f"expected folders key=value at most {_DEEPEST} deep, got deeper ones in {str(folder)[:200]}: "
             "give one of them"
         )
     try:
@@ -257,9 +257,7 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
         is_folder = entry.is_dir() and "=" in entry.name
         is_part = entry.name.endswith(_SUFFIX) and not entry.is_dir()
         if (is_part and not entry.is_file()) or (is_folder and entry.is_symlink()):
-            raise InputError(
-                f"expected files and folders in {folder}, got {entry.name[:200]}, a link or a pipe: remove it"
-            )
+            raise InputError(f"expected files in {folder}, got a link or pipe {entry.name[:200]}: remove it")
         if is_part:
             yield entry
         elif is_folder:
@@ -279,13 +277,12 @@ def _kind(arrow: Any) -> _Kind | None:
 
 
 def _check_lists(array: Any, d: int, first: int, where: str) -> None:
-    """Raise InputError unless each list of `array` holds d numbers (0 where it is not known yet) and no null; its
-    row 0 is row `first` of `where`."""
+    """Raise InputError unless each list of `array`, row `first` of `where` on, holds d numbers, no null."""
 
     def wrong(row: int, what: str) -> InputError:
         numbers = f"{d} numbers" if d else "numbers"
         return InputError(
-            f"expected a list of {numbers} in row {first + row} of {where}, got {what}: fill it or drop the row"
+            f"expected a list of {numbers} in row {first + row} of {where}, got {what}: fill or drop it"
         )
 
     def first_null(of: Any) -> int:

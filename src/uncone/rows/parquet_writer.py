@@ -9,7 +9,7 @@ import torch
 from uncone.errors import InputError
 from uncone.memory import uninitialised
 from uncone.rows.base import Source, Target, Writer
-from uncone.rows.parquet import ParquetRows, guarded
+from uncone.rows.parquet import ParquetRows, guarded, pyarrow_parquet
 
 _LABELS = "label"
 """The column of labels, where the source has labels and is no Parquet file."""
@@ -24,13 +24,9 @@ class ParquetRowsWriter(Writer):
     """A Parquet file, in row groups of about 32 MiB; other columns and metadata are those of the source."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError as error:
-            raise InputError(
-                "expected pyarrow for writing .parquet, got none installed: pip install 'uncone[parquet]'"
-            ) from error
+        pq = pyarrow_parquet("writing .parquet")
+        import pyarrow as pa
+
         value = {"float64": pa.float64(), "float32": pa.float32(), "float16": pa.float16()}[target.dtype]
         if isinstance(source.rows, ParquetRows) and source.format == "parquet":
             self._beside, schema = _other_columns(target, source, source.rows, value)

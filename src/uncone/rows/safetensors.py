@@ -27,7 +27,6 @@ CODES = {name: code for code, name in FLOATS.items()} | {
 _DTYPES: dict[str, torch.dtype] = {code: getattr(torch, name) for name, code in CODES.items()}
 _METADATA = "__metadata__"
 PIECE_BYTES = 2**22
-_SHOWN = 80  # characters of a name that a message quotes: a header may hold megabytes
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,7 @@ class Entry:
     def rows(self, source: LocalFile, where: str) -> Rows:
         """The rows of a matrix of floats; `where` names it."""
         if self.dtype not in FLOATS:
-            raise InputError(
-                f"expected a tensor of {FLOATING}, got {self.dtype} from {where}: dequantise or convert it first"
-            )
+            raise InputError(f"expected {FLOATING}, got {self.dtype} from {where}: dequantise or convert it")
         check_shape(self.shape, where)
         return FlatRows(source, self.start, self.shape, FLOATS[self.dtype], where)
 
@@ -62,7 +59,7 @@ def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
         header = json.loads(source.read(8, length))
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise InputError(
-            f"expected a safetensors file, got {source.name}, which the library refuses ({str(error)[:200]}): "
+            f"expected a safetensors file, got {source.name}, which the library refuses ({error!s:.200}): "
             "it was cut or damaged, or is of another kind; copy or convert it again"
         ) from error
     metadata, base = header.pop(_METADATA, None) or {}, 8 + length
@@ -78,7 +75,7 @@ def read_tensors(
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """The tensors of a file whose metadata name `format`, as copies in memory, and the metadata.
 
-    Messages say `what` such a file holds ("a transformation"), and `how` it is written ("write it with save").
+    Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save").
     """
     source = LocalFile(path)
     try:
@@ -92,9 +89,7 @@ def read_tensors(
     tensors = {}
     for name, entry in entries.items():
         if entry.dtype not in _DTYPES:
-            raise InputError(
-                f"expected {what}, got {path} with tensor {name[:_SHOWN]!r} of {entry.dtype}: {how}"
-            )
+            raise InputError(f"expected {what}, got {path} with tensor {name[:80]!r} of {entry.dtype}: {how}")
         tensors[name] = torch.empty(entry.shape, dtype=_DTYPES[entry.dtype])
         if tensors[name].numel():
             source.read_into(entry.start, raw_bytes(tensors[name]))
@@ -136,9 +131,7 @@ def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, st
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     text += b" " * (-len(text) % 8)
     if len(text) > _LONGEST_HEADER:
-        raise InputError(
-            f"expected names of at most {_LONGEST_HEADER} bytes together, got {len(text)}: no safetensors file holds more"
-        )
+        raise InputError(f"expected names of at most {_LONGEST_HEADER} bytes, got {len(text)}: shorten them")
     return len(text).to_bytes(8, "little") + text
 
 

@@ -33,7 +33,7 @@ class Word2VecRows(WordRows):
         header = _HEADER.match(source.head(_LONGEST_HEADER))
         if header is None:
             raise InputError(
-                f"expected a word2vec binary file, got {source.name} without a first line 'N D': save it with gensim's "
+                f"expected word2vec binary, got {source.name} without a line 'N D' first: save by gensim's "
                 "save_word2vec_format(binary=True)"
             )
         n, d, offset = int(header[1]), int(header[2]), header.end()
@@ -42,7 +42,7 @@ class Word2VecRows(WordRows):
         least = offset + n * (1 + 4 * d)
         if least > source.size:
             raise InputError(
-                f"the header of {source.name} lies: {n} words with {d} float32 each take at least {least} bytes, "
+                f"the header of {source.name} lies: {n} words with {d} float32 take at least {least} bytes, "
                 f"the file has {source.size}: it was cut, or is no word2vec binary"
             )
         self._source, self.shape, self.name = source, (n, d), source.name
@@ -72,22 +72,21 @@ class Word2VecRows(WordRows):
         rest = self._source.size - end
         if rest > _PIECE_BYTES or self._source.read(end, rest).strip():
             raise InputError(
-                f"the header of {self.name} lies: {rest} bytes follow the last of {n} words with {d} float32 each: "
+                f"the header of {self.name} lies: {rest} bytes follow the last of {n} rows with {d} float32: "
                 "mend the header, or convert the file again"
             )
 
     def _records(self, row: int, offset: int) -> Iterator[tuple[int, memoryview, list[tuple[int, int]]]]:
-        """Whole records from `row` on, which begins at byte `offset`, some MiB at a time: the byte at which the
-        content begins, the content, and where in it each word and its vector begin."""
+        """Whole records from `row` on, at byte `offset`, some MiB at a time: the byte at which the content
+        begins, the content, and where in it each word and its vector begin."""
         n, vector = self.shape[0], 4 * self.shape[1]
         size = max(_PIECE_BYTES, 2 * (vector + _LONGEST_WORD + 2))
         while row < n:
             content = self._source.read(offset, min(size, self._source.size - offset))
             places, end = list[tuple[int, int]](), 0
             while row + len(places) < n:
-                begin = end + (
-                    content[end : end + 1] == b"\n"
-                )  # word2vec writes one after a vector, gensim none
+                # word2vec writes a newline after a vector, gensim none.
+                begin = end + (content[end : end + 1] == b"\n")
                 space = content.find(b" ", begin, begin + _LONGEST_WORD + 1)
                 if space < 0 or space + 1 + vector > len(content):
                     break
@@ -98,12 +97,12 @@ class Word2VecRows(WordRows):
                 row, offset = row + len(places), offset + end
             elif b" " not in content[: _LONGEST_WORD + 1] and len(content) > _LONGEST_WORD:
                 raise InputError(
-                    f"expected word {row + 1} of {n} at byte {offset} of {self.name}, got no space within {_LONGEST_WORD} bytes: "
-                    "the header's D is wrong, or the file is no word2vec binary"
+                    f"expected word {row + 1} at byte {offset} of {self.name}, got no space within "
+                    f"{_LONGEST_WORD} bytes: the header's D is wrong, or the file is no word2vec binary"
                 )
             else:
                 raise InputError(
-                    f"expected {n} words with {self.shape[1]} float32 each in {self.name}, got {row} and a part: "
+                    f"expected {n} words with {self.shape[1]} float32 in {self.name}, got {row} and a part: "
                     "the file was cut, copy it again"
                 )
 
@@ -124,7 +123,7 @@ def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
     head = source.read(offset, min(source.size - offset, _PIECE_BYTES))
     if all(is_text(line) for line in head.split(b"\n", 2)[: min(n, 2)]):
         raise InputError(
-            f"expected float32 after the first line of {source.name}, got numbers as text: rename it to end in .vec or .txt"
+            f"expected float32 after line 1 of {source.name}, got numbers as text: rename it to .vec or .txt"
         )
 
 

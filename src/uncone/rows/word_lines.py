@@ -61,9 +61,8 @@ def parse_piece(piece: Piece, d: int) -> npt.NDArray[np.float32]:
     """
     lines = _locate(piece, d)
     short = np.flatnonzero(lines.end - lines.begin < 2 * d - 1)
-    for i in range(
-        short[0] + 1 if len(short) else 0
-    ):  # the first one raises, or an earlier line: before room is made
+    # The first one raises, or an earlier line: before room is made.
+    for i in range(short[0] + 1 if len(short) else 0):
         _plain_numbers(lines.text(piece, i), d, i)
     slow = np.ones(len(lines.begin), np.bool_)
     slow[lines.usual] = False
@@ -118,8 +117,8 @@ def quoted(field: bytes) -> str:
 
 
 class _Lines(NamedTuple):
-    """Where things are in the lines of a piece: the first byte and the newline of each, (n,); which have the usual
-    form, (m,); and their first space, then in turn the point of a number and the mark after it, (m, 2D + 1)."""
+    """The first byte and the newline of each line of a piece, (n,); the lines of the usual form, (m,); their
+    first space, then in turn the point of a number and the mark after it, (m, 2D + 1)."""
 
     begin: Places
     end: Places

@@ -129,9 +129,9 @@ class WordVectorRows(WordRows):
         """Raise InputError unless the file can hold what a first line promises."""
         check_shape((n, d), self.name)
         most = self._source.size * (_MOST_DEFLATED if self._zipped else 1)
-        if n * (2 * d + 1) > most:
+        if (least := n * (2 * d + 1)) > most:
             raise InputError(
-                f"line 1 of {self.name} lies: {n} lines of {d} numbers take at least {n * (2 * d + 1)} bytes, "
+                f"line 1 of {self.name} lies: {n} lines of {d} numbers take at least {least} bytes, "
                 f"the file has {'at most ' * self._zipped}{most}: it was cut, or is no text of word vectors"
             )
 
@@ -155,27 +155,28 @@ class WordVectorRows(WordRows):
         return n, offsets
 
     def _parse_first(self) -> None:
-        """Read the first line now: another kind of text, whose first line may end in a number, is refused when it is opened."""
+        """Read the first line now: another text, whose first line may end in a number, is refused at once."""
         first, d = next(self._text(self._start)), self.shape[1]
         # The last line of a piece ends in a newline too.
         one, two, *_ = first.text(0, first.size).split(b"\n", 2)
         ends_in_word = two.strip() != b"" and number(two.split()[-1]) is None
         if not self.has_header and one.startswith(b"#version:") and (d == 1 or ends_in_word):
             raise InputError(
-                f"expected word vectors in {self.name}, got the merges of a BPE tokenizer ({quoted(one)}, then two parts of a token a line), "
-                "which hold no vectors: give the model's directory, or DIR#input for its token table"
+                f"expected word vectors in {self.name}, got a BPE tokenizer's merges ({quoted(one)} and pairs "
+                "of parts of tokens): give the model's directory, or DIR#input for its token table"
             )
         if not self.has_header and ends_in_word:
             raise InputError(
-                f"line 2 of {self.name}: expected a word and D = {d} numbers as in line 1, got {quoted(two)}: is it text of word "
-                "vectors? If so, mend the line, or leave it out"
+                f"line 2 of {self.name}: expected a word and D = {d} numbers like line 1, got {quoted(two)}: "
+                "is it text of word vectors? If so, mend the line, or leave it out"
             )
         first.size = len(one) + 1
         try:
             parse_piece(first, d)
         except LineError as error:
             raise InputError(
-                f"line {self.has_header + 1} of {self.name}: {error}: expected text of word vectors, mend the line or the header"
+                f"line {self.has_header + 1} of {self.name}: {error}: "
+                "expected text of word vectors, mend the line or the header"
             ) from None
 
     def _text(self, offset: int) -> Iterator[Piece]:
@@ -198,7 +199,7 @@ class WordVectorRows(WordRows):
                 yield Piece(buffer, end)
             elif filled > LONGEST_LINE:
                 raise InputError(
-                    f"expected lines of at most {LONGEST_LINE} bytes in {self.name}, got a longer one before byte {offset}: "
+                    f"expected lines of {self.name} up to {LONGEST_LINE} bytes, got more before {offset}: "
                     "is it text of word vectors?"
                 )
             kept = bytes(buffer[end:filled])
@@ -227,7 +228,7 @@ def _count_numbers(line: bytes, name: str) -> int:
     if fields and count == len(fields) and not line[:1].isspace():
         if b"." in fields[0]:
             raise InputError(
-                f"line 1 of {name}: expected a word, then numbers, got the number {quoted(fields[0])} in place of a word: "
+                f"line 1 of {name}: expected a word, then numbers, got the number {quoted(fields[0])} first: "
                 "load a matrix without words with numpy.loadtxt and pass the array"
             )
         count -= 1  # the word is a number too
@@ -235,11 +236,11 @@ def _count_numbers(line: bytes, name: str) -> int:
         b"." in field and number(field) is not None for field in fields[1 : len(fields) - count]
     ):
         raise InputError(
-            f"line 1 of {name}: expected a word, then numbers alone, got {quoted(fields[-count - 1])} between numbers: mend the line"
+            f"line 1 of {name}: expected a word, numbers, got {quoted(fields[-count - 1])} between numbers: mend it"
         )
     if count == 0:
         raise InputError(
-            f"line 1 of {name}: expected a word and its numbers, or 'N D', got {quoted(line)}: is it text of word vectors?"
+            f"line 1 of {name}: expected a word, numbers or 'N D', got {quoted(line)}: is it word vectors?"
         )
     return count
 
@@ -284,7 +285,7 @@ def written_words(target: Target, source: Source, unreadable: Callable[[bytes], 
         words = (None if label is None else label.encode("utf-8", "replace") for label in labels)
     else:
         raise InputError(
-            f"expected words for {target.path.name}, got rows of {source.rows.name} without labels: write .npy or "
+            f"expected words for {target.path.name}, got {source.rows.name} without labels: write .npy or "
             ".safetensors, which need none"
         )
 
@@ -296,8 +297,8 @@ def written_words(target: Target, source: Source, unreadable: Callable[[bytes], 
                 continue
             told = "none" if word is None else f"{word[:_SHOWN].decode('utf-8', 'replace')!r}, {why}"
             raise InputError(
-                f"expected a word that {target.path.name} can hold in row {row}, got {told}: write .parquet, which holds any, "
-                "or .npy without words"
+                f"expected a word that {target.path.name} can hold in row {row}, got {told}: write .parquet, "
+                "which holds any, or .npy without words"
             )
 
     return checked()
