@@ -106,9 +106,7 @@ def test_names_are_not_joined_without_end(tmp_path: Path) -> None:
     for content in ({long: {i: torch.ones(2, 2) for i in range(50)}}, deep):
         path = _saved(tmp_path / "x.pt", content)
         tracemalloc.start()
-        with pytest.raises(
-            InputError, match=r"expected names of at most 4096 characters in .*, got a longer one"
-        ):
+        with pytest.raises(InputError, match=r"expected names of at most 4096 characters in .*, got "):
             uncone.open_rows(path)
         assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
         tracemalloc.stop()

@@ -198,7 +198,7 @@ LINES = {
     "no columns": (b"3 0\na\nb\nc\n", "expected at least one row and column"),
     "empty": (b"", "expected word vectors in .*, got an empty file"),
     "white": (b"\n\n", "expected a word, numbers or 'N D'"),
-    "a damaged number": (b"a -1.8 0.12 1_0 1.5\n", "line 1 of .*: expected a word, numbers, got '1_0' between numbers"),
+    "a damaged number": (b"a -1.8 0.12 1_0 1.5\n", "line 1 of .*: expected a word, numbers, got '1_0' between"),
     "prose": (b"Call me Ishmael.\nSome years ago\n", "line 1 of .*: expected a word, numbers or 'N D', got 'Call me Ishmael"),
     "no words": (b"0.5 1.5\n0.5 1.5\n", "got the number '0.5' first: .* numpy.loadtxt"),
     "not gzipped text": (b"\xff\xfea\0 \x000\0", "line 1 of .*: expected a word, numbers"),
@@ -225,7 +225,7 @@ def test_other_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         uncone.open_rows(tmp_path / "x.vec.gz")
     monkeypatch.setattr(word_vectors, "LONGEST_LINE", 1000)
     monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 100)
-    with pytest.raises(InputError, match="expected lines of .* up to 1000 bytes"):
+    with pytest.raises(InputError, match=r"expected lines of .* up to 1000 bytes"):
         uncone.open_rows(_write(tmp_path / "long.txt", b"a 0.5\n" + b"b" * 5000))
 
 

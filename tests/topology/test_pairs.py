@@ -137,13 +137,13 @@ def test_dtypes_and_autocast(dtype: torch.dtype) -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match=r"expected points of shape \(N, D\)"):
         pair_lengths(SQUARE[None], [[0, 1, 0, 2]])
-    with pytest.raises(InputError, match=r"got \(1, 2\) of float64: take them by pairs_of_generators"):
+    with pytest.raises(InputError, match=r"got \(1, 2\) float64: take those of pairs_of_generators"):
         pair_lengths(SQUARE, [[1.0, 1.4]])
-    with pytest.raises(InputError, match=r"got \(1, 2\) of int64.*never dies has no length"):
+    with pytest.raises(InputError, match=r"got \(1, 2\) int64.*never dies has no length"):
         pair_lengths(SQUARE, [[0, 1]])
-    with pytest.raises(InputError, match="expected pairs of rows 0 to 4, got row 5"):
+    with pytest.raises(InputError, match="expected rows 0 to 4 in pairs, got 5"):
         pair_lengths(SQUARE, [[0, 1, 0, 5]])
-    with pytest.raises(InputError, match="expected pairs of rows 0 to 4, got row -1"):
+    with pytest.raises(InputError, match="expected rows 0 to 4 in pairs, got -1"):
         pair_lengths(SQUARE, [[0, 1, 0, -1]])
     with pytest.raises(InputError, match=r"got a death at 1 before its birth at 1\.41421 in pair 1"):
         pair_lengths(SQUARE, [[0, 1, 0, 2], [0, 2, 0, 1]])
@@ -165,7 +165,7 @@ def test_what_is_refused() -> None:
         pair_lengths(SQUARE, [[0, 1, 2], [0, 1]])
     with pytest.raises(
         InputError,
-        match=r"expected \(m, 4\) integers in dimension 1 of the generators, got \(2, 3\) of int64",
+        match=r"expected \(m, 4\) integers in dimension 1, got \(2, 3\) int64",
     ):
         pairs_of_generators((GENERATORS[0], [GENERATORS[0][:2]], [], []))
     with pytest.raises(InputError, match="expected at least two points, got 1"):

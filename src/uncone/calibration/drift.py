@@ -29,7 +29,7 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
         InputError: the two are of different metrics, or the saved one has no threshold.
     """
     if saved.metric != now.metric:
-        raise InputError(f"expected a calibration of {now.metric}, got {saved.metric}: compare like ones")
+        raise InputError(f"expected a calibration of {now.metric}, got one of {saved.metric}: take the same")
     known = ((one.score, one.false_match_rate) for one in saved.thresholds)
     thresholds = tuple(
         _threshold(score, rate, now) for score, rate in known if score is not None and rate is not None

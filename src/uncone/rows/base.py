@@ -329,7 +329,7 @@ class Target:
 
 
 class Writer:
-    """Writes rows in order to an empty `handle`, and all else that a source of the same format has, as it is."""
+    """Writes rows in order to an empty `handle`, and what else a source of the same format has, as it is."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         self._handle = handle

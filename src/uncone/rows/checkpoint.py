@@ -90,8 +90,8 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
     for name, tensor in _tensors(content, source):
         if name in entries:
             raise InputError(
-                f"expected one tensor {name[:80]!r} in {source.name}, got two: joined with dots, the names of "
-                "nested dicts are the same; load it with torch.load(..., weights_only=True) and pass the tensor"
+                f"expected one tensor {name[:80]!r} in {source.name}, got two: joined with dots, names of "
+                "nested dicts are equal; load it with torch.load(..., weights_only=True) and pass the tensor"
             )
         start = tensor.data_ptr() if tensor.layout == torch.strided else 0
         stop = start + tensor.numel() * tensor.element_size()
@@ -184,7 +184,7 @@ def _tensors(content: Any, source: LocalFile) -> Iterator[tuple[str, torch.Tenso
         name, value = waiting.pop()
         if len(name) > _LONGEST_NAME:
             raise InputError(
-                f"expected names up to {_LONGEST_NAME} characters in {source.name}, got {name[:80]!r}...: "
+                f"expected names of up to {_LONGEST_NAME} characters in {source.name}, got {name[:80]!r}...: "
                 "do not trust this file"
             )
         if isinstance(value, torch.Tensor):

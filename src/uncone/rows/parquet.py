@@ -231,7 +231,7 @@ def _parquet_file(path: Path, dictionaries: list[str] | None = None) -> Any:
     source = LocalFile(path)  # its errors, before pyarrow's
     pq = pyarrow_parquet(f"reading {path}")
     # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it
-    # reads a column chunk first, and a page can be no larger; of Python's files it takes no more than there is.
+    # reads a column chunk first, and a page can be no larger; of Python's files it takes what is there.
     is_small = source.size <= _WHOLE_BYTES
     return pq.ParquetFile(
         SequentialFile(source) if is_small else path,

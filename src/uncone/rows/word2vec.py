@@ -33,8 +33,8 @@ class Word2VecRows(WordRows):
         header = _HEADER.match(source.head(_LONGEST_HEADER))
         if header is None:
             raise InputError(
-                f"expected word2vec binary, got {source.name} without a line 'N D' first: save by gensim's "
-                "save_word2vec_format(binary=True)"
+                f"expected word2vec binary, got {source.name} without a first line 'N D': save it with "
+                "gensim's save_word2vec_format(binary=True)"
             )
         n, d, offset = int(header[1]), int(header[2]), header.end()
         check_shape((n, d), source.name)

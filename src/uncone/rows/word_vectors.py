@@ -162,12 +162,12 @@ class WordVectorRows(WordRows):
         ends_in_word = two.strip() != b"" and number(two.split()[-1]) is None
         if not self.has_header and one.startswith(b"#version:") and (d == 1 or ends_in_word):
             raise InputError(
-                f"expected word vectors in {self.name}, got a BPE tokenizer's merges ({quoted(one)} and pairs "
-                "of parts of tokens): give the model's directory, or DIR#input for its token table"
+                f"expected word vectors in {self.name}, got the merges of a BPE tokenizer ({quoted(one)}, "
+                "then two parts of a token a line): give the model directory, or DIR#input for its token table"
             )
         if not self.has_header and ends_in_word:
             raise InputError(
-                f"line 2 of {self.name}: expected a word and D = {d} numbers like line 1, got {quoted(two)}: "
+                f"line 2 of {self.name}: expected a word and {d} numbers as in line 1, got {quoted(two)}: "
                 "is it text of word vectors? If so, mend the line, or leave it out"
             )
         first.size = len(one) + 1
@@ -236,7 +236,7 @@ def _count_numbers(line: bytes, name: str) -> int:
         b"." in field and number(field) is not None for field in fields[1 : len(fields) - count]
     ):
         raise InputError(
-            f"line 1 of {name}: expected a word, numbers, got {quoted(fields[-count - 1])} between numbers: mend it"
+            f"line 1 of {name}: expected a word, numbers, got {quoted(fields[-count - 1])} between: mend it"
         )
     if count == 0:
         raise InputError(

@@ -26,9 +26,9 @@ class Barcode:
     lengths: Tensor
     """(M,), in the unit of the points; float32, or float64 where the points are. Differentiable."""
     edges: Tensor
-    """(M, 2) int64, the rows of `points` that each edge joins, smaller first; of (B n, D) for points (B, n, D)."""
+    """(M, 2) int64, the rows of `points` that each edge joins, smaller first; of (B n, D) for (B, n, D)."""
     bars: Tensor
-    """(G,) int64, how many bars each group has: its points less one, or 0. One group where none were given."""
+    """(G,) int64, how many bars each group has: its points less one, or 0. Without groups there is one."""
     labels: Tensor
     """(G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero without groups."""
 
@@ -48,27 +48,27 @@ class Barcode:
 
 
 def barcode(points: Tensor, groups: Tensor | None = None, *, progress: Progress | None = None) -> Barcode:
-    """The H0 barcode of a Vietoris-Rips filtration: the n - 1 edges of the Euclidean minimum spanning tree of n points.
+    """The H0 barcode of a Vietoris-Rips filtration: the edges of the Euclidean minimum spanning tree.
 
-    An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out. A group of one
-    point has no bars. The set of lengths does not depend on how ties are broken; the edges do, and take the smaller row, then
-    the larger row first. `dl/dx_a = (x_a - x_b) / l = -dl/dx_b` for an edge (a, b) of length l, and 0 where l is 0.
+    An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out.
+    The lengths do not depend on how ties are broken; the edges do, and take the smaller row, then the larger
+    row first. `dl/dx_a = (x_a - x_b) / l = -dl/dx_b` for an edge (a, b) of length l, and 0 where l is 0.
 
     Args:
-        points: (N, D) floating point, or (B, n, D) for B clouds of n points. Computed in float32 or better, whatever autocast
-            says: half precision is widened first, and lengths are measured by direct difference.
+        points: (N, D) floating point, or (B, n, D) for B clouds of n points. Computed in float32 or better,
+            whatever autocast says; lengths by direct difference.
         groups: (N,) integers: points of one value are a cloud of their own. None is one cloud.
-        progress: told ("spanning tree", pairs done, pairs) now and then for a cloud too large to keep all its distances; "spanning
-            tree 1 of 3" where several are. Clouds of a batch's size are over before there is anything to tell.
+        progress: called with ("spanning tree", pairs done, pairs) for a cloud too large to keep all its
+            distances; "spanning tree 1 of 3" where several are.
 
     Raises:
-        InputError: another shape or dtype, points that are not finite, by the first such row, points too far apart for their
-            dtype, or, in a cloud of more than 8,192 points in float64, distances whose quotient is above 1e300. A CUDA graph cannot
-            ask, and points that are not finite are not looked for while one is captured; distances on a GPU are not looked at ever.
+        InputError: another shape or dtype, points that are not finite, or too far apart for their dtype; in a
+            cloud of more than 8,192 points in float64, distances whose quotient is above 1e300. Distances on
+            a GPU are never checked, nor are points while a CUDA graph is captured.
 
-    Reads badly when: on a GPU, two points of a cloud of up to 8,192 are 1e7 times nearer to each other than to most others. Distances
-    come from a product in float64 there, with no second look at those that it cannot tell apart: such points may be joined to
-    others by longer edges.
+    Reads badly when: on a GPU, two points of a cloud of up to 8,192 are 1e7 times nearer to each other than
+    to most others. Distances come from a product in float64 there, which cannot tell them apart: such points
+    may be joined to others by longer edges.
     """
     check_points(points, "(N, D) or (B, n, D)")
     if groups is not None:
@@ -98,7 +98,7 @@ def check_distances(lengths: Tensor, edges: Tensor) -> None:
     if len(far):  # else the sum alone has overflowed
         a, b = far[0].tolist()
         raise InputError(
-            f"expected points with distances up to {torch.finfo(lengths.dtype).max:.2g}, the largest {lengths.dtype}, "
+            f"expected distances up to {torch.finfo(lengths.dtype).max:.2g}, the largest {lengths.dtype}, "
             f"got rows {a} and {b} further apart: scale the points down"
         )
 
@@ -110,30 +110,26 @@ def check_points(points: object, shapes: str = "(N, D)") -> None:
     dimensions = (2, 3) if "B" in shapes else (2,)
     if not isinstance(points, Tensor) or points.ndim not in dimensions or not points.is_floating_point():
         raise InputError(
-            f"expected points of shape {shapes} with floating point numbers, got {kind(points)}: pass a tensor with one row per point"
+            f"expected points of shape {shapes} with floats, got {kind(points)}: pass one row per point"
         )
     if points.is_meta:
         raise InputError("expected points with values, got a tensor on meta, which has none: load them first")
     if points.is_cuda and torch.cuda.is_current_stream_capturing():
         return  # a graph cannot ask; NaN then gives NaN
     wide = torch.float64 if points.dtype == torch.float64 else torch.float32
-    if not bool(
-        torch.isfinite(points.sum(dtype=wide))
-    ):  # else look for it, unless the sum alone has overflowed
+    if not bool(torch.isfinite(points.sum(dtype=wide))):  # a point is not finite, or the sum alone overflowed
         check_rows(torch.isfinite(points).all(-1).flatten())
 
 
 def _check_groups(points: Tensor, groups: object) -> None:
     if points.ndim == 3:
-        raise InputError(
-            "expected points of shape (N, D) beside groups, got (B, n, D): its clouds are groups already, so leave groups out"
-        )
+        raise InputError("expected points (N, D) beside groups, got (B, n, D): leave groups out")
     if not isinstance(groups, Tensor) or groups.dtype not in (*INTEGERS, torch.bool):
         given = groups.dtype if isinstance(groups, Tensor) else type(groups).__name__
         raise InputError(f"expected groups as a tensor of integers, got {given}: number the classes")
     if groups.shape != points.shape[:1]:
         raise InputError(
-            f"expected groups of shape ({len(points)},), one for each point, got {tuple(groups.shape)}: pass the label of each row of points"
+            f"expected groups of shape ({len(points)},), got {tuple(groups.shape)}: give each point a label"
         )
     if groups.device != points.device:
         raise InputError(
@@ -144,8 +140,8 @@ def _check_groups(points: Tensor, groups: object) -> None:
 def check_rows(finite: Tensor) -> None:
     """Refuses points of which not all rows are `finite` (N,), by the first that is not."""
     if not bool(finite.all()):
-        wrong = (~finite).nonzero().flatten()
+        first, count = int((~finite).nonzero()[0]), int((~finite).sum())
         raise InputError(
-            f"expected finite points, got NaN or infinity in row {int(wrong[0])} ({len(wrong)} of {len(finite)} rows): "
+            f"expected finite points, got NaN or infinity in row {first} ({count} of {len(finite)} rows): "
             "look for what made them before taking a barcode"
         )

@@ -1,21 +1,21 @@
-"""How even the bars are: persistent entropy; and which stand out: the selection of Atienza, Gonzalez-Diaz and Rucco (2019), for all
-groups at once and without a wait for the device.
+"""How even bars are: persistent entropy; and which stand out: the selection of Atienza, Gonzalez-Diaz and
+Rucco (2019), for all groups at once and without a wait for the device.
 
-The procedure neutralises the i longest of its bars (but for the longest, T, and the shortest, r): it gives them the one length at which
-the entropy of all is greatest, over the bars not neutralised yet. With S'_i the total length then, noise begins at the first i with
-C_i = S'_(i-1) / S'_i < 1. Written out, with l'_i the neutral length, u = l_i / l'_i and P_i the length of the bars not neutralised,
+The procedure neutralises the i longest bars but the longest, T, and the shortest, r: it gives them the one
+length at which the entropy of all is greatest. With S'_i the total length then, noise begins at the first i
+with C_i = S'_(i-1) / S'_i < 1. With l'_i the neutral length, u = l_i / l'_i and P_i the length of other bars,
 
     l'_i = exp(sum l ln l / sum l)
     S'_(i-1) - S'_i = l'_i ((u - 1) + (i - 1) (exp(u ln u / (P_i / l'_i + u)) - 1))
 
-Both terms have the sign of ln u. So C_i < 1 exactly where bar i is shorter than its neutral length: where the weighted mean of ln l over
-the tail exceeds ln l_i. No exponential and no near-tie of two sums is left. As i grows, so does (that mean - ln l_i) P_i. The first such i
-is therefore found by a search on two prefix sums.
+Both terms have the sign of ln u. So C_i < 1 exactly where bar i is shorter than its neutral length: where the
+weighted mean of ln l over the tail exceeds ln l_i. As i grows, so does (that mean - ln l_i) P_i, so that a
+search on two prefix sums finds the first such i. No exponential and no near-tie of two sums is left.
 
-A round is known by the number m of bars between the longest and the shortest that are left. So the bar at which each possible round would
-stop is a table (G, m), and the rounds that do happen are a path in it, which pointer jumping follows in ceil(log2 m) steps.
+A round is known by the number m of bars left between the longest and the shortest. The bar at which each
+round would stop is a table (G, m); pointer jumping follows the rounds, a path in it, in ceil(log2 m) steps.
 
-The steps are written once, for NumPy and PyTorch: on the CPU a small array costs PyTorch three times as much a call.
+The steps are written once, for NumPy and PyTorch: on the CPU a small array costs PyTorch three times as much.
 """
 
 import math
@@ -30,35 +30,29 @@ from uncone.topology.clouds import INTEGERS, group_of_each, kind, place_of_each
 Tensor = torch.Tensor
 Convention = Literal["official", "exclusive"]
 _FEWEST = 4
-"""Fewer bars than this are all kept: the procedure compares bars between the longest and the shortest, and needs two of them."""
+"""Fewer bars are all kept: the procedure compares bars between the longest and the shortest, at least two."""
 _LEAST = 5e-324
 _AT_ONCE = 2**19  # numbers of a table on the CPU, beyond which groups are taken one by one
 
 
 def check_lengths(lengths: object) -> None:
-    """Refuses anything but a tensor (M,) of floats, and on the CPU, where it costs no wait, numbers below 0."""
+    """Refuses all but a tensor (M,) of floats, and on the CPU, where it costs no wait, numbers below 0."""
     if not isinstance(lengths, Tensor) or lengths.ndim != 1 or not lengths.is_floating_point():
-        raise InputError(
-            f"expected lengths of shape (M,) with floating point numbers, got {kind(lengths)}: pass Barcode.lengths"
-        )
+        raise InputError(f"expected lengths (M,) of floats, got {kind(lengths)}: pass Barcode.lengths")
     if lengths.device.type == "cpu" and len(lengths):
         least, most = (float(end) for end in torch.aminmax(lengths.detach()))
         if not 0 <= least <= most < torch.inf:
             wrong = next(one for one in lengths.tolist() if not 0 <= one < torch.inf)
-            raise InputError(
-                f"expected lengths that are finite and at least 0, got {wrong:g}: pass the lengths of a barcode"
-            )
+            raise InputError(f"expected finite lengths of at least 0, got {wrong:g}: pass a barcode's")
 
 
 def check_bars(bars: object, count: int) -> None:
     """Refuses `bars` that do not cut `count` numbers into groups, which is looked at on the CPU only."""
     if not isinstance(bars, Tensor) or bars.ndim != 1 or bars.dtype not in INTEGERS:
-        raise InputError(
-            f"expected bars of shape (G,) with integers, got {kind(bars)}: pass Barcode.bars, how many bars each group has"
-        )
+        raise InputError(f"expected bars (G,) of integers, got {kind(bars)}: pass Barcode.bars")
     if bars.device.type == "cpu" and (int(bars.sum()) != count or (len(bars) and int(bars.min()) < 0)):
         raise InputError(
-            f"expected bars that are at least 0 and sum to the number of lengths, {count}, got a sum of {int(bars.sum())}: "
+            f"expected bars of at least 0 that sum to {count}, the number of lengths, got {int(bars.sum())}: "
             "pass the lengths and the bars of one Barcode"
         )
 
@@ -106,37 +100,35 @@ def _spread(by_group: Tensor, group: Tensor | None) -> Tensor:
 def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
     """How even the bars are: 0 where one bar has all the length, ln m where m bars are equal, in nats.
 
-    H = -sum_i p_i ln p_i with p_i = l_i / sum_j l_j (Atienza, Gonzalez-Diaz and Rucco 2019), with the natural logarithm. It does not change
-    when all lengths are scaled. Its gradient, dH/dl_i = -(H + ln p_i) / sum_j l_j, is taken in closed form: a step upward shrinks every bar longer than
-    e^-H sum_j l_j and stretches the others.
+    H = -sum_i p_i ln p_i with p_i = l_i / sum_j l_j (Atienza, Gonzalez-Diaz and Rucco 2019). It does not
+    change when all lengths are scaled. Its gradient is dH/dl_i = -(H + ln p_i) / sum_j l_j: a step upward
+    shrinks every bar longer than e^-H sum_j l_j and stretches the others.
 
-    A bar of length 0 counts for nothing: it adds no entropy and gets gradient 0, though the limit of the gradient there is infinite. It does not lower
-    the maximum either, which is ln of the number of other bars. No bars, or bars of length 0 only, have entropy 0 with gradient 0.
+    A bar of length 0 counts for nothing: it adds no entropy and gets gradient 0, though the gradient's limit
+    there is infinite. The maximum is ln of the number of other bars; without any, entropy and gradient are 0.
 
     Example: lengths 1, 1 and 2 have shares 1/4, 1/4 and 1/2, and H = 1.5 ln 2.
 
     Args:
-        lengths: (M,), in any unit and order, at least 0; floating point. Computed in float64, whatever autocast says (in float32 on Apple's GPU).
-        bars: (G,) integers, how many of the lengths each group has, one group after another, as `Barcode.bars` says. None takes all as one cloud.
+        lengths: (M,) floats, in any unit and order, at least 0. Computed in float64 (float32 on Apple's GPU).
+        bars: (G,) integers, how many lengths each group has, in order, as `Barcode.bars`; None is one cloud.
 
     Returns:
-        A scalar, or (G,) with `bars`; in [0, ln m]; of the dtype of `lengths`, float32 at least. On a CUDA device nothing waits for the host; the
-        order in which the sums of several groups add in float64 is only fixed under `torch.use_deterministic_algorithms(True)`.
+        A scalar, or (G,) with `bars`; in [0, ln m]; of the dtype of `lengths`, float32 at least. Sums of
+        several groups on CUDA are in a fixed order only under `torch.use_deterministic_algorithms(True)`.
 
     Raises:
-        InputError: another shape or dtype; and, where the lengths are on the CPU, lengths that are negative, not finite or too large to
-            add, or bars that do not sum to their number. Elsewhere such lengths are not looked at, since that would wait for the
-            device: the entropy of their group is then NaN, or 0 where only their sum overflows.
+        InputError: another shape or dtype; and, for lengths on the CPU, lengths that are negative, not finite
+            or too large to add, or bars that do not sum to their number. Elsewhere that would wait for the
+            device: the entropy of such a group is NaN, or 0 where only the sum overflows.
 
-    Reads badly when: the points have many dimensions. The bars of any round cloud are then nearly equal: 64 Gaussian points in 768
-    dimensions have more than 0.9999 ln m.
+    Reads badly when: the points have many dimensions. The bars of any round cloud are then nearly equal: 64
+    Gaussian points in 768 dimensions have more than 0.9999 ln m.
     """
     check_lengths(lengths)
     is_wide = lengths.device.type == "cpu" and lengths.dtype == torch.float64
     if is_wide and not bool(torch.isfinite(lengths.sum())):
-        raise InputError(
-            "expected lengths whose sum is a float64 number, got an infinite sum: scale them down, which changes no entropy"
-        )
+        raise InputError("expected lengths with a finite sum, got an infinite one: scale them all down")
     group, groups = None, 1
     if bars is not None:
         check_bars(bars, len(lengths))
@@ -148,22 +140,22 @@ def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
 def prominent_bars(lengths: Tensor, *, convention: Convention = "official") -> int:
     """How many of the longest bars are features and not noise.
 
-    The procedure of Atienza, Gonzalez-Diaz and Rucco (2019), "Persistent entropy for separating topological features from noise in
-    Vietoris-Rips complexes"; its steps are in docs/topology.md.
+    The procedure of Atienza, Gonzalez-Diaz and Rucco (2019), "Persistent entropy for separating topological
+    features from noise in Vietoris-Rips complexes"; its steps are in docs/topology.md.
 
-    The longest bar is always a feature. The answer does not change when all lengths are scaled. It is no count of clusters: it is mostly 5 for a Gaussian
-    cloud of hundreds of dimensions, and jumps between few and many while clusters move apart.
-    Computed in float64 on the host, in O(m log m); a tensor on another device is copied, which waits for it (`prominent_counts` does not).
+    The longest bar is always a feature. The answer does not change when all lengths are scaled. It is no
+    count of clusters: it is mostly 5 for a Gaussian cloud of hundreds of dimensions, and jumps while clusters
+    move apart. Computed in float64 on the host, to which a tensor is copied, in O(m log m).
 
     Args:
-        lengths: (m,), in any order and unit, finite and at least 0. Bars of length 0 are left out first, as ripser and gudhi leave them out.
-        convention: what is kept where the test stops at bar i, counted from 1 after the longest. "official" keeps the longest and i more, as the code of
-            "Shrink the longest" and one other do; "exclusive" leaves bar i out, as a third does.
+        lengths: (m,), in any order and unit, finite and at least 0. Bars of length 0 are left out first.
+        convention: what is kept where the test stops at bar i, counted from 1 after the longest. "official"
+            keeps the longest and i more, as "Shrink the longest" and one other do; "exclusive" leaves i out.
 
     Returns:
-        k in [0, m]: the features are the k longest. With fewer than four bars beyond 0 it is their number, since nothing lies between the longest and the
-        shortest to compare. With m >= 4 bars of exactly one length the bound on the number of features is 0/0; the official code then accepts
-        the first round, and so does this: m - 2 ("official") or m - 3.
+        k in [0, m]: the features are the k longest. With fewer than four bars beyond 0 it is their number.
+        With m >= 4 bars of exactly one length the bound on the number of features is 0/0; the official code
+        then accepts the first round, and so does this: m - 2 ("official") or m - 3.
 
     Raises:
         InputError: another shape, dtype or convention, or lengths that are negative or not finite.
@@ -181,18 +173,17 @@ def prominent_counts(
     """`prominent_bars` of each group, on the device of the lengths.
 
     Args:
-        lengths: (M,), the groups one after another, inside each in any order; finite and at least 0 (looked at
-            on the CPU only).
+        lengths: (M,), the groups one after another, in any order; finite and at least 0 (checked on the CPU).
         bars: (G,) integers, how many lengths each group has, as `Barcode.bars` says.
         convention: as in `prominent_bars`.
-        width: the largest of `bars` or more. None asks the device, which on a GPU is the one wait here; with a width nothing waits, and the whole can be
-            captured in a CUDA graph.
+        width: the largest of `bars` or more. None asks the device, the one wait for a GPU here; with a width
+            the whole can be captured in a CUDA graph.
 
     Returns:
         (G,) int64 on the device of `lengths`. Takes O(G width) float64 memory.
 
     Raises:
-        InputError: another shape, dtype or convention; and, where the lengths are on the CPU, bars that do not sum to their number or are above the width.
+        InputError: another shape, dtype or convention; on the CPU bars of another sum or above the width.
     """
     check_convention(convention)
     check_lengths(lengths)
@@ -202,7 +193,7 @@ def prominent_counts(
         width = int(bars.max()) if groups else 0
     elif bars.device.type == "cpu" and groups and int(bars.max()) > width:
         raise InputError(
-            f"expected a width of at least the largest group, {int(bars.max())}, got {width}: leave it out on the CPU"
+            f"expected a width of {int(bars.max())} at least, got {width}: leave it out on the CPU"
         )
     lengths = lengths.detach().double()
     if lengths.device.type == "cpu" and groups * width > _AT_ONCE:
@@ -218,9 +209,10 @@ def prominent_counts(
 def prominent_mask(
     lengths: Tensor, bars: Tensor, *, convention: Convention = "official", width: int | None = None
 ) -> Tensor:
-    """(M,) bool: which lengths are features of their group, for lengths ascending inside each group, as a `Barcode` holds them.
+    """(M,) bool: which lengths, ascending in each group as in a `Barcode`, are features of their group.
 
-    `persistent_entropy(torch.where(mask, lengths, 0), bars)` is then the entropy of the features alone. Arguments as of `prominent_counts`.
+    `persistent_entropy(torch.where(mask, lengths, 0), bars)` is the entropy of the features. Arguments: see
+    `prominent_counts`.
     """
     counts = prominent_counts(lengths, bars, convention=convention, width=width)
     bars = bars.to(lengths.device)
@@ -249,7 +241,7 @@ def _counts(lengths: Tensor, convention: Convention) -> Tensor:
 def _kept(bars: Any, places: Any, convention: Convention, xp: Any) -> Any:
     """How many stand out (G,) of bars (G, W) in descending order, at `places` of the whole table, for `take`.
 
-    Arrays are of the library `xp`. The column at place m of a group is also the round that m bars are left in.
+    Arrays are of the library `xp`. The column at place m of a group is also the round with m bars left.
     """
     first = places[:, :1]
     longest = bars[:, :1].clip(min=_LEAST)
@@ -282,7 +274,7 @@ def _kept(bars: Any, places: Any, convention: Convention, xp: Any) -> Any:
 
 
 def _prefix_sums(*arrays: Any) -> Any:
-    """Inclusive sums along the last dimension; on a GPU by doubling, as `cumsum` has no deterministic form there."""
+    """Inclusive sums along the last dimension; on a GPU by doubling: `cumsum` is not deterministic there."""
     if isinstance(arrays[0], np.ndarray):
         return [array.cumsum(-1) for array in arrays]
     x, step = torch.stack(arrays), 1
@@ -293,7 +285,7 @@ def _prefix_sums(*arrays: Any) -> Any:
 
 
 def features_per_bar(alpha: Any, xp: Any = torch) -> Any:
-    """Q / n: the share of the bars that can be features at most, where the shortest is `alpha` times the longest (step c).
+    """Q / n: the most features per bar, where the shortest is `alpha` times the longest (step c).
 
     Q long bars among n of two lengths minimise the entropy:
 

@@ -1,4 +1,4 @@
-"""Minimum spanning trees of many clouds by Boruvka's algorithm in torch operations: on a GPU, and without numba.
+"""Minimum spanning trees of many clouds by Boruvka's algorithm in torch operations: a GPU, or no numba.
 
 The number of rounds and the shape of every tensor are fixed by the sizes of the clouds. So nothing waits for
 the device but a second look at small distances, which only a CPU takes, and the whole can be captured in a
@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 _NUMBERS_AT_ONCE = {"cpu": 2**24}  # of the distances of a batch of clouds
 _ON_A_GPU = 2**26
 _MEDIAN_OF = 9
-_NEAR = 1e-3  # of how far its ends are from the centre: below it, a distance from a product has lost too many digits
+_NEAR = 1e-3  # of the ends' distance from the centre: below it, a product loses too many digits
 _VANISHING = 2.0**-850  # of the distance of the furthest point from the centre
 _NO_EDGE = 0x7FFFFFFF << 32
 """After every key; its ends are the row 0, so that they can be looked up."""
@@ -38,7 +38,7 @@ def spanning_trees(clouds: Clouds, which: list[int], edges: Tensor, lengths: Ten
 
 
 def _batches(sizes: list[int], which: list[int], device: torch.device) -> list[list[int]]:
-    """Clouds of two or more points, as far as their distances fit into memory; on a CPU those of like size."""
+    """Clouds of two or more points, as far as distances fit into memory; on a CPU those of like size."""
     most, batches = _NUMBERS_AT_ONCE.get(device.type, _ON_A_GPU), list[list[int]]()
     for cloud in sorted((c for c in which if sizes[c] > 1), key=lambda c: -sizes[c]):
         largest = sizes[batches[-1][0]] if batches else 0
@@ -53,7 +53,7 @@ def _batches(sizes: list[int], which: list[int], device: torch.device) -> list[l
 def place(
     clouds: Clouds, batch: list[int], trees: Tensor, inside: Tensor | None, edges: Tensor, lengths: Tensor
 ) -> None:
-    """Write the edges `trees` (b, n - 1, 2) of a `batch` of clouds, and their lengths, to where `clouds` has them.
+    """Write the edges `trees` (b, n - 1, 2) of a `batch` of clouds, and their lengths, to their places.
 
     Ascending by (length, smaller row, larger row); where m points are `inside` (b, n), the first m - 1.
     """
@@ -80,7 +80,7 @@ def place(
 
 
 def _told_apart(points: Tensor, rows: Tensor, inside: Tensor | None) -> Tensor:
-    """`distances` of the clouds points[rows], those that a product cannot tell measured by direct difference."""
+    """`distances` of the clouds points[rows], by direct difference those that a product cannot tell."""
     between, to_centre = distances(points[rows], inside)
     between = torch.minimum(between, between.mT)  # a product need not be symmetric to the last digit
     # what a product cannot tell, or whose squares may have left the range of the floats
@@ -131,12 +131,12 @@ def _centre(x: Tensor, inside: Tensor | None) -> Tensor:
 def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
     """Edges (B, n - 1, 2) int64 of the minimum spanning trees of clouds of n points, smaller row first.
 
-    Edges are in the total order (distance, smaller row, larger row), in which the tree is unique. In each of floor(log2 n)
-    rounds every component takes its first edge outward, and the components that these join become one: at most half as many,
-    between which only the first edges are kept. Takes up to 25 B n^2 bytes beside a float32 input.
+    Edges are in the total order (distance, smaller row, larger row), in which the tree is unique. In each of
+    floor(log2 n) rounds every component takes its first edge outward, which leaves at most half as many; of
+    edges between two of them the first is kept. Takes up to 25 B n^2 bytes beside a float32 input.
 
-    `distances` (B, n, n), float32 or float64, or their squares, for n to 32,768: where (i, j) and (j, i) differ the smaller counts,
-    and below 0 is 0. Of a cloud of m points `inside` (B, n) its m - 1 edges come first, and rows of zeros follow.
+    `distances` (B, n, n), float32 or float64, or their squares, for n to 32,768: of (i, j) and (j, i) the
+    smaller counts, and below 0 is 0. Of m points `inside` (B, n) the m - 1 edges come first, then zeros.
     """
     clouds, n, _ = distances.shape
     if n < 2 or clouds == 0:
@@ -180,7 +180,7 @@ def _joined(keys: Tensor, number: Tensor) -> Tensor:
 
 
 def _keys(distances: Tensor) -> Tensor:
-    """(B, n, n) int64 in the order of the edges: 31 bits of the distance, 15 of the smaller, 16 of the larger row."""
+    """(B, n, n) int64 in the order of edges: 31 bits of distance, 15 of the smaller, 16 of the larger row."""
     distances = torch.minimum(distances, distances.mT).clamp_(min=0).add_(0.0)  # -0.0 has other bits than 0.0
     if distances.dtype == torch.float64:  # the ranks of each cloud's, equal ones alike
         flat, order = distances.flatten(1).sort(1)

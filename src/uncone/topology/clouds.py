@@ -12,7 +12,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 @dataclass(frozen=True)
 class Clouds:
-    """Clouds of `sizes` among `points` (N, D): one after another in `order` (N,), or None for every row in turn."""
+    """Clouds of `sizes` among `points` (N, D), one after another in `order` (N,); None is by row."""
 
     points: Tensor
     sizes: list[int]
@@ -41,11 +41,11 @@ class Clouds:
         return torch.tensor(self.bars, dtype=torch.int64, device=device)
 
     def in_turn(self, batch: list[int]) -> bool:
-        """Whether clouds in ascending order are alike and side by side: a CUDA graph captures no copies to it."""
+        """Whether clouds in ascending order are alike and side by side: a CUDA graph captures no copies."""
         return self.order is None and len(set(self.sizes)) == 1 and batch[-1] - batch[0] == len(batch) - 1
 
     def padded(self, batch: list[int]) -> tuple[Tensor, Tensor | None]:
-        """Rows of clouds (B, n), the last repeated, and which of them count (B, n): None where they are `in_turn`."""
+        """Rows of clouds (B, n), the last repeated, and which of them count (B, n): None if `in_turn`."""
         size, device = max(self.sizes[c] for c in batch), self.points.device
         turn = torch.arange(size, device=device).expand(len(batch), size)
         if self.in_turn(batch):

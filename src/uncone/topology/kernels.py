@@ -1,6 +1,6 @@
 """The loops of the barcode, compiled by numba. The functions that call them import this file, where numba is.
 
-Flags: a sum of squares may be added in any order (reassoc); a search for the smallest uses vectors where no NaN
+Flags: a sum of squares may be added in any order (reassoc); a search for the least uses vectors where no NaN
 comes (nnan). Distances are computed the same way from either end, so that equal ones are equal to the bit.
 """
 
@@ -129,7 +129,7 @@ def _nearest(best, parent, lowest):
 
 @loop()
 def prim(product, norms, integer, ends, weights):
-    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]: joined points, in order, and how far.
+    """The tree by squared distances norms[i] + norms[j] - 2 product[i, j]: points joined, and how far.
 
     `integer` is the type of integers as wide as these floats. False where a distance is not finite.
     """
@@ -209,7 +209,7 @@ def settle(points, rows, product, norms, ends, weights, error):
 
 @loop()
 def ordered(points, rows, ends, vanishing, edges, lengths):
-    """Write the edges as rows of points, smaller first, and lengths, ascending by (length, smaller, larger row).
+    """Write edges as rows of points, smaller first, and lengths, ascending by (length, smaller, larger row).
 
     False where a length is above 0 and below `vanishing`, so that its square is not exact.
     """

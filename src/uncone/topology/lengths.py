@@ -1,4 +1,4 @@
-"""Lengths of edges between points, by direct difference, and their gradient; the compiled loops, if there are any."""
+"""Lengths of edges between points, by direct difference, and their gradient; the compiled loops, if any."""
 
 import warnings
 from functools import cache
@@ -22,7 +22,7 @@ def kernels() -> Any | None:
         return None
     except Exception as problem:  # a numba that does not fit its numpy or LLVM fails in many ways
         warnings.warn(
-            f"numba is installed but fails, so that spanning trees are slower: {type(problem).__name__}: {problem}",
+            f"numba is installed but fails: spanning trees are slower: {type(problem).__name__}: {problem}",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -1,5 +1,5 @@
-"""The spanning tree of the edges seen so far, and which pairs of a block may replace one: those below the longest
-edge on the tree's path between them.
+"""The spanning tree of the edges seen so far, and which pairs of a block may replace one: those below the
+longest edge on the tree's path between them.
 
 An edge that is not is called heavy, and lies in no minimum spanning tree (Karger, Klein and Tarjan 1995,
 section 3). Blocks of the cloud are rounded as they go into the product, with a bound on what their rounding
@@ -24,8 +24,8 @@ Indices = npt.NDArray[np.int32]
 Squares = npt.NDArray[np.float64]
 Bounds = npt.NDArray[np.float32]
 Light = tuple[Indices, Squares, int]
-"""Edges between positions (k, 2), their squared lengths (k,), and how many pairs were measured to find them."""
-_CUT = 64  # clusters that are told apart, and a few points far out; each is one of n points that nothing is gained for
+"""Edges between positions (k, 2), their squared lengths (k,), and how many pairs were measured for them."""
+_CUT = 64  # clusters told apart, and a few points far out; nothing is gained for each of these
 _PAIRS = 256
 _MEDIAN_OF = 256
 _STRIP = 256  # rows that stay in the cache; memory is needed for one strip only
@@ -53,9 +53,9 @@ class Forest:
     parent: Indices
     """(m,) the root is its own."""
     reach: Bounds
-    """(m,) no less than the longest edge to the root, times a scale: a path has none above its ends' greater."""
+    """(m,) no less than the longest edge to the root, times a scale: none on a path is above its ends'."""
     part: Indices
-    """(m,) the point that stands for its part of the tree without the `_CUT` longest edges: a tight cluster."""
+    """(m,) the point for its part of the tree without the `_CUT` longest edges, which is a tight cluster."""
     within: Bounds
     """(m,) as `reach`, to the point that stands for its part: gaps between clusters do not count."""
     device: torch.device
@@ -70,7 +70,7 @@ class Forest:
 def spanning(
     ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale: float, device: torch.device
 ) -> Forest:
-    """The minimum spanning tree of edges that connect `ids` (m,); equal lengths go by (smaller, larger id)."""
+    """The minimum spanning tree of edges that join `ids` (m,); equal lengths go by (smaller, larger id)."""
     m = len(ids)
     order = _ascending(ends, squared, ids)
     ends, squared = ends[order], squared[order]
@@ -86,7 +86,7 @@ def spanning(
 
 
 def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """The total order of edges. Three keys are slow, and few lengths are equal: only those are sorted again."""
+    """The total order of edges. Three keys are slow, and few lengths are equal: those are sorted again."""
     order = np.argsort(squared)
     value = squared[order]
     same = value[1:] == value[:-1]
@@ -101,7 +101,7 @@ def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> n
 def kruskal(
     ends: Indices, root: Indices, size: Indices, rank: Indices, parent: Indices, chosen: Indices
 ) -> int:
-    """Join components by edges in ascending order; those that did are written to `chosen`. Compiled by numba."""
+    """Join components by edges in ascending order; write those that did to `chosen`. Compiled by numba."""
     count = 0
     for edge in range(len(ends)):
         a, b = ends[edge, 0], ends[edge, 1]
@@ -125,7 +125,7 @@ def kruskal(
 
 
 def _top(lengths: Squares, rank: Indices, parent: Indices, cut: int) -> tuple[Indices, Bounds]:
-    """How far up each point comes by edges of ranks below `cut` (m,), and a bound on the longest of these (m,)."""
+    """How far up each point comes by edges of ranks below `cut` (m,), and a bound on the longest of them."""
     top, last = np.arange(len(parent), dtype=np.int32), np.full(len(parent), -1, np.int32)
     while (upward := rank[top] < cut).any():  # log2 m steps at most
         last, top = np.where(upward, rank[top], last), np.where(upward, parent[top], top)
@@ -204,7 +204,7 @@ class Rounding:
         moved = norms * 2.0**-23  # twice what one rounding to float32 moves
         if coarse:
             moved += torch.linalg.vector_norm(centred.sub_(kept), dim=1) * (1 + d * 2.0**-23)
-        # Each of d additions and products rounds by 2^-24 of |a||b| <= (s + t) / 2 at most, in whatever order: doubled for units
+        # Each of d additions and products rounds by 2^-24 of |a||b| <= (s + t) / 2 at most: doubled for units
         # that do not round to nearest; sums of three terms add a few more.
         share = (2 * d + 32) * 2.0**-24 + (0.0 if coarse else _hidden_by_mode())
         return (norms.square_() * (1 - share)).float(), moved.float() * (1 + 2.0**-20)
@@ -219,7 +219,7 @@ def _hidden_by_mode() -> float:
 
 def squared_distances(points: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """|points[a] - points[b]|^2 (k,) in float64, by direct difference."""
-    # Results go where there is room for them: small tensors between large ones leave holes, which the C library then keeps.
+    # Results go where there is room: small tensors between large ones leave holes, which the C library keeps.
     squared = torch.empty(len(a), dtype=torch.float64, device=points.device)
     for first, second, out in zip(*(torch.split(t, _PAIRS) for t in (a, b, squared)), strict=True):
         torch.sum(points[first].double().sub_(points[second]).square_(), 1, out=out)

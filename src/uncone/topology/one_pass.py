@@ -48,7 +48,7 @@ _Task = tuple[Rounded, int, int]
 _BLOCK = 1024
 _BLOCK_ON_GPU = 8192
 _PANEL = 4  # blocks of rows that share one preparation of the columns
-# Before it can rule anything out a tree must stand: the first rows are taken in groups that grow by this factor.
+# Before a tree can rule anything out it must stand: the first rows come in groups that grow by this factor.
 _GROWTH = 4
 _KEPT = 1  # edges a point that are collected before they are merged into the tree
 _WASTE = 1 / 64  # of the pairs may be measured for nothing before a coarse product no longer pays
@@ -82,11 +82,11 @@ def grow(
     progress: Progress | None = None,
     candidates: torch.dtype | None = None,
 ) -> Growth:
-    """The Euclidean minimum spanning tree of finite points (n, D), float32 or float64, by `block` rows at once.
+    """The Euclidean minimum spanning tree of finite points (n, D), float32 or float64, `block` rows at once.
 
-    Memory beside the points is O(n + block x (D + block)) for each thread. Ties go by (squared distance, smaller row, larger
-    row). Distances that decide are computed in float64, so the tree does not depend on `block`, the threads, or `candidates`,
-    the dtype of the product: float32 or (on a CPU) bfloat16, by default the one that this machine is faster with.
+    Memory beside the points is O(n + block x (D + block)) a thread. Ties go by (squared distance, smaller row,
+    larger row). Distances that decide are in float64, so the tree depends on neither `block`, threads nor
+    `candidates`, the dtype of the product: float32 or (on a CPU) bfloat16, by default the faster one.
     """
     stopped, on_cpu = Event(), points.device.type == "cpu"
     block = block or (_BLOCK if on_cpu else _BLOCK_ON_GPU)
@@ -113,10 +113,10 @@ def _grow(
         if not len(near):
             break
         if stretched:
-            a, b = near[0].tolist()
+            (a, b), far = near[0].tolist(), int(points.abs().amax(1).argmax())
             raise InputError(
-                f"expected points with distances within a factor of 1e300, got rows {a} and {b} too near to each other for the "
-                f"largest coordinate, which is in row {int(points.abs().amax(1).argmax())}: leave that row out"
+                f"expected distances within a factor of 1e300, got rows {a} and {b} too near for the "
+                f"largest coordinate, which is in row {far}: leave that row out"
             )
         stretched = True
     edges = torch.cat([sweep.edges(), repeats]).sort(1).values
@@ -126,7 +126,7 @@ def _grow(
 
 def _stretched(points: Tensor, largest: float) -> Tensor:
     """Float64 rows whose `largest` coordinate is near 2^500: of squares, as many as there are fit."""
-    # By a power of two, so that equal distances stay equal; by its root twice, as it may be out of range itself.
+    # By a power of two, so that equal distances stay equal; by its root twice, as it may be out of range.
     half = (500 - math.frexp(largest)[1]) // 2
     return points.double() * 2.0**half * 2.0**half
 
@@ -199,7 +199,7 @@ class _Sweep:
                 self._merge()
 
     def _work(self, tasks: deque[_Task]) -> None:
-        """Take tasks until there are none, or enough light edges to merge; what is left of a task goes back."""
+        """Take tasks until there are none, or enough light edges to merge; the rest of a task goes back."""
         try:
             while not self._full.is_set() and not self._stopped.is_set():
                 with self._lock:
@@ -265,7 +265,7 @@ def _candidates(points: Tensor, m: int) -> torch.dtype:
 
 @cache
 def _bfloat16_pays() -> bool:
-    """Whether this machine multiplies bfloat16 faster: asked once, as flags do not say; it changes no tree."""
+    """Whether this machine multiplies bfloat16 faster: measured once, as no flag says it; trees stay."""
     coarse, plain = (
         min(timeit.repeat(partial(torch.mm, factors, factors.T), number=1, repeat=4))
         for factors in (torch.ones(512, 768, dtype=torch.bfloat16), torch.ones(512, 768))
@@ -274,7 +274,7 @@ def _bfloat16_pays() -> bool:
 
 
 def without_repeats(points: Tensor) -> tuple[Tensor, Tensor]:
-    """The first row of each value (m,), ascending, and edges (n - m, 2) from it to every other row of the value.
+    """The first row of each value (m,), ascending, and edges (n - m, 2) from it to all others of the value.
 
     Rows are compared whole where their hashes are equal. Of unequal rows with one hash all are kept; they are
     told apart by their distances.
@@ -297,7 +297,7 @@ def _hashes(points: Tensor) -> Tensor:
     """A number (n,) int64 for each row, the same for equal ones."""
     generator = torch.Generator().manual_seed(0)
     odd = torch.randint(-(2**62), 2**62, (points.shape[1],), generator=generator).to(points.device) * 2 + 1
-    # Results go where there is room for them: small tensors between large ones leave holes, which the C library then keeps.
+    # Results go where there is room: small tensors between large ones leave holes, which the C library keeps.
     hashes = torch.empty(len(points), dtype=torch.int64, device=points.device)
     for some, out in zip(torch.split(points, _HASHED), torch.split(hashes, _HASHED), strict=True):
         rows = some + 0.0  # -0.0 and 0.0 are one value in two patterns of bits

@@ -1,4 +1,4 @@
-"""Bars of loops and voids (H1 and beyond) with a gradient, from the pairs that gudhi, giotto-ph or ripser found.
+"""Bars of loops and voids (H1 and beyond) with a gradient, from the pairs of gudhi, giotto-ph or ripser.
 
 In a Vietoris-Rips filtration a class of dimension 1 or more is born when one edge enters and dies when
 another does. Those packages find the two edges, without a gradient. The lengths of the two edges carry it:
@@ -22,29 +22,30 @@ _FOREIGN = 1e-4  # of a length: programs that work in float32 are nearer than th
 
 
 def pair_lengths(points: Tensor, pairs: Any) -> Tensor:
-    """The persistence (m,) of pairs, death less birth, of points (N, D), in the unit of the points: the length of
-    the edge that ends a class less the length of the edge that begins it.
+    """The persistence (m,) of pairs, death less birth, of points (N, D), in the unit of the points: the
+    length of the edge that ends a class less the length of the edge that begins it.
 
     Args:
-        points: (N, D), floating point, on any device; of the dtype float32 at least whatever autocast says. Distances are Euclidean.
-        pairs: (m, 4) integers, two rows of the points for the edge of the birth and two for that of the death, as `pairs_of_generators` takes them from
-            gudhi or giotto-ph and `pairs_of_intervals` from ripser. (m, 3), a vertex and an edge, is a class of H0, born at 0.
+        points: (N, D), floating point, on any device. Distances are Euclidean, in float32 at least.
+        pairs: (m, 4) integers, two rows for the edge of birth and two for the edge of death, as made by
+            `pairs_of_generators` or `pairs_of_intervals`. (m, 3), a vertex and an edge, are H0, born at 0.
 
     Returns:
-        (m,), in the order of the pairs, at least 0. A pair of one length (birth = death) has length 0, and what rounding leaves below 0 is 0 with
-        gradient 0. An edge of length 0 has gradient 0.
+        (m,), in the order of the pairs, at least 0. A length that rounding leaves below 0 is 0 with gradient
+        0. An edge of length 0 has gradient 0.
 
     Raises:
-        InputError: another shape or dtype, points that are not finite or too far apart for their dtype, rows that are not of the points, or a
-            death before its birth: such pairs are of other points.
+        InputError: another shape or dtype, points that are not finite or too far apart for their dtype, rows
+            that are not of the points, or a death before its birth: such pairs are of other points.
     """
     births, deaths = pair_ends(points, pairs)
     early = (deaths < births * (1 - _FOREIGN)).detach()
     if bool(early.any()):
         first = int(early.nonzero()[0])
+        birth, death = (float(ends[first].detach()) for ends in (births, deaths))
         raise InputError(
-            f"expected pairs of these points, got a death at {float(deaths[first].detach()):g} before its birth at {float(births[first].detach()):g} "
-            f"in pair {first}: find the pairs anew, for the Euclidean distances of these points"
+            f"expected pairs of these points, got a death at {death:g} before its birth at {birth:g} in pair "
+            f"{first}: find the pairs anew, for the Euclidean distances of these points"
         )
     return (deaths - births).clamp(min=0)
 
@@ -82,23 +83,25 @@ def pairs_of_generators(generators: Sequence[Any], dimension: int = 1) -> np.nda
             classes = [of_zero, *of_more]
         case _:
             raise InputError(
-                f"expected generators (H0, [H1, ...], essential H0, [essential H1, ...]), got {type(generators).__name__}: {_SOURCES}"
+                "expected generators (H0, [H1, ...], essential H0, [essential H1, ...]), got "
+                f"{type(generators).__name__}: {_SOURCES}"
             )
     given, width = _array(classes[dimension] if dimension < len(classes) else ()), 3 if dimension == 0 else 4
     if given.size == 0:
         return np.empty((0, width), dtype=np.int64)
     if given.ndim != 2 or given.shape[1] != width or given.dtype.kind not in "iu":
         raise InputError(
-            f"expected (m, {width}) integers in dimension {dimension} of the generators, got {given.shape} of {given.dtype}: {_SOURCES}"
+            f"expected (m, {width}) integers in dimension {dimension}, got {given.shape} {given.dtype}: "
+            f"{_SOURCES}"
         )
     return given.astype(np.int64)
 
 
 def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
-    """The pairs of intervals that come without indices, as ripser's `ripser(x)["dgms"][1]`: each end is the edge whose length is nearest.
+    """The pairs of intervals without indices, as `ripser(x)["dgms"][1]`, by the edges of nearest length.
 
-    Where several edges are as near, the first by (smaller row, larger row) is taken: then the lengths are right, but their gradient belongs
-    to one edge of several. Takes O(N^2) memory. Intervals that never end are left out.
+    Of edges as near the first by (smaller row, larger row) is taken: then the lengths are right, but their
+    gradient belongs to one edge of several. Takes O(N^2) memory. Intervals that never end are left out.
 
     Args:
         points: (N, D), the points that the intervals are of, with Euclidean distances.
@@ -108,21 +111,19 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
         (m, 4) int64 for `pair_lengths`, in the order of the intervals that end.
 
     Raises:
-        InputError: another shape, points that are not finite, or an end that is no distance between two points to 0.01%.
+        InputError: another shape, points that are not finite, or an end that is no distance to 0.01%.
     """
     check_points(points)
     ends = _array(intervals)
     if ends.ndim != 2 or ends.shape[1] != 2 or ends.dtype.kind not in "fiu":
         raise InputError(
-            f"expected intervals (m, 2), got {ends.shape} of {ends.dtype}: pass one diagram, as dgms[1] of ripser"
+            f"expected intervals (m, 2), got {ends.shape} of {ends.dtype}: pass one diagram, as dgms[1]"
         )
     ends = ends[ends[:, 1] != np.inf].astype(np.float64)
     if len(ends) == 0:
         return np.empty((0, 4), dtype=np.int64)
     if len(points) < 2:
-        raise InputError(
-            f"expected at least two points, got {len(points)}: pass those that the intervals are of"
-        )
+        raise InputError(f"expected at least two points, got {len(points)}: pass those of the intervals")
     x = points.detach().double().cpu()
     # By a power of two that keeps squares in range and equal distances equal.
     power = 500 - math.frexp(float(x.abs().amax()) if x.numel() else 0.0)[1]
@@ -138,8 +139,8 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
     off = ~(np.abs(ranked[place] - wanted) <= _FOREIGN * np.abs(wanted))  # NaN is off too
     if off.any():
         raise InputError(
-            f"expected intervals that begin and end at distances between the points, got {ends.ravel()[off][0]:g}, which none has: "
-            "pass the points and Euclidean distances that the intervals were made of"
+            f"expected ends of intervals at distances between points, got {ends.ravel()[off][0]:g}, "
+            "which none has: pass the points and Euclidean distances that the intervals were made of"
         )
     first, second = np.triu_indices(len(points), 1)
     edge = order[place]
@@ -163,11 +164,10 @@ def _rows(pairs: Any, points: int) -> Tensor:
         return torch.empty(0, 4, dtype=torch.int64)
     if array.ndim != 2 or array.shape[1] not in (3, 4) or array.dtype.kind not in "iu":
         raise InputError(
-            f"expected pairs of shape (m, 4) with integers, the rows of two edges, or (m, 3), got {array.shape} of {array.dtype}: take them by "
-            "pairs_of_generators (gudhi, giotto-ph) or pairs_of_intervals (ripser); a class that never dies has no length"
+            f"expected integers (m, 4), rows of two edges, or (m, 3), got {array.shape} {array.dtype}: take "
+            "those of pairs_of_generators or pairs_of_intervals; a class that never dies has no length"
         )
     if array.size and not (array.min() >= 0 and array.max() < points):
-        raise InputError(
-            f"expected pairs of rows 0 to {points - 1}, got row {array.max() if array.min() >= 0 else array.min()}: pass the points they are of"
-        )
+        row = array.max() if array.min() >= 0 else array.min()
+        raise InputError(f"expected rows 0 to {points - 1} in pairs, got {row}: pass the points they are of")
     return torch.from_numpy(array.astype(np.int64))

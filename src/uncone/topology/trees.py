@@ -1,4 +1,4 @@
-"""Which algorithm finds the tree of which cloud; and Prim's in compiled loops, by differences or a product."""
+"""Which algorithm finds the tree of a cloud; and Prim's in compiled loops, by differences or a product."""
 
 import threading
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 Algorithm = Literal["compiled", "torch", "one pass"]
 _forced: ContextVar[Algorithm | None] = ContextVar("_forced", default=None)
 LARGEST_DENSE = 8192
-"""Points up to which all squared distances of a cloud are kept at once: 256 MiB in float32, 512 in float64."""
+"""Points up to which all squared distances of a cloud are kept: 256 MiB in float32, 512 in float64."""
 _DIRECT_POINTS = (
     192  # up to which differences are as fast as a product, or nearly so, and need no second look
 )
@@ -29,7 +29,7 @@ _DIRECT_FEATURES = 16
 _ROWS = 64  # of a block of the product
 _SHARED = 512  # points from which on the product is worth more than one thread
 _EXACT = 8  # half ulps that the squared length of an edge may be off, measured on all edges of a tree,
-_ROUND = 2  # and how much larger the sum of the squared norms of its ends may be, for a cloud in which rounding hides no edge
+_ROUND = 2  # and how much larger the squared norms of its ends may be where rounding hides no edge
 _INTEGERS = {torch.float32: np.int32, torch.float64: np.int64}  # as wide as floats
 _VANISHING = {torch.float32: 1e-16, torch.float64: 1e-150}
 _PAD = 16  # numbers between rows: columns of a power of two meet in the same lines of the cache
@@ -37,7 +37,7 @@ _PAD = 16  # numbers between rows: columns of a power of two meet in the same li
 
 @contextmanager
 def forced(algorithm: Algorithm) -> Iterator[None]:
-    """Barcodes inside take this algorithm whatever the size and device of the clouds; for tests and benchmarks.
+    """Barcodes inside take this algorithm for clouds of any size and device; for tests and benchmarks.
 
     "compiled" is Prim's on all squared distances, by numba's loops; "torch" is Boruvka's on the same, which
     is taken on a GPU and where there is no numba; "one pass" is the one for large clouds, which keeps no
@@ -103,7 +103,7 @@ def _by_prim(loops: Any, clouds: Clouds, which: list[int], edges: Tensor, length
 
 
 def _by_product(loops: Any, x: Any, rows: Any, edges: Tensor, lengths: Tensor) -> bool:
-    """One cloud. Distances whose rounding matters to the tree are taken again by difference, and then the tree."""
+    """One cloud. Distances whose rounding matters are taken again by difference, and then the tree."""
     n, dtype = len(rows), lengths.dtype
     centred, norms = memory.recycled((n, x.shape[1]), dtype), np.empty(n, x.dtype)
     loops.centred(x, rows, centred.numpy(), norms)
@@ -150,7 +150,7 @@ _before: list[str] = []
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Ask torch for whole products on the CPU. The process has one setting: the last thread out puts it back."""
+    """Ask torch for whole products on the CPU. The process has one setting: the last thread out resets it."""
     with _lock:
         _before.append(_change("highest"))
     try:
