@@ -163,11 +163,11 @@ class WordVectorRows(WordRows):
         if not self.has_header and one.startswith(b"#version:") and (d == 1 or ends_in_word):
             raise InputError(
                 f"expected word vectors in {self.name}, got the merges of a BPE tokenizer ({quoted(one)}, "
-                "then two parts of a token a line): give the model directory, or DIR#input for its token table"
+                "then parts of tokens by pairs): give the model's directory, or DIR#input for its token table"
             )
         if not self.has_header and ends_in_word:
             raise InputError(
-                f"line 2 of {self.name}: expected a word and {d} numbers as in line 1, got {quoted(two)}: "
+                f"line 2 of {self.name}: expected a word and D = {d} numbers as line 1, got {quoted(two)}: "
                 "is it text of word vectors? If so, mend the line, or leave it out"
             )
         first.size = len(one) + 1

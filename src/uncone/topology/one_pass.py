@@ -84,8 +84,8 @@ def grow(
 ) -> Growth:
     """The Euclidean minimum spanning tree of finite points (n, D), float32 or float64, `block` rows at once.
 
-    Memory beside the points is O(n + block x (D + block)) a thread. Ties go by (squared distance, smaller row,
-    larger row). Distances that decide are in float64, so the tree depends on neither `block`, threads nor
+    Memory beside the points is O(n + block x (D + block)) a thread. Ties go by (square, smaller row, larger
+    row). Distances that decide are computed in float64, so the tree depends on neither `block`, threads nor
     `candidates`, the dtype of the product: float32 or (on a CPU) bfloat16, by default the faster one.
     """
     stopped, on_cpu = Event(), points.device.type == "cpu"
