@@ -211,7 +211,7 @@ def _package(module: str, extra: str) -> Any:
             extra if extra == "triton" else f"wrap:{extra}",
         )
         raise InputError(
-            f"expected the package {missing} for {backend!r}, got none: pip install 'uncone[{extra}]'"
+            f"expected the package {missing} for the backend {backend!r}, got none: pip install 'uncone[{extra}]'"
         ) from error
 
 
