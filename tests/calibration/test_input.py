@@ -171,14 +171,14 @@ def test_rows_that_are_all_equal_have_one_score() -> None:
     ("lines", "message"),
     [
         ("0\t1\n0\t99\n", r"expected the id of a row in line 2 of .*p.tsv, got '99'"),
-        ("0\t1\t1\n2\t3\tmaybe\n", r"expected a number as label in line 2 of .*, got 'maybe'"),
-        ("0\t1\t1\n2\t3\tnan\n", r"expected a number as label in line 2 of .*, got 'nan'"),
+        ("0\t1\t1\n2\t3\tmaybe\n", r"expected a numeric label in line 2 of .*, got 'maybe'"),
+        ("0\t1\t1\n2\t3\tnan\n", r"expected a numeric label in line 2 of .*, got 'nan'"),
         ("0\t1\n2\t3\t1\n", "expected 2 columns in line 2 of .*, got 3"),
         ("0\n", "expected 2 or 3 columns in line 1 of .*, got 1"),
         ("0\t1\t0\n", "expected matches in .*, got 1 pairs and none with a label above 0"),
         ("", "expected matches in .*, got 0 pairs"),
-        ("0\t1\t1\n1\t0\t0\n", "expected one label of a pair, got another one in line 2"),
-        ("4\t4\n", "expected a pair of two different rows in line 1"),
+        ("0\t1\t1\n1\t0\t0\n", "expected one label of a pair, got another in line 2"),
+        ("4\t4\n", "expected a pair of different rows in line 1"),
         (b"\xff\xfe", "expected text in UTF-8"),
     ],
 )
@@ -193,9 +193,7 @@ def test_a_bad_table_of_pairs_is_refused_with_its_line(
 def test_bad_files_of_ids_are_refused(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("a\tb\n")
     (tmp_path / "ids.txt").write_text("a\nb\n")
-    with pytest.raises(
-        InputError, match=r"expected 60 lines in .*ids.txt, one id for each row of array, got 2"
-    ):
+    with pytest.raises(InputError, match=r"expected 60 lines in .*ids.txt, one per row of array, got 2"):
         uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
     (tmp_path / "ids.txt").write_text("a\n" * 60)
     with pytest.raises(InputError, match=r"expected each id once in .*, got 59 lines that repeat one"):

@@ -120,7 +120,7 @@ class TestMessages:
         np.savez(tmp_path / "x.npz", c=np.arange(2))
         with pytest.raises(InputError, match=r"expected a matrix of floats in .*, got none among 1 arrays"):
             uncone.open_rows(tmp_path / "x.npz")
-        with pytest.raises(InputError, match=r"expected an array of float64, .*, got dtype int64 in .*#c"):
+        with pytest.raises(InputError, match=r"expected float64, .*, got dtype int64 in .*#c"):
             uncone.open_rows(f"{tmp_path}/x.npz#c")
 
     @pytest.mark.parametrize("how", SAVE)

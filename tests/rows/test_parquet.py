@@ -182,7 +182,7 @@ def test_pages_of_other_counts_than_the_footer_says(tmp_path: Path, options: dic
 
 
 BAD_ROWS = {
-    "a null": ([[1.0, 2.0], None, [3.0, 4.0]], r"expected a list of 2 numbers in row 1 of .*x\.parquet#v, got a null: fill it"),
+    "a null": ([[1.0, 2.0], None, [3.0, 4.0]], r"expected a list of 2 numbers in row 1 of .*x\.parquet#v, got a null: fill or drop it"),
     "a null in a list": ([[1.0, 2.0], [3.0, 4.0], [5.0, None]], "expected a list of 2 numbers in row 2 of .*, got a null in the list"),
     "a short list": ([[1.0, 2.0], [3.0], [5.0, 6.0, 7.0]], "expected a list of 2 numbers in row 1 of .*, got one of 1"),
     "a long list": ([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0, 7.0]], "expected a list of 2 numbers in row 2 of .*, got one of 3"),

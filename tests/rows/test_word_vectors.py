@@ -314,7 +314,7 @@ def test_a_second_line_without_numbers_is_told_on_opening(tmp_path: Path) -> Non
     path = _write(tmp_path / "x.txt", b"Chapter 1\nIt was a dark night\nand 2 storms\n")
     with pytest.raises(
         InputError,
-        match=r"line 2 of .*: expected a word and D = 1 numbers as in line 1, got 'It was a dark night': is it",
+        match=r"line 2 of .*: expected a word and D = 1 numbers as line 1, got 'It was a dark night': is it",
     ):
         uncone.open_rows(path)
     assert uncone.open_rows(_write(path, b"Chapter 1\nSection 2\n")).shape == (2, 1)

@@ -171,7 +171,7 @@ def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, x: np.nd
         (tmp_path / "y.foo", r"ends in \.npy, .* got 'y.foo'"),
         (tmp_path / "no" / "y.npy", "there is no folder"),
         (f"{tmp_path / 'y.npy'}#part", "without '#'"),
-        (tmp_path / "y.vec", "expected words for y.vec, got rows of .* without labels"),
+        (tmp_path / "y.vec", "expected words for y.vec, got .* without labels"),
     ):
         with pytest.raises(InputError, match=message):
             repair_rows(rows, center, out)

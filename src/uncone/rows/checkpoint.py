@@ -142,8 +142,8 @@ def _load(source: LocalFile, where: Any, *, mmap: bool = False) -> Any:
             named = _GLOBAL.search(str(error))
             if named:
                 raise InputError(
-                    f"expected tensors and plain values in {source.name}, got an object of {named[1]}: only "
-                    f"unpickling could bring it back, and that can run code: {_CONVERT}"
+                    f"expected tensors and plain values in {source.name}, got an object of {named[1]}, which "
+                    f"only unpickling could bring back, and that can run code: {_CONVERT}"
                 ) from None
             raise _broken(source, str(error).rpartition("WeightsUnpickler error: ")[2]) from error
         except Exception as error:  # whatever the instructions in the file make torch raise
@@ -184,7 +184,7 @@ def _tensors(content: Any, source: LocalFile) -> Iterator[tuple[str, torch.Tenso
         name, value = waiting.pop()
         if len(name) > _LONGEST_NAME:
             raise InputError(
-                f"expected names of up to {_LONGEST_NAME} characters in {source.name}, got {name[:80]!r}...: "
+                f"expected names of at most {_LONGEST_NAME} characters in {source.name}, got {name[:80]!r}...: "
                 "do not trust this file"
             )
         if isinstance(value, torch.Tensor):

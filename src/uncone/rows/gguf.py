@@ -69,7 +69,9 @@ def gguf_rows(source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *
     """The rows of the tensor called `name`; quantised ones are dequantised block of rows by block of rows."""
     where, tensor = where or f"{source.name}#{name}", named(tensors, name, source.name)
     if tensor.kind in _INTEGERS:
-        raise InputError(f"expected {FLOATING} or quantised, got {tensor.kind} from {where}: convert it")
+        raise InputError(
+            f"expected {FLOATING}, or a quantised one, got {tensor.kind} from {where}: convert it"
+        )
     check_shape(tensor.shape, where)
     if tensor.kind in _FLOATS:
         return FlatRows(source, tensor.start, tensor.shape, _FLOATS[tensor.kind], where)

@@ -41,5 +41,6 @@ def only(names: list[str], path: str | os.PathLike[str], *, among: str, kind: st
     if not names:
         raise InputError(f"expected a {kind} of floats in {path}, got none among {among}: no rows to read")
     raise InputError(
-        f"expected one {kind} in {path}, got {len(names)}: say which {Path(path).name}#NAME: {listing(names)}"
+        f"expected one {kind} in {path}, got {len(names)}: say which with {Path(path).name}#NAME; "
+        f"it holds {listing(names)}"
     )

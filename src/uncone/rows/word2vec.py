@@ -72,7 +72,7 @@ class Word2VecRows(WordRows):
         rest = self._source.size - end
         if rest > _PIECE_BYTES or self._source.read(end, rest).strip():
             raise InputError(
-                f"the header of {self.name} lies: {rest} bytes follow the last of {n} rows with {d} float32: "
+                f"the header of {self.name} lies: {rest} bytes follow the last of {n} words of {d} float32: "
                 "mend the header, or convert the file again"
             )
 
