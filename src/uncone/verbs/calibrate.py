@@ -168,10 +168,9 @@ def _check(
 
 
 def _with_labels(sides: Sides, table: PairTable) -> Sides:
-    places, other = places_of(sides.rows.rows, table.ids), sides.queries
-    if other is None:
-        if table.query_ids is not None:
-            raise InputError("expected queries with ids of queries, got none: give the queries too")
-        return sides.with_labels(read_labels(table.path, places, None, match_at=table.match_at))
-    first = places_of(other.rows, table.query_ids)
-    return sides.with_labels(read_labels(table.path, first, places, match_at=table.match_at))
+    other = sides.queries
+    if other is None and table.query_ids is not None:
+        raise InputError("expected queries with ids of queries, got none: give the queries too")
+    places = places_of(sides.rows.rows, table.ids)
+    first, second = (places, None) if other is None else (places_of(other.rows, table.query_ids), places)
+    return sides.with_labels(read_labels(table.path, first, second, match_at=table.match_at))
