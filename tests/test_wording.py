@@ -14,7 +14,7 @@ import uncone
 from tests.report.records_example import make_diagnosis
 from uncone.model.counts import as_counts
 from uncone.records import Finding, UnderTrained
-from uncone.records.wording import counted, cut_label, listing, percent, plural
+from uncone.records.text import counted, cut_label, listing, percent, plural
 from uncone.report import print_record, to_html
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from uncone.errors import InputError
 from uncone.records import Calibration, Drift, DriftedThreshold, Share
-from uncone.records.wording import percent
+from uncone.records.text import percent
 
 _LARGE, _WIDE, _JUDGED_RATE = 1.5, 2.0, 0.01
 """Factors of a rate that drifted far and of an interval that tells nothing; and the rate that is judged."""

@@ -28,7 +28,7 @@ from uncone.records import (
 )
 from uncone.records.calibration import one_in
 from uncone.records.scores import edge_of
-from uncone.records.wording import counted, percent
+from uncone.records.text import counted, percent
 
 _FEWEST = 10
 """Pairs that must reach a threshold: fewer say little of how many would in other rows."""

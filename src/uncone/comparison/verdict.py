@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from uncone.comparison.changes import range_width
 from uncone.records import Change, ComparedSubject, Part
-from uncone.records.text import number, shortened, title
-from uncone.records.wording import listing
+from uncone.records.text import listing, number, shortened, title
 
 _MOST_NAMED = 3
 _BAD = ("warning", "severe")

@@ -15,7 +15,7 @@ from uncone.errors import InputError
 from uncone.model.open import name_of, split
 from uncone.model.sentence_transformers import load_sentence_transformer
 from uncone.records import Repaired
-from uncone.records.wording import percent
+from uncone.records.text import percent
 from uncone.rows import as_rows
 from uncone.transforms import ZIPF_REPAIRS, repair_named
 from uncone.transforms.fitting import affine_of, shared_name

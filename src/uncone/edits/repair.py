@@ -18,7 +18,7 @@ from uncone.moments import Moments
 from uncone.records import Measurement
 from uncone.records.parts import Fitted
 from uncone.records.repair import RepairCost, Repaired
-from uncone.records.wording import listing, percent, plural
+from uncone.records.text import listing, percent, plural
 from uncone.rows import Rows, as_rows
 from uncone.threads import on_one_thread
 from uncone.transforms import Affine, Transformation, Whiten, load, repair_named

@@ -30,7 +30,7 @@ from uncone.model import ModelFiles, find_places, rows_of, token_labels
 from uncone.model.files import text_parts
 from uncone.model.places import Places, same_rows, vocabulary_matrices
 from uncone.records.edits import MOST_LISTED, EditedTensor, EditedToken, TokenEdit, Way
-from uncone.records.wording import cut_label
+from uncone.records.text import cut_label
 from uncone.rows.base import DTYPES
 from uncone.rows.safetensors import FLOATS
 

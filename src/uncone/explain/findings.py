@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping
 
 from uncone.records import Finding, Group, Groups, Measurement, Subject, UnderTrained
-from uncone.records.wording import counted, listing, percent, plural
+from uncone.records.text import counted, listing, percent, plural
 
 DRIFT = 0.1
 """Cosines of 100 to 1,000 features scatter by 0.03 to 0.1: beyond, the common part outweighs that."""

@@ -10,7 +10,7 @@ from uncone.errors import InputError
 from uncone.measure.groups import Reserved
 from uncone.moments import Moments, row_norms
 from uncone.records import Picture
-from uncone.records.wording import counted, cut_label
+from uncone.records.text import counted, cut_label
 from uncone.rows import GRID, Rows
 from uncone.threads import share_rows
 

@@ -9,7 +9,7 @@ from uncone.measure.cosine import mean_cosine
 from uncone.measure.reading import cosine_warnings, largest_share, reading
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
-from uncone.records.wording import counted
+from uncone.records.text import counted
 
 _NAMED = 8
 _NOISE_SIGMAS = 4.0

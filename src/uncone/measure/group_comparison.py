@@ -10,7 +10,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.projections import UnitSums, project
 from uncone.moments import Moments, inverse, row_norms
 from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups
-from uncone.records.wording import counted
+from uncone.records.text import counted
 from uncone.rows import as_rows
 from uncone.threads import on_one_thread
 

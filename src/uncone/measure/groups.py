@@ -11,7 +11,7 @@ from uncone.errors import InputError
 from uncone.measure.reading import read
 from uncone.moments import Moments, NotFiniteError
 from uncone.records import Measurement
-from uncone.records.wording import cut_label, plural
+from uncone.records.text import cut_label, plural
 from uncone.rows import GRID, Rows, SelectedRows, as_rows, nonfinite_error
 
 Tensor = torch.Tensor

@@ -12,7 +12,7 @@ from uncone.measure.points import Metric
 from uncone.measure.reading import reading
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
-from uncone.records.wording import cut_label, plural
+from uncone.records.text import cut_label, plural
 from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor

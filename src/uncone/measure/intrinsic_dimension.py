@@ -11,7 +11,7 @@ from uncone.measure.neighbours import Neighbours, searched
 from uncone.measure.reading import reading
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
-from uncone.records.wording import plural
+from uncone.records.text import plural
 from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor

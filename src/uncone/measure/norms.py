@@ -6,7 +6,7 @@ import torch
 
 from uncone.errors import UndefinedMeasure
 from uncone.records import MeasureDescription, Measurement, Norms
-from uncone.records.wording import counted
+from uncone.records.text import counted
 
 Tensor = torch.Tensor
 _PER_OCTAVE = 256

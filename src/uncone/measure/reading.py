@@ -8,7 +8,7 @@ from typing import Any
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
-from uncone.records.wording import counted, percent
+from uncone.records.text import counted, percent
 from uncone.rows import Rows, as_rows
 
 FEW_ROWS = 5

@@ -10,7 +10,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import reading, rounding_warnings, spectral_warnings
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
-from uncone.records.wording import counted
+from uncone.records.text import counted
 
 Tensor = torch.Tensor
 _ANGLES = 8192

@@ -13,7 +13,7 @@ from uncone.measure.projections import project_about
 from uncone.measure.reading import with_moments
 from uncone.moments import Moments, row_norms
 from uncone.records import UnderTrained, UnderTrainedToken
-from uncone.records.wording import counted, cut_label
+from uncone.records.text import counted, cut_label
 from uncone.rows import Rows
 from uncone.threads import on_one_thread
 

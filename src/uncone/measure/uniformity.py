@@ -15,7 +15,7 @@ from uncone.measure.reading import cosine_warnings, reading, rounding_warnings, 
 from uncone.measure.tiles import sum_by_query, sum_over_pairs
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
-from uncone.records.wording import counted
+from uncone.records.text import counted
 from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor

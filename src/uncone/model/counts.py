@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
-from uncone.records.wording import counted, plural
+from uncone.records.text import counted, plural
 from uncone.regular import lines_of
 from uncone.rows.bytes import LocalFile
 from uncone.rows.npy import LONGEST_HEADER, array_header

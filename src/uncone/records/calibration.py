@@ -11,8 +11,7 @@ from uncone.records.parts import Fitted
 from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
 from uncone.records.scores import Knot, ScoreHistogram, Share, interval_at
-from uncone.records.text import count, number, shortened
-from uncone.records.wording import counted, percent, plural
+from uncone.records.text import count, counted, number, percent, plural, shortened
 
 _METRICS = {"cosine": "cosine", "inner_product": "inner product"}
 _DRIFTS = {

@@ -7,8 +7,7 @@ from itertools import pairwise
 from uncone.records.blocks import Chart, Curve, Mark
 from uncone.records.layout import LARGEST_DRAWN
 from uncone.records.parts import Group, Norms, Spectrum
-from uncone.records.text import count, number, optional
-from uncone.records.wording import counted, plural
+from uncone.records.text import count, counted, number, optional, plural
 
 _FLOOR = 1e-9  # eigenvalues of a float32 matrix below this share of the largest are rounding
 _SMALLEST = 1e-290  # below, logarithms and quotients leave the range of a float

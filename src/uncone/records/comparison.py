@@ -11,8 +11,7 @@ from uncone.records.layout import named, section, shown
 from uncone.records.parts import Level, Measurement
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import Limits, number, shortened, signed, title
-from uncone.records.wording import counted
+from uncone.records.text import Limits, counted, number, shortened, signed, title
 
 MOST_COMPARED = 6
 """More would not be told apart in one drawing."""

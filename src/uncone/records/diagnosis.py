@@ -23,9 +23,8 @@ from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.layout import named, section, shown
 from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Norms, Picture, Spectrum
 from uncone.records.record import Record, made_with
-from uncone.records.text import better, count, number, optional, shortened, span, title
+from uncone.records.text import better, count, counted, number, optional, plural, shortened, span, title
 from uncone.records.tokens import FrequencyGroups, UnderTrained
-from uncone.records.wording import counted, plural
 
 LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy")
 """Worst first."""

@@ -8,8 +8,7 @@ from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text
 from uncone.records.layout import moved, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import count, number, shortened
-from uncone.records.wording import counted, listing
+from uncone.records.text import count, counted, listing, number, shortened
 
 GAUGE = (
     "A gauge change: one vector was subtracted from every row of the head, which changes no probability, so neither perplexity nor any "

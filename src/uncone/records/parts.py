@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.records.rebuild import expect
-from uncone.records.wording import counted, plural
+from uncone.records.text import counted, plural
 
 Level = Literal["healthy", "note", "warning", "severe"]
 _LARGEST_SCALE = 1e290

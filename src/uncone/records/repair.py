@@ -10,8 +10,7 @@ from uncone.records.layout import moved, section, shown
 from uncone.records.parts import Fitted, Measurement
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import better, count, number, title
-from uncone.records.wording import counted, plural
+from uncone.records.text import better, count, counted, number, plural, title
 
 _SHORT = 12
 _GAINS: dict[bool | None, tuple[str, Tone]] = {

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from uncone.records.rebuild import expect
-from uncone.records.wording import percent
+from uncone.records.text import percent
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 
 THIN_SPACE = "\u202f"  # narrow and non-breaking: a number never breaks over two lines
 MINUS = "\u2212"
@@ -17,6 +18,8 @@ _HIDDEN_CHARACTERS = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 
 )
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MOST_DIGITS = 6
+_MOST_DECIMALS = 3  # of a share in percent
+_LONGEST_LABEL = 200
 _THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w,])")
 _MINUS = re.compile(r"(?<![\w.)\]-])-(?=\d)")
 _POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e(-?\d+)(?!\w)")
@@ -142,3 +145,37 @@ def span(limits: Limits) -> str:
 def better(direction: str) -> str:
     """Which end of its range a measure should be at, in words."""
     return {"higher": "higher is better", "lower": "lower is better"}.get(direction, "neither end is better")
+
+
+def cut_label(label: str | None) -> str | None:
+    """A token or word as a record holds it: at most 200 characters, the last an ellipsis where it was cut."""
+    return label if label is None or len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
+
+
+def plural(n: int, one: str, many: str = "") -> str:
+    """`one` for a single thing, else `many`, by default `one` with an s."""
+    return one if n == 1 else many or f"{one}s"
+
+
+def counted(n: int, one: str, many: str = "") -> str:
+    """The number with its noun, thousands apart."""
+    return f"{n:,} {plural(n, one, many)}"
+
+
+def listing(parts: Sequence[str]) -> str:
+    """At least one part, as a sentence lists them."""
+    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def percent(share: float, *, precise: bool = False) -> str:
+    """A share in whole percent, or `precise` to three digits; with more where those would reach 0 or 100."""
+    if precise and f"{100 * share:.3g}" not in ("0", "100"):
+        return f"{100 * share:.3g}%"
+    for digits in range(_MOST_DECIMALS + 1):
+        shown = f"{share:.{digits}%}"
+        if share in (0.0, 1.0) or float(shown[:-1]) not in (0.0, 100.0):
+            return shown
+    least = 10.0**-_MOST_DECIMALS
+    if share > 0.5:
+        return ">100%" if share > 1 else f">{100 - least:.{_MOST_DECIMALS}f}%"
+    return f"<{least:.{_MOST_DECIMALS}f}%" if share > 0 else "<0%"

@@ -8,8 +8,7 @@ from uncone.records.blocks import Block, Cell, Folded, Table, Text
 from uncone.records.layout import section, shown
 from uncone.records.parts import Measurement
 from uncone.records.rebuild import expect
-from uncone.records.text import Limits, count, number, optional, shortened, title
-from uncone.records.wording import counted, plural
+from uncone.records.text import Limits, count, counted, number, optional, plural, shortened, title
 
 UNDER_TRAINED_SHARE = "under_trained_share"
 _MOST_SHOWN = 10

@@ -9,8 +9,7 @@ from itertools import pairwise
 from string import Template
 
 from uncone.records import Picture
-from uncone.records.text import count, number, shortened
-from uncone.records.wording import plural
+from uncone.records.text import count, number, plural, shortened
 from uncone.report.cone import group_classes, opening, wedge
 from uncone.report.markup import beside, element, escape, typeset_text
 

@@ -22,8 +22,7 @@ from uncone.records.blocks import (
     Table,
     Text,
 )
-from uncone.records.text import better, count, number, shortened, span
-from uncone.records.wording import plural
+from uncone.records.text import better, count, number, plural, shortened, span
 from uncone.report.cone import cone_panels, legends
 from uncone.report.explorer import explorer
 from uncone.report.markup import SVG, beside, element, escape, path, typeset_text

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from uncone.errors import InputError
-from uncone.records.wording import counted
+from uncone.records.text import counted
 from uncone.tasks.encoding import Encoding, texts_digest
 from uncone.tasks.fitting import Repairs
 from uncone.tasks.pairs import PairScores, PairSet, pair_scores, read_pairs, read_sts

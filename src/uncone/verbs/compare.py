@@ -23,7 +23,7 @@ from uncone.records import (
     taken_in,
 )
 from uncone.records.comparison import LETTERS
-from uncone.records.wording import listing
+from uncone.records.text import listing
 
 _MOST_VERSIONS = 4
 

@@ -13,7 +13,7 @@ from uncone.errors import InputError
 from uncone.model.open import check_targets_apart, is_model, open_rows, split
 from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.records import Repaired
-from uncone.records.wording import counted, plural
+from uncone.records.text import counted, plural
 from uncone.rows import Rows
 from uncone.rows.open import open_file, split_part
 from uncone.transforms.apply import check_out, repair_rows

@@ -12,7 +12,7 @@ import numpy as np
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.model.open import name_of, split
 from uncone.records import ORIGINAL, Interval, Selection
-from uncone.records.wording import counted
+from uncone.records.text import counted
 from uncone.tasks import correlation, correlation_bootstraps, paired_bootstraps
 from uncone.tasks.encoding import Encoding, open_encoding, texts_digest
 from uncone.tasks.fitting import Progress, is_affine, repair_names
