@@ -17,7 +17,8 @@ import torch
 from uncone.edits.directory import copied_files
 from uncone.errors import InputError
 from uncone.model.files import read_json
-from uncone.model.sentence_transformers import MODULES, need_sentence_transformers, read_modules
+from uncone.model.hugging_face import need
+from uncone.model.sentence_transformers import LIBRARY, MODULES, read_modules
 from uncone.rows.safetensors import to_bytes
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, affine_of
@@ -48,7 +49,7 @@ def insert(model: Any, transformation: Transformation | Affine) -> Any:
         InputError: sentence-transformers is missing, the transformation is not affine, or is for another
             width.
     """
-    st = need_sentence_transformers()
+    st = need(*LIBRARY)
     affine = affine_of(transformation, WHERE)
     named = list(model._modules.items())
     at = _insertion([type(module).__name__ for module in model])
@@ -177,7 +178,7 @@ def _dense_class(st: Any) -> Any:
 
 def without_normalize(model: Any) -> Any:
     """The model without its last Normalize: a repair is fitted on the vectors that it gives."""
-    short = need_sentence_transformers().SentenceTransformer(
+    short = need(*LIBRARY).SentenceTransformer(
         modules=list(model)[: _insertion([type(module).__name__ for module in model])],
         prompts=model.prompts,
         default_prompt_name=model.default_prompt_name,

@@ -2,15 +2,6 @@
 
 from uncone.explain.findings import find, give_verdict
 from uncone.explain.picture import draw_picture
-from uncone.explain.tokens import Role, TokenReader, TokenReadings, counts_of, role_of
+from uncone.explain.tokens import Role, TokenReader, counts_of, role_of
 
-__all__ = [
-    "Role",
-    "TokenReader",
-    "TokenReadings",
-    "counts_of",
-    "draw_picture",
-    "find",
-    "give_verdict",
-    "role_of",
-]
+__all__ = ["Role", "TokenReader", "counts_of", "draw_picture", "find", "give_verdict", "role_of"]

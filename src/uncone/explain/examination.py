@@ -10,13 +10,14 @@ import torch
 
 from uncone import explain, measure
 from uncone.measure.reading import read
-from uncone.moments import Moments, NotFiniteError, row_norms
+from uncone.moments import Moments, row_norms
+from uncone.moments.cell import counting_nonfinite
 from uncone.moments.sums import products_bytes
 from uncone.records import Group, Groups, Measurement, Picture, Spectrum, Subject
-from uncone.rows import CenteredRows, Rows, nonfinite_error
+from uncone.rows import CenteredRows, Rows
 
 _WORTH_SAYING = 10**9
-_MOST_BINS = 200
+MOST_BINS = 200
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
 Measure = Callable[[Moments], Measurement]
@@ -85,17 +86,17 @@ class Examination:
         pairs = measure.PairSums.of(m)
         m.unit_second = None  # read; the pages and the partition function want its memory
         spectrum, picture = self._see(m) if seen is None else seen
-        tokens = self._tokens.read(rows, m, pairs, self._tick("looking for untrained rows"))
+        by_frequency, untrained = self._tokens.read(rows, m, pairs, self._tick("looking for untrained rows"))
         coupling = read("norm_id_correlation", lambda m: norms.id_correlation(m.d), m)
         measurements = (*measurements, self._partition(rows, m), coupling, *self._from_neighbours(rows, m))
         if self._head:
             measurements = tuple(replace(one, centered=True) for one in measurements)
-        findings = explain.find(measurements, groups, head=self._head, under_trained=tokens.under_trained)
+        findings = explain.find(measurements, groups, head=self._head, under_trained=untrained)
         return Subject(
-            name=self._name, source="/".join(Path(rows.name).parts[-2:]), n=rows.shape[0], d=rows.shape[1], dtype=rows.dtype,
-            measurements=measurements, without_effect=without_effect, findings=findings, groups=groups, spectrum=spectrum,
-            norms=norms.record(), picture=picture, left_out=len(rows.left_out), notes=self._notes,
-            frequency_groups=tokens.groups, under_trained=tokens.under_trained,
+            self._name, "/".join(Path(rows.name).parts[-2:]), *rows.shape, rows.dtype, measurements, findings,
+            without_effect=without_effect, groups=groups, spectrum=spectrum, norms=norms.record(),
+            picture=picture, left_out=len(rows.left_out), notes=self._notes,
+            frequency_groups=by_frequency, under_trained=untrained,
         )  # fmt: skip
 
     def _see(self, raw: Moments) -> tuple[Spectrum | None, Picture | None]:
@@ -132,7 +133,7 @@ class Examination:
         size, doing = products_bytes(d), "summing"
         if size >= _WORTH_SAYING:
             doing += f", with {size / 1e9:.0f} GB for the products of {d:,} columns"
-        tick, reserved, all_ids, done = self._tick(doing), self._reserved, rows.ids, 0
+        reserved, all_ids = self._reserved, rows.ids
         stop = n if all_ids is None else int(all_ids[-1]) + 1
         bin_size = _bin_size_for(stop)
         count = (stop - 1) // bin_size + 1
@@ -140,18 +141,14 @@ class Examination:
         bins, special = (measure.GroupMoments(k, d, device=self._device) for k in (count, 1))
         bins.work_with(moments)
         special.work_with(moments)
-        in_bin, directed = torch.zeros(
-            (2, count), dtype=torch.int64
-        )  # reserved rows, and those that are not zero
-        for block in rows.blocks():
+        in_bin, directed = torch.zeros((2, count), dtype=torch.int64)  # reserved rows, and not zero ones
+        for start, block in rows.numbered(self._tick(doing)):
             # Numbers and marks of a block's rows alone: of all rows they would take 9 bytes a row.
-            last = done + len(block)
-            ids = torch.arange(done, last) if all_ids is None else all_ids[done:last]
-            is_reserved = _marked(reserved.indices, done, len(block))
-            try:
+            last = start + len(block)
+            ids = torch.arange(start, last) if all_ids is None else all_ids[start:last]
+            is_reserved = _marked(reserved.indices, start, len(block))
+            with counting_nonfinite(rows):
                 moments.update(block)
-            except NotFiniteError:
-                raise nonfinite_error(rows) from None
             norms = row_norms(block)
             profile.update(norms, ids)
             self._tokens.update(block, norms)
@@ -159,9 +156,7 @@ class Examination:
             directed += torch.bincount(ids[is_reserved & (norms > 0)] // bin_size, minlength=count)
             bins.update(block, ids // bin_size)
             special.update(block, is_reserved.long() - 1)
-            done = last
             del block
-            tick(done)
         (of_reserved,) = special.finish()
         groups = []
         for k, (m, *shared) in enumerate(zip(bins.finish(), in_bin.tolist(), directed.tolist(), strict=True)):
@@ -202,7 +197,7 @@ def _marked(indices: Tensor, first: int, count: int) -> Tensor:
 def _bin_size_for(n: int) -> int:
     """1,000 ids a bin, or the next 2, 5, 10, ... thousand that leaves at most 200 bins."""
     size, step = 1000, 0
-    while n > _MOST_BINS * size:
+    while n > MOST_BINS * size:
         size = size * 5 // 2 if step % 3 == 1 else size * 2
         step += 1
     return size
@@ -211,7 +206,7 @@ def _bin_size_for(n: int) -> int:
 def _group(
     name: str, start: int, stop: int, m: Moments, of: Moments | None, reserved_rows: int, directed: int = 0
 ) -> Group:
-    """The readings of one group, beside the reserved rows `of`, `directed` of which it holds and are not zero."""
+    """The readings of one group, beside the reserved rows `of`: it holds `directed` of them that are not zero."""
     mean = m.mean_norm()
     spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
     cosine, to_reserved = read("mean_cosine", measure.mean_cosine, m).value, None

@@ -1,7 +1,6 @@
 """What rows say about their tokens: groups by frequency, and the tokens that were hardly trained."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -25,14 +24,6 @@ Tensor = torch.Tensor
 Role = Literal["head", "table", "table of its own", "tied table", "collection"]
 """What a matrix is to its model: `table` where no head was read, `table of its own` beside a head."""
 TIED = "the table is tied to the head: its untrained rows are those of the head"
-
-
-@dataclass(frozen=True)
-class TokenReadings:
-    """Both readings; None where they have no meaning, as for a collection without counts."""
-
-    groups: FrequencyGroups | None = None
-    under_trained: UnderTrained | None = None
 
 
 def role_of(name: str, rows: Rows, subjects: tuple[tuple[str, Rows], ...]) -> Role:
@@ -81,16 +72,16 @@ class TokenReader:
 
     def read(
         self, rows: Rows, moments: Moments, pairs: PairSums, progress: Callable[[int], None] | None = None
-    ) -> TokenReadings:
-        """Both readings, from one more pass over the rows; `moments` and `pairs` are theirs."""
+    ) -> tuple[FrequencyGroups | None, UnderTrained | None]:
+        """Both, from one more pass over the rows; None without a meaning, as of a collection without counts."""
         unit = self._unit
         if unit is None or moments.n < 2:
-            return TokenReadings()
+            return None, None
         of_groups = group_axes(unit)
         if self._role in ("collection", "tied table"):
             products = project(rows, of_groups, progress)
             groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
-            return TokenReadings(groups, UnderTrained(None, TIED) if self._role == "tied table" else None)
+            return groups, UnderTrained(None, TIED) if self._role == "tied table" else None
         untrained = untrained_axes(rows, moments, self._known, self._counts)
         axes = torch.cat([of_groups, untrained.axes], dim=1)
         products, squares = project_about(rows, axes, untrained.axes[:, 0], progress)
@@ -99,7 +90,6 @@ class TokenReader:
         groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
         prefer: Literal["norm", "cosine"] = "norm" if self._role == "table of its own" else "cosine"
         try:
-            found = find_projected(untrained, unit.norms, others, squares, prefer=prefer)
+            return groups, find_projected(untrained, unit.norms, others, squares, prefer=prefer)
         except UndefinedMeasure as error:
-            found = UnderTrained(None, str(error))
-        return TokenReadings(groups, found)
+            return groups, UnderTrained(None, str(error))

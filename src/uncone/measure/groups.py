@@ -9,10 +9,11 @@ import torch
 
 from uncone.errors import InputError
 from uncone.measure.reading import read
-from uncone.moments import Moments, NotFiniteError
+from uncone.moments import Moments
+from uncone.moments.cell import counting_nonfinite
 from uncone.records import Measurement
 from uncone.records.text import cut_label, plural
-from uncone.rows import GRID, Rows, SelectedRows, as_rows, nonfinite_error
+from uncone.rows import GRID, Rows, SelectedRows, as_rows
 
 Tensor = torch.Tensor
 LAST_IDS = 1000
@@ -129,7 +130,7 @@ def by_group(
     rows, measures, row_measures = as_rows(rows), tuple(measures), tuple(row_measures)
     kinds = {"second": second, "unit_second": unit_second, "device": device}
     readings = []
-    try:
+    with counting_nonfinite(rows):
         if groups is None:
             sums = _bins(rows, bin_size, **kinds)
             members = iter(torch.split(torch.arange(rows.shape[0]), bin_size))
@@ -146,8 +147,6 @@ def by_group(
                     for function in functions
                 )
             )
-    except NotFiniteError:
-        raise nonfinite_error(rows) from None
     return readings
 
 

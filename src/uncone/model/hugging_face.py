@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,14 +71,18 @@ def asked(what: str, library: str = "transformers") -> Iterator[None]:
                 bars.enable_progress_bar()
 
 
-def need_transformers(what: str) -> Any:
-    """The package; UnsupportedModel, "{what} needs transformers 5", where it is missing or older."""
+def need(
+    what: str,
+    library: str = "transformers 5",
+    extra: str = "hf",
+    module: str = "transformers.conversion_mapping",
+) -> Any:
+    """The package of `module`; UnsupportedModel, "{what} needs {library}", where it is missing or older."""
     try:
-        import transformers.conversion_mapping  # version 4 has none
-        import transformers.utils.logging
+        import_module(module)  # transformers 4 has no conversion_mapping
     except ImportError as error:
-        raise UnsupportedModel(f"{what} needs transformers 5: pip install 'uncone[hf]'") from error
-    return transformers
+        raise UnsupportedModel(f"{what} needs {library}, got none: pip install 'uncone[{extra}]'") from error
+    return sys.modules[module.partition(".")[0]]
 
 
 def from_pretrained(model_class: Any, directory: Path, **options: Any) -> Any:
@@ -90,7 +95,7 @@ def open_tokenizer(directory: Path) -> Any:
     file = next((directory / name for name in TOKENIZER_FILES if (directory / name).is_file()), None)
     if file is None:
         return None
-    transformers = None if file.name == "tokenizer.json" else need_transformers(f"the tokenizer {file}")
+    transformers = None if file.name == "tokenizer.json" else need(f"the tokenizer {file}")
     if file.stat().st_size > LARGEST_TOKENIZER:
         raise InputError(
             f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {file.stat().st_size}: is it a tokenizer?"
@@ -115,7 +120,7 @@ def open_tokenizer(directory: Path) -> Any:
 
 def load_encoder(directory: Path) -> tuple[Any, Any, int]:
     """A model (of an encoder-decoder its encoder), its tokenizer, and the most tokens of a text."""
-    transformers = need_transformers(f"the encoder in {directory}")
+    transformers = need(f"the encoder in {directory}")
     with asked(f"load the encoder in {directory}"):
         model = from_pretrained(transformers.AutoModel, directory).float().eval()
         tokenizer = from_pretrained(transformers.AutoTokenizer, directory)

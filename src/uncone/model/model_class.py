@@ -21,7 +21,7 @@ from torch.nn.modules import module as torch_module
 
 from uncone.errors import InputError, UnsupportedModel, first_line
 from uncone.model.files import ModelFiles, text_parts
-from uncone.model.hugging_face import asked, from_pretrained, need_transformers
+from uncone.model.hugging_face import asked, from_pretrained, need
 from uncone.rows.names import listing
 
 ADAPTER = "adapter_config.json"
@@ -44,7 +44,7 @@ _MOST_PARTS = 2**18
 def build(files: ModelFiles) -> Any:
     """The model on the meta device: its modules and names, no weights."""
     check_sizes(files.config)
-    need_transformers("opening a model by its class")
+    need("opening a model by its class")
     model_class = _class_of(files)
     with (
         asked(f"build {model_class.__name__} from its config.json"),

@@ -7,12 +7,14 @@ from typing import Any
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.files import ModelFiles, open_model_files, open_weights, read_json, rows_of
-from uncone.model.hugging_face import LOCAL, asked
+from uncone.model.hugging_face import LOCAL, asked, need
 from uncone.model.places import LanguageModel, Places, find_places
 from uncone.rows import Rows
 from uncone.rows.names import listing
 
 MODULES = "modules.json"
+LIBRARY = ("the Sentence Transformers model", "sentence-transformers", "sentence", "sentence_transformers")
+"""For `need`."""
 _OWN = "sentence_transformers."
 _LONGEST_PATH = 255  # of a name on most file systems
 _STATIC = "StaticEmbedding"
@@ -105,17 +107,6 @@ def load_sentence_transformer(directory: Path, *, device: str | None = None) -> 
                 f"expected modules of sentence_transformers in {directory / MODULES}, got {module['type'][:200]!r}: "
                 "code of a model is never run; embed the texts yourself, and give the vectors"
             )
-    library = need_sentence_transformers()
+    library = need(*LIBRARY)
     with asked(f"load the encoder in {directory}", "Sentence Transformers"):
         return library.SentenceTransformer(str(directory), device=device, **LOCAL).eval()
-
-
-def need_sentence_transformers() -> Any:
-    """The package; UnsupportedModel where it is missing."""
-    try:
-        import sentence_transformers
-    except ImportError as error:
-        raise UnsupportedModel(
-            "expected sentence-transformers for such a model, got none installed: pip install 'uncone[sentence]'"
-        ) from error
-    return sentence_transformers

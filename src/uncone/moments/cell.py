@@ -4,13 +4,15 @@ Each piece or strip is computed by one thread: the same bytes on any number of t
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 
 from uncone.errors import InputError
+from uncone.rows import Rows, nonfinite_error
 from uncone.threads import share
 
 Tensor = torch.Tensor
@@ -281,7 +283,16 @@ def add_lower(total: Tensor, part: Tensor) -> Tensor:
 
 
 class NotFiniteError(InputError):
-    """A block holds a NaN or an infinity. The owner of the rows then counts them in a message."""
+    """A block holds a NaN or an infinity."""
+
+
+@contextmanager
+def counting_nonfinite(rows: Rows) -> Iterator[None]:
+    """Where a block of `rows` is not finite, the error counts such rows and names the first."""
+    try:
+        yield
+    except NotFiniteError:
+        raise nonfinite_error(rows) from None
 
 
 def are_safe(norms: Tensor) -> bool:

@@ -11,10 +11,10 @@ import torch
 
 from uncone.errors import UndefinedMeasure
 from uncone.memory import uninitialised
-from uncone.moments.cell import NotFiniteError
+from uncone.moments.cell import counting_nonfinite
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
-from uncone.moments.sums import Sums, weight_blocks
-from uncone.rows import as_rows, nonfinite_error
+from uncone.moments.sums import Sums, checked_weights
+from uncone.rows import as_rows
 from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
@@ -54,15 +54,11 @@ class Moments(Sums):
             rows.shape[1], shift=shift if second else None, second=second, unit_first=unit_first, unit_second=unit_second,
             device=device,
         )  # fmt: skip
-        parts = weight_blocks(weights, rows.shape[0])
-        for block in rows.blocks():
-            try:
-                moments.update(block, next(parts))
-            except NotFiniteError:
-                raise nonfinite_error(rows) from None
+        w = checked_weights(weights, rows.shape[0])
+        for start, block in rows.numbered(progress):
+            with counting_nonfinite(rows):
+                moments.update(block, None if w is None else w[start : start + len(block)])
             del block  # lets the reader use its buffer again
-            if progress is not None:
-                progress(moments.n)
         return moments.finish()
 
     # What measures read. Each is computed once and kept until the next update.

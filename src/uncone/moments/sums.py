@@ -7,7 +7,6 @@ order. Two runs over the same cells with the same shift add the same numbers in 
 same bytes.
 """
 
-import itertools
 import math
 import os
 from collections.abc import Iterator
@@ -286,19 +285,19 @@ def _shift(x: Tensor) -> Tensor:
     return mean.double()
 
 
-def weight_blocks(weights: Any, n: int) -> Iterator[Tensor | None]:
-    """`weights` cut on the grid (None for each block when there are none)."""
+def checked_weights(weights: Any, n: int) -> Tensor | None:
+    """`weights`, float64 (n,), or None where there are none."""
     if weights is None:
-        return itertools.repeat(None)
+        return None
     w = torch.as_tensor(weights).to(torch.float64)
     if w.shape != (n,):
         raise InputError(f"expected weights of shape ({n},), got {tuple(w.shape)}: give one weight a row")
     if not bool(torch.isfinite(w).all()) or float(w.min()) < 0 or not 0 < float(w.sum()) < torch.inf:
         raise InputError(
-            f"expected finite weights from 0 up with a positive sum that is finite, got a smallest of {float(w.min())} "
+            f"expected weights from 0 up with a sum that is positive and finite, got a least of {float(w.min())} "
             f"and a sum of {float(w.sum())}: pass counts or probabilities"
         )
-    return iter(torch.split(w, GRID))
+    return w
 
 
 def _wrong_parts(tensors: dict[str, Tensor]) -> Iterator[str]:

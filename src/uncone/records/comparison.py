@@ -96,6 +96,7 @@ class ComparedSubject:
         lengths = {len(part) for part in [*parts, *(finding.levels for finding in self.findings)]}
         values = f"{len(self.sides)} values of each measure of {self.name!r}"
         expect(lengths <= {len(self.sides)}, f"{values}, got another number: edited?")
+        expect(any(self.sides), f"a side of {self.name!r} in one diagnosis at least, got none: edited?")
 
     @property
     def title(self) -> str:

@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Self
 import torch
 
 from uncone.errors import InputError
-from uncone.moments import Moments, NotFiniteError
-from uncone.moments.sums import weight_blocks
+from uncone.moments import Moments
+from uncone.moments.cell import counting_nonfinite
+from uncone.moments.sums import checked_weights
 from uncone.rows import Rows, as_rows, nonfinite_error
 from uncone.threads import share_rows
 from uncone.transforms.directions import are_equal, principal_directions
@@ -78,11 +79,8 @@ class ClusterCenter(Transformation):
                 f"expected rows of more than {self.n_components} features to remove as many directions, got "
                 f"{d}: choose fewer"
             )
-        w = (
-            None
-            if weights is None
-            else torch.cat([part for part in weight_blocks(weights, n) if part is not None]).cpu()
-        )
+        w = checked_weights(weights, n)
+        w = w if w is None else w.cpu()
         self.centers_ = _centers(rows, w, self.n_clusters, self.seed)
         self.means_ = self.centers_.clone()
         self.components_ = torch.zeros((self.n_clusters, self.n_components, d), dtype=torch.float64)
@@ -166,9 +164,7 @@ def _sums(
         label = _nearest(block, centers)
         for cluster, m in zip(clusters, moments, strict=True):
             at = (label == cluster).nonzero().flatten()
-            try:
+            with counting_nonfinite(rows):
                 m.update(block[at], None if w is None else w[start + at])
-            except NotFiniteError:
-                raise nonfinite_error(rows) from None
         del block
     return [m.finish() for m in moments]
