@@ -44,11 +44,12 @@ _NAMES = {
 _ROOM = {name: room for room, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Attached", "AttachedStates", "Calibration", "Check", "Comparison", "CrossEntropyOptions", "Diagnosis", "Evaluation",
-    "Finding", "InputError", "Measurement", "Moments", "PersistentEntropy", "RareTokenGate", "Repaired", "Rows", "Subject",
-    "UnconeError", "UndefinedMeasure", "UnsupportedModel", "__version__", "attach", "attach_states", "calibrate",
-    "center_head", "check", "compare", "diagnose", "evaluate", "gated_linear_cross_entropy", "linear_cross_entropy",
-    "measure", "measures", "open_rows", "repair", "repair_tokens", "report", "select_repair", "transforms",
+    "Attached", "AttachedStates", "Calibration", "Check", "Comparison", "CrossEntropyOptions", "Diagnosis",
+    "Evaluation", "Finding", "InputError", "Measurement", "Moments", "PersistentEntropy", "RareTokenGate",
+    "Repaired", "Rows", "Subject", "UnconeError", "UndefinedMeasure", "UnsupportedModel", "__version__",
+    "attach", "attach_states", "calibrate", "center_head", "check", "compare", "diagnose", "evaluate",
+    "gated_linear_cross_entropy", "linear_cross_entropy", "measure", "measures", "open_rows", "repair",
+    "repair_tokens", "report", "select_repair", "transforms",
 ]  # fmt: skip
 
 

@@ -69,9 +69,7 @@ def writable(path: Path_) -> Path:
     if target.is_dir():
         raise InputError(f"expected a file to write, got the folder {path}: give a file name in it")
     if target.exists() and not target.is_file():
-        raise InputError(
-            f"expected a file to write, got {path} which is a device or a pipe: give a file name"
-        )
+        raise InputError(f"expected a file to write, got {path}, a device or a pipe: give a file name")
     _check_folder(target.parent, f"cannot write {path}")
     return target
 
@@ -80,7 +78,7 @@ def _check_folder(folder: Path, failure: str) -> None:
     if not folder.is_dir():
         raise InputError(f"{failure}: there is no folder {folder}: give a folder that exists")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{failure}: the folder {folder} is read-only: give a folder that can be written")
+        raise InputError(f"{failure}: the folder {folder} is read-only: give a writable folder")
 
 
 def resolved(path: Path_) -> Path:
@@ -89,7 +87,7 @@ def resolved(path: Path_) -> Path:
         return Path(path).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop is a RuntimeError before Python 3.13
         raise InputError(
-            f"expected the name of a file, got {os.fspath(path)!r}, which leads to none ({error}): give another"
+            f"expected a file name, got {os.fspath(path)!r}, which leads to none ({error}): give another"
         ) from error
 
 
@@ -101,9 +99,7 @@ def creatable(path: Path_, *, outside: Path_ | None = None) -> Path:
     """
     target = Path(path)
     if os.path.lexists(target):
-        raise InputError(
-            f"expected a new folder, got {target} which exists: choose another name or remove it"
-        )
+        raise InputError(f"expected a new folder, got {target} which exists: choose another or remove it")
     if outside is not None:
         _check_outside(target, outside)
     _check_folder(target.parent, f"cannot create {target}")
@@ -126,9 +122,7 @@ def _moved_to(target: Path, make: Callable[[Path], object], verb: str) -> Iterat
     try:
         temporary, lock = _beside(target, make)
     except OSError as error:
-        raise InputError(
-            f"cannot {verb} {target}: {error.strerror}: give a folder that can be written"
-        ) from error
+        raise InputError(f"cannot {verb} {target}: {error.strerror}: give a writable folder") from error
     try:
         yield temporary
         os.replace(temporary, target)
@@ -206,9 +200,7 @@ def check_apart(targets: Iterable[Path_], sources: Iterable[Path_], models: Iter
         # Some file systems take names in another case for the same.
         cased = str(resolved(target)).casefold()
         if any(_is_same(target, other) or cased == str(resolved(other)).casefold() for other in named[:i]):
-            raise InputError(
-                f"expected two files to write, got {target.name} twice: the second would replace the first"
-            )
+            raise InputError(f"expected two files to write, got {target.name} twice: name another")
     for target in named:
         parted = folders if is_new_result(target) else [*read, *folders]
         if any(_is_same(target, one) for one in [*read, *folders]) or _lies_among_files(target, parted):
@@ -222,9 +214,7 @@ def check_apart(targets: Iterable[Path_], sources: Iterable[Path_], models: Iter
 
 def _check_outside(target: Path, model: Path_) -> None:
     if lies_in(target, model):
-        raise InputError(
-            f"expected a place outside the model to write to, got {target}, which lies in {model}: choose another"
-        )
+        raise InputError(f"expected a target outside the model, got {target}, in {model}: choose another")
 
 
 def is_new_result(target: Path) -> bool:

@@ -37,25 +37,20 @@ def usable(device: str | torch.device) -> torch.device:
     except (RuntimeError, TypeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
-            f"expected a device that torch can compute on in float64, got {str(device)!r} ({reason}): use cpu or cuda"
+            f"expected a device on which torch has float64, got {str(device)!r} ({reason}): use cpu or cuda"
         ) from error
     return known
 
 
 def check_memory(size: int, what: str, way_out: str) -> None:
-    """Refuse work of `size` bytes before it begins: more than UNCONE_MEMORY_GB allows or, unset, are free.
-
-    Up to 512 MiB nothing is asked.
-    """
+    """Refuse work of more than 512 MiB that takes more than UNCONE_MEMORY_GB allows or, unset, is free."""
     if size <= _UNASKED_BYTES:
         return
     told = os.environ.get(MEMORY_GB, "")
     try:
         allowed = int(float(told) * 1e9) if told else free_bytes()
     except (ValueError, OverflowError) as error:
-        raise InputError(
-            f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set it to one such as 16"
-        ) from error
+        raise InputError(f"expected GB such as 16 in {MEMORY_GB}, got {told[:40]!r}: set a number") from error
     if allowed is not None and size > allowed:
         of_all = f"{size / 1e9:.1f} GB of the {allowed / 1e9:.1f} GB that are {'allowed' if told else 'free'}"
         raise InputError(

@@ -71,7 +71,5 @@ def lines_of(path: Path_, *, how: str, longest: int = LONGEST_LINE) -> Iterator[
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise InputError(
-                    f"expected text in UTF-8, got {path}, whose line {number} is not: {how}"
-                ) from error
+                raise InputError(f"expected UTF-8, got {path}, whose line {number} is not: {how}") from error
             yield number, text.removesuffix("\n").removesuffix("\r")

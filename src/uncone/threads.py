@@ -40,8 +40,8 @@ def alone(function: Callable[[], T]) -> T:
         try:
             return work()
         finally:
-            # The worker keeps this job until after the caller goes on. The job may hold a block of rows, whose
-            # buffer the reader wants again: let go of it before.
+            # The worker keeps this job until after the caller goes on. The job may hold a block of rows,
+            # whose buffer the reader wants again: let go of it before.
             del work
             _mine.threads = 0
 
@@ -65,19 +65,13 @@ def share_rows(work: Callable[..., object], *tensors: Tensor) -> None:
 
 
 def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
-    """Run the tasks, each on one thread, as many at once as torch has threads; their results in order.
-
-    The first exception of a task is raised here when no task is running any more.
-    """
+    """Run the tasks, each on one thread; their results in order, or once all ended their first exception."""
     tasks = list(tasks)
     return alone(lambda: _share(tasks))
 
 
 def on_every_thread(work: Callable[[], object]) -> None:
-    """`work`, called by as many workers at once as torch has threads: each takes its part from one place.
-
-    The first exception is raised here when no worker is running any more, so tell the others to stop.
-    """
+    """`work` on as many workers as torch has threads; once all ended, the first exception: tell others to stop."""
     alone(lambda: _share([work] * max(_mine.threads, 1)))
 
 

@@ -1,4 +1,4 @@
-"""One measure over several diagnoses: differences from the baseline, and what else than the rows may make them."""
+"""One measure over several diagnoses: differences from the baseline, and what else may make them."""
 
 import math
 import sys
@@ -23,17 +23,18 @@ SCALE_APART = 0.05
 ALMOST_NONE = 1e-9
 """Isotropic values nearer than this, relative to the larger, differ by rounding."""
 INTERVALS = (
-    "Intervals of differences: readings are taken as independent and their intervals as of one level. With readings a and b in "
-    "[a1, a2] and [b1, b2], the difference b - a lies in [b - a - sqrt((b - b1)^2 + (a2 - a)^2), b - a + sqrt((b2 - b)^2 + "
-    "(a - a1)^2)], the root of the summed squares of the half widths, each on its own side (MOVER; Zou & Donner 2008). Readings "
-    "of shared rows or shared random choices vary together, and then the interval is wider than need be. A difference has none "
-    "unless both readings have one."
+    "Intervals of differences: readings are taken as independent and their intervals as of one level. With a "
+    "and b in [a1, a2] and [b1, b2], b - a lies in [b - a - sqrt((b - b1)^2 + (a2 - a)^2), b - a + "
+    "sqrt((b2 - b)^2 + (a - a1)^2)], the root of the summed squares of the half widths, each on its own side "
+    "(MOVER; Zou & Donner 2008). Readings of shared rows or random choices vary together: the interval is "
+    "then wider than need be. A difference has none unless both readings have one."
 )
 _SCALE = ("partition_isotropy", "gaussian_isotropy")
 _WHY = "it depends on the number of rows or columns"
 _WHY_SIZE = dict.fromkeys((
-    "isoscore", "isoscore_star", "participation_ratio", "effective_rank", "rankme", "stable_rank", "stable_rank_centered",
-    "anisotropy_1", "anisotropy_1_raw", "singular_entropy", "singular_entropy_raw", "condition_number",
+    "isoscore", "isoscore_star", "participation_ratio", "effective_rank", "rankme", "stable_rank",
+    "stable_rank_centered", "anisotropy_1", "anisotropy_1_raw", "singular_entropy", "singular_entropy_raw",
+    "condition_number",
 ), "its finite-sample bias depends on the number of rows and columns") | dict.fromkeys((
     "rogue_dimensions", "dominant_dimension", "outlier_dimensions",
 ), "an even share depends on the number of columns")  # fmt: skip
@@ -52,7 +53,7 @@ class _Side(NamedTuple):
 def compare_measure(
     name: str, readings: Sequence[Measurement | None], norms: Sequence[float | None]
 ) -> ComparedMeasure:
-    """The measure called `name`: its readings by diagnosis, None where not taken, and the rows' mean norms."""
+    """The measure called `name`: its readings by diagnosis, None where not taken, and rows' mean norms."""
     taken = [reading for reading in readings if reading is not None]
     first = next(
         (one for one in taken if one.value is not None), taken[0]
@@ -69,7 +70,7 @@ def compare_measure(
 
 
 def _against(base: _Side | None, side: _Side | None) -> tuple[Change | None, list[str]]:
-    """The change from `base` to `side`, and what is to be said about it; None where nothing can be subtracted."""
+    """The change from `base` to `side`, and remarks about it; None where nothing can be subtracted."""
     if base is None or side is None:
         return None, []
     before, after = _finite(base.reading.value), _finite(side.reading.value)
@@ -127,10 +128,9 @@ def _interval(
     a, b = float(before), float(after)
     (a1, a2), (b1, b2) = before.interval, after.interval
     if not (a1 <= a <= a2 and b1 <= b <= b2):
-        outside = (
-            f"the reading of {letters[0] if not a1 <= a <= a2 else letters[1]} lies outside its own interval"
-        )
-        return None, [f"{outside}: no interval of the difference is given"]
+        letter = letters[a1 <= a <= a2]
+        told = f"the reading of {letter} is outside its own interval: no interval of the difference is given"
+        return None, [told]
     low, high = b - a - math.hypot(b - b1, a2 - a), b - a + math.hypot(b2 - b, a - a1)
     if not (math.isfinite(low) and math.isfinite(high)):
         return None, ["the interval of the difference is too wide for numbers"]

@@ -11,7 +11,7 @@ _MOST_NAMED = 3
 _BAD = ("warning", "severe")
 
 # Measures of one question tell the same change again: of each family only the first that was taken speaks.
-# Raw readings of the spectrum come last in theirs: what moves them alone is the mean, of which mean_cosine speaks.
+# Raw readings of the spectrum come last in theirs: the mean alone moves them, and mean_cosine tells of it.
 FAMILIES = (
     ("mean_cosine", "mean_shift", "uniformity", "uniformity_exact"),
     ("isoscore", "isoscore_debiased", "isoscore_star", "participation_ratio", "participation_ratio_debiased"),
@@ -44,14 +44,12 @@ def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> s
         return f"{listing([base, *others])} have no subject in common, so nothing could be compared."
     alone, of_many = len(others) == 1, len(subjects) > 1
     sides = enumerate(zip(others, shared, strict=True), start=1)
-    clauses = [
-        _clause(base if alone else "", name, order, of, of_many=of_many) for order, (name, of) in sides
-    ]
-    return f"{'' if alone else f'Against {base}: '}{'; '.join(clauses)}."
+    told = [_clause(base if alone else "", name, order, of, of_many=of_many) for order, (name, of) in sides]
+    return f"{'' if alone else f'Against {base}: '}{'; '.join(told)}."
 
 
 def _clause(base: str, name: str, order: int, shared: Sequence[ComparedSubject], *, of_many: bool) -> str:
-    """What is said of the diagnosis `name` against `base`, which stands before all clauses where it is empty."""
+    """What is said of the diagnosis `name` against `base`, empty where it stands before all clauses."""
     if not shared:
         return f"{name} has no subject in common" + (f" with {base}" if base else "")
     chosen = _choose([step for subject in shared for step in _steps(subject, order)])
@@ -120,7 +118,7 @@ def _finding_words(subject: ComparedSubject, order: int, *, of_many: bool) -> li
 
 
 def _name(name: str) -> str:
-    """A name inside a sentence, without a comma: `centred stable rank`; people and scores keep their capitals."""
+    """A name inside a sentence, without a comma: `centred stable rank`; people and scores keep capitals."""
     base, _, variant = shortened(title(name)).rpartition(", ")
     shown = base or variant
     is_common = shown[1:2].islower() and not any(c.isupper() for c in shown[1:])

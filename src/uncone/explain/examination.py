@@ -206,7 +206,7 @@ def _bin_size_for(n: int) -> int:
 def _group(
     name: str, start: int, stop: int, m: Moments, of: Moments | None, reserved_rows: int, directed: int = 0
 ) -> Group:
-    """The readings of one group, beside the reserved rows `of`: it holds `directed` of them that are not zero."""
+    """The readings of one group, beside the reserved rows `of`; it holds `directed` of them, not zero."""
     mean = m.mean_norm()
     spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
     cosine, to_reserved = read("mean_cosine", measure.mean_cosine, m).value, None

@@ -1,4 +1,4 @@
-"""Causes, each with its evidence and a repair, and the verdict over all. Thresholds are named, each with its reason."""
+"""Causes, each with its evidence and a repair, and the verdict over all. Each threshold has a reason."""
 
 import math
 import statistics
@@ -38,7 +38,7 @@ _TOKENS_SHOWN = 8
 MANY = 0.01
 """Land & Bartolo 2024 confirm 0.1 to 1% of most vocabularies: beyond, it is no longer usual."""
 NORM_COUPLING = 0.5
-"""Where ids are sorted by frequency, a rank correlation this strong means that length tells how often a token occurs."""
+"""Where ids are sorted by frequency, length tells at this rank correlation how often a token occurs."""
 
 _NAMES = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
 _PROBLEMS = {
@@ -58,10 +58,7 @@ def find(
     head: bool,
     under_trained: UnderTrained | None = None,
 ) -> tuple[Finding, ...]:
-    """The causes that the numbers of one matrix give, most severe first; `healthy` where there is none.
-
-    A head's measurements are of the centred one, since no probability depends on its mean.
-    """
+    """The causes that the numbers of one matrix (a centred head) give, the worst first, or `healthy`."""
     rows = max((m.n for m in measurements), default=0)
     if rows < FEWEST_ROWS:
         evidence = f"{counted(rows, 'row')}, where at least {FEWEST_ROWS} are needed to judge"
@@ -92,35 +89,33 @@ def _drift(values: Values) -> list[Finding]:
         return []
     return [Finding(
         "common_direction_drift", "severe" if float(cosine) >= SEVERE_DRIFT else "warning",
-        "All rows share a common direction, so cosines are high between rows that have nothing to do with each other.",
+        "All rows share a common direction, so cosines are high between unrelated rows.",
         _told(
             values, mean_cosine="two random rows have a mean cosine of {:.3f}",
-            mean_shift="the mean row is {percent} as long as an average row", partition_isotropy="I(W) over both signs is {:.3g}",
+            mean_shift="the mean row is {percent} as long as an average row",
+            partition_isotropy="I(W) over both signs is {:.3g}",
         ),
-        "Centre the rows (subtract the mean row), for cosine search in queries and documents alike; if one or two "
-        "directions still lead, remove those top components too.",
+        "Centre the rows (subtract the mean row), for cosine search in queries and documents alike; if one "
+        "or two directions still lead, remove those top components too.",
     )]  # fmt: skip
 
 
 def _rogue(values: Values) -> list[Finding]:
     evidence, cosine = [], values.get("mean_cosine")
-    carried = (
-        {"rogue_dimensions": "mean cosine"} if cosine is not None and float(cosine) >= ROGUE_COSINE else {}
-    )
+    carried = {"rogue_dimensions": "mean cosine"} if cosine and float(cosine) >= ROGUE_COSINE else {}
     for name, total in (carried | {"dominant_dimension": "variance"}).items():
         share = values.get(name)
         if share is not None and float(share) >= max(ROGUE_SHARE, EVEN_TIMES / share.d):
-            dimension = (
-                share.details["dimensions"][0] if total == "mean cosine" else share.details["dimension"]
-            )
+            told = share.details
+            dimension = told["dimensions"][0] if total == "mean cosine" else told["dimension"]
             even = f"(even spread: {_number(share.reference)})"
             evidence.append(f"dimension {dimension} carries {percent(float(share))} of the {total} {even}")
     return [Finding(
         "rogue_dimensions", "warning",
         "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say.",
         tuple(evidence),
-        "Standardise the features (subtract each mean, divide by each standard deviation), or remove the named dimensions "
-        "from similarities.",
+        "Standardise the features (subtract each mean, divide by each standard deviation), or remove the "
+        "named dimensions from similarities.",
     )] if evidence else []  # fmt: skip
 
 
@@ -135,8 +130,9 @@ def _tail(values: Values, groups: Groups | None) -> list[Finding]:
         if reserved.mean_cosine is None or reserved.mean_cosine < max(COLLAPSED, everywhere + TAIL_EXCESS):
             return []
         return [Finding(
-            "degenerate_tail", "note", "The reserved rows are near-copies of one vector, but no other rows follow them.",
-            (among,), "Nothing to do unless these rows come into use: then re-initialise them first.",
+            "degenerate_tail", "note",
+            "The reserved rows are near-copies of one vector, but no other rows follow them.", (among,),
+            "Nothing to do unless these rows come into use: then re-initialise them first.",
         )]  # fmt: skip
     whom, other = "the reserved rows, which no text ever trained", "the reserved rows"
     if not groups.reserved_by_name:
@@ -148,13 +144,13 @@ def _tail(values: Values, groups: Groups | None) -> list[Finding]:
         f"Rare rows are degenerate: the {counted(affected, 'row')} of {_spans(leaning)} "
         f"{plural(affected, 'leans', 'lean')} toward {whom}.",
         (among, *(f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest)),
-        "Do not trust similarities of these rows; re-initialise them from their sub-tokens, or train on with the gradient "
-        "on rare rows gated.",
+        "Do not trust similarities of these rows; re-initialise them from their sub-tokens, or train on with "
+        "the gradient on rare rows gated.",
     )]  # fmt: skip
 
 
 def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
-    """The bins, not mostly of reserved rows, that lie far closer to those than rows to each other (`everywhere`)."""
+    """Bins, not mostly of reserved rows, far closer to those than rows are to each other (`everywhere`)."""
     reserved = groups.reserved_group
     if reserved is None or (not groups.reserved_by_name and not _stands_out(reserved, groups)):
         return []
@@ -190,24 +186,22 @@ def _rank(values: Values) -> list[Finding]:
         "low_effective_rank", "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning",
         "The rows fill only part of their dimensions.",
         _told(values, effective_rank="effective rank {:.1f} of {d}", isoscore="IsoScore {:.3f}"),
-        "Whiten softly (power 0.5) for similarities, or reduce to the leading components: the others hold little.",
+        "Whiten softly (power 0.5) for similarities, or keep the leading components: the others hold little.",
     )]  # fmt: skip
 
 
 def _coupling(values: Values) -> list[Finding]:
     coupling = values.get("norm_id_correlation")
-    if coupling is None or abs(float(coupling)) < max(
-        NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)
-    ):
+    if not coupling or abs(float(coupling)) < max(NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)):
         return []
     way = "shorter" if float(coupling) < 0 else "longer"
     return [Finding(
         "norm_id_coupling", "warning",
-        f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token is, and inner "
-        "products follow it.",
+        f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token "
+        "is, and inner products follow it.",
         (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
-        "Compare rows by cosine instead of inner product, or subtract the mean direction scaled by each row's norm "
-        "(scaled centring).",
+        "Compare rows by cosine instead of inner product, or subtract the mean direction scaled by each "
+        "row's norm (scaled centring).",
     )]  # fmt: skip
 
 
@@ -223,12 +217,12 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
     tokens = [repr(token.token) for token in u.tokens if not token.expected and token.token is not None]
     if tokens:
         evidence.append(f"first: {', '.join(tokens[:_TOKENS_SHOWN])}")
+    told = f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}"
     return [Finding(
         "under_trained_tokens", "warning" if n > MANY * u.tested and not tail_is_named else "note",
-        f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}, though not reserved.",
-        tuple(evidence),
-        "Try them in a prompt before use; map input that holds them to other tokens, or re-initialise their rows from "
-        "their sub-tokens.",
+        f"{told}, though not reserved.", tuple(evidence),
+        "Try them in a prompt before use; map input that holds them to other tokens, or re-initialise their "
+        "rows from their sub-tokens.",
     )]  # fmt: skip
 
 
@@ -268,9 +262,8 @@ def _clause(subject: Subject) -> str:
     n = 0 if subject.under_trained is None else subject.under_trained.found or 0
     untrained = f"{n:,} of its tokens {plural(n, 'looks', 'look')}"
     tail = _tail_words(subject) if "degenerate_tail" in causes else ""
-    problems = [
-        _PROBLEMS[cause].format(tail=tail, d=subject.d, under_trained=untrained, **values) for cause in causes
-    ]
+    told = values | {"tail": tail, "d": subject.d, "under_trained": untrained}
+    problems = [_PROBLEMS[cause].format(**told) for cause in causes]
     is_severe = "severe" in levels.values()
     if causes == ["degenerate_tail"] and not is_severe:
         return f"{name} looks healthy as a whole ({headline}), but {problems[0]}"

@@ -20,7 +20,7 @@ MOST_POINTS = 32768
 _AXES = 3
 _LEVELS = 32767
 _NORM_LEVELS = 65535
-_EDGE = 10  # the first and the last tenth of the ids are groups of their own: there the frequent and the rare ones are
+_EDGE = 10  # the first and the last tenth of the ids, the frequent and the rare, are groups of their own
 
 
 def draw_picture(
@@ -33,16 +33,14 @@ def draw_picture(
 ) -> Picture:
     """At most 32,768 raw rows along three singular directions, raw and centred; and their norms.
 
-    The sample holds all `reserved` rows, where they are at most half of it, as a group of their own, and evenly
-    spaced rows besides. `counts` (N,) says how often the token of each row occurs, as whole numbers.
+    The sample holds all `reserved` rows, where they are at most half of it, as a group of their own, and
+    evenly spaced rows besides. `counts` (N,) says how often the token of each row occurs, as whole numbers.
     """
     n = rows.shape[0]
     if counts is not None:
         if counts.shape != (n,) or counts.is_floating_point() or counts.is_complex():
-            raise InputError(
-                f"expected counts as integers of shape ({n},), one a row, got {counts.dtype} of shape {tuple(counts.shape)}: "
-                "count the tokens by id"
-            )
+            came = f"{counts.dtype} of shape {tuple(counts.shape)}"
+            raise InputError(f"expected {n} whole counts, one a row, got {came}: count tokens by id")
         if n and int(counts.min()) < 0:
             raise InputError(f"expected counts of at least 0, got {int(counts.min())}: count tokens by id")
     indices = _sample(n, reserved)
@@ -59,7 +57,8 @@ def draw_picture(
         total=n, ids=tuple(listed if rows.ids is None else rows.ids[indices].tolist()),
         labels=tuple(None if labels is None else cut_label(labels[i]) for i in listed),
         groups=tuple(groups.tolist()), group_names=names,
-        raw=raw, raw_scale=raw_scale, centered=centered, centered_scale=centered_scale, norms=lengths, norm_scale=norm_scale,
+        raw=raw, raw_scale=raw_scale, centered=centered, centered_scale=centered_scale,
+        norms=lengths, norm_scale=norm_scale,
         counts=None if counts is None else tuple(counts.cpu()[indices].tolist()),
     )  # fmt: skip
 
@@ -71,7 +70,7 @@ def _coordinates(
     coordinates = torch.empty((len(indices), axes.shape[1]), dtype=torch.float64)
     norms = torch.empty(len(indices), dtype=torch.float64)
     counts = torch.bincount(indices // GRID)
-    # Rows of one block after another go through the same memory: what is allocated for each leaves holes that add up.
+    # Rows of all blocks go through the same memory: fresh memory for each would leave holes that add up.
     buffer = torch.empty((int(counts.max()), len(axes)), dtype=rows.widened)
     parts = [torch.split(whole, counts.tolist()) for whole in (indices, coordinates, norms)]
     cells = zip(*parts, strict=True)

@@ -51,10 +51,7 @@ def counts_of(counts: Any, rows: Rows) -> tuple[Tensor | None, tuple[str, ...]]:
 
 
 class TokenReader:
-    """Reads both, where the role of the matrix gives them a meaning: `update` in a first pass, then `read`.
-
-    `rows` are asked for their labels alone; `counts` (N,) says how often the token of each row occurs.
-    """
+    """Reads both, where the matrix's role gives them a meaning: `update` in a first pass, then `read`."""
 
     def __init__(self, rows: Rows, role: Role, counts: Tensor | None) -> None:
         self._role, self._counts, self._unit = role, counts, None
@@ -73,7 +70,7 @@ class TokenReader:
     def read(
         self, rows: Rows, moments: Moments, pairs: PairSums, progress: Callable[[int], None] | None = None
     ) -> tuple[FrequencyGroups | None, UnderTrained | None]:
-        """Both, from one more pass over the rows; None without a meaning, as of a collection without counts."""
+        """Both, from one more pass over the rows; None without meaning, as of a collection without counts."""
         unit = self._unit
         if unit is None or moments.n < 2:
             return None, None

@@ -59,7 +59,7 @@ def as_counts(counts: Any, n: int, labels: Sequence[str | None] | None = None) -
         return read_counts(counts, n, labels)
     if not isinstance(counts, torch.Tensor | np.ndarray):
         raise InputError(
-            f"expected counts as a file, a tensor or an array, got {type(counts).__name__}: give one number a row"
+            f"expected a file, tensor or array of counts, got {type(counts).__name__}: give one number a row"
         )
     if isinstance(counts, torch.Tensor):
         counts = counts.detach().cpu()
@@ -70,9 +70,7 @@ def as_counts(counts: Any, n: int, labels: Sequence[str | None] | None = None) -
 
 def _check_vector(shape: tuple[int, ...], dtype: np.dtype[Any], n: int, name: str) -> None:
     if shape != (n,) or dtype.kind not in "iuf":
-        raise InputError(
-            f"expected {n} counts, one a row, got {dtype} of shape {shape} in {name}: count the tokens by id"
-        )
+        raise InputError(f"expected {n} counts, got {dtype} of shape {shape} in {name}: give one a row")
 
 
 def _whole(stored: Any, name: str) -> TokenCounts:
@@ -97,12 +95,10 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
     columns = next(lines, (1, ""))[1].split("\t")
     kind = columns[0].lower()
     if tuple(column.lower() for column in columns) not in _HEADERS:
-        raise InputError(
-            f"{_HOW} in {name}, got {' '.join(columns)[:60]!r}: name the columns in the first line"
-        )
+        raise InputError(f"{_HOW} in {name}, got {' '.join(columns)[:60]!r}: name the columns")
     if kind != "id" and labels is None:
         raise InputError(
-            f"expected counts by id, because no tokenizer was found, got a table by token in {name}: add a column `id`"
+            f"expected counts by id, as no tokenizer was found, got tokens in {name}: add a column `id`"
         )
     ids, shared = dict[str, int](), set[str]()  # the first row of each token, and the tokens of several rows
     for i, label in enumerate(labels or ()) if kind != "id" else ():
@@ -116,7 +112,7 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
         cells = line.split("\t")
         if len(cells) != len(columns):
             raise InputError(
-                f"expected {len(columns)} columns, got {len(cells)} in line {number} of {name}: separate them by tabs"
+                f"expected {len(columns)} columns, got {len(cells)} in line {number} of {name}: use tabs"
             )
         read += 1
         index = _number(cells[0], n - 1, "an id", name, number) if kind == "id" else ids.get(cells[0])
@@ -126,27 +122,25 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
             continue
         if index in counts:
             raise InputError(
-                f"expected each {kind} once, got {cells[0][:40]!r} again in line {number} of {name}: add its counts up"
+                f"expected a {kind} once, got {cells[0][:40]!r} again in line {number} of {name}: add them up"
             )
         counts[index] = count
         doubled += cells[0] in shared
         if len(columns) == 3 and labels is not None and labels[index] != cells[1]:
             differ.append((number, index, cells[1]))
     if not read:
-        raise InputError(
-            f"expected a line for each token, got none under the first of {name}: count the tokens of a text"
-        )
+        raise InputError(f"expected a line a token, got only the first in {name}: count the tokens of a text")
     if unknown == read:
         raise InputError(
             f"expected tokens of this vocabulary, got none of them in {counted(read, 'line')} of {name}: "
             "count with this tokenizer"
         )
     if labels is not None and len(differ) > MOST_MISMATCHED * read:
-        line_number, index, token = differ[0]
+        at, index, token = differ[0]
         here = "which has no token" if labels[index] is None else f"which is {str(labels[index])[:40]!r}"
         more = f", and {len(differ) - 1:,} more" if len(differ) > 1 else ""
         raise InputError(
-            f"expected the tokens of this vocabulary, got {token[:40]!r} for id {index} in line {line_number} of {name}, "
+            f"expected tokens of this vocabulary, got {token[:40]!r} for id {index} in line {at} of {name}, "
             f"{here}{more}: count with this tokenizer"
         )
     vector = torch.zeros(n, dtype=torch.int64)
@@ -171,7 +165,8 @@ def _notes(missing: int, unknown: int, differ: int, doubled: int, name: str) -> 
     notes = (
         (missing, f"{counted(missing, 'row is', 'rows are')} not named in {name}: "
          f"{plural(missing, 'its', 'their')} count is taken as 0."),
-        (unknown, tokens(unknown, "is not in this vocabulary and was", "are not in this vocabulary and were", "left out")),
+        (unknown, tokens(unknown, "is not in this vocabulary and was",
+                          "are not in this vocabulary and were", "left out")),
         (differ, tokens(differ, "is spelled otherwise in this vocabulary; it was",
                         "are spelled otherwise in this vocabulary; they were", "placed by id")),
         (doubled, tokens(doubled, "is that of several rows: its", "are those of several rows: each",

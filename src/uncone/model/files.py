@@ -26,8 +26,8 @@ _WEIGHTS = ((_SINGLE, _INDEX, ".safetensors"), ("pytorch_model.bin", "pytorch_mo
 """One file or an index of shards, in the order in which they are looked for, and how shards end."""
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}")
 _OTHERS = (
-    (("*.bin", "*.pt", "*.pth", "*.ckpt"), "open one tensor as {}#tensor.name, or, where you trust the file, load the "
-     "model with transformers and call save_pretrained, which writes safetensors"),
+    (("*.bin", "*.pt", "*.pth", "*.ckpt"), "open one tensor as {}#tensor.name, or, where you trust the file, "
+     "load the model with transformers and call save_pretrained, which writes safetensors"),
     (("*.gguf",), "give the file, {}"),
     (("*.safetensors",), "open one tensor as {}#tensor.name"),
 )  # fmt: skip
@@ -61,22 +61,19 @@ def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
     directory = Path(path)
     if not directory.is_dir():
         raise InputError(
-            f"expected a directory with config.json and {_SINGLE}, got {directory}: give a directory that exists"
+            f"expected a directory with config.json and {_SINGLE}, got {directory}: give one that exists"
         )
     if not (directory / "config.json").is_file():
         raise InputError(
-            f"expected a model directory with config.json and {_SINGLE} (or with modules.json, or one GGUF file), got "
-            f"{directory} without config.json: give the directory that save_pretrained wrote, or open one tensor as "
+            f"expected a model directory with config.json and {_SINGLE} (or modules.json, or one GGUF file), "
+            f"got {directory} without config.json: give what save_pretrained wrote, or open one tensor as "
             "FILE.safetensors#tensor.name"
         )
     return ModelFiles(directory, read_json(directory / "config.json", dict), open_weights(directory))
 
 
 def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
-    """Where each tensor of a checkpoint directory lies: in one file of weights, or the shards of an index.
-
-    Of pytorch_model.bin torch reads the layout alone, and unpickles nothing but tensors and plain values.
-    """
+    """Where each tensor of a directory lies; of a .bin torch unpickles only tensors and plain values."""
     for single, index, ending in _WEIGHTS:
         if (directory / single).is_file():
             return _open_single(directory / single)
@@ -87,9 +84,7 @@ def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
         names = sorted({file.name for pattern in patterns for file in directory.glob(pattern)})
         if names:
             raise InputError(f"{expected}, got {listing(names)}: {advice.format(directory / names[0])}")
-    raise InputError(
-        f"{expected}, got no weights: download them too, or save the model there with save_pretrained"
-    )
+    raise InputError(f"{expected}, got none: download them too, or save the model there with save_pretrained")
 
 
 def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Rows:
@@ -115,15 +110,11 @@ def read_json(path: Path, kind: type) -> Any:
     with open_regular(path, how="give a directory whose files can be read") as handle:
         text = handle.read(LARGEST_JSON + 1)
     if len(text) > LARGEST_JSON:
-        raise InputError(
-            f"expected at most {LARGEST_JSON} bytes in {path}, got more: this is no {path.name} of a model"
-        )
+        raise InputError(f"expected at most {LARGEST_JSON} bytes in {path}, got more: copy it again")
     try:
         value = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"expected JSON in {path}, got a file that does not parse ({error}): copy it again"
-        ) from error
+        raise InputError(f"expected JSON, got {path} that does not parse ({error}): copy it again") from error
     if not isinstance(value, kind):
         what = "object" if kind is dict else "list"
         raise InputError(f"expected a JSON {what} in {path}, got {type(value).__name__}: copy it again")
@@ -151,26 +142,20 @@ def _open_single(path: Path) -> dict[str, tuple[LocalFile, Entry]]:
 def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]]:
     placed = read_json(index, dict).get("weight_map")
     if not (isinstance(placed, dict) and placed and all(isinstance(shard, str) for shard in placed.values())):
-        raise InputError(
-            f"expected a weight_map from tensors to files in {index}, got {str(placed)[:80]}: copy it again"
-        )
+        raise InputError(f"expected a weight_map to files in {index}, got {str(placed)[:80]}: copy it again")
     shards = {}
     for shard in sorted(set(placed.values())):
         # The name comes from the index, so it must not lead out of the directory.
         if not (_SHARD.fullmatch(shard) and shard.endswith(ending)):
             raise InputError(
-                f"expected plain names of {ending} files in {index}, got {shard[:200]!r}: do not trust this index"
+                f"expected plain names of {ending} files in {index}, got {shard[:200]!r}: do not trust it"
             )
         if not index.with_name(shard).is_file():
-            raise InputError(
-                f"{index} lists the shard {shard}, which is missing: download the rest of the model"
-            )
+            raise InputError(f"{index} lists the shard {shard}, which is missing: download the rest")
         shards[shard] = _open_single(index.with_name(shard))
     for tensor, shard in placed.items():
         if tensor not in shards[shard]:
-            raise InputError(
-                f"{index} places tensor {tensor!r} in {shard}, which does not hold it: copy both files again"
-            )
+            raise InputError(f"{index} places tensor {tensor!r} in {shard}, which lacks it: copy both again")
     return {tensor: shards[shard][tensor] for tensor, shard in placed.items()}
 
 
@@ -219,7 +204,7 @@ def _from_tokenizer(file: Path) -> dict[str, int]:
     tokenizer = Tokenizer.from_file(str(file))
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    # Of two tokens with one id the last one stays: an added one, as in decoding. The order of get_vocab is random.
+    # Of two tokens with one id the last stays: an added one, as in decoding. get_vocab has a random order.
     return dict(sorted(ids.items(), key=lambda item: (item[0] in added, item[0])))
 
 

@@ -47,9 +47,7 @@ def find_gguf(directory: Path) -> Path | None:
     named = [(path, _NAME.fullmatch(path.name)) for path in files]
     if len({match.group(1, 3) if match else path.name for path, match in named}) > 1:
         names = listing(path.name for path in files)
-        raise InputError(
-            f"expected one GGUF model in {directory}, got {len(files)} files ({names}): give the file"
-        )
+        raise InputError(f"expected one GGUF model in {directory}, got {len(files)} ({names}): give the file")
     return files[0] if files else None
 
 
@@ -89,9 +87,7 @@ def _read(path: Path) -> _Gguf:
             first, metadata = file, part.metadata
     told = header.metadata.get(_TENSORS)
     if type(told) is int and told != len(tensors):
-        raise InputError(
-            f"expected {told} tensors in the {count} parts of the split model {path}, got {len(tensors)}: {_MIXED}"
-        )
+        raise InputError(f"expected {told} tensors in {count} parts of {path}, got {len(tensors)}: {_MIXED}")
     return _Gguf(path, first, metadata, tensors, parts)
 
 
@@ -99,21 +95,17 @@ def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
     """All parts of the model that `path` is a part of, in order."""
     number, name = header.metadata.get(_NUMBER), _NAME.fullmatch(path.name)
     if type(number) is not int or not 0 <= number < count:
-        raise InputError(
-            f"the header of {path} lies: part {number!r} of {count}, counted from 0; copy the file again"
-        )
+        raise InputError(f"the header of {path} lies: part {number!r} of {count} (from 0); copy it again")
     if name is None or (int(name[2]), int(name[3])) != (number + 1, count):
         raise InputError(
-            f"expected a name that ends in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of {count} of a "
-            f"split model, got {path}: name it so, as the other parts are found by their names, or join them with "
+            f"expected a name ending in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of a split "
+            f"model, got {path}: name it so, as the other parts are found by their names, or join them with "
             "llama-gguf-split --merge"
         )
     parts = [path.with_name(f"{name[1]}-{part:05}-of-{count:05}.gguf") for part in range(1, count + 1)]
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
-        raise InputError(
-            f"expected all {count} parts of the split model {path}, got none of {listing(missing)}: download them too"
-        )
+        raise InputError(f"expected {count} parts of {path}, got none of {listing(missing)}: download them")
     return parts
 
 
@@ -130,7 +122,7 @@ def _places(model: _Gguf) -> Places:
     if TABLE not in model.tensors:
         matrices = [name for name, tensor in model.tensors.items() if len(tensor.shape) == 2]
         raise UnsupportedModel(
-            f"no tensor {TABLE!r} in {model.path}: give a model with a token table, or name a tensor yourself as "
+            f"no tensor {TABLE!r} in {model.path}: give a model with a token table, or name a tensor as "
             f"{model.path.name}#NAME; there are {listing(matrices) or 'no matrices'}"
         )
     if HEAD in model.tensors:

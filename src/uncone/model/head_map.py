@@ -74,8 +74,8 @@ def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -
         )
     if len(outputs) != 1 or logits.numel() != outputs[0].numel():
         raise UnsupportedModel(
-            f"expected one use of the head and logits of {outputs[0].numel() if outputs else 'its'} numbers, got "
-            f"{len(outputs)} and shape {tuple(logits.shape)}: the loss is not a function of one product with the head"
+            f"expected one use of the head and {outputs[0].numel() if outputs else 'its'} logits, got "
+            f"{len(outputs)} and shape {tuple(logits.shape)}: the loss is not of one product with the head"
         )
     return outputs[0], logits.reshape(outputs[0].shape).float()
 
@@ -90,7 +90,7 @@ def fit(z: Tensor, logits: Tensor) -> HeadMap:
         cap = float(at_huge.abs().median())
         if not cap > 0 or not bool((at_zero.abs() < cap).all()):
             raise UnsupportedModel(
-                "expected logits that are linear in the head's output or capped, got neither: use the loss itself"
+                "expected logits linear in the head's output or capped, got neither: use the loss itself"
             )
         scaled = (torch.stack([at_zero, at_small]) / cap).clamp(-1 + 1e-12, 1 - 1e-12)
         at_zero, at_small = cap * torch.atanh(scaled)
@@ -101,7 +101,7 @@ def fit(z: Tensor, logits: Tensor) -> HeadMap:
     residual = float(((logits - expected).abs() / (1 + expected.abs())).max())
     if not residual <= RESIDUAL:
         raise UnsupportedModel(
-            f"expected logits of the form cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it "
+            f"expected logits cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it "
             f"(scale {scale:.4g}, cap {cap}): train this model with its own loss"
         )
     return replace(measured, scale=_rounded(scale), cap=None if cap is None else _rounded(cap))
@@ -150,8 +150,8 @@ def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
     start, pad = _config_id(model, "decoder_start"), _config_id(model, "pad")
     if start is None or pad is None:
         raise UnsupportedModel(
-            f"expected a decoder_start_token_id and a pad_token_id in the config of {type(model).__name__}, got none: "
-            "pass decoder_input_ids to the model"
+            f"expected a decoder_start_token_id and a pad_token_id in the config of {type(model).__name__}, "
+            "got none: pass decoder_input_ids to the model"
         )
     shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
     return shifted.masked_fill(shifted == IGNORED, pad)

@@ -98,7 +98,7 @@ def open_tokenizer(directory: Path) -> Any:
     transformers = None if file.name == "tokenizer.json" else need(f"the tokenizer {file}")
     if file.stat().st_size > LARGEST_TOKENIZER:
         raise InputError(
-            f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {file.stat().st_size}: is it a tokenizer?"
+            f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {file.stat().st_size}: copy it again"
         )
     try:
         with asked("open it"):
@@ -140,13 +140,11 @@ def cached_snapshot(name: str) -> Path | None:
     """
     from huggingface_hub import snapshot_download
 
-    repository, at, revision = name.partition("@")
+    repo, at, revision = name.partition("@")
     if ".." in name or (at and not revision):
         return None
     try:  # no pattern: a snapshot that lacks files is opened too, and its reader says which it needs
-        path = snapshot_download(
-            repository, revision=revision or None, allow_patterns=[], local_files_only=True
-        )
+        path = snapshot_download(repo, revision=revision or None, allow_patterns=[], local_files_only=True)
     except Exception:  # not cached, not the name of a repository, or a cache that is damaged
         return None
     snapshot = Path(path)

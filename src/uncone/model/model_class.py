@@ -46,19 +46,12 @@ def build(files: ModelFiles) -> Any:
     check_sizes(files.config)
     need("opening a model by its class")
     model_class = _class_of(files)
-    with (
-        asked(f"build {model_class.__name__} from its config.json"),
-        torch.device("meta"),
-        bounded_construction(),
-    ):
+    with asked(f"build {model_class.__name__} from its config"), torch.device("meta"), bounded_construction():
         return model_class(_config_for(model_class, files.config))
 
 
 def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Any:
-    """The model of `files` on the CPU, in evaluation mode, with eager attention.
-
-    `dtype` None is the config's, or else how the weights are stored.
-    """
+    """The model of `files` on the CPU, for evaluation; `dtype` None is the config's or as stored."""
     refuse_adapter(files.path)
     refuse_quantised(files)
     # Before anything is allocated: config.json may describe a model that the files cannot fill.
@@ -66,21 +59,21 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Any:
     stored = sum(math.prod(entry.shape) for entry in files.entries.values())
     if described > 2 * stored + _SLACK:
         raise InputError(
-            f"expected weights for the model that config.json of {files.path} describes, {described} numbers, got "
-            f"{stored}: they belong to different models, or a part is missing; download it again"
+            f"expected weights for the model that config.json of {files.path} tells of, {described} numbers, "
+            f"got {stored}: they belong to different models, or a part is missing; download it again"
         )
     model_class = _class_of(files)
     with asked(f"load {model_class.__name__} from {files.path}"), bounded_construction():
         model, info = from_pretrained(
-            model_class, files.path, config=_config_for(model_class, files.config), dtype="auto" if dtype is None else dtype,
-            weights_only=True, attn_implementation="eager", output_loading_info=True,
+            model_class, files.path, config=_config_for(model_class, files.config), weights_only=True,
+            dtype="auto" if dtype is None else dtype, attn_implementation="eager", output_loading_info=True,
         )  # fmt: skip
     mismatched = (str(key[0]) for key in info.get("mismatched_keys", ()))
     lacking = sorted({*info.get("missing_keys", ()), *mismatched})
     if lacking:
         raise InputError(
             f"expected all weights of {model_class.__name__} in {files.path}, got none that fit for "
-            f"{listing(lacking)}: they would be random; download the rest, or name the architecture that was saved in "
+            f"{listing(lacking)}: they would be random; download the rest, or name the saved architecture in "
             "config.json"
         )
     return model.eval()
@@ -121,8 +114,8 @@ def _class_of(files: ModelFiles) -> Any:
             model_class = MODEL_MAPPING[CONFIG_MAPPING[kind]]
         except Exception as error:  # unknown kinds are KeyErrors, of a kind that misses a package anything
             raise UnsupportedModel(
-                f"config.json names no architecture and the model type {kind!r}, which transformers does not build "
-                f"({first_line(error)})"
+                f"config.json names no architecture and the model type {kind!r}, which transformers does not "
+                f"build ({first_line(error)})"
             ) from error
         return model_class[0] if isinstance(model_class, list | tuple) else model_class
     with asked(f"load the class {name}"):  # a lazy import that misses a package of its own
@@ -192,9 +185,7 @@ def objects(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _absurd(expected: str, came: str) -> InputError:
-    return InputError(
-        f"expected {expected} in config.json, got {came}: the config is not to be trusted, copy it again"
-    )
+    return InputError(f"expected {expected} in config.json, got {came}: do not trust it, or copy it again")
 
 
 def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:

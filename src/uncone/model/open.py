@@ -130,10 +130,7 @@ def _open_subjects(spec: Any) -> Subjects:
 
 
 def _open_matrix(path: Path, part: str | None, *, by_kind: bool = False) -> tuple[str, Rows]:
-    """`#input`, `#head` or any other tensor ("rows") of a model, and which of these it is.
-
-    Only `by_kind` a head or table that is named by its tensor is known as one.
-    """
+    """`#input`, `#head` or any other tensor ("rows", or by name if `by_kind`), and which of them it is."""
     model = open_language_model(path)
     if part is None:
         raise InputError(
@@ -165,8 +162,8 @@ def _open_model(path: Path, model_name: str) -> Subjects:
     notes = [places.why] if places.head is None else []
     if places.tied:
         notes.append(
-            "The output head is tied to the token table: one matrix, read as table and, with its mean removed, "
-            "as head."
+            "The output head is tied to the token table: one matrix, read as table and, with its mean "
+            "removed, as head."
         )
     kinds = sorted({matrix.dtype for _, matrix in rows} - set(DTYPES))
     if kinds:
@@ -189,10 +186,7 @@ def open_language_model(path: Path) -> LanguageModel:
 def check_targets_apart(
     targets: Iterable[Spec | None], specs: Iterable[object], sources: Iterable[Spec | None] = ()
 ) -> None:
-    """Refuse to write what is read, before any work: `atomic.check_apart`, for specs that `open_rows` takes.
-
-    `targets` and `sources` are files or folders, None for an option that was not given.
-    """
+    """Refuse to write into what is read, before any work; both are files, folders or None where not given."""
     named = [Path(target) for target in targets if target is not None]
     if not named:
         return
@@ -212,8 +206,8 @@ def check_targets_apart(
             for target in named:
                 if not is_new_result(target) and lies_in(target, path):
                     raise InputError(
-                        f"expected another file to write than what is read, got {target} in the folder {path}, whose "
-                        "files are read: give another place"
+                        f"expected a file to write that is not read, got {target} in the folder {path}, "
+                        "whose files are read: give another place"
                     )
     check_apart(named, files, models)
 

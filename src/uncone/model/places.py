@@ -1,8 +1,4 @@
-"""Which tensors of a checkpoint are the token table and the output head.
-
-Asked in this order: config.json and the shapes, the class of transformers, well-known names. The rules on
-names (of classes, model types, tensors) leave out every name that they would be wrong about.
-"""
+"""Which tensors are table and head: by config.json and shapes, then transformers' class, then known names."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -206,7 +202,7 @@ def locate(files: ModelFiles) -> Places:
                 f"({listing(_names(model, table))})"
             )
         if head is None:
-            bare = f"config.json names no architecture, and {kind}, the bare model of its type, has no output head"
+            bare = f"config.json names no architecture, and {kind}, the bare model, has no output head"
             why = _no_head(kind) if files.config.get("architectures") else bare
             return Places(table_key, None, False, why)
         head_key = _key_of(model, head, keys, files)
@@ -232,8 +228,8 @@ def _key_of(model: Any, module: Any, keys: Mapping[str, str], files: ModelFiles)
     if key is not None and files.entries[key].shape != tuple(module.weight.shape):
         raise InputError(
             f"config.json of {files.path} makes {key!r} {list(module.weight.shape)}, the file has "
-            f"{list(files.entries[key].shape)}: they belong to different models; to measure the tensor anyway, open "
-            f"{files.path}#{key}"
+            f"{list(files.entries[key].shape)}: they are of different models; to measure the tensor anyway, "
+            f"open {files.path}#{key}"
         )
     return key
 

@@ -49,7 +49,7 @@ def read_modules(directory: Path) -> list[dict[str, Any]]:
         leads_out = path.startswith("/") or ".." in PurePosixPath(path).parts or {"\\", "\0"} & set(path)
         if leads_out or len(path.encode("utf-8", "replace")) > _LONGEST_PATH:
             raise InputError(
-                f"expected folders inside of {directory}, got {path[:200]!r} in {MODULES}: do not trust this file"
+                f"expected folders inside {directory}, got {path[:200]!r} in {MODULES}: do not trust it"
             )
     if not modules:
         raise InputError(f"expected modules in {where}, got none: copy the model again")
@@ -61,9 +61,7 @@ def open_sentence_transformers(directory: Path) -> LanguageModel:
     first = read_modules(directory)[0]
     kind, folder = first["type"].rpartition(".")[2][:80], directory / first["path"]
     if not folder.is_dir():
-        raise InputError(
-            f"{directory / MODULES} names the folder {first['path'][:200]}, which is missing: download it too"
-        )
+        raise InputError(f"{directory / MODULES} names {first['path'][:200]}, which is missing: download it")
     if kind == _STATIC:
         files = ModelFiles(folder, {}, open_weights(folder))
         each = not any(name in files.tensors for name in _PER_TOKEN)  # row stands for one token
@@ -104,7 +102,7 @@ def load_sentence_transformer(directory: Path, *, device: str | None = None) -> 
     for module in read_modules(directory):
         if not module["type"].startswith(_OWN):
             raise UnsupportedModel(
-                f"expected modules of sentence_transformers in {directory / MODULES}, got {module['type'][:200]!r}: "
+                f"expected modules of sentence_transformers in {directory}, got {module['type'][:200]!r}: "
                 "code of a model is never run; embed the texts yourself, and give the vectors"
             )
     library = need(*LIBRARY)

@@ -1,10 +1,7 @@
-"""The sums of one block of rows, taken piece by piece on single-thread workers, of rows of any finite length.
-
-Each piece or strip is computed by one thread: the same bytes on any number of them.
-"""
+"""The sums of one block of finite rows by pieces, one thread each: the same bytes on any number."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -45,8 +42,9 @@ class Cell:
     own; the part between the two is added in float64.
     """
 
-    def __init__(self, shift: Tensor, buffer: Buffer, *, second: bool, unit: bool, unit_second: bool) -> None:
-        self._shift, self._buffer, self._second, self._unit_second = shift, buffer, second, unit_second
+    def __init__(self, shift: Tensor, buffer: Buffer, products: Sequence[str], *, unit: bool) -> None:
+        self._shift, self._buffer = shift, buffer
+        self._second, self._unit_second = "second" in products, "unit_second" in products
         self._names = _SUMS if unit else _SUMS[:1]
         self._products: dict[str, Tensor] = {}
         self._between: list[tuple[Tensor, Tensor]] = []
@@ -206,10 +204,7 @@ def _rounding(product: Tensor) -> float:
 
 
 def _centers(shift: Tensor, x: Tensor, cuts: list[slice]) -> Tensor:
-    """The centre that the rows of each piece are multiplied about (pieces, D).
-
-    It is the shift, or for float32 rows the mean of a few of them where any feature's is two deviations away.
-    """
+    """Centres of pieces (pieces, D): the shift, or for float32 rows two deviations off a mean of some."""
     centers = shift.to(x.dtype).repeat(len(cuts), 1)
     size, whole = cuts[0].stop, len(x) // cuts[0].stop  # all pieces at once but for a shorter last one
     for rows, into in (
@@ -271,7 +266,7 @@ def add_lower(total: Tensor, part: Tensor) -> Tensor:
     """total += part below and on the diagonal, in place; `part` may be of a narrower dtype."""
     if total.device.type != "cpu":
         return total.add_(part)
-    # torch widens a narrower operand into fresh memory, which stays with the worker's allocator: keep it small.
+    # torch widens a narrower operand into fresh memory, which the worker's allocator keeps: make it small.
     rows = max(1, _ADDED // total.shape[1])
 
     def strip(start: int) -> None:
@@ -308,10 +303,8 @@ def measured_norms(x: Tensor) -> Tensor | None:
     if are_safe(norms):
         return norms.double()
     low, high = _SAFE_NORM[x.dtype]
-    if not bool(torch.isfinite(x).all()):
-        raise NotFiniteError(
-            f"expected finite rows, got {int((~torch.isfinite(x).all(dim=1)).sum())} with NaN or inf: mend or drop them"
-        )
+    if bad := int((~torch.isfinite(x).all(dim=1)).sum()):
+        raise NotFiniteError(f"expected finite rows, got {bad} with NaN or inf: mend or drop them")
     if x.dtype == torch.float32:
         if float(norms.max()) < high and bool(((norms > low) | (x == 0).all(dim=1)).all()):
             return norms.double()  # short only where all zero

@@ -1,8 +1,4 @@
-"""The mergeable summary of rows that nearly every measure is computed from.
-
-One pass over the rows gives float64 sums (`Sums`); a measure of means, covariances and directions is then a
-small computation.
-"""
+"""The mergeable summary of rows that nearly every measure is computed from, by one pass over them."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -28,8 +24,9 @@ class Moments(Sums):
 
     @classmethod
     def of(
-        cls, rows: Any, weights: Any = None, unit_second: bool = False, *, second: bool = True, unit_first: bool = True,
-        shift: Tensor | None = None, device: str = "cpu", progress: Callable[[int], None] | None = None,
+        cls, rows: Any, weights: Any = None, unit_second: bool = False, *, second: bool = True,
+        unit_first: bool = True, shift: Tensor | None = None, device: str = "cpu",
+        progress: Callable[[int], None] | None = None,
     ) -> Self:  # fmt: skip
         """The moments of `rows` (Rows, or a tensor or array of shape (N, D)).
 
@@ -50,10 +47,8 @@ class Moments(Sums):
             InputError: a row is not finite; weights of another length, negative or all zero.
         """
         rows = as_rows(rows)
-        moments = cls(
-            rows.shape[1], shift=shift if second else None, second=second, unit_first=unit_first, unit_second=unit_second,
-            device=device,
-        )  # fmt: skip
+        kinds: dict[str, Any] = {"second": second, "unit_first": unit_first, "unit_second": unit_second}
+        moments = cls(rows.shape[1], shift=shift if second else None, device=device, **kinds)
         w = checked_weights(weights, rows.shape[0])
         for start, block in rows.numbered(progress):
             with counting_nonfinite(rows):
@@ -121,11 +116,7 @@ class Moments(Sums):
         return torch.addr(self._second(), self.first, self.first / self.weight, alpha=-1.0, out=out)
 
     def spectrum(self, *, centered: bool) -> Tensor:
-        """Eigenvalues, largest first and none below 0, float64 (D,): of `covariance` or of `second_moment`.
-
-        Both come from one decomposition: the second moment is the covariance and the rank-one matrix of the
-        mean.
-        """
+        """Eigenvalues of `covariance` or `second_moment`, largest first, none below 0, float64 (D,)."""
         self._require_rows(2 if centered else 1)
         n = self.effective_n
         return self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
@@ -183,5 +174,5 @@ class Moments(Sums):
         kish = self.weight**2 / self.weight_square if self.weight > 0 else 0.0
         if self.n < least or kish == 0 or (least > 1 and kish <= 1 + 1e-12):
             raise UndefinedMeasure(
-                f"expected at least {least} rows of positive weight, got {min(self.n, kish):.0f}: pass more rows"
+                f"expected at least {least} rows of positive weight, got {min(self.n, kish):.0f}: pass more"
             )

@@ -113,15 +113,11 @@ class Sums:
             InputError: another number of features, or a row that is not finite.
         """
         if block.ndim != 2 or block.shape[1] != self.d:
-            raise InputError(
-                f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: pass rows of {self.d} features"
-            )
+            raise InputError(f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: reshape it")
         if len(block) == 0:
             return
         if weights is not None and weights.shape != (len(block),):
-            raise InputError(
-                f"expected weights of shape ({len(block)},) for the block, got {tuple(weights.shape)}: give one a row"
-            )
+            raise InputError(f"expected {len(block)} weights, got {tuple(weights.shape)}: give one a row")
         block = block.detach()
         if self.device.type == "cpu" and self._products:
             self._reserve(len(block), block.dtype)
@@ -136,10 +132,7 @@ class Sums:
         if self.shift is None:
             self.shift = self._zeros(self.d) if "second" not in self._products else _shift(x)
         products = list(self._products)
-        cell = Cell(
-            self.shift, self._buffer,
-            second="second" in products, unit=self.unit_first is not None, unit_second="unit_second" in products,
-        )  # fmt: skip
+        cell = Cell(self.shift, self._buffer, products, unit=self.unit_first is not None)
         rows = self._chunk_rows(x.element_size())
         for start in range(0, len(x), rows):
             cut = slice(start, start + rows)
@@ -173,9 +166,7 @@ class Sums:
             InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
         """
         if (self.d, self._kinds()) != (other.d, other._kinds()):
-            raise InputError(
-                f"expected moments of {self.d} features with the same sums, got {other.d} features: sum both the same way"
-            )
+            raise InputError(f"expected the same sums of {self.d} features, got {other.d}: sum both alike")
         merged = type(self)(self.d, device=str(self.device), **self._kinds())
         merged.shift = self.shift if self.shift is not None else other.shift
         for name in _SCALARS:
@@ -195,9 +186,7 @@ class Sums:
     def unit_sums(self) -> tuple[Tensor, Tensor]:
         """`unit_first` and `unit_square`; InputError where they were left out."""
         if self.unit_first is None or self.unit_square is None:
-            raise InputError(
-                "expected sums over unit rows, got moments made with unit_first=False: sum again"
-            )
+            raise InputError("expected sums over unit rows, got moments of unit_first=False: sum again")
         return self.unit_first, self.unit_square
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -237,9 +226,7 @@ class Sums:
         if self.second is None:
             raise InputError("expected second-order sums, got moments made with second=False: sum again")
         if 0 < self.norm_max < SHORTEST:
-            raise InputError(
-                f"expected a row longer than {SHORTEST:.0e}, got {self.norm_max:.3g} at most: scale the rows"
-            )
+            raise InputError(f"expected a norm above {SHORTEST:.0e}, got {self.norm_max:.3g}: scale the rows")
         return self.second
 
     def _about(self, shift: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -294,7 +281,7 @@ def checked_weights(weights: Any, n: int) -> Tensor | None:
         raise InputError(f"expected weights of shape ({n},), got {tuple(w.shape)}: give one weight a row")
     if not bool(torch.isfinite(w).all()) or float(w.min()) < 0 or not 0 < float(w.sum()) < torch.inf:
         raise InputError(
-            f"expected weights from 0 up with a sum that is positive and finite, got a least of {float(w.min())} "
+            f"expected weights from 0 up with a positive, finite sum, got a least of {float(w.min())} "
             f"and a sum of {float(w.sum())}: pass counts or probabilities"
         )
     return w

@@ -1,4 +1,4 @@
-"""The results: frozen records, to and from versioned JSON, and the blocks that show them. Standard library only."""
+"""The results: frozen records, to and from versioned JSON, and their blocks. Standard library only."""
 
 import os
 

@@ -6,8 +6,8 @@ from typing import Literal
 from uncone.records.parts import Picture
 
 Tone = Literal[
-    "", "severe", "warning", "note", "healthy", "better", "worse", "little", "strong", "quiet", "lead", "caution",
-    "advice", "token", "code",
+    "", "severe", "warning", "note", "healthy", "better", "worse", "little", "strong", "quiet", "lead",
+    "caution", "advice", "token", "code",
 ]  # fmt: skip
 """What a text is, for its colour and weight; the words alone carry the meaning."""
 
@@ -16,7 +16,7 @@ Tone = Literal[
 class Heading:
     """A heading: level 1 is the verdict, 2 a part of the result, 3 a section, 4 a card.
 
-    `label` is a word before the text (`SEVERE`) in the colour of `tone`; `about` describes the part (its size).
+    `label` is a word before the text (`SEVERE`) in the colour of `tone`; `about` describes the part.
     """
 
     text: str
@@ -96,7 +96,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with two axes. `bars` stand on `edges` (one more than bars); `bands` are stretches of x to shade.
+    """A drawing with two axes. `bars` stand on `edges` (one more than bars); `bands` of x are shaded.
 
     `name` is for `Record.plot`; `spark` labels its line of bars in a terminal, which leaves out charts that
     have none. The horizontal axis ends at `x_limits`, or where the drawing ends.

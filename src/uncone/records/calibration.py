@@ -33,7 +33,7 @@ class ScoreMeaning:
 
 @dataclass(frozen=True)
 class ScoreThreshold:
-    """The score that the share `wanted` of random pairs reaches, with its 95% interval, and rates of labelled pairs.
+    """The score that the share `wanted` of random pairs reaches, its 95% interval, and labelled pairs' rates.
 
     `score` is None where there are too few pairs for so small a rate; `reason` then says how many it takes.
     """
@@ -51,7 +51,7 @@ class ScoreThreshold:
 
 @dataclass(frozen=True)
 class LabelledPairs:
-    """Readings of labelled pairs; `area` (AUC): the chance that a match scores above a random pair, ties half."""
+    """Readings of labelled pairs; `area` (AUC): how often a match scores above a random pair, ties half."""
 
     source: str
     matches: int
@@ -113,8 +113,8 @@ class Calibration(Record):
     SCHEMA: ClassVar[str] = "uncone.calibration/1"
     HOW: ClassVar[str] = "uncone calibrate VECTORS --json F"
     READING: ClassVar[str] = (
-        "A false match is a random pair that reaches the threshold. Intervals (95%) say where a share would lie for other "
-        "rows drawn alike; they take into account that pairs which share a row are not independent. No vector was changed."
+        "A false match is a random pair that reaches the threshold. Intervals (95%) say where a share would "
+        "lie for other rows drawn alike; they allow for pairs that share a row. No vector was changed."
     )
 
     name: str
@@ -210,7 +210,7 @@ class Calibration(Record):
         read = "all counted" if pairs == self.pairs else f"{count(pairs)} of them counted"
         return (
             f"{sides}; {_METRICS[self.metric]}; {count(self.pairs)} random pairs, {read}.",
-            f"Random pairs have mean {number(self.mean)} and standard deviation {number(math.sqrt(self.variance))}.",
+            f"Random pairs: mean {number(self.mean)}, standard deviation {number(math.sqrt(self.variance))}.",
         )
 
     def _thresholds(self) -> Table:
@@ -246,8 +246,9 @@ class Calibration(Record):
         return (
             Chart("scores", "Scores of random pairs", "score", "% of random pairs", edges=edges, bars=shares,
                   caption=caption, spark="pairs"),
-            Chart("false matches", "False-match rate", "score", "share of random pairs at or above, logarithmic",
-                  (curve,), marks=tuple(marks), log_y=True, spark="logarithm of share",
+            Chart("false matches", "False-match rate", "score",
+                  "share of random pairs at or above, logarithmic", (curve,),
+                  marks=tuple(marks), log_y=True, spark="logarithm of share",
                   caption="Dashed: thresholds. The curve ends where the last counted pair is."),
         )  # fmt: skip
 

@@ -24,7 +24,7 @@ READINGS = (
     ("bins cosine", "Cosine within the bin", "mean cosine", "cosine within bin", "mean_cosine", True),
     ("bins norm", "Norm", "mean norm (embedding units)", "mean norm", "norm_mean", False),
 )
-"""Of each reading of a bin: the chart's name, title and axis, its line in a terminal, the field, whether 0 is isotropic."""
+"""Of each reading of a bin: the chart's name, title, axis, terminal line, field, and if 0 is isotropic."""
 
 
 def spectrum_chart(spectrum: Spectrum) -> Chart | None:
@@ -140,10 +140,7 @@ Side = tuple[str, str, Sequence[Group]]
 
 
 def bin_charts(sides: Sequence[Side]) -> list[Chart]:
-    """By id, one chart for every reading that a bin has; the first is Figure 3 of Bis et al. (2021).
-
-    One side alone has dots, and its bins with reserved rows are marked.
-    """
+    """By id, a chart for every reading of a bin (Bis et al. 2021, Figure 3); one side alone has dots."""
     charts = (_bin_chart(sides, *reading) for reading in READINGS)
     return [chart for chart in charts if chart is not None]
 
@@ -165,7 +162,8 @@ def _bin_chart(
     groups = [group for _, _, bins in sides for group in bins]
     held = [(float(g.start), float(g.stop)) for g in groups if alone and g.reserved_rows > 0]
     return Chart(
-        name, title, "row id", y_label, tuple(curves), marks=(Mark(0.0, "y"),) if around_zero else (), bands=tuple(held),
+        name, title, "row id", y_label, tuple(curves),
+        marks=(Mark(0.0, "y"),) if around_zero else (), bands=tuple(held),
         x_limits=(float(min(group.start for group in groups)), float(max(group.stop for group in groups))),
         caption=f"Least and greatest: {'; '.join(ends)}.", spark=spark,
     )  # fmt: skip
@@ -196,7 +194,5 @@ def bins_table(bins: Sequence[Sequence[Group]], place: int) -> list[tuple[str, .
     for start, stop in sorted({span for side in by_span for span in side}):
         values = [side.get((start, stop)) for side in by_span]
         if any(value is not None for value in values):
-            rows.append(
-                (f"{count(start)} to {count(stop - 1)}", *(optional(value, limits) for value in values))
-            )
+            rows.append((f"{count(start)} to {count(stop - 1)}", *(optional(v, limits) for v in values)))
     return rows

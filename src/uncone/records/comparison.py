@@ -141,7 +141,7 @@ class ComparedDiagnosis:
 
 @dataclass(frozen=True)
 class Comparison(Record):
-    """The result of `compare`: a verdict in one sentence, the diagnoses (the baseline first), the matrices."""
+    """The result of `compare`: a verdict in one sentence, the diagnoses (baseline first), the matrices."""
 
     KIND: ClassVar[str] = "comparison"
     SCHEMA: ClassVar[str] = "uncone.comparison/1"
@@ -175,10 +175,12 @@ class Comparison(Record):
         """One row for each measure and diagnosis."""
         return [
             {
-                "subject": subject.name, "measure": measure.name, "part": part, "diagnosis": self.diagnoses[place].name,
+                "subject": subject.name, "measure": measure.name, "part": part,
+                "diagnosis": self.diagnoses[place].name,
                 "value": measure.values[place], "distance": measure.distances[place],
                 "difference": change and change.difference, "direction": change and change.direction,
-                "low": change and change.interval and change.interval[0], "high": change and change.interval and change.interval[1],
+                "low": change and change.interval and change.interval[0],
+                "high": change and change.interval and change.interval[1],
             }
             for subject in self.subjects
             for part in PARTS
@@ -191,12 +193,8 @@ class Comparison(Record):
         tallies = ("baseline", *map(self._tally, range(1, len(names))))
         rows = tuple(zip(LETTERS, names, tallies, strict=False))
         verdicts = tuple(zip(LETTERS, (diagnosis.verdict for diagnosis in self.diagnoses), strict=False))
-        made = (
-            ", ".join(f"{name} {version}" for name, version in d.versions.items()) for d in self.diagnoses
-        )
-        versions = Bullets(
-            tuple(f"{letter}: {by or 'unknown'}" for letter, by in zip(LETTERS, made, strict=False))
-        )
+        made = [", ".join(map(" ".join, d.versions.items())) or "unknown" for d in self.diagnoses]
+        versions = Bullets(tuple(f"{letter}: {by}" for letter, by in zip(LETTERS, made, strict=False)))
         has_interval = any(
             change.interval is not None
             for part in PARTS
@@ -218,7 +216,7 @@ class Comparison(Record):
         return tuple(shortened(diagnosis.name, _LONGEST_NAME) for diagnosis in self.diagnoses)
 
     def _tally(self, place: int) -> str:
-        """How many measures of one diagnosis went which way beyond little; empty where none has a direction."""
+        """How many measures of a diagnosis went which way beyond little; empty where none has a direction."""
         measures = [m for subject in self.subjects for m in subject.measures if m.better != "neither"]
         there = [change for m in measures if (change := m.changes[place]) is not None]
         if not there:
@@ -226,7 +224,8 @@ class Comparison(Record):
         ways = [change.direction for change in there if change.meaningful]
         little = len(there) - len(ways)
         rest = f", {little} little changed or under a caution" if little else ""
-        return f"{ways.count('worse')} worse, {ways.count('better')} better of {counted(len(there), 'measure')}{rest}"
+        of = counted(len(there), "measure")
+        return f"{ways.count('worse')} worse, {ways.count('better')} better of {of}{rest}"
 
 
 def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
@@ -239,9 +238,7 @@ def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
 def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
     """Causes with their levels, the worst first."""
     findings = [finding for finding in subject.findings if any(finding.levels)]
-    findings.sort(
-        key=lambda finding: min(LEVELS.index(level) for level in finding.levels if level is not None)
-    )
+    findings.sort(key=lambda f: min(LEVELS.index(level) for level in f.levels if level is not None))
     return tuple(
         (title(f.cause), *(Cell(level, tone=level) if level else "-" for level in f.levels)) for f in findings
     )
@@ -255,9 +252,7 @@ def _measures(subject: ComparedSubject, part: Part) -> tuple[Block, ...]:
     table, caption = (_pair_table, _OFF) if len(subject.sides) == 2 else (_wide_table, _AGAINST_A)
     meanings = []
     for m in measures:
-        definitions = [
-            r.definition for r in subject.readings(m.name, part=part) if r is not None and r.definition
-        ]
+        definitions = [r.definition for r in subject.readings(m.name, part=part) if r and r.definition]
         meanings += [(_title(m.name, part), Cell(m.name, tone="code"), said) for said in definitions[:1]]
     columns = ("measure", "name in files", "definition")
     return section(
@@ -339,10 +334,9 @@ def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part
         sides = zip(subject.sides, subject.readings(measure.name, part=part), measure.changes, strict=True)
         for place, (side, reading, change) in enumerate(sides):
             unclear = change is not None and change.direction == "unclear"
-            for words in (
-                *_missing(side, reading), *(reading.warnings if reading is not None else ()), *measure.cautions[place],
-                *(["the interval of the difference holds 0"] if unclear else []),
-            ):  # fmt: skip
+            holds = ("the interval of the difference holds 0",) if unclear else ()
+            warnings = reading.warnings if reading is not None else ()
+            for words in (*_missing(side, reading), *warnings, *measure.cautions[place], *holds):
                 said[words] = said.get(words, "") + LETTERS[place]
         for words, letters in said.items():
             by_words.setdefault((", ".join(letters), words), []).append(_title(measure.name, part))
@@ -367,15 +361,11 @@ def _figures(subject: ComparedSubject, names: tuple[str, ...]) -> Iterator[Block
     """The curves of all diagnoses over each other."""
     sides = subject.lettered()
     legend = tuple((f"d{place}", f"{LETTERS[place]} {names[place]}") for place, _ in sides)
-    binned = [
-        (place, side.groups.bins) for place, side in sides if side.groups is not None and side.groups.bins
-    ]
+    binned = [(place, side.groups.bins) for place, side in sides if side.groups and side.groups.bins]
     panels = tuple(bin_charts([(LETTERS[place], f"d{place}", bins) for place, bins in binned]))
     if panels:
         first, last = binned[0][1][0].start, binned[0][1][-1].stop - 1
-        spark = (
-            f"By row id, from {first:,} to {last:,}, one scale for each reading:" if len(binned) > 1 else ""
-        )
+        spark = f"By row id, from {first:,} to {last:,}, one scale a reading:" if len(binned) > 1 else ""
         yield Figure("By row id", panels, "Dashed: what an isotropic cloud gives.", legend, spark)
         letters, every = tuple(LETTERS[place] for place, _ in binned), [bins for _, bins in binned]
         numbers = ((tuple(bins_table(every, place)), reading) for place, reading in enumerate(READINGS))
@@ -386,7 +376,7 @@ def _figures(subject: ComparedSubject, names: tuple[str, ...]) -> Iterator[Block
     norms = [(letter, style, side.norms) for letter, style, side in lettered if side.norms is not None]
     shapes = (*(spectra_compared(shape, centered=one) for one in (False, True)), norms_compared(norms))
     caption = (
-        "The flatter a spectrum, the evener the cloud. Dotted: an isotropic cloud of the first one's size and trace. "
+        "The flatter a spectrum, the evener the cloud. Dotted: isotropic, of the first's size and trace. "
         "Norms are shares of the rows of each diagnosis, whatever their number."
     )
     yield Figure("Spectra and norms", tuple(chart for chart in shapes if chart), caption, legend)

@@ -30,8 +30,8 @@ LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy")
 """Worst first."""
 WITHOUT_EFFECT = "No effect on probabilities"
 WITHOUT_EFFECT_REASON = (
-    "Adding one vector to every row of the head adds the same amount to every logit of a position, and softmax ignores "
-    "it: no probability depends on these raw readings, so no finding is drawn from them."
+    "Adding one vector to every row of the head adds the same to every logit of a position, and softmax "
+    "ignores it: no probability depends on these raw readings, so no finding is drawn from them."
 )
 _GAUGE_FIXED = "All are read after the head's mean row was subtracted, which changes no probability."
 _NAMES = {"input": "Input token table", "head": "Output head", "rows": "Rows"}
@@ -98,7 +98,7 @@ class Subject:
         )
 
     def gauges(self) -> Gauges:
-        """Mean cosine, IsoScore, and the tail's cosine to the reserved rows (or the effective rank), where taken."""
+        """Mean cosine, IsoScore, and the tail's cosine to the reserved rows (or effective rank), if taken."""
         taken, groups, tail = {m.name: m for m in self.measurements}, self.groups, tail_bin(self.groups)
         chosen = [self._gauge(taken[name]) for name in _KEYS if name in taken]
         if groups is not None and tail is not None:
@@ -140,7 +140,7 @@ class Diagnosis(Record):
     SCHEMA: ClassVar[str] = "uncone.diagnosis/1"
     HOW: ClassVar[str] = "uncone diagnose SPEC --json F"
     READING: ClassVar[str] = (
-        "“Isotropic” is what a cloud with no preferred direction gives at the same number of rows and columns. "
+        "“Isotropic” is what a cloud without a main direction gives at the same number of rows and columns. "
         "Numbers are never rounded onto a limit they did not reach."
     )
 
@@ -166,7 +166,8 @@ class Diagnosis(Record):
         """One row for each measurement."""
         return [
             {
-                "subject": subject.name, "measure": m.name, "value": m.value, "reference": m.reference, "better": m.better,
+                "subject": subject.name, "measure": m.name, "value": m.value,
+                "reference": m.reference, "better": m.better,
                 "low": m.interval and m.interval[0], "high": m.interval and m.interval[1], "n": m.n, "d": m.d,
                 "has_effect": of is subject.measurements, "reason": m.reason,
             }
@@ -265,9 +266,7 @@ def _by_id(groups: Groups, charts: tuple[Any, ...]) -> Figure:
     caption = "Dashed: what an isotropic cloud gives. Shaded: bins that hold reserved rows."
     if reserved is not None:
         cosine = optional(reserved.mean_cosine, (-1, 1))
-        among = (
-            f"; their mean cosine among themselves is {cosine}" if reserved.mean_cosine is not None else ""
-        )
+        among = f"; their mean cosine among themselves: {cosine}" if reserved.mean_cosine is not None else ""
         caption += f" Reserved: {groups.reserved}, {counted(reserved.n, 'row')}{among}."
     spark = f"By row id, {first} to {last}, bins of {size}:"
     return Figure("By row id", charts, caption, (("bins", f"a bin of {size} ids"),), spark)

@@ -1,4 +1,4 @@
-"""What tasks say of a model: the record of an evaluation with and without each repair, and of the choice of one."""
+"""What tasks say of a model: the record of an evaluation of each repair, and of the choice of one."""
 
 import dataclasses
 import math
@@ -17,7 +17,8 @@ ORIGINAL = "original"
 """The name of the vectors as they are, among the repairs."""
 Task = Literal["wordsim", "sts", "retrieval", "ann"]
 _NUMBERS = {
-    "spearman": "Spearman x 100", "pearson": "Pearson x 100", "ndcg10": "nDCG@10", "recall100": "recall@100", "recall10": "recall@10",
+    "spearman": "Spearman x 100", "pearson": "Pearson x 100", "ndcg10": "nDCG@10",
+    "recall100": "recall@100", "recall10": "recall@10",
 }  # fmt: skip
 _KINDS = {
     "": " of the cosine",
@@ -115,11 +116,10 @@ class Evaluation(Record):
     def __post_init__(self) -> None:
         for task, name, repair, numbers in self._cells():
             for key, value in numbers.items():
-                is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
-                where = f"results.{task}.{name}.{repair}.{key}, got {repr(value)[:40]}: the file was cut or edited"
-                expect(
-                    value is None or (is_real and math.isfinite(value)), f"a finite number or null at {where}"
-                )
+                is_real = isinstance(value, int | float) and not isinstance(value, bool)
+                where = f"results.{task}.{name}.{repair}.{key}, got {repr(value)[:40]}: cut or edited?"
+                fits = value is None or (is_real and math.isfinite(value))
+                expect(fits, f"a finite number or null at {where}")
 
     def sets(self) -> tuple[str, ...]:
         """The names of the sets, in their order."""
@@ -134,7 +134,8 @@ class Evaluation(Record):
         return [
             {
                 "task": task, "set": name, "repair": repair, "measure": measure, "value": value,
-                "difference": change and change.difference, "low": change and change.low, "high": change and change.high,
+                "difference": change and change.difference,
+                "low": change and change.low, "high": change and change.high,
             }
             for task, name, repair, numbers in self._cells()
             for measure, value in numbers.items()

@@ -12,7 +12,7 @@ LARGEST_DRAWN = 1e290
 
 
 def shown(*blocks: Block | Iterable[Block]) -> tuple[Block, ...]:
-    """The blocks in one row, groups of them opened; what holds nothing (no text, rows, charts) is left out."""
+    """The blocks in one row, groups of them opened, without those that hold nothing (text, rows, charts)."""
     flat = chain.from_iterable((block,) if isinstance(block, Block) else block for block in blocks)
     content = ("text", "items", "rows", "gauges", "charts", "blocks")
     return tuple(
@@ -40,7 +40,7 @@ def named(blocks: Iterable[Block], prefix: str) -> Iterable[Block]:
 def moved(
     title: str, x_label: str, rows: Iterable[tuple[str, float, float]], caption: str, origin: float = 0.0
 ) -> Figure:
-    """The chart `changes` of rows (name, before, after): a dot at each number after, and a line from before."""
+    """The chart `changes` of rows (name, before, after): a dot at each number after, a line from before."""
     drawn = tuple(
         (name, after, min(before, after), max(before, after))
         for name, before, after in rows

@@ -225,5 +225,5 @@ def _decode(text: str, name: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
         raise InputError(
-            f"expected base64 in the picture's {name!r}, got text that does not decode: the file was cut or edited"
+            f"expected base64 in the picture's {name!r}, got text that does not decode: cut or edited?"
         ) from error

@@ -69,9 +69,7 @@ def build_record(cls: type[T], data: Any, where: str) -> T:
     _checked(isinstance(data, dict), data, where, "an object")
     hints = _hints(cls)  # type: ignore[arg-type]
     if unknown := sorted(set(data) - set(hints)):
-        raise InputError(
-            f"unknown field {unknown[0]!r} in {where}: the file was written by another version or by hand"
-        )
+        raise InputError(f"unknown field {unknown[0]!r} in {where}: written by another version or by hand")
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     required = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
     if missing := sorted(required - set(data)):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from uncone import atomic
 from uncone.errors import UnsupportedModel
 from uncone.records.blocks import Block, Document, Text
+from uncone.records.layout import shown
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 
 if TYPE_CHECKING:
@@ -45,10 +46,8 @@ class Record:
 
     def document(self) -> Document:
         """The blocks, with what made the record below them."""
-        footer = [Text(self.READING, "quiet")] if self.READING else []
-        return Document(
-            self.title, self.KIND, self.blocks(), (*footer, Text(f"Record: {self.SCHEMA}", "quiet"))
-        )
+        footer = shown(Text(self.READING, "quiet"), Text(f"Record: {self.SCHEMA}", "quiet"))
+        return Document(self.title, self.KIND, self.blocks(), footer)
 
     def to_json(self) -> str:
         """This record as JSON text (strict: no NaN, no Infinity)."""
@@ -86,16 +85,14 @@ class Record:
         try:
             from pandas import DataFrame
         except ImportError:
-            raise UnsupportedModel(
-                "expected the package pandas for a table, got none: pip install pandas"
-            ) from None
+            raise UnsupportedModel("expected pandas for a table, got none: pip install pandas") from None
         return DataFrame(self.to_rows())
 
     def plot(self, name: str = "", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw one chart with matplotlib (extra `[plot]`), by default the first.
 
         Args:
-            name: of the chart, such as "spectrum", "norms", "bins" or "cone"; of a second matrix "head spectrum".
+            name: of the chart, such as "spectrum", "norms", "bins", "cone"; of a head "head spectrum".
             ax: where to draw; by default new axes.
 
         Returns:
@@ -121,5 +118,5 @@ class Record:
 
 def made_with(versions: Mapping[str, str]) -> str:
     """The packages and their versions in one line; empty where none is known."""
-    named = ", ".join(f"{name} {version}" for name, version in versions.items())
+    named = ", ".join(map(" ".join, versions.items()))
     return f"Made with {named}." if named else ""

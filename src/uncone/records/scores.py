@@ -29,7 +29,7 @@ class Share:
 
 
 def edge_of(low: float, width: float, number: int) -> float:
-    """low + number * width to 12 places, or to 4 beyond the first of a smaller width: no digits that adding made."""
+    """low + number * width to 12 places, or 4 beyond the first of a smaller width: adding makes no digits."""
     return round(low + number * width, max(12, 4 - math.floor(math.log10(width))))
 
 
@@ -73,11 +73,7 @@ class ScoreHistogram:
         return edge_of(self.low, self.width, number)
 
     def reached(self, score: float) -> float:
-        """The share of pairs that score at least `score`: exact at the edges of bins, linear between them.
-
-        In the last bin, and at its upper end, it is the share of the whole bin: cosines of equal rows lie
-        there, rounded.
-        """
+        """The share of pairs at or above `score`: exact at edges, linear between; the last bin counts whole."""
         expect(math.isfinite(score), f"a finite score, got {score}: give one such as 0.8")
         at, last = (score - self.low) / self.width, len(self.counts)
         if at <= 0 or at > last + 1e-6:  # before it is rounded: a damaged file may make it infinite
@@ -110,10 +106,7 @@ class ScoreHistogram:
 
 
 def interval_at(knots: tuple[Knot, ...], score: float, share: float) -> tuple[float, float]:
-    """The interval of `share`, of the pairs at or above `score`: as far from it in logits as at the knots beside.
-
-    Where no pair reaches the score, or every pair does, one end is the outermost knot's.
-    """
+    """The interval of `share`, of pairs at or above `score`: in logits as at the knots beside it."""
     if share <= 0:
         return 0.0, knots[-1].false_match_rate.high
     if share >= 1:

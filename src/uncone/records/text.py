@@ -1,4 +1,4 @@
-"""Words and numbers as a report prints them: hostile strings visible, no number rounded onto a limit it missed."""
+"""Words and numbers as a report prints them: hostile strings visible, no number rounded onto a limit."""
 
 import math
 import re
@@ -12,10 +12,8 @@ Limits = tuple[float | None, float | None]
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Letters and marks by category, yet drawn as nothing: fillers, joiners and variation selectors.
-_HIDDEN_RANGES = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
-_HIDDEN_CHARACTERS = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0)).union(
-    *_HIDDEN_RANGES
-)
+_HIDDEN_SPANS = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
+_HIDDEN_CHARACTERS = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0)).union(*_HIDDEN_SPANS)
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MOST_DIGITS = 6
 _MOST_DECIMALS = 3  # of a share in percent
@@ -113,7 +111,7 @@ def optional(value: float | None, limits: Limits = (None, None)) -> str:
 
 
 def typeset(text: str) -> str:
-    """A text with numbers as a page sets them: a true minus sign, thin spaces between thousands, powers of ten."""
+    """A text with numbers as a page sets them: true minus signs, thin spaces in thousands, powers of ten."""
     text = _THOUSANDS.sub(lambda match: match[0].replace(",", THIN_SPACE), text)
     text = _MINUS.sub(MINUS, text)
     return _POWER.sub(_power, text)

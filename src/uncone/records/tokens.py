@@ -15,16 +15,15 @@ _MOST_SHOWN = 10
 _COSINES, _LENGTHS, _SHARES = (-1.0, 1.0), (0.0, None), (0.0, 1.0)
 Reading = Literal["mean_cosine", "mean_norm", "cosine_to_reserved", "cosine_to_common"]
 _READINGS: tuple[tuple[Reading, str, str, Literal["lower", "neither"], Limits], ...] = (
-    ("cosine_to_reserved", "to reserved", "mean cosine between the rows of the group and the reserved rows", "lower", _COSINES),
+    ("cosine_to_reserved", "to reserved", "mean cosine of its rows and the reserved rows", "lower", _COSINES),
     ("mean_cosine", "within", "mean cosine between rows of the group", "lower", _COSINES),
-    ("cosine_to_common", "to common", "mean cosine between the rows of the group and the mean of all rows", "neither", _COSINES),
+    ("cosine_to_common", "to common", "mean cosine of its rows and the mean of all", "neither", _COSINES),
     ("mean_norm", "norm", "mean norm of the rows of the group", "neither", _LENGTHS),
 )  # fmt: skip
 _CHANCE = (
     "Mean cosines: to the reserved rows, within the group, and to the direction of the sum of all unit rows. "
-    "Above chance: the standard deviations by which the cosine within lies above that of random groups of the same size, "
-    "and the most that such a group's probability can be "
-    "(Cantelli), whatever the distribution."
+    "Above chance: by how many standard deviations the cosine within is above random groups of its size, "
+    "and the most that such a group's probability can be (Cantelli), whatever the distribution."
 )
 
 
@@ -144,16 +143,18 @@ def token_measurements(
         for name, _, words, direction, limits in _READINGS:
             estimate: Estimate = getattr(group, name)
             if (group.name, name) != ("reserved", "cosine_to_reserved"):  # which is to themselves
+                reason = "no such rows" if estimate.value is None else ""
                 readings.append(Measurement(
-                    f"{group.name}.{name}", estimate.value, "no such rows" if estimate.value is None else "", limits, direction,
-                    None if name == "mean_norm" else 0.0, estimate.interval, group.n, d, definition=f"{words}; {cut}",
+                    f"{group.name}.{name}", estimate.value, reason, limits, direction,
+                    None if name == "mean_norm" else 0.0, estimate.interval, group.n, d,
+                    definition=f"{words}; {cut}",
                 ))  # fmt: skip
     if under_trained is not None:
         rows, told = under_trained, under_trained.found is not None and under_trained.tested > 0
         what = "rows that look untrained and were not known to, of those tested"
         readings.append(Measurement(
-            UNDER_TRAINED_SHARE, (rows.found or 0) / rows.tested if told else None, rows.reason, _SHARES, "lower",
-            0.0 if told else None, None, rows.tested, d,
+            UNDER_TRAINED_SHARE, (rows.found or 0) / rows.tested if told else None, rows.reason, _SHARES,
+            "lower", 0.0 if told else None, None, rows.tested, d,
             definition=f"{what}; {rows.definition}, false-discovery rate {rows.rate:g}",
         ))  # fmt: skip
     return tuple(readings)
@@ -164,9 +165,7 @@ def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
     if groups is None or not groups.groups:
         return ()
     columns = ("group", "rows", *(words for _, words, *_ in _READINGS), "above chance")
-    counts = (
-        (group.name, count(group.occurrences)) for group in groups.groups if group.occurrences is not None
-    )
+    counts = ((g.name, count(g.occurrences)) for g in groups.groups if g.occurrences is not None)
     names = {name: words if name == "mean_norm" else f"cosine {words}" for name, words, *_ in _READINGS}
     differences = tuple(
         (f"{title(d.first)} minus {d.second}", names[d.reading], _estimate(d.difference))
@@ -176,8 +175,8 @@ def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
     return section(
         "Frequent and rare tokens",
         Text(
-            f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the group and to the common "
-            f"direction, and norms; below each value the reach of its {100 * groups.confidence:g}% interval.",
+            f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within, to the "
+            f"common direction, and norms; below, the reach of the {100 * groups.confidence:g}% interval.",
             "lead",
         ),
         Table(columns, tuple(map(_group, groups.groups)), columns[1:]),
@@ -225,7 +224,8 @@ def _lead(rows: UnderTrained) -> str:
     if rows.found is None:
         return f"Not told: {rows.reason}."
     looks = plural(rows.found, "looks as if no text had trained it", "look as if no text had trained them")
-    text = f"{count(rows.found)} of {counted(rows.tested, 'row')} {looks}, at a false-discovery rate of {number(100 * rows.rate)}%. "
+    rate = f"at a false-discovery rate of {number(100 * rows.rate)}%"
+    text = f"{count(rows.found)} of {counted(rows.tested, 'row')} {looks}, {rate}. "
     text += f"Indicator: {rows.definition}." + (f" Compared with {rows.reference}." if rows.reference else "")
     if not rows.known:
         return f"{text} No row is known to be unused."
@@ -240,8 +240,9 @@ def _token_table(rows: UnderTrained, tokens: Sequence[UnderTrainedToken]) -> Tab
     cells = tuple(
         (
             "-" if t.token is None else Cell(shortened(t.token, 24), tone="token"), count(t.id),
-            *(number(t.indicator, limits=(0.0, 2.0)) for _ in distance), number(t.p, limits=_SHARES), number(t.q, limits=_SHARES),
-            number(t.norm, limits=_LENGTHS), optional(t.cosine_to_unused, _COSINES), optional(t.cosine_to_mean, _COSINES),
+            *(number(t.indicator, limits=(0.0, 2.0)) for _ in distance),
+            optional(t.p, _SHARES), optional(t.q, _SHARES), optional(t.norm, _LENGTHS),
+            optional(t.cosine_to_unused, _COSINES), optional(t.cosine_to_mean, _COSINES),
             *("-" if t.count is None else count(t.count) for _ in often),
         )
         for t in tokens
