@@ -184,10 +184,12 @@ def test_what_cannot_be_written_is_said_before_the_work(
         "os.access", lambda *_: False
     )  # as on a file system that is read-only; root may write elsewhere
     with pytest.raises(
-        InputError, match=r"cannot create .*o: the folder .* is read-only: give a folder that can be written"
+        InputError, match=r"cannot create .*o: the folder .* is read-only: give a writable folder"
     ):
         atomic.creatable(tmp_path / "o")
-    with pytest.raises(InputError, match=r"cannot write .*o: the folder .* is read-only: give a folder"):
+    with pytest.raises(
+        InputError, match=r"cannot write .*o: the folder .* is read-only: give a writable folder"
+    ):
         atomic.writable(tmp_path / "o")
 
 

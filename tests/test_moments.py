@@ -437,7 +437,7 @@ class TestMessages:
 
     @pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 0.0], [float("nan"), 1.0], [1e308, 1e308]])
     def test_bad_weights(self, weights: list[float]) -> None:
-        with pytest.raises(InputError, match="expected finite weights from 0 up with a positive sum"):
+        with pytest.raises(InputError, match="expected weights from 0 up with a positive, finite sum"):
             Moments.of(gaussian(2, 3), weights)
 
     def test_weights_of_another_length(self) -> None:
@@ -445,7 +445,7 @@ class TestMessages:
             Moments.of(gaussian(4, 3), torch.ones(3))
 
     def test_weights_of_a_block(self) -> None:
-        with pytest.raises(InputError, match=r"expected weights of shape \(4,\) for the block, got \(1,\)"):
+        with pytest.raises(InputError, match=r"expected 4 weights, got \(1,\)"):
             Moments(3).update(gaussian(4, 3), torch.ones(1))
 
     def test_a_transposed_matrix(self) -> None:
@@ -507,7 +507,7 @@ def test_a_device_that_cannot_compute_is_refused(device: str) -> None:
         lambda: diagnose(x, device=device),
     ):
         with pytest.raises(
-            InputError, match=rf"expected a device that torch can compute on in float64, got '{device}'"
+            InputError, match=rf"expected a device on which torch has float64, got '{device}'"
         ):
             use()
 

@@ -214,7 +214,7 @@ def check_apart(targets: Iterable[Path_], sources: Iterable[Path_], models: Iter
 
 def _check_outside(target: Path, model: Path_) -> None:
     if lies_in(target, model):
-        raise InputError(f"expected a target outside the model, got {target}, in {model}: choose another")
+        raise InputError(f"expected a place outside the model, got {target}, in {model}: choose another")
 
 
 def is_new_result(target: Path) -> bool:

@@ -71,7 +71,7 @@ def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def on_every_thread(work: Callable[[], object]) -> None:
-    """`work` on as many workers as torch has threads; once all ended, the first exception: tell others to stop."""
+    """`work` on as many workers as torch has threads; then the first exception: tell others to stop."""
     alone(lambda: _share([work] * max(_mine.threads, 1)))
 
 

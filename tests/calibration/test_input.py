@@ -179,7 +179,7 @@ def test_rows_that_are_all_equal_have_one_score() -> None:
         ("", "expected matches in .*, got 0 pairs"),
         ("0\t1\t1\n1\t0\t0\n", "expected one label of a pair, got another in line 2"),
         ("4\t4\n", "expected a pair of different rows in line 1"),
-        (b"\xff\xfe", "expected text in UTF-8"),
+        (b"\xff\xfe", "expected UTF-8"),
     ],
 )
 def test_a_bad_table_of_pairs_is_refused_with_its_line(

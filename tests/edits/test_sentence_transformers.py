@@ -151,8 +151,8 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path: Path) -> Non
         ([], "expected modules in"),
         ([{"type": "x"}], "expected a type, a path and a name of each module"),
         (["x"], "expected a type, a path and a name of each module"),
-        ([{"type": "x", "name": "0", "path": "../../etc"}], "expected folders inside of"),
-        ([{"type": "x", "name": "0", "path": "/etc"}], "expected folders inside of"),
+        ([{"type": "x", "name": "0", "path": "../../etc"}], "expected folders inside"),
+        ([{"type": "x", "name": "0", "path": "/etc"}], "expected folders inside"),
         ({"a": 1}, "expected a JSON list"),
     ],
 )

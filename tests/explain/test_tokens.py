@@ -125,9 +125,7 @@ class TestCounts:
         head = uncone.diagnose(folder, counts=torch.arange(4000), skip_nonfinite=True).subjects[1]
         assert head.under_trained is not None
         assert all(token.count == token.id for token in head.under_trained.tokens)
-        with pytest.raises(
-            InputError, match=r"expected 4000 counts, one a row, got int64 of shape \(3998,\)"
-        ):
+        with pytest.raises(InputError, match=r"expected 4000 counts, got int64 of shape \(3998,\)"):
             uncone.diagnose(folder, counts=torch.arange(3998), skip_nonfinite=True)
 
 

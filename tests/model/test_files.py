@@ -65,9 +65,7 @@ def test_a_directory_is_needed(tmp_path):
 
 
 def test_a_config_is_needed(tmp_path):
-    with pytest.raises(
-        InputError, match=r"without config\.json: give the directory that save_pretrained wrote"
-    ):
+    with pytest.raises(InputError, match=r"without config\.json: give what save_pretrained wrote"):
         open_model_files(tmp_path)
 
 
@@ -75,7 +73,7 @@ def test_weights_are_needed(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(
         InputError,
-        match=r"expected model\.safetensors, pytorch_model\.bin or an index of shards .* got no weights",
+        match=r"expected model\.safetensors, pytorch_model\.bin or an index of shards .* got none",
     ):
         open_model_files(tmp_path)
 
@@ -126,9 +124,7 @@ def test_shards_that_torch_saved_are_read_through_their_index(tmp_path):
     index.write_text(json.dumps({"weight_map": placed}))
     assert rows_of(open_model_files(tmp_path), "b").shape == (4, 2)
     index.write_text(json.dumps({"weight_map": {"a": "../outside.bin"}}))
-    with pytest.raises(
-        InputError, match=r"expected plain names of \.bin files in .*: do not trust this index"
-    ):
+    with pytest.raises(InputError, match=r"expected plain names of \.bin files in .*: do not trust it"):
         open_model_files(tmp_path)
 
 
@@ -145,7 +141,7 @@ def test_another_safetensors_file_is_named(plant):
     ("text", "message"),
     [
         (b"[]", r"expected a JSON object in .*config\.json, got list"),
-        (b"{", r"expected JSON in .*config\.json, got a file that does not parse"),
+        (b"{", r"expected JSON, got .*config\.json that does not parse"),
         (b"\xff{}", "does not parse"),
         (b"[" * 100_000, "does not parse"),
         (b'{"a": ' + b"9" * 5000 + b"}", "does not parse"),
@@ -179,7 +175,7 @@ def test_a_huge_config_is_refused(tmp_path, monkeypatch):
 )
 def test_shard_names_that_are_no_plain_names_are_refused(plant_shards, shard):
     with pytest.raises(
-        InputError, match=r"expected plain names of \.safetensors files in .*: do not trust this index"
+        InputError, match=r"expected plain names of \.safetensors files in .*: do not trust it"
     ):
         open_model_files(plant_shards({}, {"a": shard}))
 
@@ -195,7 +191,7 @@ def test_a_missing_shard_is_named(plant_shards):
 
 
 def test_a_tensor_missing_from_its_shard_is_named(plant_shards):
-    with pytest.raises(InputError, match=r"places tensor 'b' in m\.safetensors, which does not hold it"):
+    with pytest.raises(InputError, match=r"places tensor 'b' in m\.safetensors, which lacks it"):
         open_model_files(
             plant_shards({"m.safetensors": {"a": (2, 2)}}, {"a": "m.safetensors", "b": "m.safetensors"})
         )
@@ -203,7 +199,7 @@ def test_a_tensor_missing_from_its_shard_is_named(plant_shards):
 
 @pytest.mark.parametrize("placed", [{}, [], {"a": 3}, "x"])
 def test_an_index_without_a_weight_map_is_refused(plant_shards, placed):
-    with pytest.raises(InputError, match="expected a weight_map from tensors to files"):
+    with pytest.raises(InputError, match="expected a weight_map to files"):
         open_model_files(plant_shards({}, placed))
 
 

@@ -76,7 +76,7 @@ def test_two_models_in_a_folder_are_not_joined(tmp_path: Path) -> None:
     other = split(tmp_path, name="n", each=2)
     with pytest.raises(
         InputError,
-        match=r"expected one GGUF model in .*, got 4 files \('m-00001-of-00002\.gguf', .*give the file",
+        match=r"expected one GGUF model in .*, got 4 \('m-00001-of-00002\.gguf', .*give the file",
     ):
         open_subjects(tmp_path)
     assert [name for name, _ in open_subjects(other[1]).rows] == ["input", "head"]
@@ -104,7 +104,7 @@ class TestMessages:
     def test_a_missing_part(self, tmp_path: Path) -> None:
         parts = split(tmp_path)
         parts[1].unlink()
-        message = r"expected all 4 parts of the split model .*, got none of 'm-00002-of-00004\.gguf': download them too"
+        message = r"expected 4 parts of .*, got none of 'm-00002-of-00004\.gguf': download them"
         for spec in (parts[0], f"{parts[0]}#input", f"{parts[3]}#output.weight", tmp_path):
             with pytest.raises(InputError, match=message):
                 open_subjects(spec)
@@ -119,7 +119,7 @@ class TestMessages:
         path = split(tmp_path / "a")[0].rename(tmp_path / name)
         with pytest.raises(
             InputError,
-            match=r"expected a name that ends in -00001-of-00004\.gguf for part 1 of 4 of a split model, got .*: name",
+            match=r"expected a name ending in -00001-of-00004\.gguf for part 1 of a split model, got .*: name",
         ):
             open_subjects(path)
 
@@ -142,9 +142,7 @@ class TestMessages:
         x = {"w": TENSORS["output.weight"]}
         for number in (0, 1):
             part(tmp_path / f"m-0000{number + 1}-of-00002.gguf", number, 2, 2, x)
-        with pytest.raises(
-            InputError, match=r"expected each tensor in one part of the split model .*, got 'w' in m-00001"
-        ):
+        with pytest.raises(InputError, match=r"expected each tensor in one part of .*, got 'w' in m-00001"):
             open_subjects(tmp_path)
 
     def test_another_number_of_tensors(self, tmp_path: Path) -> None:
@@ -152,7 +150,7 @@ class TestMessages:
         part(tmp_path / "m-00002-of-00002.gguf", 1, 2, 3, {"v": TENSORS["output.weight"]})
         with pytest.raises(
             InputError,
-            match=r"expected 3 tensors in the 2 parts of the split model .*, got 2: the parts belong",
+            match=r"expected 3 tensors in 2 parts of .*, got 2: the parts belong",
         ):
             open_subjects(tmp_path)
 
@@ -161,7 +159,7 @@ class TestMessages:
         path = part(tmp_path / "m-00001-of-00002.gguf", number, 2, 1, {"w": TENSORS["output.weight"]})
         with pytest.raises(
             InputError,
-            match=f"the header of .* lies: part {number} of 2, counted from 0; copy the file again",
+            match=f"the header of .* lies: part {number} of 2 \\(from 0\\); copy it again",
         ):
             open_subjects(path)
 

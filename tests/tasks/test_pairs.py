@@ -84,7 +84,7 @@ def test_a_line_that_does_not_fit_is_named_by_its_number(
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rw.txt").write_bytes(b"caf\xe9 bar 3\n")
-    with pytest.raises(InputError, match=r"expected text in UTF-8, got .*rw.txt"):
+    with pytest.raises(InputError, match=r"expected UTF-8, got .*rw.txt"):
         read_word_sets(tmp_path)
 
 

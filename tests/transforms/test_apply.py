@@ -267,7 +267,7 @@ def test_a_folder_that_takes_no_files_is_said(tmp_path: Path, x: np.ndarray) -> 
     folder.mkdir()
     folder.chmod(0o500)
     target = folder if os.geteuid() else Path("/proc")  # which refuses even root
-    with pytest.raises(InputError, match=r"cannot write .*give a folder that can be written"):
+    with pytest.raises(InputError, match=r"cannot write .*give a writable folder"):
         repair_rows(x, Center().fit(x), target / "y.npy")
 
 

@@ -219,7 +219,7 @@ def test_rows_that_are_not_finite_are_named(made: Transformation) -> None:
     [
         (torch.ones(5), r"expected weights of shape \(300,\), got \(5,\)"),
         (-torch.ones(300), "expected finite weights from 0 up"),
-        (torch.zeros(300), "with a positive sum"),
+        (torch.zeros(300), "with a positive, finite sum"),
         (torch.full((300,), float("nan")), "expected finite weights"),
     ],
 )

@@ -120,7 +120,7 @@ def test_a_reading_outside_its_own_interval_gives_none_and_a_caution() -> None:
     change = compared.changes[1]
     assert change is not None
     assert change.interval is None
-    assert "the reading of A lies outside its own interval" in compared.cautions[1][0]
+    assert "the reading of A is outside its own interval" in compared.cautions[1][0]
 
 
 def test_the_interval_of_independent_normal_readings_covers_their_difference() -> None:

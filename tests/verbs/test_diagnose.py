@@ -265,9 +265,7 @@ class TestRecord:
         assert "40" in uncone.report.to_html(d)
 
     def test_a_device_that_is_not_there(self) -> None:
-        with pytest.raises(
-            InputError, match="expected a device that torch can compute on in float64, got 'nonsense'"
-        ):
+        with pytest.raises(InputError, match="expected a device on which torch has float64, got 'nonsense'"):
             uncone.diagnose(healthy(), device="nonsense")
 
 

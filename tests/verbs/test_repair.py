@@ -472,7 +472,7 @@ def test_sentences_are_the_different_lines(tmp_path: Path) -> None:
     for content, message in (
         (b"one\ntwo\n", "expected at least 20 different sentences .* got 2"),
         (b"", "got 0"),
-        (b"x\n\xff\n", "expected text in UTF-8, got .*, whose line 2 is not"),
+        (b"x\n\xff\n", "expected UTF-8, got .*, whose line 2 is not"),
         (b"x" * (2**20 + 1), "got a longer line 1"),
     ):
         (tmp_path / "b.txt").write_bytes(content)
@@ -537,7 +537,7 @@ def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Pat
         repair(tmp_path / "m", tmp_path / "out", method="zipf_center", text=tmp_path / "t")
     (tmp_path / "there").mkdir()
     for out, message in (
-        (tmp_path / "no" / "out", "there is no folder"), (tmp_path / "there", "which exists"), (tmp_path / "m", "than what is read"),
+        (tmp_path / "no" / "out", "there is no folder"), (tmp_path / "there", "which exists"), (tmp_path / "m", "to write that is not read"),
         (tmp_path / "m" / "out", "expected a place outside the model"),
         (tmp_path / "m" / ".." / "m" / "out", "expected a place outside the model"),
     ):  # fmt: skip

@@ -40,7 +40,9 @@ def draw_picture(
     if counts is not None:
         if counts.shape != (n,) or counts.is_floating_point() or counts.is_complex():
             came = f"{counts.dtype} of shape {tuple(counts.shape)}"
-            raise InputError(f"expected {n} whole counts, one a row, got {came}: count tokens by id")
+            raise InputError(
+                f"expected counts as integers of shape ({n},), one a row, got {came}: count the tokens by id"
+            )
         if n and int(counts.min()) < 0:
             raise InputError(f"expected counts of at least 0, got {int(counts.min())}: count tokens by id")
     indices = _sample(n, reserved)

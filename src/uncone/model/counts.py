@@ -122,7 +122,7 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
             continue
         if index in counts:
             raise InputError(
-                f"expected a {kind} once, got {cells[0][:40]!r} again in line {number} of {name}: add them up"
+                f"expected each {kind} once, got {cells[0][:40]!r} again in line {number} of {name}: add up"
             )
         counts[index] = count
         doubled += cells[0] in shared

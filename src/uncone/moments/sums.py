@@ -166,7 +166,9 @@ class Sums:
             InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
         """
         if (self.d, self._kinds()) != (other.d, other._kinds()):
-            raise InputError(f"expected the same sums of {self.d} features, got {other.d}: sum both alike")
+            raise InputError(
+                f"expected moments of {self.d} features with the same sums, got {other.d}: sum both alike"
+            )
         merged = type(self)(self.d, device=str(self.device), **self._kinds())
         merged.shift = self.shift if self.shift is not None else other.shift
         for name in _SCALARS:
@@ -186,7 +188,7 @@ class Sums:
     def unit_sums(self) -> tuple[Tensor, Tensor]:
         """`unit_first` and `unit_square`; InputError where they were left out."""
         if self.unit_first is None or self.unit_square is None:
-            raise InputError("expected sums over unit rows, got moments of unit_first=False: sum again")
+            raise InputError("expected sums of unit rows, got moments made with unit_first=False: sum again")
         return self.unit_first, self.unit_square
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -226,7 +228,9 @@ class Sums:
         if self.second is None:
             raise InputError("expected second-order sums, got moments made with second=False: sum again")
         if 0 < self.norm_max < SHORTEST:
-            raise InputError(f"expected a norm above {SHORTEST:.0e}, got {self.norm_max:.3g}: scale the rows")
+            raise InputError(
+                f"expected a row longer than {SHORTEST:.0e}, got {self.norm_max:.3g} at most: scale the rows"
+            )
         return self.second
 
     def _about(self, shift: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -11,9 +11,9 @@ from uncone.records.record import Record
 from uncone.records.text import count, counted, listing, number, shortened
 
 GAUGE = (
-    "A gauge change: one vector was subtracted from every row of the head, which changes no probability: neither "
-    "perplexity nor any choice. It can help whatever reads the head's numbers: quantisation, cosines between its "
-    "rows, low precision. The effects measured here say whether it does."
+    "A gauge change: one vector was subtracted from every row of the head, which changes no probability: "
+    "neither perplexity nor any choice. It can help whatever reads the head's numbers: quantisation, cosines "
+    "between its rows, low precision. The effects measured here say whether it does."
 )
 _KINDS = {
     "int8_tensor": "int8, one scale",
@@ -153,8 +153,8 @@ class HeadEdit(Record):
         p = self.proof
         ties = f", but for {counted(p.ties, 'tie')} within rounding" if p.ties else ""
         return (
-            f"on {count(p.positions)} positions log-probabilities are within {number(p.rounding_edited)} nats of "
-            f"exact, the original's within {number(p.rounding)}, and the same token comes first everywhere{ties}"
+            f"on {count(p.positions)} positions log-probabilities are within {number(p.rounding_edited)} nats "
+            f"of exact, the original's in {number(p.rounding)}, and the same token comes first everywhere{ties}"
         )
 
     def _way(self) -> str:

@@ -73,7 +73,7 @@ class ScoreHistogram:
         return edge_of(self.low, self.width, number)
 
     def reached(self, score: float) -> float:
-        """The share of pairs at or above `score`: exact at edges, linear between; the last bin counts whole."""
+        """The share of pairs at or above `score`: exact at edges, linear between; the last bin is whole."""
         expect(math.isfinite(score), f"a finite score, got {score}: give one such as 0.8")
         at, last = (score - self.low) / self.width, len(self.counts)
         if at <= 0 or at > last + 1e-6:  # before it is rounded: a damaged file may make it infinite
