@@ -169,7 +169,7 @@ def test_a_part_of_a_source_is_the_source(
         target = "parts.npz#b" if role_of(_parameters(verb)[write]) is Role.OUT else "parts.npz"
         status, _, error = run_command(verb, capsys, *_arguments(verb, {spec: "parts.npz#a", write: target}))
         assert (status, _content(folder)) == (1, before), error
-        assert "to write that is not read" in error
+        assert "than what is read" in error
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_nothing_is_written_into_a_model(
             before = _content(models)
             status, _, error = run_command(verb, capsys, *_arguments(verb, {spec: source, write: target}))
             assert (status, _content(models)) == (1, before), (write, target, error)
-            assert "to write that is not read" in error or "outside the model" in error, (
+            assert "than what is read" in error or "outside the model" in error, (
                 write,
                 target,
                 error,
@@ -226,7 +226,7 @@ def test_a_model_in_parts_keeps_them_all(folder: Path, capsys: pytest.CaptureFix
     before = _content(folder)
     status, _, error = run_command("diagnose", capsys, names[0], "--html", names[1])
     assert (status, _content(folder)) == (1, before)
-    assert "to write that is not read" in error
+    assert "than what is read" in error
 
 
 def test_a_file_of_a_folder_is_kept_and_a_result_in_it_may_be_written_again(
@@ -240,7 +240,7 @@ def test_a_file_of_a_folder_is_kept_and_a_result_in_it_may_be_written_again(
     before = _content(folder)
     status, _, error = run_command("diagnose", capsys, "rows", "--json", "rows/b.parquet")
     assert (status, _content(folder)) == (1, before)
-    assert "to write that is not read" in error
+    assert "than what is read" in error
     for _ in range(2):
         assert run_command("diagnose", capsys, "rows", "--json", "rows/d.json")[0] == 0
 
@@ -254,7 +254,7 @@ def test_data_of_a_task_are_kept(folder: Path, capsys: pytest.CaptureFixture[str
         arguments = ("source.npy", "--task", "retrieval", "--data", "data", "--json", target)
         status, _, error = run_command("evaluate", capsys, *arguments)
         assert (status, _content(folder)) == (1, before)
-        assert "to write that is not read" in error
+        assert "than what is read" in error
 
 
 def test_two_results_are_two_files_in_any_case(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,7 +300,7 @@ def test_a_link_that_is_named_like_a_result_is_the_file_it_leads_to(
         arguments = ("source.npy", "--task", "sts", "--data", "data", "--json", target)
         status, _, error = run_command("evaluate", capsys, *arguments)
         assert (status, _content(folder)) == (1, before)
-        assert "to write that is not read" in error
+        assert "than what is read" in error
 
 
 def test_a_folder_of_files_takes_no_new_one_that_would_be_read(
@@ -326,7 +326,7 @@ def test_kept_vectors_are_no_target(folder: Path, capsys: pytest.CaptureFixture[
         "--json",
         "cache/0123.npy",
     )
-    assert "to write that is not read" in run_command("evaluate", capsys, *arguments)[2]
+    assert "than what is read" in run_command("evaluate", capsys, *arguments)[2]
     arguments = (
         "source.npy",
         "--task",
@@ -338,7 +338,7 @@ def test_kept_vectors_are_no_target(folder: Path, capsys: pytest.CaptureFixture[
         "--json",
         "cache/0123.npy",
     )
-    assert "to write that is not read" in run_command("evaluate", capsys, *arguments)[2]
+    assert "than what is read" in run_command("evaluate", capsys, *arguments)[2]
 
 
 def test_an_unrelated_config_makes_no_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

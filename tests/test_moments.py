@@ -437,7 +437,7 @@ class TestMessages:
 
     @pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 0.0], [float("nan"), 1.0], [1e308, 1e308]])
     def test_bad_weights(self, weights: list[float]) -> None:
-        with pytest.raises(InputError, match="expected weights from 0 up with a positive, finite sum"):
+        with pytest.raises(InputError, match="expected finite weights from 0 up with a positive, finite sum"):
             Moments.of(gaussian(2, 3), weights)
 
     def test_weights_of_another_length(self) -> None:

@@ -387,6 +387,8 @@ def test_records_whose_parts_do_not_fit_are_refused() -> None:
     subject = found.subjects[0]
     with pytest.raises(InputError, match="expected 1 values of each measure of 'input'"):
         replace(subject, sides=subject.sides[:1])
+    with pytest.raises(InputError, match="expected a side of 'input' in one diagnosis at least, got none"):
+        replace(subject, sides=(None, None))
     with pytest.raises(InputError, match="expected as many changes and cautions as values of 'mean_cosine'"):
         replace(subject.measures[0], changes=(None,))
 

@@ -537,7 +537,7 @@ def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Pat
         repair(tmp_path / "m", tmp_path / "out", method="zipf_center", text=tmp_path / "t")
     (tmp_path / "there").mkdir()
     for out, message in (
-        (tmp_path / "no" / "out", "there is no folder"), (tmp_path / "there", "which exists"), (tmp_path / "m", "to write that is not read"),
+        (tmp_path / "no" / "out", "there is no folder"), (tmp_path / "there", "which exists"), (tmp_path / "m", "than what is read"),
         (tmp_path / "m" / "out", "expected a place outside the model"),
         (tmp_path / "m" / ".." / "m" / "out", "expected a place outside the model"),
     ):  # fmt: skip

@@ -89,7 +89,8 @@ def _drift(values: Values) -> list[Finding]:
         return []
     return [Finding(
         "common_direction_drift", "severe" if float(cosine) >= SEVERE_DRIFT else "warning",
-        "All rows share a common direction, so cosines are high between unrelated rows.",
+        "All rows share a common direction, so cosines are high between rows that have nothing to do with "
+        "each other.",
         _told(
             values, mean_cosine="two random rows have a mean cosine of {:.3f}",
             mean_shift="the mean row is {percent} as long as an average row",

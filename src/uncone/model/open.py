@@ -206,7 +206,7 @@ def check_targets_apart(
             for target in named:
                 if not is_new_result(target) and lies_in(target, path):
                     raise InputError(
-                        f"expected a file to write that is not read, got {target} in the folder {path}, "
+                        f"expected another file to write than what is read, got {target} in folder {path}, "
                         "whose files are read: give another place"
                     )
     check_apart(named, files, models)

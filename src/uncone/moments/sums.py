@@ -285,7 +285,7 @@ def checked_weights(weights: Any, n: int) -> Tensor | None:
         raise InputError(f"expected weights of shape ({n},), got {tuple(w.shape)}: give one weight a row")
     if not bool(torch.isfinite(w).all()) or float(w.min()) < 0 or not 0 < float(w.sum()) < torch.inf:
         raise InputError(
-            f"expected weights from 0 up with a positive, finite sum, got a least of {float(w.min())} "
+            f"expected finite weights from 0 up with a positive, finite sum, got a least of {float(w.min())} "
             f"and a sum of {float(w.sum())}: pass counts or probabilities"
         )
     return w

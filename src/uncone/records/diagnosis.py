@@ -140,8 +140,8 @@ class Diagnosis(Record):
     SCHEMA: ClassVar[str] = "uncone.diagnosis/1"
     HOW: ClassVar[str] = "uncone diagnose SPEC --json F"
     READING: ClassVar[str] = (
-        "“Isotropic” is what a cloud without a main direction gives at the same number of rows and columns. "
-        "Numbers are never rounded onto a limit they did not reach."
+        "“Isotropic” is what a cloud with no preferred direction gives at the same number of rows and "
+        "columns. Numbers are never rounded onto a limit they did not reach."
     )
 
     name: str

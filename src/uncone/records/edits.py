@@ -152,9 +152,10 @@ class HeadEdit(Record):
     def _agreement(self) -> str:
         p = self.proof
         ties = f", but for {counted(p.ties, 'tie')} within rounding" if p.ties else ""
+        edited, original = number(p.rounding_edited), number(p.rounding)
         return (
-            f"on {count(p.positions)} positions log-probabilities are within {number(p.rounding_edited)} nats "
-            f"of exact, the original's in {number(p.rounding)}, and the same token comes first everywhere{ties}"
+            f"on {count(p.positions)} positions its log-probabilities are within {edited} nats of exact "
+            f"ones, the original's within {original}, and the same token comes first everywhere{ties}"
         )
 
     def _way(self) -> str:

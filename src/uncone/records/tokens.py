@@ -175,8 +175,9 @@ def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
     return section(
         "Frequent and rare tokens",
         Text(
-            f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within, to the "
-            f"common direction, and norms; below, the reach of the {100 * groups.confidence:g}% interval.",
+            f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the "
+            "group and to the common direction, and norms; below each value the reach of its "
+            f"{100 * groups.confidence:g}% interval.",
             "lead",
         ),
         Table(columns, tuple(map(_group, groups.groups)), columns[1:]),
