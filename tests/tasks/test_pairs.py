@@ -258,7 +258,7 @@ def test_repeated_pairs_count_as_often_as_they_stand_there_and_subsets_are_kept(
         ("t.tsv", "a\tb\t1\n\nc\t\t1\n", None, r"expected two texts in line 3 of .*, got 'c' and ''"),
         ("t.tsv", "a\tb\t1\n", None, r"at least two pairs with scores in .*t\.tsv, got 1"),
         ("t.tsv", "", None, r"at least two pairs with scores in .*t\.tsv, got none"),
-        ("t.tsv", b"a\tb\t1\ncaf\xe9\tb\t1\n", None, r"text in UTF-8, got .*t\.tsv, whose line 2 is not"),
+        ("t.tsv", b"a\tb\t1\ncaf\xe9\tb\t1\n", None, r"expected UTF-8, got .*t\.tsv, whose line 2 is not"),
         ("t.tsv", "a\tb\t1\na\tb\t2\n", (1, 2, 4), r"at least 4 columns in line 1 of .*, got 3"),
         (
             "t.tsv",

@@ -132,7 +132,7 @@ def test_titles_and_compressed_files(tmp_path: Path) -> None:
         ("corpus.jsonl", '{"_id": 3, "text": "x"}\n', 'strings "_id", "text" in line 1'),
         ("corpus.jsonl", '{"_id": "d0", "text": "x"}\n' * 2, "unique ids, got 'd0' again in line 2"),
         ("corpus.jsonl", "", "at least one text in"),
-        ("corpus.jsonl", b"\xff\xfe", "text in UTF-8"),
+        ("corpus.jsonl", b"\xff\xfe", "expected UTF-8"),
         ("qrels/test.tsv", "query-id\tcorpus-id\n", "columns query-id, corpus-id, score"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td0\n", "3 columns in line 2 .* got 2"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td0\tx\n", "an integer in line 2"),
