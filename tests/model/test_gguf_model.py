@@ -116,7 +116,7 @@ def test_a_folder_of_one_file_is_opened_and_one_of_several_is_not(tmp_path: Path
     (tmp_path / "y.gguf").write_bytes(b"")
     with pytest.raises(
         InputError,
-        match=r"expected one GGUF model in .*, got 2 files \('x\.gguf', 'y\.gguf'\): give the file",
+        match=r"expected one GGUF model in .*, got 2 \('x\.gguf', 'y\.gguf'\): give the file",
     ):
         open_subjects(tmp_path)
     (tmp_path / "config.json").write_text("{}")
