@@ -122,7 +122,7 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
             continue
         if index in counts:
             raise InputError(
-                f"expected each {kind} once, got {cells[0][:40]!r} again in line {number} of {name}: add up"
+                f"expected each {kind} once, got {cells[0][:40]!r} again in line {number} of {name}: add its counts"
             )
         counts[index] = count
         doubled += cells[0] in shared
