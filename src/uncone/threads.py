@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -45,7 +46,11 @@ def alone(function: Callable[[], T]) -> T:
             del work
             _mine.threads = 0
 
-    return _pool(threads).submit(run).result()
+    job = _pool(threads).submit(run)
+    while not job.done():
+        with suppress(TimeoutError):  # a signal that arrives just before the wait is handled after it
+            job.result(timeout=1)
+    return job.result()
 
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
