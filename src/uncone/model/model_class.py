@@ -46,7 +46,8 @@ def build(files: ModelFiles) -> Any:
     check_sizes(files.config)
     need("opening a model by its class")
     model_class = _class_of(files)
-    with asked(f"build {model_class.__name__} from its config"), torch.device("meta"), bounded_construction():
+    what = f"build {model_class.__name__} from {files.path / 'config.json'}"
+    with asked(what), torch.device("meta"), bounded_construction():
         return model_class(_config_for(model_class, files.config))
 
 
