@@ -1,7 +1,11 @@
 """Moments against float64 sums, and what merging, cutting and saving must keep."""
 
 import math
+import signal
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import astuple
 from pathlib import Path
@@ -17,7 +21,7 @@ from uncone import InputError, Moments, UndefinedMeasure, diagnose, measure
 from uncone.moments.cell import lower_product, mirror
 from uncone.moments.eigen import consume_to_eigen
 from uncone.rows import GRID
-from uncone.threads import share
+from uncone.threads import share, waited
 
 from .matrices import gaussian
 
@@ -277,8 +281,6 @@ def test_an_error_in_a_task_reaches_the_caller_and_leaves_the_threads() -> None:
 
 
 def test_threads_that_start_meanwhile_get_their_usual_number() -> None:
-    import threading
-
     before, seen, stop = torch.get_num_threads(), [], threading.Event()
 
     def start_threads() -> None:
@@ -295,6 +297,23 @@ def test_threads_that_start_meanwhile_get_their_usual_number() -> None:
     stop.set()
     starter.join()
     assert set(seen) == {before}
+
+
+def test_a_signal_that_another_thread_takes_is_handled_during_the_wait() -> None:
+    """As one that arrives just before the wait: it does not wake the thread that waits."""
+    received = threading.Event()
+
+    def work() -> bool:
+        time.sleep(0.2)  # by then the other thread waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        return received.wait(30)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: received.set())
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            assert waited(pool.submit(work))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_tasks_can_share_again() -> None:

@@ -9,7 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -46,9 +46,16 @@ def alone(function: Callable[[], T]) -> T:
             del work
             _mine.threads = 0
 
-    job = _pool(threads).submit(run)
+    return waited(_pool(threads).submit(run))
+
+
+def waited(job: Future[T]) -> T:
+    """The result of `job`, once it has ended; signals are handled meanwhile, in a second at the latest.
+
+    Python handles a signal that arrives just before an endless wait only when that wait is over.
+    """
     while not job.done():
-        with suppress(TimeoutError):  # a signal that arrives just before the wait is handled after it
+        with suppress(TimeoutError):
             job.result(timeout=1)
     return job.result()
 

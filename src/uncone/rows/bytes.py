@@ -17,6 +17,7 @@ import torch
 from uncone.errors import InputError
 from uncone.regular import open_regular
 from uncone.rows.base import DTYPES, GRID, Buffer, Rows, Tensor
+from uncone.threads import waited
 
 T = TypeVar("T")
 _NOTHING = torch.empty(0)
@@ -218,7 +219,7 @@ def one_ahead(items: Iterator[T]) -> Iterator[T]:
     """`items`; while one is in use, the next is made on another thread. At most two exist at once."""
     with ThreadPoolExecutor(1, thread_name_prefix="uncone-ahead") as pool:
         coming = pool.submit(next, items, None)
-        while (item := coming.result()) is not None:
+        while (item := waited(coming)) is not None:
             coming = pool.submit(next, items, None)
             yield item
             del item

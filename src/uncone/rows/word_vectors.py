@@ -25,6 +25,7 @@ from uncone.rows import word_lines
 from uncone.rows.base import GRID, Source, Target, Writer, check_shape
 from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
 from uncone.rows.word_lines import WHITE, LineError, Piece, extra_number, number, parse_piece, quoted
+from uncone.threads import waited
 
 LONGEST_LINE = 16 * 2**20
 _PIECE_BYTES = 2**17
@@ -117,9 +118,9 @@ class WordVectorRows(WordRows):
             for piece in self._text(self._start):
                 coming.append(pool.submit(parse_piece, piece, self.shape[1]))
                 if len(coming) > 2 * threads:
-                    yield coming.popleft().result()
+                    yield waited(coming.popleft())
             while coming:
-                yield coming.popleft().result()
+                yield waited(coming.popleft())
 
     def words(self) -> Iterator[bytes]:
         for piece in self._text(self._start):

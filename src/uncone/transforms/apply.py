@@ -24,7 +24,7 @@ from uncone.rows import GRID, DerivedRows, Rows, as_rows, nonfinite_error, nonfi
 from uncone.rows.base import Target, Writer
 from uncone.rows.bytes import one_ahead
 from uncone.rows.open import open_writer, source_of, split_part, target_of
-from uncone.threads import share, share_rows
+from uncone.threads import share, share_rows, waited
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import DigestedRows, Transformation, shared_name
 from uncone.transforms.transformed import overflow
@@ -153,14 +153,14 @@ def _stream(
         for block in blocks:
             y = move(block)
             if before is not None:
-                before.result()
+                waited(before)
             before = pool.submit(write, y)
             done += len(block)
             del block, y
             if progress is not None:
                 progress(done)
         if before is not None:
-            before.result()
+            waited(before)
 
 
 def _write(writer: Writer, gate: "_Gate", dtype: torch.dtype, rows: Rows, y: Tensor) -> None:

@@ -20,6 +20,7 @@ from uncone.errors import InputError
 from uncone.moments import Moments
 from uncone.records.parts import Fitted
 from uncone.rows import GRID, DerivedRows, Rows, as_rows
+from uncone.threads import waited
 from uncone.transforms.affine import Affine, State
 from uncone.transforms.transformed import X, apply
 
@@ -254,7 +255,7 @@ class DigestedRows(DerivedRows):
 
                 job = pool.submit(add)
                 yield block
-                job.result()
+                waited(job)
                 del block
         self.sha256 = digested.hexdigest()
 
