@@ -129,6 +129,10 @@ import os, signal, sys, threading, time
 from uncone import atomic
 from uncone.cli import program
 
+# as from a terminal, also where the tests run in the background and ignore both
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def write(*arguments, **options):
     with atomic.new_directory("folder") as folder, atomic.replacing("file") as handle:
         (folder / "half").write_text("half")
@@ -155,9 +159,12 @@ def test_a_signal_leaves_nothing_half_written(tmp_path: Path, number: signal.Sig
         text=True,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "half\n"
-    process.send_signal(number)
-    error = process.communicate(timeout=60)[1]
+    try:
+        assert process.stdout.readline() == "half\n"
+        process.send_signal(number)
+        error = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
     assert process.returncode == status
     assert error == ("uncone: stopped\n" if number is signal.SIGINT else f"uncone: ended by {number.name}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
