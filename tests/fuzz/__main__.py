@@ -39,11 +39,13 @@ class _Worker:
         self.process = context.Process(target=work, args=(other, self.folder), daemon=True)
         self.process.start()
         other.close()
+        self.case: Case | None = None
+
+    def wait_until_ready(self) -> None:
         try:
             _, self.readers = self.pipe.recv()
         except EOFError:
             raise SystemExit("a file that is not damaged was not read: see above") from None
-        self.case: Case | None = None
 
     def give(self, case: Case) -> None:
         self.case, self.comparing, self.since = case, False, time.monotonic()
@@ -104,6 +106,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="uncone-fuzz-") as root:
         workers = [_Worker(Path(root, str(number))) for number in range(asked.workers)]
         try:
+            for worker in workers:
+                worker.wait_until_ready()
             return _fuzz(workers, asked)
         finally:
             for worker in workers:
@@ -143,6 +147,7 @@ def _fuzz(workers: list[_Worker], asked: argparse.Namespace) -> int:
             if worker.lost:
                 worker.lost = False
                 worker.start()
+                worker.wait_until_ready()
     return _table(counts, seconds, failures, alone)
 
 
