@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Modules are compiled when they are first imported: most of those that are installed never are
+# Modules are compiled when they are first imported, as most of those that are installed never are; and kept
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 # Of `make fuzz`
 SLOW ?= slow
 MINUTES ?= 20
