@@ -1,5 +1,6 @@
 """Shared by all tests: types checked, seeds, what hypothesis may take, and where the packaged model lies."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -33,6 +34,17 @@ settings.register_profile(
     "uncone", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 settings.load_profile("uncone")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest test begins first: at the end it would hold one worker while the other has nothing to do."""
+    items.sort(key=lambda item: item.path.name != "test_kills.py")
+
+
+def pytest_collection_finish() -> None:
+    """The collector need not walk over the modules and the thousands of tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

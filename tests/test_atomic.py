@@ -72,14 +72,17 @@ def diagnose():
 def files():
     return [open(name).read() for name in sys.argv[2:]]
 
-began = time.monotonic()
-assert os.waitpid(diagnose(), 0)[1] == 0
+for _ in range(2):  # the first may compile modules
+    began = time.monotonic()
+    assert os.waitpid(diagnose(), 0)[1] == 0
 whole, old, killed = time.monotonic() - began, files(), 0
 for i in range(20):
     pid = diagnose()
     time.sleep(whole * (0.5 + 0.03 * i))
     os.kill(pid, signal.SIGKILL)
-    killed += os.waitpid(pid, 0)[1] == signal.SIGKILL
+    was_killed = os.waitpid(pid, 0)[1] == signal.SIGKILL
+    killed += was_killed
+    whole *= 1 if was_killed else 0.9  # it had ended: the machine was busier before
     assert files() == old
 print(killed)
 """
