@@ -125,7 +125,7 @@ class TestWhatWorkMayTake:
         for told in ("lots", "nan", "inf"):
             monkeypatch.setenv("UNCONE_MEMORY_GB", told)
             with pytest.raises(
-                InputError, match=rf"expected GB such as 16 in UNCONE_MEMORY_GB, got '{told}'"
+                InputError, match=rf"expected a number of GB in UNCONE_MEMORY_GB, got '{told}'"
             ):
                 check_memory(7 * 10**8, "work", "make it smaller")
 

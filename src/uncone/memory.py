@@ -50,7 +50,9 @@ def check_memory(size: int, what: str, way_out: str) -> None:
     try:
         allowed = int(float(told) * 1e9) if told else free_bytes()
     except (ValueError, OverflowError) as error:
-        raise InputError(f"expected GB such as 16 in {MEMORY_GB}, got {told[:40]!r}: set a number") from error
+        raise InputError(
+            f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set one such as 16"
+        ) from error
     if allowed is not None and size > allowed:
         of_all = f"{size / 1e9:.1f} GB of the {allowed / 1e9:.1f} GB that are {'allowed' if told else 'free'}"
         raise InputError(

@@ -225,7 +225,7 @@ class TestRefused:
             ({"backend": "wrap:liger", "chunk": 5}, "expected chunk=None with the backend 'wrap:liger'"),
             (
                 {"backend": "wrap:cce"},
-                r"expected float32, bfloat16 or float16 with 'wrap:cce', got torch\.float64",
+                r"expected float32, bfloat16 or float16 with the backend 'wrap:cce', got torch\.float64",
             ),
         ],
     )
@@ -296,7 +296,7 @@ class TestRefused:
         if cce.__version__ != "25.1.1":
             pytest.skip("a version with a bias")
         hidden, weight, bias, labels = problem(dtype=torch.float32)
-        with pytest.raises(InputError, match="expected no bias with 'wrap:cce'"):
+        with pytest.raises(InputError, match="expected no bias with the backend 'wrap:cce'"):
             linear_cross_entropy(hidden, weight, labels, bias=bias, options=CCE)
 
 

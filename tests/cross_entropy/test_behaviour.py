@@ -231,7 +231,7 @@ class TestRefused:
                         ("bias", bias),
                     )
                 },
-                "expected tensors with values, got some on meta",
+                "expected tensors with values, got one on meta, which has none",
             ),
         ]:
             given = {"hidden": hidden, "weight": weight, "labels": labels, "bias": bias} | change

@@ -61,7 +61,7 @@ def test_two_ranks_give_what_one_gives(pair: list[dict[str, Any]], name: str) ->
             "got NaN or infinity on another rank",
             "got 1 of 15 rows with NaN, first row 28",
         ),
-        ("no rows", "got none on rank 1: use fewer", None),
+        ("no rows", "got none on rank 1: use fewer ranks", None),
     ],
 )
 def test_every_rank_refuses(pair: list[dict[str, Any]], attempt: str, first: str, second: str | None) -> None:

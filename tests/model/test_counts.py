@@ -48,7 +48,7 @@ class TestTables:
         [
             ("", "expected a first line `id<TAB>token<TAB>count`"),
             ("0\t[PAD]\t3\n", r"in counts.tsv, got '0 \[PAD\] 3': name the columns"),
-            ("id\ttoken\tcount\n", "expected a line a token, got only the first"),
+            ("id\ttoken\tcount\n", "expected a line for each token, got only the first"),
             ("id\tcount\n0\t3\n1\n", "expected 2 columns, got 1 in line 3 of counts.tsv"),
             ("id\tcount\n0\t3\n1\t2\t2\n", "expected 2 columns, got 3 in line 3"),
             ("id\tcount\n5\t3\n", "expected an id from 0 to 4, got '5' in line 2"),
@@ -78,7 +78,7 @@ class TestTables:
 
     def test_a_table_of_no_tokens(self, tmp_path: Path) -> None:
         for text in ("id\tcount\n", "id\ttoken\tcount\n\n", "token\tcount"):
-            with pytest.raises(InputError, match="expected a line a token, got only the first in"):
+            with pytest.raises(InputError, match="expected a line for each token, got only the first in"):
                 read_counts(_table(tmp_path, text), 5, LABELS)
 
     def test_a_token_of_several_rows_is_said(self, tmp_path: Path) -> None:

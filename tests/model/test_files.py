@@ -199,7 +199,7 @@ def test_a_tensor_missing_from_its_shard_is_named(plant_shards):
 
 @pytest.mark.parametrize("placed", [{}, [], {"a": 3}, "x"])
 def test_an_index_without_a_weight_map_is_refused(plant_shards, placed):
-    with pytest.raises(InputError, match="expected a weight_map to files"):
+    with pytest.raises(InputError, match="expected a weight_map from tensors to files"):
         open_model_files(plant_shards({}, placed))
 
 

@@ -159,7 +159,7 @@ class TestMessages:
         path = part(tmp_path / "m-00001-of-00002.gguf", number, 2, 1, {"w": TENSORS["output.weight"]})
         with pytest.raises(
             InputError,
-            match=f"the header of .* lies: part {number} of 2 \\(from 0\\); copy it again",
+            match=f"the header of .* lies: part {number} of 2 \\(counted from 0\\); copy it again",
         ):
             open_subjects(path)
 

@@ -391,10 +391,10 @@ class Scaled(torch.nn.Module):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda z: z + 0.1 * z.sin(), "expected logits cap tanh"),
-        (lambda z: z.flip(-1), "expected logits cap tanh"),
+        (lambda z: z + 0.1 * z.sin(), "expected logits of the form cap tanh"),
+        (lambda z: z.flip(-1), "expected logits of the form cap tanh"),
         (lambda z: z.softmax(-1), "expected logits"),
-        (lambda z: z * torch.linspace(1, 2, V), "expected logits cap tanh"),
+        (lambda z: z * torch.linspace(1, 2, V), "expected logits of the form cap tanh"),
         (lambda z: z[..., :-1], "1746 logits, got 1 and shape"),
     ],
 )

@@ -218,7 +218,7 @@ class TestMessages:
             uncone.open_rows(tmp_path / "nothing.npy")
 
     def test_a_mask_is_not_ignored(self) -> None:
-        with pytest.raises(InputError, match="expected no mask"):
+        with pytest.raises(InputError, match="expected an array without a mask"):
             uncone.open_rows(np.ma.masked_array(np.ones((2, 2)), mask=True))
 
     @pytest.mark.parametrize("spec", ["x" * 5000, "a\0b"])

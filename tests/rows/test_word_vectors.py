@@ -197,11 +197,11 @@ LINES = {
     "no rows": (b"0 3\n", "expected at least one row and column"),
     "no columns": (b"3 0\na\nb\nc\n", "expected at least one row and column"),
     "empty": (b"", "expected word vectors in .*, got an empty file"),
-    "white": (b"\n\n", "expected a word, numbers or 'N D'"),
-    "a damaged number": (b"a -1.8 0.12 1_0 1.5\n", "line 1 of .*: expected a word, numbers, got '1_0' between"),
-    "prose": (b"Call me Ishmael.\nSome years ago\n", "line 1 of .*: expected a word, numbers or 'N D', got 'Call me Ishmael"),
+    "white": (b"\n\n", "expected a word and its numbers, or 'N D'"),
+    "a damaged number": (b"a -1.8 0.12 1_0 1.5\n", "line 1 of .*: expected a word, then numbers alone, got '1_0' between numbers"),
+    "prose": (b"Call me Ishmael.\nSome years ago\n", "line 1 of .*: expected a word and its numbers, or 'N D', got 'Call me Ishmael"),
     "no words": (b"0.5 1.5\n0.5 1.5\n", "got the number '0.5' first: .* numpy.loadtxt"),
-    "not gzipped text": (b"\xff\xfea\0 \x000\0", "line 1 of .*: expected a word, numbers"),
+    "not gzipped text": (b"\xff\xfea\0 \x000\0", "line 1 of .*: expected a word and its numbers"),
 }  # fmt: skip
 
 
@@ -314,7 +314,7 @@ def test_a_second_line_without_numbers_is_told_on_opening(tmp_path: Path) -> Non
     path = _write(tmp_path / "x.txt", b"Chapter 1\nIt was a dark night\nand 2 storms\n")
     with pytest.raises(
         InputError,
-        match=r"line 2 of .*: expected a word and D = 1 numbers as line 1, got 'It was a dark night': is it",
+        match=r"line 2 of .*: expected a word and D = 1 numbers as in line 1, got 'It was a dark night': is it",
     ):
         uncone.open_rows(path)
     assert uncone.open_rows(_write(path, b"Chapter 1\nSection 2\n")).shape == (2, 1)
@@ -402,22 +402,22 @@ class TestBinary:
         [
             (b"", "without a first line 'N D'"),
             (b"word2vec", "without a first line 'N D'"),
-            (b"2 2\nab 1234", "lies: 2 words with 2 float32 take at least 22 bytes, the file has 11"),
-            (b"999999999999999 300\n", "lies: 999999999999999 words with 300 float32 take at least"),
-            (b"1 999999999999999999\n", "lies: 1 words with 999999999999999999 float32 take at least"),
+            (b"2 2\nab 1234", "lies: 2 words with 2 float32 each take at least 22 bytes, the file has 11"),
+            (b"999999999999999 300\n", "lies: 999999999999999 words with 300 float32 each take at least"),
+            (b"1 999999999999999999\n", "lies: 1 words with 999999999999999999 float32 each take at least"),
             (b"0 3\n", "expected at least one row and column"),
             (
                 _binary(gaussian(3, 2))[:-4],
                 r"expected 3 words with 2 float32 in .*, got 2 and a part: the file was cut",
             ),
             (_binary(gaussian(3, 2)) + b"w4 ", "lies: 4 bytes follow the last of 3 words"),
-            (b"2 3\na 0.1 0.2 0.3\nb 0.4 0.5 0.6\n", "got numbers as text: rename it to .vec or .txt"),
-            (_text(gaussian(9, 3), header=True), "got numbers as text: rename it to .vec or .txt"),
+            (b"2 3\na 0.1 0.2 0.3\nb 0.4 0.5 0.6\n", "got numbers as text: rename it to end in .vec or .txt"),
+            (_text(gaussian(9, 3), header=True), "got numbers as text: rename it to end in .vec or .txt"),
             (
                 b"2 3\nat name@domain.com 0.1 0.2 0.3\n. . . 0.4 0.5 0.6\n",
-                "got numbers as text: rename it to .vec or .txt",
+                "got numbers as text: rename it to end in .vec or .txt",
             ),
-            (b"1 2\n New York 0.25 0.25 \r\n", "got numbers as text: rename it to .vec or .txt"),
+            (b"1 2\n New York 0.25 0.25 \r\n", "got numbers as text: rename it to end in .vec or .txt"),
             (
                 b"1 2\n" + b"x" * 70_000,
                 "expected word 1 at byte 4 of .*, got no space within 65536 bytes",

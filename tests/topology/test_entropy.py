@@ -157,7 +157,8 @@ def test_what_is_refused() -> None:
         persistent_entropy(torch.arange(3))
     for wrong, told in ((-1.0, "-1"), (math.nan, "nan"), (math.inf, "inf")):
         with pytest.raises(
-            InputError, match=f"expected finite lengths of at least 0, got {told}: pass a barcode's"
+            InputError,
+            match=f"expected finite lengths of at least 0, got {told}: pass the lengths of a barcode",
         ):
             persistent_entropy(torch.tensor([1.0, wrong]))
     with pytest.raises(InputError, match="sum to 3, the number of lengths, got 2"):

@@ -159,7 +159,7 @@ def test_what_has_no_inverse_says_so() -> None:
         (torch.zeros(3, 4, dtype=torch.int64), "expected a tensor of float64, .* got torch.int64"),
         (np.zeros((3, 4), np.int32), "expected an array of float64, .* got dtype int32"),
         (np.zeros((3, 4), object), "expected an array of float64, .* got dtype object"),
-        (np.ma.masked_array(np.zeros((3, 4))), "expected no mask"),
+        (np.ma.masked_array(np.zeros((3, 4))), "expected an array without a mask"),
         (torch.tensor([[1.0, 2.0, float("nan"), 0.0], [0.0] * 4]), "expected finite rows, got 1 of 2 with NaN or inf"),
         (np.array([[np.inf, 2.0, 1.0, 0.0]]), "expected finite rows, got 1 of 1"),
     ],

@@ -304,7 +304,9 @@ def read_labels(
             raise InputError(f"expected one label of a pair, got another in {where}: decide if it matches")
     if not any(matches.values()):
         bar = "above 0" if match_at is None else f"of at least {match_at:g}"
-        raise InputError(f"expected matches in {path}, got {len(matches)} pairs and none with a label {bar}")
+        raise InputError(
+            f"expected pairs that match in {path}, got {len(matches)} pairs and none with a label {bar}"
+        )
     places_a, places_b = torch.tensor(list(matches), dtype=torch.int64).T
     return Labels(Path(path).name, places_a, places_b, np.array(list(matches.values())))
 

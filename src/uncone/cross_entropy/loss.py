@@ -110,7 +110,7 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
     if len(devices) > 1:
         raise InputError(f"expected everything on one device, got {' and '.join(sorted(devices))}: move it")
     if "meta" in devices:
-        raise InputError("expected tensors with values, got some on meta, without any: load the weights")
+        raise InputError("expected tensors with values, got one on meta, which has none: load the weights")
 
 
 def _check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | None) -> None:

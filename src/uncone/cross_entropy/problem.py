@@ -84,7 +84,9 @@ def _exchange(weight: Tensor, group: ProcessGroup) -> Shard:
     distributed.all_reduce(counts, group=group)
     rows = counts.tolist()
     if 0 in rows:
-        raise InputError(f"expected head rows on every rank, got none on rank {rows.index(0)}: use fewer")
+        raise InputError(
+            f"expected head rows on every rank, got none on rank {rows.index(0)}: use fewer ranks"
+        )
     start = sum(rows[:rank])
     return Shard(group, start, start + rows[rank], sum(rows), max(rows))
 

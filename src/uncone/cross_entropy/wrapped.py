@@ -179,7 +179,8 @@ def _cce(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEnt
     if bias is not None:
         if "bias" not in inspect.signature(stock).parameters:
             raise InputError(
-                "expected no bias with 'wrap:cce' and this version of cut-cross-entropy, got one: "
+                "expected no bias with the backend 'wrap:cce' and this version of cut-cross-entropy, "
+                "got one: "
                 "take its newer version from its repository, or use backend='chunk'"
             )
         more["bias"] = bias
@@ -211,7 +212,8 @@ def _package(module: str, extra: str) -> Any:
             extra if extra == "triton" else f"wrap:{extra}",
         )
         raise InputError(
-            f"expected the package {missing} for the backend {backend!r}, got none: pip install 'uncone[{extra}]'"
+            f"expected the package {missing} for the backend {backend!r}, "
+            f"got none: pip install 'uncone[{extra}]'"
         ) from error
 
 
@@ -230,7 +232,8 @@ def _refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
 def _refuse_float64(problem: Problem) -> None:
     if problem.dtype == torch.float64:
         raise InputError(
-            f"expected float32, bfloat16 or float16 with {problem.options.backend!r}, got {problem.dtype}: "
+            f"expected float32, bfloat16 or float16 with the backend {problem.options.backend!r}, "
+            f"got {problem.dtype}: "
             "it computes in float32; use backend='chunk'"
         )
 

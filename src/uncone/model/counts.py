@@ -95,7 +95,7 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
     columns = next(lines, (1, ""))[1].split("\t")
     kind = columns[0].lower()
     if tuple(column.lower() for column in columns) not in _HEADERS:
-        raise InputError(f"{_HOW} in {name}, got {' '.join(columns)[:60]!r}: name the columns")
+        raise InputError(f"{_HOW} in {name}, got {' '.join(columns)[:60]!r}: name the columns in line 1")
     if kind != "id" and labels is None:
         raise InputError(
             f"expected counts by id, as no tokenizer was found, got tokens in {name}: add a column `id`"
@@ -122,14 +122,17 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
             continue
         if index in counts:
             raise InputError(
-                f"expected each {kind} once, got {cells[0][:40]!r} again in line {number} of {name}: add its counts"
+                f"expected each {kind} once, "
+                f"got {cells[0][:40]!r} again in line {number} of {name}: add its counts"
             )
         counts[index] = count
         doubled += cells[0] in shared
         if len(columns) == 3 and labels is not None and labels[index] != cells[1]:
             differ.append((number, index, cells[1]))
     if not read:
-        raise InputError(f"expected a line a token, got only the first in {name}: count the tokens of a text")
+        raise InputError(
+            f"expected a line for each token, got only the first in {name}: count the tokens of a text"
+        )
     if unknown == read:
         raise InputError(
             f"expected tokens of this vocabulary, got none of them in {counted(read, 'line')} of {name}: "

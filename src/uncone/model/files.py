@@ -142,7 +142,9 @@ def _open_single(path: Path) -> dict[str, tuple[LocalFile, Entry]]:
 def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]]:
     placed = read_json(index, dict).get("weight_map")
     if not (isinstance(placed, dict) and placed and all(isinstance(shard, str) for shard in placed.values())):
-        raise InputError(f"expected a weight_map to files in {index}, got {str(placed)[:80]}: copy it again")
+        raise InputError(
+            f"expected a weight_map from tensors to files in {index}, got {str(placed)[:80]}: copy it again"
+        )
     shards = {}
     for shard in sorted(set(placed.values())):
         # The name comes from the index, so it must not lead out of the directory.

@@ -262,7 +262,9 @@ class ArrayRows(Rows):
 def float_tensor(x: npt.NDArray[Any], name: str) -> Tensor:
     """An array of floats, in either byte order, as a tensor; without a copy where the memory allows it."""
     if isinstance(x, np.ma.MaskedArray):
-        raise InputError(f"expected no mask, got a masked array from {name}: fill or drop the masked rows")
+        raise InputError(
+            f"expected an array without a mask, got one with it from {name}: fill or drop the masked rows"
+        )
     if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise InputError(
             f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: use x.astype('float32')"

@@ -78,7 +78,9 @@ def _matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
     header = array_header(head, name)
     shape, dtype = header.shape, header.dtype
     if dtype.hasobject:
-        raise InputError(f"expected {FLOATING}, got pickled objects in {name}, never loaded: save floats")
+        raise InputError(
+            f"expected {FLOATING}, got pickled objects in {name}, which are never loaded: save floats"
+        )
     if dtype.kind != "f" or dtype.itemsize > 8:
         raise InputError(f"expected {FLOATING}, got dtype {dtype} in {name}: use x.astype('float32')")
     check_shape(shape, name)
@@ -291,7 +293,7 @@ def _take(stream: zipfile.ZipExtFile, size: int, name: str) -> bytearray:
         count = stream.readinto(content)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise InputError(
-            f"expected deflated bytes of {name}, got others ({error}): copy the file again"
+            f"expected deflated bytes of {name}, got bytes that do not inflate ({error}): copy the file again"
         ) from error
     if count < size:
         raise InputError(f"expected {size} more bytes of {name}, got {count}: it was cut, copy it again")

@@ -42,7 +42,7 @@ class Word2VecRows(WordRows):
         least = offset + n * (1 + 4 * d)
         if least > source.size:
             raise InputError(
-                f"the header of {source.name} lies: {n} words with {d} float32 take at least {least} bytes, "
+                f"the header of {source.name} lies: {n} words with {d} float32 each take at least {least} bytes, "
                 f"the file has {source.size}: it was cut, or is no word2vec binary"
             )
         self._source, self.shape, self.name = source, (n, d), source.name
@@ -123,7 +123,8 @@ def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
     head = source.read(offset, min(source.size - offset, _PIECE_BYTES))
     if all(is_text(line) for line in head.split(b"\n", 2)[: min(n, 2)]):
         raise InputError(
-            f"expected float32 after line 1 of {source.name}, got numbers as text: rename it to .vec or .txt"
+            f"expected float32 after line 1 of {source.name}, "
+            "got numbers as text: rename it to end in .vec or .txt"
         )
 
 

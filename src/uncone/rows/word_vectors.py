@@ -168,7 +168,8 @@ class WordVectorRows(WordRows):
             )
         if not self.has_header and ends_in_word:
             raise InputError(
-                f"line 2 of {self.name}: expected a word and D = {d} numbers as line 1, got {quoted(two)}: "
+                f"line 2 of {self.name}: expected a word and D = {d} numbers as in line 1, "
+                f"got {quoted(two)}: "
                 "is it text of word vectors? If so, mend the line, or leave it out"
             )
         first.size = len(one) + 1
@@ -237,11 +238,13 @@ def _count_numbers(line: bytes, name: str) -> int:
         b"." in field and number(field) is not None for field in fields[1 : len(fields) - count]
     ):
         raise InputError(
-            f"line 1 of {name}: expected a word, numbers, got {quoted(fields[-count - 1])} between: mend it"
+            f"line 1 of {name}: expected a word, then numbers alone, "
+            f"got {quoted(fields[-count - 1])} between numbers: mend it"
         )
     if count == 0:
         raise InputError(
-            f"line 1 of {name}: expected a word, numbers or 'N D', got {quoted(line)}: is it word vectors?"
+            f"line 1 of {name}: expected a word and its numbers, or 'N D', "
+            f"got {quoted(line)}: is it word vectors?"
         )
     return count
 

@@ -43,7 +43,9 @@ def check_lengths(lengths: object) -> None:
         least, most = (float(end) for end in torch.aminmax(lengths.detach()))
         if not 0 <= least <= most < torch.inf:
             wrong = next(one for one in lengths.tolist() if not 0 <= one < torch.inf)
-            raise InputError(f"expected finite lengths of at least 0, got {wrong:g}: pass a barcode's")
+            raise InputError(
+                f"expected finite lengths of at least 0, got {wrong:g}: pass the lengths of a barcode"
+            )
 
 
 def check_bars(bars: object, count: int) -> None:
