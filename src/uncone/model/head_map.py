@@ -101,7 +101,7 @@ def fit(z: Tensor, logits: Tensor) -> HeadMap:
     residual = float(((logits - expected).abs() / (1 + expected.abs())).max())
     if not residual <= RESIDUAL:
         raise UnsupportedModel(
-            f"expected logits of the form cap tanh((scale z + bias) / cap), "
+            "expected logits of the form cap tanh((scale z + bias) / cap), "
             f"got a residual of {residual:.1g} from it "
             f"(scale {scale:.4g}, cap {cap}): train this model with its own loss"
         )

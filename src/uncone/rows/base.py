@@ -263,7 +263,7 @@ def float_tensor(x: npt.NDArray[Any], name: str) -> Tensor:
     """An array of floats, in either byte order, as a tensor; without a copy where the memory allows it."""
     if isinstance(x, np.ma.MaskedArray):
         raise InputError(
-            f"expected an array without a mask, got one with it from {name}: fill or drop the masked rows"
+            f"expected an array without a mask, got one with a mask from {name}: fill or drop the masked rows"
         )
     if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise InputError(
