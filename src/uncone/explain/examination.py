@@ -13,7 +13,7 @@ from uncone.measure.reading import read
 from uncone.moments import Moments, row_norms
 from uncone.moments.cell import counting_nonfinite
 from uncone.moments.sums import products_bytes
-from uncone.records import Group, Groups, Measurement, Picture, Spectrum, Subject
+from uncone.records import Group, Groups, Measurement, OddRows, Picture, Spectrum, Subject
 from uncone.rows import CenteredRows, Rows
 
 _WORTH_SAYING = 10**9
@@ -64,10 +64,10 @@ class Examination:
 
     def __init__(
         self, name: str, rows: Rows, device: str, progress: Progress | None, role: explain.Role, counts: Any,
-        neighbours: bool = False,
+        neighbours: bool = False, *, advice: explain.Advice = explain.Advice(), capped: bool = False,  # noqa: B008
     ) -> None:  # fmt: skip
         self._name, self._rows, self._device, self._progress = name, rows, device, progress
-        self._head, self._neighbours = name == "head", neighbours
+        self._head, self._neighbours, self._advice = name == "head" and not capped, neighbours, advice
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
         self._counts, self._notes = explain.counts_of(counts, rows)
         self._tokens = explain.TokenReader(rows, role, self._counts)
@@ -75,13 +75,15 @@ class Examination:
     def run(self) -> Subject:
         """Read the rows twice (a head four times: raw, then centred), and draw the conclusions."""
         rows, without_effect, seen = self._rows, tuple[Measurement, ...](), None
+        zero = None
         if self._head:
             raw = Moments.of(rows, device=self._device, progress=self._tick("summing the raw rows"))
             without_effect, seen = self._read_all(OF_THE_GAUGE, raw), self._see(raw)
             without_effect = (*without_effect, self._partition(rows, raw))
             rows = CenteredRows(rows, raw.mean())
+            zero = -raw.mean().cpu() if raw.zero_rows else None
             del raw
-        m, norms, groups = self._sum(rows)
+        m, norms, groups, odd = self._sum(rows, zero)
         measurements = self._read_all(OF_A_HEAD if self._head else MEASURES, m)
         pairs = measure.PairSums.of(m)
         m.unit_second = None  # read; the pages and the partition function want its memory
@@ -91,12 +93,15 @@ class Examination:
         measurements = (*measurements, self._partition(rows, m), coupling, *self._from_neighbours(rows, m))
         if self._head:
             measurements = tuple(replace(one, centered=True) for one in measurements)
-        findings = explain.find(measurements, groups, head=self._head, under_trained=untrained)
+        findings = explain.find(
+            measurements, groups, head=self._head, under_trained=untrained, without_effect=without_effect,
+            odd=odd, left_out=len(rows.left_out), advice=self._advice,
+        )  # fmt: skip
         return Subject(
             self._name, "/".join(Path(rows.name).parts[-2:]), *rows.shape, rows.dtype, measurements, findings,
             without_effect=without_effect, groups=groups, spectrum=spectrum, norms=norms.record(),
             picture=picture, left_out=len(rows.left_out), notes=self._notes,
-            frequency_groups=by_frequency, under_trained=untrained,
+            frequency_groups=by_frequency, under_trained=untrained, odd_rows=odd,
         )  # fmt: skip
 
     def _see(self, raw: Moments) -> tuple[Spectrum | None, Picture | None]:
@@ -127,8 +132,13 @@ class Examination:
             read("uniformity_exact", lambda m: measure.uniformity_exact(rows, m, progress=pairs), m),
         )
 
-    def _sum(self, rows: Rows) -> tuple[Moments, measure.NormProfile, Groups]:
-        """One pass: moments, norms, and the readings of each bin of ids and of the reserved rows."""
+    def _sum(
+        self, rows: Rows, zero: Tensor | None
+    ) -> tuple[Moments, measure.NormProfile, Groups, tuple[OddRows, ...]]:
+        """One pass: moments, norms, the readings of each bin of ids and of the reserved rows, and odd rows.
+
+        `zero` is what a zero row of the source is here, where that is no zero row.
+        """
         n, d = rows.shape
         size, doing = products_bytes(d), "summing"
         if size >= _WORTH_SAYING:
@@ -138,6 +148,7 @@ class Examination:
         bin_size = _bin_size_for(stop)
         count = (stop - 1) // bin_size + 1
         moments, profile = Moments(d, unit_second=True, device=self._device), measure.NormProfile()
+        odd = measure.OddRowFinder(d)
         bins, special = (measure.GroupMoments(k, d, device=self._device) for k in (count, 1))
         bins.work_with(moments)
         special.work_with(moments)
@@ -152,6 +163,8 @@ class Examination:
             norms = row_norms(block)
             profile.update(norms, ids)
             self._tokens.update(block, norms)
+            zeros = norms.cpu() == 0 if zero is None else (block == zero.to(block.dtype)).all(dim=1)
+            odd.update(start, block, norms.cpu(), zeros, is_reserved & reserved.by_name)
             in_bin += torch.bincount(ids[is_reserved] // bin_size, minlength=count)
             directed += torch.bincount(ids[is_reserved & (norms > 0)] // bin_size, minlength=count)
             bins.update(block, ids // bin_size)
@@ -165,7 +178,7 @@ class Examination:
                 groups.append(_group(f"ids {first:,} to {end - 1:,}", first, end, m, of_reserved, *shared))
         own = _group(reserved.description, 0, 0, of_reserved, None, len(reserved.indices))
         by_id = Groups(bin_size, reserved.description, own, tuple(groups), reserved.by_name)
-        return moments.finish(), profile, by_id
+        return moments.finish(), profile, by_id, odd.find(rows, profile)
 
     def _partition(self, rows: Rows, m: Moments) -> Measurement:
         m.directions()

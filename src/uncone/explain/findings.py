@@ -1,11 +1,17 @@
-"""Causes, each with its evidence and a repair, and the verdict over all. Each threshold has a reason."""
+"""Causes, each with its evidence and what to do, and the verdict over all. Each threshold has a reason.
+
+This is the one place that judges. Defects make a matrix degenerate. Structure is what every trained table has,
+and neither good nor bad. What changes no probability is said as that. Verdict, tiles, pictures, comparisons
+and checks repeat what stands here.
+"""
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from uncone.records import Finding, Group, Groups, Measurement, Subject, UnderTrained
-from uncone.records.text import counted, listing, percent, plural
+from uncone.explain.advice import Advice
+from uncone.records import Finding, Group, Groups, Measurement, OddRows, UnderTrained
+from uncone.records.text import counted, listing, percent, plural, shortened
 
 DRIFT = 0.1
 """Cosines of 100 to 1,000 features scatter by 0.03 to 0.1: beyond, the common part outweighs that."""
@@ -24,31 +30,29 @@ ROGUE_COSINE = 0.05
 TAIL_EXCESS = 0.2
 """Rows this much closer to the reserved rows than to each other share the reserved rows' direction."""
 TAIL_SHARE = 0.2
-"""A fifth of all rows in the degenerate tail is no longer a tail."""
+"""A fifth of all rows in the degenerate tail is no longer a tail; nor are a fifth of all rows odd ones."""
 COLLAPSED = 0.5
 """Reserved rows with this mean cosine among themselves are near-copies of one vector."""
 LOW_RANK = 0.5
 """Half of the effective rank an isotropic cloud has: as much would be stored in half of the dimensions."""
 VERY_LOW_RANK = 0.2
 """A fifth of it."""
-Values = Mapping[str, Measurement]
-TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
-_SHOWN = 4
-_TOKENS_SHOWN = 8
 MANY = 0.01
-"""Land & Bartolo 2024 confirm 0.1 to 1% of most vocabularies: beyond, it is no longer usual."""
+"""Land & Bartolo 2024 confirm 0.1 to 1% of most vocabularies as under-trained: beyond, it is no longer usual.
+Equal rows have the same bar."""
+PADDING_ROWS = 1
+"""A table may have one zero row: that of padding, which no gradient reaches."""
 NORM_COUPLING = 0.5
 """Where ids are sorted by frequency, length tells at this rank correlation how often a token occurs."""
-
-_NAMES = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
-_PROBLEMS = {
-    "common_direction_drift": "its rows drift in a common direction (mean cosine {mean_cosine})",
-    "rogue_dimensions": "a few rogue dimensions decide its similarities",
-    "degenerate_tail": "its tail is degenerate ({tail})",
-    "low_effective_rank": "its rows fill {effective_rank} of {d} dimensions",
-    "under_trained_tokens": "{under_trained} untrained",
-    "norm_id_coupling": "the length of its rows follows their ids (correlation {norm_id_correlation})",
-}
+LESS_EVEN = 0.9
+"""Of the isotropic value: clouds of noise scatter by less than a tenth."""
+UNTRAINED_SIGMAS = 6.0
+"""Random tables lie within three of their spectrum's scatter; MiniLM's table is 13,000 away."""
+TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
+ORDER = ("severe", "warning", "note", "healthy", "structure", "no_effect")
+Values = Mapping[str, Measurement]
+_SHOWN = 4
+_TOKENS_SHOWN = 8
 
 
 def find(
@@ -57,21 +61,38 @@ def find(
     *,
     head: bool,
     under_trained: UnderTrained | None = None,
+    without_effect: tuple[Measurement, ...] = (),
+    odd: Sequence[OddRows] = (),
+    left_out: int = 0,
+    advice: Advice = Advice(),  # noqa: B008  # frozen
 ) -> tuple[Finding, ...]:
-    """The causes that the numbers of one matrix (a centred head) give, the worst first, or `healthy`."""
+    """What the numbers of one matrix say, defects first: causes, `no_defect`, structure, and no effect.
+
+    Of a `head` whose mean changes no probability, `measurements` are those of the centred rows, and
+    `without_effect` those of the rows as stored.
+    """
     rows = max((m.n for m in measurements), default=0)
     if rows < FEWEST_ROWS:
         evidence = f"{counted(rows, 'row')}, where at least {FEWEST_ROWS} are needed to judge"
         return (Finding("not_measured", "note", TOO_LITTLE, (evidence,), "Pass more rows."),)
     values = {m.name: m for m in measurements if m.value is not None}
     causes = [] if head else _drift(values)
-    causes += _rogue(values) + _tail(values, groups) + _rank(values) + _coupling(values)
-    tail_is_named = any(f.cause == "degenerate_tail" and f.level != "note" for f in causes)
+    causes += _rogue(values) + _tail(values, groups) + _rank(values)
+    causes += [] if head or causes else _direction(values)
+    causes += _odd(odd, rows, left_out, advice)
+    tail_is_named = any(f.cause == "degenerate_tail" and f.is_defect for f in causes)
     causes += find_under_trained(under_trained, tail_is_named=tail_is_named)
-    causes.sort(key=lambda finding: ("severe", "warning", "note").index(finding.level))
-    if all(finding.level == "note" for finding in causes):
-        causes.insert(0, _healthy(values, head=head))
-    return tuple(causes)
+    untrained = _untrained(values, advice)
+    if not any(finding.is_defect for finding in causes):
+        causes += untrained or [_no_defect(values, head=head)]
+    else:
+        causes += untrained
+    if not untrained:
+        causes += _coupling(values)
+        causes += [] if any(f.cause == "low_effective_rank" for f in causes) else _less_even(values)
+    causes += _gauge(without_effect)
+    causes.sort(key=lambda finding: ORDER.index(finding.level))
+    return tuple(advice.on(finding) for finding in causes)
 
 
 def _told(values: Values, **words: str) -> tuple[str, ...]:
@@ -96,28 +117,44 @@ def _drift(values: Values) -> list[Finding]:
             mean_shift="the mean row is {percent} as long as an average row",
             partition_isotropy="I(W) over both signs is {:.3g}",
         ),
-        "Centre the rows (subtract the mean row), for cosine search in queries and documents alike; if one "
-        "or two directions still lead, remove those top components too.",
+        measures=("mean_cosine", "mean_shift"), extent=float(cosine),
     )]  # fmt: skip
 
 
 def _rogue(values: Values) -> list[Finding]:
-    evidence, cosine = [], values.get("mean_cosine")
+    evidence, shares, cosine = list[str](), dict[str, float](), values.get("mean_cosine")
     carried = {"rogue_dimensions": "mean cosine"} if cosine and float(cosine) >= ROGUE_COSINE else {}
     for name, total in (carried | {"dominant_dimension": "variance"}).items():
         share = values.get(name)
-        if share is not None and float(share) >= max(ROGUE_SHARE, EVEN_TIMES / share.d):
-            told = share.details
+        if share is not None and _carries(share):
+            shares[name], told = float(share), share.details
             dimension = told["dimensions"][0] if total == "mean cosine" else told["dimension"]
             even = f"(even spread: {_number(share.reference)})"
             evidence.append(f"dimension {dimension} carries {percent(float(share))} of the {total} {even}")
     return [Finding(
         "rogue_dimensions", "warning",
         "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say.",
-        tuple(evidence),
-        "Standardise the features (subtract each mean, divide by each standard deviation), or remove the "
-        "named dimensions from similarities.",
+        tuple(evidence), measures=tuple(shares), extent=max(shares.values()),
     )] if evidence else []  # fmt: skip
+
+
+def _direction(values: Values) -> list[Finding]:
+    """One direction that is no single feature; asked where no other defect of the cloud was found."""
+    share = values.get("anisotropy_1")
+    if share is None or not _carries(share):
+        return []
+    even = f"(isotropic: {_number(share.reference)})"
+    return [Finding(
+        "dominant_direction", "warning",
+        "One direction dominates: similarities are decided by it, also when the mean row is subtracted.",
+        (f"it carries {percent(float(share))} of the variance {even}",),
+        measures=("anisotropy_1",), extent=float(share),
+    )]  # fmt: skip
+
+
+def _carries(share: Measurement) -> bool:
+    """Whether one dimension or direction with this share of a sum decides it."""
+    return float(share) >= max(ROGUE_SHARE, EVEN_TIMES / share.d)
 
 
 def _tail(values: Values, groups: Groups | None) -> list[Finding]:
@@ -130,23 +167,20 @@ def _tail(values: Values, groups: Groups | None) -> list[Finding]:
     if not leaning:
         if reserved.mean_cosine is None or reserved.mean_cosine < max(COLLAPSED, everywhere + TAIL_EXCESS):
             return []
-        return [Finding(
-            "degenerate_tail", "note",
-            "The reserved rows are near-copies of one vector, but no other rows follow them.", (among,),
-            "Nothing to do unless these rows come into use: then re-initialise them first.",
-        )]  # fmt: skip
+        summary = "The reserved rows are near-copies of one vector, but no other rows follow them."
+        return [Finding("degenerate_tail", "note", summary, (among,))]
     whom, other = "the reserved rows, which no text ever trained", "the reserved rows"
     if not groups.reserved_by_name:
         whom, other = "one common point", groups.reserved.partition(",")[0]
     affected = sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning)
+    share = affected / sum(g.n for g in groups.bins)
     closest = sorted(leaning, key=lambda g: -(g.cosine_to_reserved or 0.0))[:_SHOWN]
     return [Finding(
-        "degenerate_tail", "severe" if affected > TAIL_SHARE * sum(g.n for g in groups.bins) else "warning",
+        "degenerate_tail", "severe" if share > TAIL_SHARE else "warning",
         f"Rare rows are degenerate: the {counted(affected, 'row')} of {_spans(leaning)} "
         f"{plural(affected, 'leans', 'lean')} toward {whom}.",
         (among, *(f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest)),
-        "Do not trust similarities of these rows; re-initialise them from their sub-tokens, or train on with "
-        "the gradient on rare rows gated.",
+        measures=("rare.cosine_to_reserved",), extent=share,
     )]  # fmt: skip
 
 
@@ -162,6 +196,12 @@ def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
         and g.cosine_to_reserved - everywhere >= TAIL_EXCESS + NOISE_SIGMAS / math.sqrt(d * g.n * reserved.n)
         and (2 * g.reserved_rows < g.n or not groups.reserved_by_name)
     ]
+
+
+def nearest_leaning(groups: Groups | None, cosine: Measurement) -> Group | None:
+    """The bin of a degenerate tail that lies nearest to the reserved rows; None where there is no tail."""
+    leaning = [] if groups is None else leaning_bins(groups, float(cosine), cosine.d)
+    return max(leaning, key=lambda g: g.cosine_to_reserved or 0.0, default=None)
 
 
 def _stands_out(last: Group, groups: Groups) -> bool:
@@ -187,23 +227,58 @@ def _rank(values: Values) -> list[Finding]:
         "low_effective_rank", "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning",
         "The rows fill only part of their dimensions.",
         _told(values, effective_rank="effective rank {:.1f} of {d}", isoscore="IsoScore {:.3f}"),
-        "Whiten softly (power 0.5) for similarities, or keep the leading components: the others hold little.",
+        measures=("effective_rank", "isoscore"), extent=1 - float(rank) / rank.reference,
     )]  # fmt: skip
 
 
-def _coupling(values: Values) -> list[Finding]:
-    coupling = values.get("norm_id_correlation")
-    if not coupling or abs(float(coupling)) < max(NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)):
-        return []
-    way = "shorter" if float(coupling) < 0 else "longer"
-    return [Finding(
-        "norm_id_coupling", "warning",
-        f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token "
-        "is, and inner products follow it.",
-        (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
-        "Compare rows by cosine instead of inner product, or subtract the mean direction scaled by each "
-        "row's norm (scaled centring).",
-    )]  # fmt: skip
+def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> list[Finding]:
+    """Zero, equal and giant rows, and those that were left out because they are not finite."""
+    findings = []
+    if left_out:
+        words = counted(left_out, "row that is not finite was", "rows that are not finite were")
+        share = left_out / (rows + left_out)
+        findings.append(Finding(
+            "nonfinite_rows", "severe" if share > TAIL_SHARE else "warning",
+            f"{words} left out, as asked: nothing here is said of them.", extent=share,
+        ))  # fmt: skip
+    for one in odd:
+        evidence = _listed(one)
+        if one.reserved and one.n:
+            evidence += (f"{counted(one.reserved, 'more row')} of that kind {_is(one.reserved)} reserved",)
+        share = one.n / rows
+        usual = {"zero": PADDING_ROWS if advice.is_of_tokens else 0, "equal": MANY * rows, "giant": 0}
+        bad = "severe" if share > TAIL_SHARE else "warning" if one.n > usual[one.kind] else "note"
+        findings.append(Finding(
+            f"{one.kind}_rows", bad, _ODD[one.kind].format(rows=_rows_are(one)), evidence, extent=share,
+        ))  # fmt: skip
+    return findings
+
+
+_ODD = {
+    "zero": "{rows} zero: they are at no angle to any row, and a head gives them the logit 0 always.",
+    "equal": "{rows} equal to an earlier row: nothing tells them apart.",
+    "giant": "{rows} at least ten times as long as the median row: inner products and means follow them.",
+}
+
+
+def _rows_are(odd: OddRows) -> str:
+    about = "About " if odd.sampled > 1 else ""
+    return f"{about}{counted(odd.n, 'row')} {_is(odd.n)}" if odd.n else "Reserved rows are"
+
+
+def _is(n: int) -> str:
+    return plural(n, "is", "are")
+
+
+def _listed(odd: OddRows) -> tuple[str, ...]:
+    """The first rows of a kind by id, with their tokens."""
+    named = [
+        f"{i:,}" + ("" if label is None else f" ({shortened(label)!r})")
+        for i, label in zip(odd.ids, odd.labels, strict=True)
+    ]
+    first = "the longest first" if odd.kind == "giant" else "first"
+    told = (f"{first}: {', '.join(named)}",) if named else ()
+    return told if odd.length is None else (f"the longest has {odd.length:.3g} times the median", *told)
 
 
 def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: bool) -> list[Finding]:
@@ -222,63 +297,93 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
     return [Finding(
         "under_trained_tokens", "warning" if n > MANY * u.tested and not tail_is_named else "note",
         f"{told}, though not reserved.", tuple(evidence),
-        "Try them in a prompt before use; map input that holds them to other tokens, or re-initialise their "
-        "rows from their sub-tokens.",
+        measures=("under_trained_share",), extent=n / u.tested,
     )]  # fmt: skip
 
 
-def _healthy(values: Values, *, head: bool) -> Finding:
+def _untrained(values: Values, advice: Advice) -> list[Finding]:
+    """The rows of a random initialisation: a spectrum of Marchenko and Pastur, no common direction, no order.
+
+    The spectrum's spread U = D / participation ratio - 1 of n random rows has n U - D - 1 near 0, with a
+    standard deviation of 2 (Ledoit & Wolf 2002, proposition 7, with the mean subtracted).
+    """
+    ratio, cosine, order = (
+        values.get(name) for name in ("participation_ratio", "mean_cosine", "norm_id_correlation")
+    )
+    if ratio is None or cosine is None:
+        return []
+    n, d = ratio.n - 1, ratio.d
+    spread = (n * (d / float(ratio) - 1) - d - 1) / 2
+    is_centred = float(cosine) < UNTRAINED_SIGMAS * math.sqrt(2 / d) / n
+    is_ordered = order is not None and abs(float(order)) >= NOISE_SIGMAS / math.sqrt(n)
+    if abs(spread) > UNTRAINED_SIGMAS or not is_centred or is_ordered:
+        return []
+    of = "those of a new model, before training" if advice.is_of_tokens else "noise"
+    return [Finding(
+        "untrained", "structure", f"The rows look random, as {of}: nothing has left a trace in them.",
+        (
+            f"their spectrum is that of random rows (Marchenko & Pastur) to {abs(spread):.1f} standard "
+            f"deviations, where {UNTRAINED_SIGMAS:g} are allowed",
+            f"mean cosine {float(cosine):.2g}; lengths do not follow the ids",
+        ),
+    )]  # fmt: skip
+
+
+def _coupling(values: Values) -> list[Finding]:
+    coupling = values.get("norm_id_correlation")
+    if not coupling or abs(float(coupling)) < max(NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)):
+        return []
+    way = "shorter" if float(coupling) < 0 else "longer"
+    return [Finding(
+        "norm_id_coupling", "structure",
+        f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token "
+        "is, and inner products follow it.",
+        (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
+        measures=("norm_id_correlation",),
+    )]  # fmt: skip
+
+
+def _less_even(values: Values) -> list[Finding]:
+    """Less even than noise, in the readings that no defect rests on."""
+    taken = [values[name] for name in ("isoscore", "effective_rank") if name in values]
+    less = [m for m in taken if m.reference is not None and float(m) < LESS_EVEN * m.reference]
+    if not less:
+        return []
+    words = {"isoscore": "IsoScore {:.3f}", "effective_rank": "effective rank {:.1f} of {d}"}
+    return [Finding(
+        "less_even_than_noise", "structure",
+        "The rows are less even than a cloud of noise, as the rows of every trained model are: by itself "
+        "this is neither good nor bad.",
+        _told(values, **words), measures=tuple(m.name for m in less),
+    )]  # fmt: skip
+
+
+def _gauge(without_effect: tuple[Measurement, ...]) -> list[Finding]:
+    """The common direction of a head's rows as stored, which would be drift in a table."""
+    values = {m.name: m for m in without_effect if m.value is not None}
+    if not _drift(values):
+        return []
+    return [Finding(
+        "common_direction_of_the_head", "no_effect",
+        "The rows of the head as stored share a common direction. Softmax ignores it: no probability "
+        "depends on it.",
+        _told(values, mean_cosine="mean cosine of the rows as stored {:.3f}"),
+    )]  # fmt: skip
+
+
+def _no_defect(values: Values, *, head: bool) -> Finding:
     names = ("effective_rank", "isoscore") if head else ("mean_cosine", "isoscore", "effective_rank")
     evidence = _told(values, **{name: f"{name.replace('_', ' ')} {{:.3g}}" for name in names})
     if len(evidence) < len(names):
         advice = "Pass more rows, or rows that differ; each measure says what it lacked."
         return Finding("not_measured", "note", TOO_LITTLE, evidence, advice)
-    healthy = "No sign of degeneration: rows point in all directions and fill their dimensions."
-    return Finding("healthy", "healthy", healthy, evidence, "Nothing to repair.")
+    missing = ["a direction or feature that carries the variance", "lost rank", "giant, zero or equal rows"]
+    none = listing([*([] if head else ["drift"]), "a leaning tail", *missing])
+    rank = values["effective_rank"]
+    shares = () if head else (f"mean cosine {float(values['mean_cosine']):.3g}",)
+    shares += (f"effective rank {float(rank):.3g} of {rank.d} (isotropic: {_number(rank.reference)})",)
+    return Finding("no_defect", "healthy", f"No defect was found: looked for {none}.", shares)
 
 
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3g}"
-
-
-def give_verdict(subjects: tuple[Subject, ...]) -> str:
-    """One sentence over all subjects: healthy or not, and if the headline hides something, what it hides."""
-    sentence = "; ".join(map(_clause, subjects))
-    return sentence[:1].upper() + sentence[1:] + "."
-
-
-def _clause(subject: Subject) -> str:
-    name = _NAMES.get(subject.name, subject.name)
-    levels = {finding.cause: finding.level for finding in subject.findings}
-    causes = [cause for cause, level in levels.items() if level in ("warning", "severe")]
-    values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
-    shown = {"mean_cosine": "mean cosine", "isoscore": "IsoScore"}
-    if subject.name == "head":  # its mean cosine is a matter of gauge, and 0 once centred
-        shown = {"isoscore": "IsoScore", "effective_rank": "effective rank"}
-    headline = ", ".join(f"{words} {values[key]}" for key, words in shown.items() if key in values)
-    if "not_measured" in levels:
-        return f"{name} could not be judged: its {counted(subject.n, 'row is', 'rows are')} too little"
-    if not causes:
-        return f"{name} looks healthy ({headline})"
-    n = 0 if subject.under_trained is None else subject.under_trained.found or 0
-    untrained = f"{n:,} of its tokens {plural(n, 'looks', 'look')}"
-    tail = _tail_words(subject) if "degenerate_tail" in causes else ""
-    told = values | {"tail": tail, "d": subject.d, "under_trained": untrained}
-    problems = [_PROBLEMS[cause].format(**told) for cause in causes]
-    is_severe = "severe" in levels.values()
-    if causes == ["degenerate_tail"] and not is_severe:
-        return f"{name} looks healthy as a whole ({headline}), but {problems[0]}"
-    return f"{name} is {'severely ' if is_severe else ''}degenerate: {listing(problems)}"
-
-
-def _tail_words(subject: Subject) -> str:
-    groups = subject.groups
-    assert groups is not None  # the finding came from them
-    leaning = leaning_bins(groups, float(subject.measurement("mean_cosine")), subject.d)
-    worst = max(leaning, key=lambda g: g.cosine_to_reserved or 0.0)
-    whom = "reserved rows that were never trained" if groups.reserved_by_name else "the last ids"
-    return f"{worst.name} have a mean cosine of {_short(worst.cosine_to_reserved)} to {whom}"
-
-
-def _short(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.2f}" if abs(value) < 10 else f"{value:.0f}"

@@ -13,6 +13,7 @@ from uncone.measure.intrinsic_dimension import levina_bickel, local_dimensions, 
 from uncone.measure.isoscore import isoscore, isoscore_star, participation_ratio
 from uncone.measure.neighbours import Neighbours, nearest_neighbours
 from uncone.measure.norms import NormProfile
+from uncone.measure.odd_rows import OddRowFinder
 from uncone.measure.partition import gaussian_isotropy, partition_isotropy
 from uncone.measure.permutation import permutation_test
 from uncone.measure.spectrum import (
@@ -45,7 +46,7 @@ DESCRIPTIONS: dict[str, tuple[MeasureDescription, ...]] = {
 """All measures, by the question they answer."""
 
 __all__ = [
-    "DESCRIPTIONS", "GroupMoments", "Membership", "Neighbours", "NormProfile", "PairSums", "Reserved",
+    "DESCRIPTIONS", "GroupMoments", "Membership", "Neighbours", "NormProfile", "OddRowFinder", "PairSums", "Reserved",
     "anisotropy", "benjamini_hochberg", "by_group", "compare_groups", "condition_number",
     "cosine_between", "dominant_dimension", "effective_rank", "frequency_membership",
     "gaussian_isotropy", "hubness", "isoscore", "isoscore_star", "levina_bickel", "local_dimensions",

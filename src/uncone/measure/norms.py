@@ -57,6 +57,11 @@ class NormProfile:
         norm = float(_norm_at(torch.tensor(min(at, len(self._counts) - 1), dtype=torch.float64)))
         return min(self._high, max(self._low, norm)) if at else 0.0
 
+    def count_from(self, norm: float) -> int:
+        """How many rows have at least this norm, to 0.27% of it."""
+        at = min(max(0, math.ceil((math.log2(norm) + _OCTAVES / 2) * _PER_OCTAVE + 1)), len(self._counts))
+        return int(self._counts[at:].sum())
+
     def record(self) -> Norms:
         """The distribution in at most 60 bars between the 0.1% and 99.9% quantiles, the rest outside."""
         low, high, mean = self.quantile(0.001), self.quantile(0.999), self._sum / self.n

@@ -21,6 +21,9 @@ from uncone.rows.names import listing, named
 from uncone.rows.safetensors import Entry, read_header
 
 LARGEST_JSON = 64 * 2**20
+CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+"""What config classes of transformers 5.23 call the cap of the logits."""
+_NO_CAP = 1e6
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _WEIGHTS = ((_SINGLE, _INDEX, ".safetensors"), ("pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"))
 """One file or an index of shards, in the order in which they are looked for, and how shards end."""
@@ -54,6 +57,12 @@ class ModelFiles:
         sizes = [part["vocab_size"] for part in text_parts(self.config) if part.get("vocab_size") is not None]
         agreed = sizes and all(type(size) is int and size > 0 and size == sizes[0] for size in sizes)
         return sizes[0] if agreed else None
+
+
+def logit_cap(settings: Mapping[str, Any]) -> float | None:
+    """The cap c of a model whose logits z become c tanh(z / c), by its settings; None where it has none."""
+    values = (settings.get(name) for name in CAPS)
+    return next((float(v) for v in values if isinstance(v, int | float) and 0 < v < _NO_CAP), None)
 
 
 def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, UnsupportedModel
+from uncone.model.files import logit_cap
 from uncone.model.places import LanguageModel, Places
 from uncone.rows import Rows
 from uncone.rows.bytes import LocalFile
@@ -54,7 +55,8 @@ def find_gguf(directory: Path) -> Path | None:
 def open_gguf(path: Path) -> LanguageModel:
     """Open a GGUF file; of a part of a split model, all parts, which lie beside it."""
     model = _read(path)
-    return LanguageModel(path, partial(_places, model), partial(_rows, model))
+    settings = {name.partition(".")[2]: value for name, value in model.metadata.items()}
+    return LanguageModel(path, partial(_places, model), partial(_rows, model), logit_cap(settings))
 
 
 def _read(path: Path) -> _Gguf:

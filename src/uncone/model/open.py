@@ -3,14 +3,14 @@
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from uncone.atomic import check_apart, is_new_result, lies_in
 from uncone.errors import InputError, UnconeError
-from uncone.model.files import open_model_files, rows_of
+from uncone.model.files import logit_cap, open_model_files, rows_of, text_parts
 from uncone.model.gguf import find_gguf, is_model_file, open_gguf
 from uncone.model.hugging_face import cached_snapshot
 from uncone.model.places import LanguageModel, find_places
@@ -36,6 +36,10 @@ class Subjects:
     name: str
     rows: tuple[tuple[str, Rows], ...]
     notes: tuple[str, ...] = ()
+    cap: float | None = None
+    """The cap of the model's logits, None where it has none: with one, the head's mean has an effect."""
+    editable: bool = False
+    """The source is a directory of transformers, whose rows `repair_tokens` can set anew."""
 
 
 def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
@@ -88,7 +92,7 @@ def open_subjects(
         what, n = f"{name}: looking for rows that are not finite", rows.shape[0]
         return without_nonfinite(rows, lambda done: progress(what, done, n))
 
-    return Subjects(opened.name, tuple((name, kept(name, rows)) for name, rows in opened.rows), opened.notes)
+    return replace(opened, rows=tuple((name, kept(name, rows)) for name, rows in opened.rows))
 
 
 def split(spec: Spec) -> tuple[Path, str | None]:
@@ -126,12 +130,31 @@ def _open_subjects(spec: Any) -> Subjects:
         return Subjects(Path(rows.name).name, (("rows", rows),))
     if part is None:
         return _open_model(path, name_of(spec, path))
-    return Subjects(f"{name_of(spec, path)}#{part}", (_open_matrix(path, part, by_kind=True),))
-
-
-def _open_matrix(path: Path, part: str | None, *, by_kind: bool = False) -> tuple[str, Rows]:
-    """`#input`, `#head` or any other tensor ("rows", or by name if `by_kind`), and which of them it is."""
     model = open_language_model(path)
+    matrix = _matrix_of(model, path, part, by_kind=True)
+    notes, cap = ((_capped(model.cap),), model.cap) if model.cap and matrix[0] == "head" else ((), None)
+    return Subjects(f"{name_of(spec, path)}#{part}", (matrix,), notes, cap, _is_editable(path))
+
+
+def _is_editable(path: Path) -> bool:
+    return path.is_dir() and (path / "config.json").is_file()
+
+
+def _capped(cap: float) -> str:
+    return (
+        f"The model caps its logits at {cap:g}: its head is read as stored, since a vector added to all of "
+        "its rows changes probabilities."
+    )
+
+
+def _open_matrix(path: Path, part: str | None) -> tuple[str, Rows]:
+    return _matrix_of(open_language_model(path), path, part)
+
+
+def _matrix_of(
+    model: LanguageModel, path: Path, part: str | None, *, by_kind: bool = False
+) -> tuple[str, Rows]:
+    """`#input`, `#head` or any other tensor ("rows", or by name if `by_kind`), and which of them it is."""
     if part is None:
         raise InputError(
             f"expected one matrix of the model {path}, got the whole model: say {path}#input, {path}#head or "
@@ -160,15 +183,16 @@ def _open_model(path: Path, model_name: str) -> Subjects:
     named = {"input": places.input} | ({} if places.head is None else {"head": places.head})
     rows = [(name, model.rows(tensor, with_tokens=True)) for name, tensor in named.items()]
     notes = [places.why] if places.head is None else []
+    if places.head is not None and model.cap is not None:
+        notes.append(_capped(model.cap))
     if places.tied:
-        notes.append(
-            "The output head is tied to the token table: one matrix, read as table and, with its mean "
-            "removed, as head."
-        )
+        how = "as table and as head" if model.cap else "as table and, with its mean removed, as head"
+        notes.append(f"The output head is tied to the token table: one matrix, read {how}.")
     kinds = sorted({matrix.dtype for _, matrix in rows} - set(DTYPES))
     if kinds:
         notes.append(f"The rows are stored as {' and '.join(kinds)}: the dequantised rows are read.")
-    return Subjects(model_name, tuple(rows), tuple(notes))
+    cap = None if places.head is None else model.cap
+    return Subjects(model_name, tuple(rows), tuple(notes), cap, _is_editable(path))
 
 
 def open_language_model(path: Path) -> LanguageModel:
@@ -180,7 +204,9 @@ def open_language_model(path: Path) -> LanguageModel:
     if not (path / "config.json").is_file() and (file := find_gguf(path)) is not None:
         return open_gguf(file)
     files = open_model_files(path)
-    return LanguageModel(path, partial(find_places, files), partial(rows_of, files))
+    caps = map(logit_cap, text_parts(files.config))
+    cap = next((cap for cap in caps if cap is not None), None)
+    return LanguageModel(path, partial(find_places, files), partial(rows_of, files), cap)
 
 
 def check_targets_apart(

@@ -76,6 +76,8 @@ class LanguageModel:
     """Which tensors are its table and its head; looked for when asked."""
     rows: Callable[..., Rows]
     """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
+    cap: float | None = None
+    """Logits z become cap tanh(z / cap): a vector added to all rows of such a head changes probabilities."""
 
 
 def find_places(files: ModelFiles) -> Places:

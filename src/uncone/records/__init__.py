@@ -36,7 +36,17 @@ from uncone.records.edits import (
 )
 from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price, Selection
 from uncone.records.measures import MeasureDescription, Measures
-from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Picture, Spectrum
+from uncone.records.parts import (
+    DEFECTS,
+    Finding,
+    Group,
+    Groups,
+    Measurement,
+    Norms,
+    OddRows,
+    Picture,
+    Spectrum,
+)
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 from uncone.records.record import Record
 from uncone.records.repair import RepairCost, Repaired
@@ -52,6 +62,7 @@ from uncone.records.tokens import (
 )
 
 __all__ = [
+    "DEFECTS",
     "MOST_COMPARED",
     "ORIGINAL",
     "PARTS",
@@ -88,6 +99,7 @@ __all__ = [
     "Measurement",
     "Measures",
     "Norms",
+    "OddRows",
     "Part",
     "Picture",
     "Price",

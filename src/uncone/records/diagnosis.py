@@ -11,6 +11,7 @@ from uncone.records.blocks import (
     Bullets,
     Cell,
     Cloud,
+    Code,
     Figure,
     Folded,
     Gauge,
@@ -21,13 +22,27 @@ from uncone.records.blocks import (
 )
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.layout import named, section, shown
-from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Norms, Picture, Spectrum
+from uncone.records.parts import (
+    Finding,
+    Group,
+    Groups,
+    Level,
+    Measurement,
+    Norms,
+    OddRows,
+    Picture,
+    Spectrum,
+)
 from uncone.records.record import Record, made_with
 from uncone.records.text import better, count, counted, number, optional, plural, shortened, span, title
 from uncone.records.tokens import FrequencyGroups, UnderTrained
 
-LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy")
-"""Worst first."""
+LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy", "structure", "no_effect")
+"""Worst first; then what is neither good nor bad."""
+LABELS: dict[Level, str] = {
+    "severe": "SEVERE", "warning": "WARNING", "note": "NOTE", "healthy": "NO DEFECT",
+    "structure": "STRUCTURE", "no_effect": "NO EFFECT",
+}  # fmt: skip
 WITHOUT_EFFECT = "No effect on probabilities"
 WITHOUT_EFFECT_REASON = (
     "Adding one vector to every row of the head adds the same to every logit of a position, and softmax "
@@ -64,6 +79,7 @@ class Subject:
     notes: tuple[str, ...] = ()
     frequency_groups: FrequencyGroups | None = None
     under_trained: UnderTrained | None = None
+    odd_rows: tuple[OddRows, ...] = ()
 
     def measurement(self, name: str) -> Measurement:
         """The measurement called `name`; KeyError where it was not taken."""
@@ -153,8 +169,9 @@ class Diagnosis(Record):
 
     def blocks(self) -> tuple[Block, ...]:
         levels = [finding.level for subject in self.subjects for finding in subject.findings]
+        worst: Level | None = min(levels, key=LEVELS.index, default=None)
         return shown(
-            Heading(self.verdict, 1, tone=min(levels, key=LEVELS.index, default="")),
+            Heading(self.verdict, 1, LABELS[worst] if worst else "", worst or ""),
             Text(self.name, "quiet"),
             *(subject.gauges() for subject in self.subjects[:1]),
             *(named(one.blocks(), one.name if place else "") for place, one in enumerate(self.subjects)),
@@ -178,12 +195,13 @@ class Diagnosis(Record):
 
 
 def _finding(finding: Finding) -> tuple[Block, ...]:
-    cause = "" if finding.cause == finding.level else title(finding.cause)
+    cause = "" if finding.level == "healthy" else title(finding.cause)
     return shown(
-        Heading(cause, 4, finding.level.upper(), finding.level),
+        Heading(cause, 4, LABELS[finding.level], finding.level),
         Text(finding.summary),
         Bullets(finding.evidence, "quiet"),
         Text(finding.repair and f"What to do: {finding.repair}", "advice"),
+        Code(finding.command) if finding.command else (),
     )
 
 

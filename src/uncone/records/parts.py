@@ -13,7 +13,11 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.records.rebuild import expect
 from uncone.records.text import counted, plural
 
-Level = Literal["healthy", "note", "warning", "severe"]
+Level = Literal["severe", "warning", "note", "healthy", "structure", "no_effect"]
+"""Defects (severe, warning, and a note where it is small), no defect (healthy), structure (what trained
+tables have, neither good nor bad), and what changes no probability."""
+DEFECTS: tuple[Level, ...] = ("severe", "warning")
+"""The levels that make a matrix degenerate."""
 _LARGEST_SCALE = 1e290
 _LARGEST_INTEGER = 2**53  # beyond, a page's script would read another number
 
@@ -58,6 +62,35 @@ class Finding:
     summary: str
     evidence: tuple[str, ...] = ()
     repair: str = ""
+    command: str = ""
+    """The advice as a line to paste into a shell (or into Python, for rows in memory)."""
+    measures: tuple[str, ...] = ()
+    """The readings that it rests on, by name."""
+    extent: float | None = None
+    """How far a defect goes, from 0 on: a cosine, or a share of rows, of variance or of lost dimensions."""
+
+    @property
+    def is_defect(self) -> bool:
+        """Whether it makes the matrix degenerate: structure and notes do not."""
+        return self.level in DEFECTS
+
+
+@dataclass(frozen=True)
+class OddRows:
+    """Rows that are zero, equal to an earlier one, or at least ten times as long as the median row.
+
+    `n` of them; `reserved` more among the rows that are reserved by name. `ids` are the first few (the
+    longest, of giant rows), with their `labels`. `length` is that of the longest, in medians. `sampled` says
+    that `n` is an estimate from one row in so many.
+    """
+
+    kind: Literal["zero", "equal", "giant"]
+    n: int
+    reserved: int = 0
+    ids: tuple[int, ...] = ()
+    labels: tuple[str | None, ...] = ()
+    length: float | None = None
+    sampled: int = 1
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _LEAST_WIDTH, _MOST_WIDTH = 20, 10_000
 _STYLES = {
     "severe": "bold red", "warning": "bold yellow", "note": "bold blue", "healthy": "bold green",
+    "structure": "bold cyan", "no_effect": "bold dim",
     "better": "green", "worse": "red", "lead": "dim", "little": "dim", "strong": "bold", "quiet": "dim",
     "caution": "yellow",
 }  # fmt: skip

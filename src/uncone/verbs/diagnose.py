@@ -44,7 +44,15 @@ def diagnose(
     opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
     subjects = tuple(
         Examination(
-            name, rows, device, progress, explain.role_of(name, rows, opened.rows), counts, neighbours
+            name,
+            rows,
+            device,
+            progress,
+            explain.role_of(name, rows, opened.rows),
+            counts,
+            neighbours,
+            advice=explain.advice_for(spec, name, opened.editable),
+            capped=opened.cap is not None,
         ).run()
         for name, rows in opened.rows
     )

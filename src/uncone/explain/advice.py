@@ -1,0 +1,147 @@
+"""What to do about a finding: a sentence that fits the matrix, and a command to paste."""
+
+import os
+import shlex
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from uncone.records import Finding
+from uncone.records.text import visible
+
+Kind = Literal["vectors", "table", "head"]
+_SIMILAR = "For similarities of tokens take a repaired copy of the table; the model itself keeps its own."
+_TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
+_SEEN = "Whether it helps your search only a task can say."
+_LOOK = "Look at these rows, and leave them out or make them again: each moves every mean."
+_NEW_ROWS = "Give these rows new values, from their sub-tokens; an untrained row wins by chance."
+
+_ADVICE: dict[str, dict[Kind, tuple[str, str]]] = {
+    "common_direction_drift": {
+        "vectors": (
+            f"Subtract the mean row, from queries and documents alike. {_SEEN}",
+            "uncone repair {matrix} centred.npy --method center --save center.safetensors",
+        ),
+        "table": (
+            f"{_SIMILAR} {_TRAIN_ON}", "uncone repair {matrix} centred.npy --method center",
+        ),
+        "head": ("Train on with a gate or a penalty on the mean (docs/prevention.md).", ""),
+    },
+    "rogue_dimensions": {
+        "vectors": (
+            f"Divide each feature by its standard deviation. {_SEEN}",
+            "uncone repair {matrix} standardized.npy --method standardize --save standardize.safetensors",
+        ),
+        "table": (_SIMILAR, "uncone repair {matrix} standardized.npy --method standardize"),
+        "head": ("Nothing to repair in the head: the states decide what this dimension does.", ""),
+    },
+    "dominant_direction": {
+        "vectors": (
+            f"Remove the leading directions. {_SEEN}",
+            "uncone repair {matrix} repaired.npy --method all_but_the_top_d100 --save repair.safetensors",
+        ),
+        "table": (_SIMILAR, "uncone repair {matrix} repaired.npy --method all_but_the_top_d100"),
+    },
+    "low_effective_rank": {
+        "vectors": (
+            f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
+            "uncone repair {matrix} whitened.npy --method whiten --save whiten.safetensors",
+        ),
+        "table": (_SIMILAR, "uncone repair {matrix} whitened.npy --method whiten"),
+        "head": (
+            "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: "
+            "train on, or with another width.", "",
+        ),
+    },
+    "degenerate_tail": {
+        "vectors": ("Do not trust similarities of these rows: make them anew, or leave them out.", ""),
+        "table": (
+            f"Do not trust similarities of these rows. {_TRAIN_ON}",
+            "uncone repair-tokens {model} repaired-model",
+        ),
+        "head": (f"{_NEW_ROWS} {_TRAIN_ON}", "uncone repair-tokens {model} repaired-model"),
+    },
+    "under_trained_tokens": {
+        "vectors": (
+            "Leave these rows out, or make them from more texts.", "",
+        ),
+        "table": (
+            f"Try them in a prompt before use. {_NEW_ROWS}", "uncone repair-tokens {model} repaired-model",
+        ),
+        "head": (
+            f"Try them in a prompt before use. {_NEW_ROWS}", "uncone repair-tokens {model} repaired-model",
+        ),
+    },
+    "zero_rows": {
+        "vectors": ("Make these vectors anew (an empty text?), or leave them out.", ""),
+        "table": (
+            "Give rows of added tokens values before training on; a zero row of padding may stay.",
+            "uncone repair-tokens {model} repaired-model --tokens zero",
+        ),
+        "head": (
+            "Give rows of added tokens values before training on.",
+            "uncone repair-tokens {model} repaired-model --tokens zero",
+        ),
+    },
+    "equal_rows": {
+        "vectors": ("The same text twice, or a fallback for texts that failed: look at the first.", ""),
+        "table": ("Rows of added tokens that were set to one value: give them their own.", ""),
+        "head": ("Rows of added tokens that were set to one value: give them their own.", ""),
+    },
+    "giant_rows": {"vectors": (_LOOK, ""), "table": (_LOOK, ""), "head": (_LOOK, "")},
+    "nonfinite_rows": {
+        "vectors": ("Make these vectors anew: an overflow or a division by zero made them.", ""),
+        "table": ("Go back to a checkpoint before these rows: training diverged, or the file is damaged.", ""),
+        "head": ("Go back to a checkpoint before these rows: training diverged, or the file is damaged.", ""),
+    },
+}  # fmt: skip
+_IN_PYTHON = "uncone repair {matrix} "
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is known of a matrix beside its numbers: what it is, and how commands name it and its model."""
+
+    kind: Kind = "vectors"
+    matrix: str | None = None
+    """As a shell takes it, None for rows in memory."""
+    model: str | None = None
+
+    @property
+    def is_of_tokens(self) -> bool:
+        """Whether rows are those of a vocabulary."""
+        return self.kind != "vectors"
+
+    def on(self, finding: Finding) -> Finding:
+        """The finding with its advice; unchanged where there is nothing to do."""
+        if not finding.is_defect and finding.level != "note":
+            return finding
+        text, command = _ADVICE.get(finding.cause, {}).get(self.kind, (finding.repair, ""))
+        if finding.cause == "degenerate_tail" and finding.level == "note":
+            text, command = "Nothing to do unless these rows come into use: then set them anew first.", ""
+        return replace(finding, repair=text, command=self._filled(command))
+
+    def _filled(self, command: str) -> str:
+        if "{model}" in command:
+            return "" if self.model is None else command.replace("{model}", self.model)
+        if self.matrix is not None:
+            return command.replace("{matrix}", self.matrix)
+        if not command.startswith(_IN_PYTHON):
+            return ""
+        out, method = command.split()[3], command.split()[5]
+        return f'uncone.repair(x, "{out}", method="{method}")'
+
+
+def advice_for(spec: Any, name: str, editable: bool) -> Advice:
+    """The advice on the matrix called `name` (a table or head, or any rows) of `spec`, as it was given.
+
+    `editable` says that `repair_tokens` takes the model. A path is written as it was given.
+    """
+    kind: Kind = "head" if name == "head" else "table" if name == "input" else "vectors"
+    if not isinstance(spec, str | os.PathLike):
+        return Advice(kind)
+    text = os.fspath(spec)
+    if visible(text) != text:  # a line to paste must be what it looks like
+        return Advice(kind)
+    model, sign, _ = text.rpartition("#") if kind != "vectors" else (text, "", "")
+    matrix = text if sign or kind == "vectors" else f"{text}#{name}"
+    return Advice(kind, shlex.quote(matrix), shlex.quote(model if sign else text) if editable else None)
