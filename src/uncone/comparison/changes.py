@@ -1,12 +1,12 @@
-"""One measure over several diagnoses: differences from the baseline, and what else may make them."""
+"""Findings and measures over several diagnoses: what changed from the baseline, and what else may make it."""
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from uncone.records import Change, ComparedMeasure, Measurement
-from uncone.records.comparison import LETTERS
+from uncone.records import Change, ComparedFinding, ComparedMeasure, Finding, Measurement
+from uncone.records.comparison import LETTERS, WORSE, FindingChange
 from uncone.records.text import Limits, number
 
 ROUNDING = 1e-6
@@ -41,25 +41,81 @@ _WHY_SIZE = dict.fromkeys((
 _NO_SIZE = ("norm_id_correlation", "mean_cosine")  # their expectation over isotropic rows is 0 for every size
 _ROWS = {True: "the mean row subtracted", False: "rows as stored", None: "neither said"}
 
-Direction = Literal["better", "worse", "equal", "unclear", "neither"]
+Direction = Literal["better", "worse", "changed", "equal", "unclear"]
+Ways = Mapping[str, Literal["better", "worse"]]
+"""By the name of a measure, what became of the defect whose evidence it is."""
+GREW = 0.02
+"""A defect grew or shrank when its extent, a cosine or a share, moved by a fiftieth."""
 
 
 class _Side(NamedTuple):
     reading: Measurement
     norm: float | None
     letter: str
+    way: Literal["better", "worse"] | None = None
+
+
+Found = Mapping[str, Finding]
+"""The findings of one side by their cause; empty where there is no such side."""
+
+
+def compare_findings(sides: Sequence[Found]) -> tuple[ComparedFinding, ...]:
+    """The findings of all sides by cause, each against the first side's."""
+    judged = [bool(side) and "not_measured" not in side for side in sides]
+    compared = []
+    for cause in dict.fromkeys(cause for side in sides for cause in side):
+        found = [side.get(cause) for side in sides]
+        changes = (
+            _became(found[0], one) if judged[0] and is_judged else ""
+            for one, is_judged in zip(found, judged, strict=True)
+        )
+        levels = tuple(None if one is None else one.level for one in found)
+        compared.append(ComparedFinding(cause, levels, tuple(changes)))
+    return tuple(compared)
+
+
+def _became(before: Finding | None, after: Finding | None) -> FindingChange:
+    """What became of a defect; nothing is said of findings that are none."""
+    was, is_ = (one is not None and one.is_defect for one in (before, after))
+    if was is not is_:
+        return "new" if is_ else "gone"
+    if before is None or after is None or not is_:
+        return ""
+    if before.level != after.level:
+        return "grew" if after.level == "severe" else "shrank"
+    moved = (after.extent or 0.0) - (before.extent or 0.0)
+    return "" if abs(moved) < GREW else "grew" if moved > 0 else "shrank"
+
+
+def ways_of(findings: Sequence[ComparedFinding], sides: Sequence[Found], place: int) -> Ways:
+    """By measure, which way the defects went that it is the evidence of; a worse one decides."""
+    ways = dict[str, Literal["better", "worse"]]()
+    for finding in sorted(findings, key=lambda one: one.changes[place] in WORSE):
+        change, found = finding.changes[place], [side.get(finding.cause) for side in (sides[0], sides[place])]
+        for name in (name for one in found if one is not None for name in one.measures):
+            if change:
+                ways[name] = "worse" if change in WORSE else "better"
+    return ways
 
 
 def compare_measure(
-    name: str, readings: Sequence[Measurement | None], norms: Sequence[float | None]
+    name: str,
+    readings: Sequence[Measurement | None],
+    norms: Sequence[float | None],
+    ways: Sequence[Ways] = (),
 ) -> ComparedMeasure:
-    """The measure called `name`: its readings by diagnosis, None where not taken, and rows' mean norms."""
+    """The measure called `name`: its readings by diagnosis, None where not taken, and rows' mean norms.
+
+    `ways` has, for each diagnosis, what became of the defects of its measures.
+    """
     taken = [reading for reading in readings if reading is not None]
     first = next(
         (one for one in taken if one.value is not None), taken[0]
     )  # an undefined one has no direction
-    given = zip(readings, norms, LETTERS, strict=False)
-    sides = [None if reading is None else _Side(reading, norm, letter) for reading, norm, letter in given]
+    given = zip(readings, norms, LETTERS, ways or [{}] * len(readings), strict=False)
+    sides = [
+        None if one is None else _Side(one, norm, letter, way.get(name)) for one, norm, letter, way in given
+    ]
     against = [(None, []), *(_against(sides[0], side) for side in sides[1:])]
     return ComparedMeasure(
         name=name, better=first.better,
@@ -87,24 +143,25 @@ def _against(base: _Side | None, side: _Side | None) -> tuple[Change | None, lis
         return None, [f"the difference of {a} and {b} is too large for a number"]
     interval, cautions = _interval(base.reading, side.reading, (a, b))
     cautions += _cautions(base, side, difference)
-    direction, width = _direction(before, side.reading, interval), range_width(side.reading.range)
+    direction, width = _direction(before, side, interval), range_width(side.reading.range)
     size = abs(difference) / (width or max(abs(before), abs(after))) if difference else 0.0
     is_large = math.inf > size >= (MEANINGFUL if width else MEANINGFUL_UNBOUNDED)
-    meaningful = direction in ("better", "worse") and is_large and not cautions
+    meaningful = direction in ("better", "worse", "changed") and is_large and not cautions
     return Change(difference, direction, min(size, sys.float_info.max), meaningful, interval), cautions
 
 
-def _direction(before: float, after: Measurement, interval: tuple[float, float] | None) -> Direction:
-    value = float(after)
+def _direction(before: float, side: _Side, interval: tuple[float, float] | None) -> Direction:
+    after, value = side.reading, float(side.reading)
     # what rounding can make of two equal readings: a share of the larger, and of a range with two ends
     rounding = max(ROUNDING * max(abs(before), abs(value)), ROUNDING / 10 * range_width(after.range))
     if abs(value - before) <= rounding:
         return "equal"
     if interval is not None and interval[0] <= 0 <= interval[1]:
         return "unclear"
-    if after.better == "neither":
-        return "neither"
-    return "better" if (value > before) == (after.better == "higher") else "worse"
+    rises = (value > before) == (after.better == "higher")
+    return (
+        side.way if after.better != "neither" and side.way == ("better" if rises else "worse") else "changed"
+    )
 
 
 def range_width(limits: Limits) -> float:
@@ -139,7 +196,7 @@ def _interval(
 
 def _cautions(base: _Side, side: _Side, difference: float) -> list[str]:
     """What else may have moved the number by `difference`."""
-    (before, norm, a), (after, other, b) = base, side
+    (before, norm, a, _), (after, other, b, _) = base, side
     if _definition(before) != _definition(after):
         return [f"defined otherwise in {a} and {b}: compare the definitions"]
     if before.name in _SCALE:

@@ -1,14 +1,14 @@
-"""The verdict of a comparison: one sentence on what became better or worse, by the largest changes."""
+"""The verdict of a comparison: the defects that came, grew, shrank or went, then the largest changes."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from uncone.comparison.changes import range_width
 from uncone.records import Change, ComparedSubject, Part
+from uncone.records.comparison import BETTER, WORSE
 from uncone.records.text import listing, number, shortened, title
 
 _MOST_NAMED = 3
-_BAD = ("warning", "severe")
 
 # Measures of one question tell the same change again: of each family only the first that was taken speaks.
 # Raw readings of the spectrum come last in theirs: the mean alone moves them, and mean_cosine tells of it.
@@ -37,54 +37,56 @@ class _Step(NamedTuple):
 
 
 def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> str:
-    """One sentence: each diagnosis after the first against it."""
+    """One sentence: each diagnosis after the first against it, defects first."""
     base, *others = map(shortened, names)
     shared = [[s for s in subjects if s.sides[0] and s.sides[order]] for order in range(1, len(names))]
     if not any(shared):
         return f"{listing([base, *others])} have no subject in common, so nothing could be compared."
     alone, of_many = len(others) == 1, len(subjects) > 1
     sides = enumerate(zip(others, shared, strict=True), start=1)
-    told = [_clause(base if alone else "", name, order, of, of_many=of_many) for order, (name, of) in sides]
-    return f"{'' if alone else f'Against {base}: '}{'; '.join(told)}."
+    told = [_clause(base if alone else "it", name, order, of, of_many=of_many) for order, (name, of) in sides]
+    random = [_called(s) for s in subjects if any(f.cause == "untrained" and f.levels[0] for f in s.findings)]
+    of = f"{listing(random)} of ".capitalize() if 0 < len(random) < len(subjects) else ""
+    start = f"{of}{base} looks untrained: what changed is what training did. " if random else ""
+    return f"{start}{'' if alone else f'Against {base}: '}{'; '.join(told)}."
 
 
 def _clause(base: str, name: str, order: int, shared: Sequence[ComparedSubject], *, of_many: bool) -> str:
-    """What is said of the diagnosis `name` against `base`, empty where it stands before all clauses."""
+    """What is said of the diagnosis `name` against `base`: defects that came or went, then what changed."""
     if not shared:
-        return f"{name} has no subject in common" + (f" with {base}" if base else "")
-    chosen = _choose([step for subject in shared for step in _steps(subject, order)])
-    ways = dict.fromkeys(step.change.direction for step in chosen)
-    than = f" than {base}" if base else ""
-    said: list[str] = []
-    for way in ways:
-        words = _grouped([step for step in chosen if step.change.direction == way], of_many=of_many)
-        said.append(f"{way}{'' if said else than} in {words}")
-    findings = [words for subject in shared for words in _finding_words(subject, order, of_many=of_many)]
-    also = f", with {listing(findings)}" if findings else ""
-    if not said:
-        return f"{name} differs little{f' from {base}' if base else ''}{also}"
-    return f"{name} is {', but '.join(said)}{also}"
-
-
-def _choose(steps: list[_Step]) -> list[_Step]:
-    """The largest; where both directions occur, the largest change the other way takes the last place."""
-    steps.sort(key=lambda step: (not step.bounded, -step.change.size))
-    chosen = steps[:_MOST_NAMED]
-    if len({step.change.direction for step in chosen}) == 1:
-        chosen[-1:] += [step for step in steps if step.change.direction != chosen[0].change.direction][:1]
-    return chosen[: _MOST_NAMED - 1] + chosen[-1:] if len(chosen) > _MOST_NAMED else chosen
+        return f"{name} has no subject in common with {base}"
+    steps = sorted(
+        (step for subject in shared for step in _steps(subject, order)),
+        key=lambda step: (not step.bounded, -step.change.size),
+    )
+    changed = _grouped(steps[:_MOST_NAMED], of_many=of_many)
+    ways = {
+        way: [words for subject in shared for words in _finding_words(subject, order, kinds, of_many=of_many)]
+        for way, kinds in (("worse", WORSE), ("better", BETTER))
+    }
+    said = [f"{way}{f' than {base}' if i == 0 else ''}: {listing(words)}" for i, (way, words) in enumerate(
+        (way, words) for way, words in ways.items() if words
+    )]  # fmt: skip
+    if said:
+        return f"{name} is {', but '.join(said)}" + (f"; changed: {changed}" if changed else "")
+    if not changed:
+        return f"{name} differs little from {base}"
+    return f"{name} has no defect more or less than {base}; changed: {changed}"
 
 
 def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
     """The words of the changes; with several subjects, those of one subject together."""
-    if not of_many:
-        return listing([step.words for step in steps])
+    if not of_many or not steps:
+        return listing([step.words for step in steps]) if steps else ""
     by_subject = {step.subject: [s.words for s in steps if s.subject == step.subject] for step in steps}
     return listing([f"{listing(words)} of {subject}" for subject, words in by_subject.items()])
 
 
 def _steps(subject: ComparedSubject, order: int) -> Iterator[_Step]:
-    """The changes that mean something, of each family only that of the first measure that was taken."""
+    """The changes that mean something, of each family only that of the first measure that was taken.
+
+    Readings that a named defect rests on are told with it.
+    """
     tables: tuple[Part, ...] = ("measures", "tokens")
     every = ((m, part) for part in tables for m in getattr(subject, part))
     taken = {m.name: (m, part) for m, part in every if m.changes[order] is not None}
@@ -93,28 +95,45 @@ def _steps(subject: ComparedSubject, order: int) -> Iterator[_Step]:
         change, before, after = measure.changes[order], measure.values[0], measure.values[order]
         if name in silent or not change.meaningful or before is None or after is None:
             continue
+        if change.direction in ("better", "worse"):
+            continue
         reading = subject.readings(name, part=part)[order]
         assert reading is not None  # it has a value
-        values = " instead of ".join(number(value, limits=reading.range) for value in (after, before))
+        shown, was = (number(value, limits=reading.range) for value in (after, before))
+        way = "up" if change.difference > 0 else "down"
         group, dot, last = name.partition(".")
         called = f"{_name(last)} of {shortened(group)} rows" if dot and part == "tokens" else _name(name)
-        yield _Step(_called(subject), change, range_width(reading.range) > 0, f"{called} ({values})")
+        words = f"{called} {way} from {was} to {shown}"
+        yield _Step(_called(subject), change, range_width(reading.range) > 0, words)
 
 
 def _called(subject: ComparedSubject) -> str:
     return _SUBJECTS.get(subject.name, shortened(subject.name))
 
 
-def _finding_words(subject: ComparedSubject, order: int, *, of_many: bool) -> list[str]:
-    of = f" in {_called(subject)}" if of_many else ""
+def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], *, of_many: bool) -> list[str]:
+    """Defects that changed in one of these ways, each with the first reading that it rests on."""
+    of = f" of {_called(subject)}" if of_many else ""
     words = []
     for finding in subject.findings:
-        levels = (finding.levels[0], finding.levels[order])
-        before, after = (level if level in _BAD else None for level in levels)
-        if before != after:
-            how = "gone" if after is None else f"new ({after})" if before is None else f"now {after}"
-            words.append(f"{_name(finding.cause)}{of} {how}")
+        change = finding.changes[order]
+        if change in kinds:
+            level = [str(finding.levels[order])] if change in WORSE else []
+            told = ", ".join(level + _evidence(subject, finding.cause, order))
+            words.append(f"{_name(finding.cause)}{of} {change}" + (f" ({told})" if told else ""))
     return words[:_MOST_NAMED]
+
+
+def _evidence(subject: ComparedSubject, cause: str, order: int) -> list[str]:
+    """The first reading that a defect rests on, after and before: "mean cosine 0.63 instead of 0.02"."""
+    sides = [side for place in (order, 0) if (side := subject.sides[place]) is not None]
+    names = [name for side in sides for f in side.findings if f.cause == cause for name in f.measures]
+    measures = {measure.name: measure for measure in (*subject.measures, *subject.tokens)}
+    measure = next((measures[name] for name in names if name in measures), None)
+    before, after = (None, None) if measure is None else (measure.values[0], measure.values[order])
+    if measure is None or before is None or after is None:
+        return []
+    return [f"{_name(measure.name.rpartition('.')[2])} {number(after)} instead of {number(before)}"]
 
 
 def _name(name: str) -> str:

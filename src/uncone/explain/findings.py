@@ -10,7 +10,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from uncone.explain.advice import Advice
-from uncone.records import Finding, Group, Groups, Measurement, OddRows, UnderTrained
+from uncone.records import Finding, Group, Groups, Level, Measurement, OddRows, UnderTrained
+from uncone.records.diagnosis import LEVELS
 from uncone.records.text import counted, listing, percent, plural, shortened
 
 DRIFT = 0.1
@@ -49,7 +50,6 @@ LESS_EVEN = 0.9
 UNTRAINED_SIGMAS = 6.0
 """Random tables lie within three of their spectrum's scatter; MiniLM's table is 13,000 away."""
 TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
-ORDER = ("severe", "warning", "note", "healthy", "structure", "no_effect")
 Values = Mapping[str, Measurement]
 _SHOWN = 4
 _TOKENS_SHOWN = 8
@@ -82,7 +82,7 @@ def find(
     causes += _odd(odd, rows, left_out, advice)
     tail_is_named = any(f.cause == "degenerate_tail" and f.is_defect for f in causes)
     causes += find_under_trained(under_trained, tail_is_named=tail_is_named)
-    untrained = _untrained(values, advice)
+    untrained = _untrained(values, without_effect, advice)
     if not any(finding.is_defect for finding in causes):
         causes += untrained or [_no_defect(values, head=head)]
     else:
@@ -91,7 +91,7 @@ def find(
         causes += _coupling(values)
         causes += [] if any(f.cause == "low_effective_rank" for f in causes) else _less_even(values)
     causes += _gauge(without_effect)
-    causes.sort(key=lambda finding: ORDER.index(finding.level))
+    causes.sort(key=lambda finding: LEVELS.index(finding.level))
     return tuple(advice.on(finding) for finding in causes)
 
 
@@ -247,7 +247,7 @@ def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> li
             evidence += (f"{counted(one.reserved, 'more row')} of that kind {_is(one.reserved)} reserved",)
         share = one.n / rows
         usual = {"zero": PADDING_ROWS if advice.is_of_tokens else 0, "equal": MANY * rows, "giant": 0}
-        bad = "severe" if share > TAIL_SHARE else "warning" if one.n > usual[one.kind] else "note"
+        bad: Level = "severe" if share > TAIL_SHARE else "warning" if one.n > usual[one.kind] else "note"
         findings.append(Finding(
             f"{one.kind}_rows", bad, _ODD[one.kind].format(rows=_rows_are(one)), evidence, extent=share,
         ))  # fmt: skip
@@ -301,7 +301,7 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
     )]  # fmt: skip
 
 
-def _untrained(values: Values, advice: Advice) -> list[Finding]:
+def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> list[Finding]:
     """The rows of a random initialisation: a spectrum of Marchenko and Pastur, no common direction, no order.
 
     The spectrum's spread U = D / participation ratio - 1 of n random rows has n U - D - 1 near 0, with a
@@ -314,7 +314,8 @@ def _untrained(values: Values, advice: Advice) -> list[Finding]:
         return []
     n, d = ratio.n - 1, ratio.d
     spread = (n * (d / float(ratio) - 1) - d - 1) / 2
-    is_centred = float(cosine) < UNTRAINED_SIGMAS * math.sqrt(2 / d) / n
+    cosines = [float(cosine), *(m.value or 0.0 for m in raw if m.name == "mean_cosine")]
+    is_centred = max(cosines) < UNTRAINED_SIGMAS * math.sqrt(2 / d) / n
     is_ordered = order is not None and abs(float(order)) >= NOISE_SIGMAS / math.sqrt(n)
     if abs(spread) > UNTRAINED_SIGMAS or not is_centred or is_ordered:
         return []
@@ -324,7 +325,7 @@ def _untrained(values: Values, advice: Advice) -> list[Finding]:
         (
             f"their spectrum is that of random rows (Marchenko & Pastur) to {abs(spread):.1f} standard "
             f"deviations, where {UNTRAINED_SIGMAS:g} are allowed",
-            f"mean cosine {float(cosine):.2g}; lengths do not follow the ids",
+            f"mean cosine {max(cosines):.2g}; lengths do not follow the ids",
         ),
     )]  # fmt: skip
 
@@ -380,9 +381,9 @@ def _no_defect(values: Values, *, head: bool) -> Finding:
     missing = ["a direction or feature that carries the variance", "lost rank", "giant, zero or equal rows"]
     none = listing([*([] if head else ["drift"]), "a leaning tail", *missing])
     rank = values["effective_rank"]
-    shares = () if head else (f"mean cosine {float(values['mean_cosine']):.3g}",)
-    shares += (f"effective rank {float(rank):.3g} of {rank.d} (isotropic: {_number(rank.reference)})",)
-    return Finding("no_defect", "healthy", f"No defect was found: looked for {none}.", shares)
+    told = [f"effective rank {float(rank):.3g} of {rank.d} (isotropic: {_number(rank.reference)})"]
+    told = told if head else [f"mean cosine {float(values['mean_cosine']):.3g} (isotropic: 0)", *told]
+    return Finding("no_defect", "healthy", f"No defect was found: looked for {none}.", tuple(told))
 
 
 def _number(value: float | None) -> str:

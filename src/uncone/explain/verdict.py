@@ -40,8 +40,11 @@ def _clause(subject: Subject) -> str:
     is_severe = any(finding.level == "severe" for finding in defects)
     if named == {"degenerate_tail"} and not is_severe:
         return f"{name} shows no defect as a whole{_shown(subject)}, but {problems[0]}"
-    what = f"has {plural(len(defects), 'a defect', 'defects')}" if named <= _OF_ROWS else "is degenerate"
-    what = f"{name} {what.replace('is', 'is severely') if is_severe else what}: {listing(problems)}"
+    how = "severe" if is_severe else ""
+    what = f"is {how}{'ly ' if how else ''}degenerate"
+    if named <= _OF_ROWS:
+        what = "has " + plural(len(defects), f"a {how} defect", f"{how} defects").replace("  ", " ").strip()
+    what = f"{name} {what}: {listing(problems)}"
     return f"{what}; otherwise it {random}" if "untrained" in causes else what
 
 
@@ -77,4 +80,6 @@ def _tail_words(subject: Subject) -> str:
 
 
 def _short(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.2f}" if abs(value) < 10 else f"{value:.0f}"
+    if value is None:
+        return "unknown"
+    return (f"{value:.2f}" if abs(value) < 10 else f"{value:.0f}").replace("-0.00", "0.00")

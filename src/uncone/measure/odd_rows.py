@@ -89,4 +89,5 @@ class OddRowFinder:
 
 def _chosen(keys: npt.NDArray[np.uint64], every: int) -> npt.NDArray[np.bool_]:
     mixed = (keys ^ (keys >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)  # Murmur's finaliser, one round
-    return (mixed >> np.uint64(40)) % np.uint64(every) == 0
+    chosen: npt.NDArray[np.bool_] = (mixed >> np.uint64(40)) % np.uint64(every) == 0
+    return chosen

@@ -142,7 +142,10 @@ class Cloud:
 
 @dataclass(frozen=True)
 class Gauge:
-    """One headline number, its isotropic `reference`, the ends of its range, and what it was read from."""
+    """One headline number, its isotropic `reference`, the ends of its range, and what it was read from.
+
+    `judged` is the finding that rests on it, in the colour of `tone`; empty where none does.
+    """
 
     label: str
     value: float | None
@@ -151,6 +154,8 @@ class Gauge:
     limits: tuple[float | None, float | None] = (None, None)
     better: str = ""
     about: str = ""
+    judged: str = ""
+    tone: Tone = ""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from uncone.records.blocks import Block, Bullets, Cell, Figure, Folded, Heading, Table, Text, Tone
 from uncone.records.charts import READINGS, bin_charts, bins_table, norms_compared, spectra_compared
-from uncone.records.diagnosis import LEVELS, WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, Subject
+from uncone.records.diagnosis import LABELS, LEVELS, WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, Subject
 from uncone.records.layout import named, section, shown
 from uncone.records.parts import Level, Measurement
 from uncone.records.rebuild import expect
@@ -20,30 +20,34 @@ Part = Literal["measures", "without_effect", "tokens"]
 PARTS: tuple[Part, ...] = ("measures", "tokens", "without_effect")
 """The tables of a comparison."""
 LETTERS = "ABCDEF"
-_MARKS: dict[str, Tone] = {"better": "better", "worse": "worse"}
-_SIGNS = {"better": "+", "worse": "-"}
+_TONES: dict[str, Tone] = {"better": "better", "worse": "worse"}
+_MOVED = ("better", "worse", "changed", "neither")
 _HEADINGS = {
     "measures": ("Measurements", ""), "tokens": ("Tokens by frequency", ""),
     "without_effect": (WITHOUT_EFFECT, WITHOUT_EFFECT_REASON),
 }  # fmt: skip
 LITTLE = "In brackets: little, or under a caution."
-_OFF = f"Off: the value less what an isotropic cloud of the same size has. {LITTLE}"
-_AGAINST_A = "Against A: + better, - worse; no mark: little, unclear, or under a caution."
+WORSE, BETTER = ("new", "grew"), ("gone", "shrank")
+_WAYS = "Worse and better are said of defects that came, grew, shrank or went; all else changed, up or down."
+_OFF = f"Off: the value less what an isotropic cloud of the same size has. {LITTLE} {_WAYS}"
+_AGAINST_A = f"Arrows: against A; none where little, unclear, or under a caution. {_WAYS}"
 
 
 @dataclass(frozen=True)
 class Change:
     """How one reading differs from the baseline's.
 
-    `difference` is the reading less the baseline's. `direction` follows the measure's `better`; it is `equal`
-    where the difference is no more than rounding, `unclear` where its interval holds 0, `neither` where
-    neither end is better. `size` is the difference without its sign as a share of the measure's range, or of
-    the larger reading where the range has no end. `meaningful` tells a better or worse that is not little and
-    is under no caution. `interval` is that of the difference, None unless both readings have one.
+    `difference` is the reading less the baseline's. `direction` is `worse` or `better` where the reading is
+    the evidence of a defect that came or grew, shrank or went; `equal` where the difference is no more than
+    rounding, `unclear` where its interval holds 0, and `changed` everywhere else. `size` is the difference
+    without its sign as a share of the measure's range, or of the larger reading where the range has no end.
+    `meaningful` tells a change that is not little and is under no caution. `interval` is that of the
+    difference, None unless both readings have one.
     """
 
     difference: float
-    direction: Literal["better", "worse", "equal", "unclear", "neither"]
+    direction: Literal["better", "worse", "changed", "equal", "unclear", "neither"]
+    """"neither" is of older files."""
     size: float
     meaningful: bool
     interval: tuple[float, float] | None = None
@@ -70,12 +74,19 @@ class ComparedMeasure:
         expect(fit, f"as many changes and cautions as values of {self.name!r}, got another number: edited?")
 
 
+FindingChange = Literal["", "new", "grew", "gone", "shrank"]
+
+
 @dataclass(frozen=True)
 class ComparedFinding:
-    """One cause over all diagnoses: its level in each, None where it was not found."""
+    """One cause over all diagnoses: its level in each, None where it was not found.
+
+    `changes` says what became of a defect against the baseline, "" where nothing did or it is none.
+    """
 
     cause: str
     levels: tuple[Level | None, ...]
+    changes: tuple[FindingChange, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,6 +177,12 @@ class Comparison(Record):
         expect(fit, f"{n} sides of each subject, got another number: edited?")
 
     @property
+    def worse(self) -> bool:
+        """Whether a defect came or grew in any diagnosis after the baseline."""
+        findings = (finding for subject in self.subjects for finding in subject.findings)
+        return any(change in WORSE for finding in findings for change in finding.changes)
+
+    @property
     def title(self) -> str:
         """The first two diagnoses, and how many more."""
         names = self._names()
@@ -204,7 +221,7 @@ class Comparison(Record):
             if change is not None
         )
         return shown(
-            Heading(self.verdict, 1),
+            Heading(self.verdict, 1, *(("WORSE", "severe") if self.worse else ())),
             Table(("", "diagnosis", "measures"), rows),
             Folded("Their own verdicts, and what made them", (Table(("", "verdict"), verdicts), versions)),
             *(named(one.blocks(names), one.name if place else "") for place, one in enumerate(self.subjects)),
@@ -216,16 +233,18 @@ class Comparison(Record):
         return tuple(shortened(diagnosis.name, _LONGEST_NAME) for diagnosis in self.diagnoses)
 
     def _tally(self, place: int) -> str:
-        """How many measures of a diagnosis went which way beyond little; empty where none has a direction."""
-        measures = [m for subject in self.subjects for m in subject.measures if m.better != "neither"]
-        there = [change for m in measures if (change := m.changes[place]) is not None]
+        """What became of defects, and how many measures changed beyond little; empty without a shared one."""
+        there = [
+            change for subject in self.subjects for m in subject.measures if (change := m.changes[place])
+        ]
         if not there:
             return ""
-        ways = [change.direction for change in there if change.meaningful]
-        little = len(there) - len(ways)
-        rest = f", {little} little changed or under a caution" if little else ""
-        of = counted(len(there), "measure")
-        return f"{ways.count('worse')} worse, {ways.count('better')} better of {of}{rest}"
+        findings = [finding for subject in self.subjects for finding in subject.findings if finding.changes]
+        ways = [finding.changes[place] for finding in findings]
+        worse, better = (sum(way in kind for way in ways) for kind in (WORSE, BETTER))
+        moved = sum(change.meaningful for change in there)
+        of = f"{moved} of {counted(len(there), 'measure')} changed beyond little"
+        return f"{counted(worse, 'defect')} worse, {better} better; {of}"
 
 
 def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
@@ -239,9 +258,13 @@ def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
     """Causes with their levels, the worst first."""
     findings = [finding for finding in subject.findings if any(finding.levels)]
     findings.sort(key=lambda f: min(LEVELS.index(level) for level in f.levels if level is not None))
-    return tuple(
-        (title(f.cause), *(Cell(level, tone=level) if level else "-" for level in f.levels)) for f in findings
-    )
+    return tuple((title(f.cause), *_level_cells(f)) for f in findings)
+
+
+def _level_cells(finding: ComparedFinding) -> Iterator[str | Cell]:
+    changes = finding.changes or ("",) * len(finding.levels)
+    for level, change in zip(finding.levels, changes, strict=True):
+        yield Cell(LABELS[level].lower(), change, level) if level else Cell("-", change)
 
 
 def _measures(subject: ComparedSubject, part: Part) -> tuple[Block, ...]:
@@ -288,7 +311,9 @@ def _wide_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], p
         readings = subject.readings(m.name, part=part)
         reference = next((reading.reference for reading in readings if reading is not None), None)
         values = (
-            replace(cell, text=f"{cell.text} {_SIGNS.get(_direction(change).text, ' ')}")
+            replace(cell, text=f"{cell.text} {_arrow(change)}", tone=_TONES.get(change.direction, cell.tone))
+            if change is not None and change.meaningful
+            else cell
             for cell, change in zip(_values(subject, m, part), m.changes, strict=True)
         )
         rows.append((_title(m.name, part), "-" if reference is None else number(reference), *values))
@@ -318,12 +343,19 @@ def _difference(change: Change | None) -> Cell:
 
 
 def _direction(change: Change | None) -> Cell:
-    """The direction as one word, in brackets where it is little or under a caution; or empty."""
-    if change is None or change.direction == "neither":
+    """An arrow and a word, in brackets where it is little or under a caution; or empty."""
+    if change is None:
         return Cell("")
-    if change.direction in _MARKS and not change.meaningful:
-        return Cell(f"({change.direction})", tone="little")
-    return Cell(change.direction, tone=_MARKS.get(change.direction, "little"))
+    if change.direction not in _MOVED:
+        return Cell(change.direction, tone="little")
+    if not change.meaningful:
+        return Cell(f"({_arrow(change)})", tone="little")
+    word = "changed" if change.direction == "neither" else change.direction
+    return Cell(f"{_arrow(change)} {word}", tone=_TONES.get(word, ""))
+
+
+def _arrow(change: Change) -> str:
+    return "↑" if change.difference > 0 else "↓"
 
 
 def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from uncone.records.blocks import (
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.layout import named, section, shown
 from uncone.records.parts import (
+    DEFECTS,
     Finding,
     Group,
     Groups,
@@ -34,7 +35,18 @@ from uncone.records.parts import (
     Spectrum,
 )
 from uncone.records.record import Record, made_with
-from uncone.records.text import better, count, counted, number, optional, plural, shortened, span, title
+from uncone.records.text import (
+    better,
+    count,
+    counted,
+    listing,
+    number,
+    optional,
+    plural,
+    shortened,
+    span,
+    title,
+)
 from uncone.records.tokens import FrequencyGroups, UnderTrained
 
 LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy", "structure", "no_effect")
@@ -51,8 +63,8 @@ WITHOUT_EFFECT_REASON = (
 _GAUGE_FIXED = "All are read after the head's mean row was subtracted, which changes no probability."
 _NAMES = {"input": "Input token table", "head": "Output head", "rows": "Rows"}
 _USED = {True: "mean row subtracted", False: "rows as stored", None: ""}
-_KEYS = ("mean_cosine", "isoscore")
-_TAIL = 3  # the last third of the ids: in vocabularies ordered by frequency, the rare tokens
+_KEYS = ("mean_cosine", "effective_rank", "isoscore")
+_TILES = 3
 _MOST_ITEMS, _LONGEST = 12, 200
 _OUTERMOST = 8
 
@@ -114,26 +126,44 @@ class Subject:
         )
 
     def gauges(self) -> Gauges:
-        """Mean cosine, IsoScore, and the tail's cosine to the reserved rows (or effective rank), if taken."""
-        taken, groups, tail = {m.name: m for m in self.measurements}, self.groups, tail_bin(self.groups)
-        chosen = [self._gauge(taken[name]) for name in _KEYS if name in taken]
-        if groups is not None and tail is not None:
-            about = f"the nearest tail bin, ids {count(tail.start)} to {count(tail.stop - 1)}"
-            label = f"Cosine of the tail to {'reserved rows' if groups.reserved_by_name else 'the last ids'}"
-            chosen.append(Gauge(label, tail.cosine_to_reserved, "", 0.0, (-1.0, 1.0), "lower", about))
-        spare = dict.fromkeys(n for n in ("effective_rank", *taken) if n in taken and n not in _KEYS)
-        return Gauges(tuple((chosen + [self._gauge(taken[name]) for name in spare])[:3]))
+        """Three numbers: those that defects rest on, then the mean cosine, effective rank and IsoScore."""
+        taken, chosen = {m.name: m for m in self.measurements}, list[Gauge]()
+        findings = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
+        resting = {name: finding for finding in reversed(findings) for name in finding.measures}
+        tail = next((f for f in findings if f.cause == "degenerate_tail" and f.level in DEFECTS), None)
+        if tail is not None and (nearest := nearest_bin(self.groups)) is not None:
+            label = f"Cosine of ids {count(nearest.start)} to {count(nearest.stop - 1)} to "
+            label += "reserved rows" if self.groups and self.groups.reserved_by_name else "the last ids"
+            limits, judged = (-1.0, 1.0), _judged(tail)
+            chosen.append(Gauge(label, nearest.cosine_to_reserved, "", 0.0, limits, "lower", "", *judged))
+        first = [finding.measures[:1] for finding in findings if finding.level in DEFECTS]
+        spare = (*(name for names in first for name in names), *(() if self.without_effect else _KEYS[:1]))
+        for name in dict.fromkeys((*spare, *_KEYS[1:], *taken)):
+            if name in taken:
+                m, finding = taken[name], resting.get(name)
+                used = _USED[_is_centered(m, bool(self.without_effect))]
+                judged = ("", "") if finding is None else _judged(finding)
+                told = (title(m.name), m.value, m.reason, m.reference, m.range, m.better, used)
+                chosen.append(Gauge(*told, *judged))
+        return Gauges(tuple(chosen[:_TILES]))
 
-    def _gauge(self, m: Measurement) -> Gauge:
-        used = _USED[_is_centered(m, bool(self.without_effect))]
-        return Gauge(title(m.name), m.value, m.reason, m.reference, m.range, m.better, used)
+    def _found(self) -> str:
+        """What was found in the rows, for the caption of their picture."""
+        causes = {f.cause: f for f in self.findings}
+        defects = [title(f.cause).lower() for f in self.findings if f.level in DEFECTS]
+        if "not_measured" in causes or not causes:
+            return "Too little to judge."
+        none = "The rows look random." if "untrained" in causes else "No defect was found in these rows."
+        said = f"Found in these rows: {listing(defects)}." if defects else none
+        no_effect = any(f.level == "no_effect" for f in self.findings)
+        return said + (" The common direction of the head changes no probability." if no_effect else "")
 
     def _figures(self) -> Iterator[Block]:
         groups, spectrum = self.groups, None if self.spectrum is None else spectrum_chart(self.spectrum)
         if self.picture is not None and self.picture.ids:
             raw, centered = ((), ()) if self.spectrum is None else (self.spectrum.raw, self.spectrum.centered)
-            cloud = Cloud("cone", "The cone", self.picture, (_shares(raw), _shares(centered)))
-            yield Figure("The cone", (cloud,))
+            cloud = Cloud("cone", "The picture", self.picture, (_shares(raw), _shares(centered)))
+            yield Figure("The picture", (cloud,), self._found())
             rows = tuple(_farthest(name, labels) for name, labels in self.picture.outermost(_OUTERMOST))
             columns = ("group", "rows, the farthest first", *[""] * (_OUTERMOST - 1))
             if rows:
@@ -205,12 +235,20 @@ def _finding(finding: Finding) -> tuple[Block, ...]:
     )
 
 
-def tail_bin(groups: Groups | None) -> Group | None:
-    """The bin of the last third of the ids, without reserved rows, that lies nearest to the reserved ones."""
-    if groups is None or not groups.bins:
+def _judged(finding: Finding) -> tuple[str, Level]:
+    return f"{LABELS[finding.level].capitalize()}: {title(finding.cause).lower()}", finding.level
+
+
+def nearest_bin(groups: Groups | None) -> Group | None:
+    """The bin, not mostly of reserved rows, that lies nearest to the reserved ones."""
+    if groups is None:
         return None
-    tail = groups.bins[-math.ceil(len(groups.bins) / _TAIL) :]
-    compared = [group for group in tail if group.cosine_to_reserved is not None and group.reserved_rows == 0]
+    compared = [
+        group
+        for group in groups.bins
+        if group.cosine_to_reserved is not None
+        and (2 * group.reserved_rows < group.n or not groups.reserved_by_name)
+    ]
     return max(compared, key=lambda group: group.cosine_to_reserved or 0.0, default=None)
 
 

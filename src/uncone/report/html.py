@@ -33,7 +33,7 @@ STILL = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 
 
 _LONGEST_NAME = 40
 _TONES = {"quiet": "facts", "lead": "lead", "caution": "caution"}
-_BADGES = ("severe", "warning", "note", "healthy")
+_BADGES = ("severe", "warning", "note", "healthy", "structure", "no_effect")
 _CHANGES = ("better", "worse", "little")
 _FEW_COLUMNS = 3
 
@@ -120,7 +120,7 @@ def _run(blocks: Sequence[Block], uid: str) -> str:
     cards, rest = "", list[Block]()
     for heading, inner in groups:
         assert heading is not None
-        said = list(takewhile(lambda block: isinstance(block, Text | Bullets), inner))
+        said = list(takewhile(lambda block: isinstance(block, Text | Bullets | Code), inner))
         cards += _card(heading, said)
         rest += inner[len(said) :]
     together = element("div", cards, class_="findings") if cards else ""
@@ -129,7 +129,7 @@ def _run(blocks: Sequence[Block], uid: str) -> str:
 
 def _card(heading: Heading, blocks: Sequence[Block]) -> str:
     badge = _badge(heading.label, heading.tone) if heading.label else ""
-    advice = [block for block in blocks if isinstance(block, Text) and block.tone == "advice"]
+    advice = [b for b in blocks if isinstance(b, Code) or (isinstance(b, Text) and b.tone == "advice")]
     said = element("h4", badge + element("span", escape(heading.text)))
     said += "".join(_block(block) for block in blocks if block not in advice)
     advised = element("div", "".join(map(_block, advice)), class_="repair") if advice else ""
@@ -220,9 +220,11 @@ def _tile(gauge: Gauge) -> str:
         for one in (gauge.value, gauge.reference)
     )
     content += element("p", value, class_="value") + _scale(gauge, gauge.value)
+    content += element("p", escape(gauge.judged), class_=f"judged {gauge.tone}") if gauge.judged else ""
     content += element("p", f"Isotropic: <b>{reference}</b> · {escape(better(gauge.better))}")
     about = " · ".join(part for part in (gauge.about, f"range {span(gauge.limits)}") if part)
-    return element("div", content + element("p", typeset_text(about), class_="muted"), class_="key")
+    content += element("p", typeset_text(about), class_="muted")
+    return element("div", content, class_=f"key {gauge.tone}".strip())
 
 
 def _scale(gauge: Gauge, value: float) -> str:
@@ -255,7 +257,8 @@ def _figure(figure: Figure, uid: str) -> str:
     for place, chart in enumerate(figure.charts):
         name = f"{uid}-{place}"
         if isinstance(chart, Cloud):
-            return element("figure", _cloud(chart, name))
+            said = element("figcaption", typeset_text(figure.caption)) if figure.caption else ""
+            return element("figure", _cloud(chart, name) + said)
         drawn = draw(chart, name, narrow=columns == "three")
         panels += _panel(chart.title if chart.title != figure.title else "", drawn, chart.caption)
     content += element("div", panels, class_=f"panels {columns}")

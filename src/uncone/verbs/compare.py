@@ -5,14 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, count
 
-from uncone.comparison.changes import INTERVALS, compare_measure
+from uncone.comparison.changes import INTERVALS, Ways, compare_findings, compare_measure, ways_of
 from uncone.comparison.verdict import give_verdict
 from uncone.errors import InputError
 from uncone.records import (
     MOST_COMPARED,
     PARTS,
     ComparedDiagnosis,
-    ComparedFinding,
     ComparedMeasure,
     ComparedSubject,
     Comparison,
@@ -29,13 +28,14 @@ _MOST_VERSIONS = 4
 
 
 def compare(diagnoses: Iterable[Diagnosis], *, names: Sequence[str] | None = None) -> Comparison:
-    """Say what became better or worse between diagnoses; the first is the baseline.
+    """Say what changed between diagnoses, and which defects came, grew, shrank or went; the first is the baseline.
 
     Subjects are matched by name (`input`, `head`, `rows`), and measures by theirs; those without a match are
-    named. If no name is shared and each diagnosis has one subject, none a head, these are compared. Each
-    difference has its direction by the measure's `better`, and, where both readings have an interval, the
-    MOVER interval of independent readings (Zou & Donner 2008), as `Comparison.intervals` says. Where another
-    number of rows or columns, or another scale, moves a measure by itself, a caution says so.
+    named. If no name is shared and each diagnosis has one subject, none a head, these are compared. A reading
+    became worse or better only where it is the evidence of a defect that came or grew, shrank or went; all
+    else changed. Where both readings have an interval, their difference has the MOVER interval of independent
+    readings (Zou & Donner 2008), as `Comparison.intervals` says. Where another number of rows or columns, or
+    another scale, moves a measure by itself, a caution says so.
 
     Args:
         diagnoses: two to six, the baseline first.
@@ -108,27 +108,29 @@ def _matched(diagnoses: Sequence[Diagnosis]) -> list[tuple[str, list[Subject | N
 
 
 def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
-    levels = [
-        {finding.cause: finding.level for finding in reversed(side.findings)} if side else {}
-        for side in sides
+    found = [
+        {finding.cause: finding for finding in reversed(side.findings)} if side else {} for side in sides
     ]
-    causes = dict.fromkeys(finding.cause for side in sides if side for finding in side.findings)
+    findings = compare_findings(found)
+    ways = [ways_of(findings, found, place) for place in range(len(sides))]
     return ComparedSubject(
         name=name, sides=tuple(side and replace(side, picture=None) for side in sides),
-        measures=_measures(sides, "measures"), without_effect=_measures(sides, "without_effect"),
-        tokens=_measures(sides, "tokens"),
-        findings=tuple(ComparedFinding(cause, tuple(side.get(cause) for side in levels)) for cause in causes),
+        measures=_measures(sides, "measures", ways),
+        without_effect=_measures(sides, "without_effect", [{}] * len(sides)),
+        tokens=_measures(sides, "tokens", ways), findings=findings,
         notes=tuple(_subject_notes(sides)),
     )  # fmt: skip
 
 
-def _measures(sides: Sequence[Subject | None], table: Part) -> tuple[ComparedMeasure, ...]:
+def _measures(
+    sides: Sequence[Subject | None], table: Part, ways: Sequence[Ways]
+) -> tuple[ComparedMeasure, ...]:
     taken = [
         {} if side is None else {reading.name: reading for reading in taken_in(side, table)} for side in sides
     ]
     names = dict.fromkeys(name for readings in taken for name in readings)
     norms = [None if side is None or side.norms is None else side.norms.mean for side in sides]
-    return tuple(compare_measure(name, [side.get(name) for side in taken], norms) for name in names)
+    return tuple(compare_measure(name, [side.get(name) for side in taken], norms, ways) for name in names)
 
 
 def _subject_notes(sides: Sequence[Subject | None]) -> list[str]:
