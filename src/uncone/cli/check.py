@@ -1,7 +1,7 @@
 """`uncone check`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from uncone.cli.answer import hand_over
 from uncone.cli.failures import UntoldError
@@ -18,21 +18,24 @@ def check(
     *,
     max: list[str] | None = None,
     min: list[str] | None = None,
+    fail_on: Literal["severe", "warning"] | None = None,
     json: Json = None,
     html: Html = None,
 ) -> None:
-    """Hold a saved diagnosis against bars: exit status 0 within all, 1 could not be measured, 2 beyond one.
+    """Hold a saved diagnosis against bars: exit status 0 within all, 1 could not be measured, 2 beyond one,
+    or a defect as bad as --fail-on.
 
     Args:
         diagnosis: A file written by `uncone diagnose SPEC --json FILE`. A number's name is SUBJECT.MEASURE,
             such as input.isoscore, or SUBJECT.MEASURE.DETAIL; SUBJECT may be left out where there is one.
         max: NAME=VALUE: the number NAME must not be above VALUE. Can be given again.
         min: NAME=VALUE: the number NAME must not be below VALUE. Can be given again.
+        fail_on: The mildest defect of the diagnosis that fails, warning or severe.
     """
     from uncone.verbs.check import check as run
 
     bars = {"maxima": _bars(max, "--max"), "minima": _bars(min, "--min")}
-    result = run(load(Diagnosis, diagnosis), **bars)
+    result = run(load(Diagnosis, diagnosis), fail_on=fail_on, **bars)
     try:
         hand_over(result, json, html)
     except (OSError, UnconeError, SystemExit) as error:  # rich leaves the program at a closed pipe

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import Block, Cell, Heading, Table
+from uncone.records.blocks import Block, Cell, Heading, Table, Text
 from uncone.records.layout import moved, shown
+from uncone.records.parts import DEFECTS, Level
 from uncone.records.record import Record
 from uncone.records.text import number
 
@@ -22,7 +23,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class Check(Record):
-    """The result of `check`: `ok` where no number is beyond its bar."""
+    """The result of `check`: `ok` where no number is beyond its bar, and no finding as bad as `fail_on`.
+
+    `verdict` is that of the diagnosis, and `level` its worst finding's.
+    """
 
     KIND: ClassVar[str] = "check"
     SCHEMA: ClassVar[str] = "uncone.check/1"
@@ -31,22 +35,37 @@ class Check(Record):
     name: str
     ok: bool
     bars: tuple[Bar, ...]
+    verdict: str = ""
+    level: Level | None = None
+    fail_on: Literal["severe", "warning"] | None = None
     schema: str = SCHEMA
 
     @property
     def summary(self) -> str:
         """The result in one sentence."""
         beyond = [bar.name for bar in self.bars if not bar.ok]
-        total = len(self.bars)
+        total, said = len(self.bars), list[str]()
         every = "its bar" if total == 1 else f"all {total} bars"
-        if not beyond:
-            return f"{self.name} is within {every}."
-        of = f"{len(beyond)} of {total} bars" if len(beyond) < total else every
-        return f"{self.name} is beyond {of}: {', '.join(dict.fromkeys(beyond))}."
+        if beyond:
+            of = f"{len(beyond)} of {total} bars" if len(beyond) < total else every
+            said.append(f"is beyond {of}: {', '.join(dict.fromkeys(beyond))}")
+        elif self.bars:
+            said.append(f"is within {every}")
+        if self.fail_on is not None:
+            bad = "severe defect" if self.fail_on == "severe" else "defect"
+            said.append(f"has a {bad}" if self.is_defective else f"has no {bad}")
+        return f"{self.name} {' and '.join(said)}."
+
+    @property
+    def is_defective(self) -> bool:
+        """Whether a finding is at least as bad as `fail_on`."""
+        failing = DEFECTS[: DEFECTS.index(self.fail_on) + 1] if self.fail_on else ()
+        return self.level in failing
 
     def blocks(self) -> tuple[Block, ...]:
         return shown(
-            Heading(self.summary, 1),
+            Heading(self.summary, 1, "OK" if self.ok else "FAILED", "healthy" if self.ok else "severe"),
+            Text(self.verdict, "quiet"),
             Table(("", "number", "value", "bar"), tuple(map(_row, self.bars)), ("value",)),
             moved(
                 "Numbers and their bars", "beyond the bar, as a share of the larger of the two",

@@ -142,9 +142,8 @@ class Subject:
             if name in taken:
                 m, finding = taken[name], resting.get(name)
                 used = _USED[_is_centered(m, bool(self.without_effect))]
-                judged = ("", "") if finding is None else _judged(finding)
                 told = (title(m.name), m.value, m.reason, m.reference, m.range, m.better, used)
-                chosen.append(Gauge(*told, *judged))
+                chosen.append(Gauge(*told, *(() if finding is None else _judged(finding))))
         return Gauges(tuple(chosen[:_TILES]))
 
     def _found(self) -> str:
@@ -198,8 +197,7 @@ class Diagnosis(Record):
     schema: str = SCHEMA
 
     def blocks(self) -> tuple[Block, ...]:
-        levels = [finding.level for subject in self.subjects for finding in subject.findings]
-        worst: Level | None = min(levels, key=LEVELS.index, default=None)
+        worst = self.level
         return shown(
             Heading(self.verdict, 1, LABELS[worst] if worst else "", worst or ""),
             Text(self.name, "quiet"),
@@ -208,6 +206,12 @@ class Diagnosis(Record):
             section("Notes", Bullets(self.notes), level=2),
             Text(made_with(self.versions), "quiet"),
         )
+
+    @property
+    def level(self) -> Level | None:
+        """The level of the worst finding of any subject; None without findings."""
+        levels = [finding.level for subject in self.subjects for finding in subject.findings]
+        return min(levels, key=LEVELS.index, default=None)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measurement."""

@@ -4,10 +4,11 @@ import difflib
 import math
 import numbers
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, SupportsFloat
 
 from uncone.errors import InputError
-from uncone.records import PARTS, Bar, Check, Diagnosis, Measurement, taken_in
+from uncone.records import DEFECTS, PARTS, Bar, Check, Diagnosis, Measurement, taken_in
 
 _NEAREST = 3
 _MOST_NAMES = 2000  # names are looked through one by one for the nearest
@@ -18,8 +19,9 @@ def check(
     *,
     maxima: Mapping[str, SupportsFloat] | None = None,
     minima: Mapping[str, SupportsFloat] | None = None,
+    fail_on: Literal["severe", "warning"] | None = None,
 ) -> Check:
-    """Say whether numbers of a diagnosis are within bars.
+    """Say whether numbers of a diagnosis are within bars, and whether it found a defect.
 
     A number is named SUBJECT.MEASURE, such as `input.isoscore`; its details SUBJECT.MEASURE.DETAIL, items of
     a list by their place, from 0; a reading of a group of tokens SUBJECT.GROUP.READING, such as
@@ -30,9 +32,10 @@ def check(
         diagnosis: the result of `uncone.diagnose`.
         maxima: for each name the largest value that is within the bar: any real number, of NumPy too.
         minima: for each name the smallest.
+        fail_on: the mildest defect that fails, "warning" or "severe"; None asks for bars alone.
 
     Returns:
-        A `Check`: `ok`, and each number with its bar.
+        A `Check`: `ok`, the verdict of the diagnosis, and each number with its bar.
 
     Raises:
         InputError: no bar at all, a bar that is not finite, an unknown name (the nearest are given), or a
@@ -47,11 +50,15 @@ def check(
     """
     bars = [_bar(diagnosis, name, "max", bar) for name, bar in (maxima or {}).items()]
     bars += [_bar(diagnosis, name, "min", bar) for name, bar in (minima or {}).items()]
-    if not bars:
+    if fail_on not in (None, *DEFECTS):
+        raise InputError(f"expected fail_on severe or warning, got {fail_on!r}: choose one, or leave it out")
+    if not bars and fail_on is None:
         raise InputError(
-            "expected at least one bar, got none: give one such as --max mean_cosine=0.3 or maxima={...}"
+            "expected at least one bar or fail_on, got neither: give one such as --max mean_cosine=0.3 "
+            "(maxima={...}) or --fail-on severe"
         )
-    return Check(diagnosis.name, all(bar.ok for bar in bars), tuple(bars))
+    held = Check(diagnosis.name, True, tuple(bars), diagnosis.verdict, diagnosis.level, fail_on)
+    return replace(held, ok=all(bar.ok for bar in bars) and not held.is_defective)
 
 
 def _bar(diagnosis: Diagnosis, name: str, kind: Literal["max", "min"], limit: SupportsFloat) -> Bar:
