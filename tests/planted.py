@@ -12,9 +12,14 @@ Tensor = torch.Tensor
 V, D = 8000, 64
 
 
-def healthy(seed: int = 0, v: int = V, d: int = D) -> Tensor:
-    """An isotropic table with norms near 1, unrelated to ids."""
+def random_table(seed: int = 0, v: int = V, d: int = D) -> Tensor:
+    """A table before training: isotropic, with norms near 1, unrelated to ids."""
     return gaussian(v, d, seed=seed) / d**0.5
+
+
+def healthy(seed: int = 0, v: int = V, d: int = D) -> Tensor:
+    """A trained table without a fault: a spectrum that falls, and norms near 1, unrelated to ids."""
+    return random_table(seed, v, d) * torch.linspace(1.25, 0.75, d)
 
 
 def drifted(seed: int = 0) -> Tensor:

@@ -44,34 +44,37 @@ def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> s
         return f"{listing([base, *others])} have no subject in common, so nothing could be compared."
     alone, of_many = len(others) == 1, len(subjects) > 1
     sides = enumerate(zip(others, shared, strict=True), start=1)
-    told = [_clause(base if alone else "it", name, order, of, of_many=of_many) for order, (name, of) in sides]
+    told = [
+        _clause(f" than {base}" if alone else "", name, order, of, of_many=of_many)
+        for order, (name, of) in sides
+    ]
     random = [_called(s) for s in subjects if any(f.cause == "untrained" and f.levels[0] for f in s.findings)]
     of = f"{listing(random)} of ".capitalize() if 0 < len(random) < len(subjects) else ""
     start = f"{of}{base} looks untrained: what changed is what training did. " if random else ""
     return f"{start}{'' if alone else f'Against {base}: '}{'; '.join(told)}."
 
 
-def _clause(base: str, name: str, order: int, shared: Sequence[ComparedSubject], *, of_many: bool) -> str:
-    """What is said of the diagnosis `name` against `base`: defects that came or went, then what changed."""
+def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject], *, of_many: bool) -> str:
+    """What is said of the diagnosis `name`: defects that came or went, then what changed.
+
+    `than` names the baseline; it is empty where the baseline stands before all clauses.
+    """
     if not shared:
-        return f"{name} has no subject in common with {base}"
+        return f"{name} has no subject in common" + than.replace(" than ", " with ")
     steps = sorted(
         (step for subject in shared for step in _steps(subject, order)),
         key=lambda step: (not step.bounded, -step.change.size),
     )
     changed = _grouped(steps[:_MOST_NAMED], of_many=of_many)
-    ways = {
-        way: [words for subject in shared for words in _finding_words(subject, order, kinds, of_many=of_many)]
-        for way, kinds in (("worse", WORSE), ("better", BETTER))
-    }
-    said = [f"{way}{f' than {base}' if i == 0 else ''}: {listing(words)}" for i, (way, words) in enumerate(
-        (way, words) for way, words in ways.items() if words
-    )]  # fmt: skip
-    if said:
-        return f"{name} is {', but '.join(said)}" + (f"; changed: {changed}" if changed else "")
-    if not changed:
-        return f"{name} differs little from {base}"
-    return f"{name} has no defect more or less than {base}; changed: {changed}"
+    said = []
+    for way, kinds in (("worse", WORSE), ("better", BETTER)):
+        words = [w for subject in shared for w in _finding_words(subject, order, kinds, of_many=of_many)]
+        if words:
+            said.append(f"{way}{'' if said else than}: {listing(words)}")
+    if not said and not changed:
+        return f"{name} differs little" + than.replace(" than ", " from ")
+    judged = ", but ".join(said) if said else f"neither worse nor better{than}"
+    return f"{name} is {judged}" + (f"; changed: {changed}" if changed else "")
 
 
 def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
