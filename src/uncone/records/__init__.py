@@ -35,6 +35,7 @@ from uncone.records.edits import (
     TokenEdit,
 )
 from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price, Selection
+from uncone.records.known import Placed
 from uncone.records.measures import MeasureDescription, Measures
 from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Picture, Spectrum
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
@@ -90,6 +91,7 @@ __all__ = [
     "Norms",
     "Part",
     "Picture",
+    "Placed",
     "Price",
     "Record",
     "RepairCost",
