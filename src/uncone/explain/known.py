@@ -10,7 +10,6 @@ from functools import cache
 from importlib import resources
 from typing import Literal, get_args
 
-from uncone.errors import InputError
 from uncone.records import Measurement, Placed, Subject
 
 Kind = Literal["untied input table", "untied head", "tied table", "table without a head", "collection"]
@@ -96,15 +95,9 @@ def place_value(
         centered: whether the mean row was subtracted first.
         parameters: of the whole model, if known.
 
-    Raises:
-        InputError: no such kind.
-
     >>> place_value("mean_shift", 0.85, "untied head", shape=(50257, 768)).sentence
     'higher than 17 of 30 known untied heads of 16 to 221 M parameters (5 diverged runs left out)'
     """
-    if kind not in get_args(Kind):
-        kinds = ", ".join(get_args(Kind))
-        raise InputError(f"expected a kind of matrix, got {kind!r}: give one of {kinds}")
     low, high = value if isinstance(value, tuple) else (value, value)
     alike = [one for one in known_readings() if _is_like(one, measure, kind, centered)]
     compared = [one for one in alike if not one.diverged]
