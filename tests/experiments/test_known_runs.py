@@ -186,6 +186,15 @@ def test_kept_correlations_are_those_of_the_table(matrix: str, measure: str, kin
     assert kept["low"] <= kept["tau"] <= kept["high"]
 
 
+def test_kept_intervals_and_p_values_come_out_again(known: Load) -> None:
+    run, kept = known("run"), _kept()["over_learning_rates"]["mu-centring"]
+    cells = run.over_learning_rates(run.in_order(known("runs").read()))["mu-centring"]
+    again = run.rounded(run.pooled({"mu-centring": cells})["mu-centring"])
+    assert again["head mean_shift"] is kept["head mean_shift"] is None
+    for name in ("head isotropy", "input largest_over_mean"):
+        assert again[name] == pytest.approx({key: kept[name][key] for key in again[name]}, abs=1e-4)
+
+
 def test_the_documents_say_what_was_kept(known: Load) -> None:
     kept, readme = _kept(), (FOLDER / "README.md").read_text()
     tables = (FOLDER / "results/tables.md").read_text()
