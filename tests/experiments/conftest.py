@@ -14,7 +14,17 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def shrink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     """Imports a file of experiments/shrink_the_longest by name."""
-    place = ROOT / "experiments/shrink_the_longest"
+    yield from _alone("shrink_the_longest", monkeypatch)
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Imports a file of experiments/known_runs by name."""
+    yield from _alone("known_runs", monkeypatch)
+
+
+def _alone(folder: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    place = ROOT / "experiments" / folder
     names = {file.stem for file in place.glob("*.py")}
     kept = {
         name: sys.modules.pop(name) for name in names & sys.modules.keys()

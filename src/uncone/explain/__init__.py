@@ -1,19 +1,13 @@
-"""Why is it degenerate? From numbers to causes in the user's words, and to a picture."""
+"""Why is it degenerate? From numbers to causes in the user's words, among known models, and to a picture."""
 
 from uncone.explain.advice import Advice, advice_for
 from uncone.explain.findings import find
+from uncone.explain.known import Kind, kind_of, place, place_value, placed_among_known
 from uncone.explain.picture import draw_picture
 from uncone.explain.tokens import Role, TokenReader, counts_of, role_of
 from uncone.explain.verdict import give_verdict
 
 __all__ = [
-    "Advice",
-    "Role",
-    "TokenReader",
-    "advice_for",
-    "counts_of",
-    "draw_picture",
-    "find",
-    "give_verdict",
-    "role_of",
-]
+    "Advice", "Kind", "Role", "TokenReader", "advice_for", "counts_of", "draw_picture", "find",
+    "give_verdict", "kind_of", "place", "place_value", "placed_among_known", "role_of",
+]  # fmt: skip

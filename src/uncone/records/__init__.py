@@ -35,6 +35,7 @@ from uncone.records.edits import (
     TokenEdit,
 )
 from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price, Selection
+from uncone.records.known import Placed
 from uncone.records.measures import MeasureDescription, Measures
 from uncone.records.parts import (
     DEFECTS,
@@ -104,6 +105,7 @@ __all__ = [
     "OddRows",
     "Part",
     "Picture",
+    "Placed",
     "Price",
     "Record",
     "RepairCost",

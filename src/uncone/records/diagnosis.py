@@ -21,6 +21,7 @@ from uncone.records.blocks import (
     Text,
 )
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
+from uncone.records.known import Placed
 from uncone.records.layout import named, section, shown
 from uncone.records.parts import (
     DEFECTS,
@@ -65,6 +66,7 @@ _NAMES = {"input": "Input token table", "head": "Output head", "rows": "Rows"}
 _USED = {True: "mean row subtracted", False: "rows as stored", None: ""}
 _KEYS = ("mean_cosine", "effective_rank", "isoscore")
 _TILES = 3
+_FEWEST_KNOWN = 5  # fewer models say little about what is usual
 _MOST_ITEMS, _LONGEST = 12, 200
 _OUTERMOST = 8
 
@@ -92,6 +94,8 @@ class Subject:
     frequency_groups: FrequencyGroups | None = None
     under_trained: UnderTrained | None = None
     odd_rows: tuple[OddRows, ...] = ()
+    placed: tuple[Placed, ...] = ()
+    """Readings among those of known models."""
 
     def measurement(self, name: str) -> Measurement:
         """The measurement called `name`; KeyError where it was not taken."""
@@ -117,6 +121,7 @@ class Subject:
             Heading(self.title, 2, about=f"{size}, {self.dtype}, {self.source}"),
             *map(_finding, findings),
             Text("" if findings else "No finding was drawn from these numbers.", "quiet"),
+            self._among_known(),
             self._figures(),
             tokens.frequency_blocks(self.frequency_groups),
             tokens.under_trained_blocks(self.under_trained),
@@ -145,6 +150,13 @@ class Subject:
                 told = (title(m.name), m.value, m.reason, m.reference, m.range, m.better, used)
                 chosen.append(Gauge(*told, *(() if finding is None else _judged(finding))))
         return Gauges(tuple(chosen[:_TILES]))
+
+    def _among_known(self) -> tuple[Block, ...]:
+        known = [placed for placed in self.placed if placed.total >= _FEWEST_KNOWN]
+        none = f"No reading of {self.placed[0].whom}s is known to compare with." if self.placed else ""
+        sources = dict.fromkeys(source for placed in known for source in placed.sources)
+        told = Text(f"Sources: {'; '.join(sources)}." if known else none, "quiet")
+        return section("Among known models", Bullets(tuple(one.named for one in known)), told)
 
     def _found(self) -> str:
         """What was found in the rows, for the caption of their picture."""

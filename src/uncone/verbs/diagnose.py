@@ -56,5 +56,6 @@ def diagnose(
         ).run()
         for name, rows in opened.rows
     )
+    subjects = explain.placed_among_known(subjects)
     verdict = explain.give_verdict(subjects)
     return Diagnosis(opened.name, verdict, subjects, notes=opened.notes, versions=versions("torch"))
