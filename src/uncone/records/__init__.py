@@ -1,7 +1,9 @@
 """The results: frozen records, to and from versioned JSON, and their blocks. Standard library only."""
 
+import dataclasses
 import os
 
+from uncone.records.brief import brief
 from uncone.records.calibration import (
     Calibration,
     Drift,
@@ -36,7 +38,7 @@ from uncone.records.edits import (
 )
 from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price, Selection
 from uncone.records.measures import MeasureDescription, Measures
-from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Picture, Spectrum
+from uncone.records.parts import Finding, Fitted, Group, Groups, Measurement, Norms, Picture, Spectrum
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 from uncone.records.record import Record
 from uncone.records.repair import RepairCost, Repaired
@@ -74,6 +76,7 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "Finding",
+    "Fitted",
     "FrequencyGroup",
     "FrequencyGroups",
     "Group",
@@ -109,6 +112,10 @@ __all__ = [
     "load_record",
     "taken_in",
 ]
+
+for _part in map(globals().get, __all__):
+    if isinstance(_part, type) and dataclasses.is_dataclass(_part) and not issubclass(_part, Record):
+        _part.__repr__ = brief  # type: ignore[method-assign]  # a dataclass writes every field: of a picture 100,000 characters
 
 _KINDS: tuple[type[Record], ...] = (
     Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,

@@ -88,7 +88,7 @@ def number(value: float, *, limits: Limits = (None, None), digits: int = 3) -> s
         if not any(value < bound <= near or near <= bound < value for bound in bounds):
             return shown
     missed = min(bounds, key=lambda bound: abs(bound - value))
-    return ("<" if value < missed else ">") + number(missed)
+    return ("<" if value < missed else ">") + number(missed).lstrip("<>")
 
 
 def _rounded(value: float, digits: int) -> str:
