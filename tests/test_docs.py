@@ -20,6 +20,7 @@ import torch
 import uncone
 from uncone import measure, records
 from uncone.explain import examination, findings
+from uncone.measure import everything
 from uncone.report.html import STILL
 
 from .test_architecture import BELOW
@@ -222,7 +223,7 @@ def test_the_measures_are_described_as_in_the_code() -> None:
 
 def test_every_number_of_a_diagnosis_is_described() -> None:
     text = _text("docs/measures.md")
-    taken = [*examination.MEASURES, *examination.OF_A_HEAD, *examination.OF_THE_GAUGE]
+    taken = [*everything.MEASURES, *examination.OF_A_HEAD, *examination.OF_THE_GAUGE]
     for name in {name for name, _ in taken} | {"partition_isotropy", "norm_id_correlation"}:
         assert f"`{name}`" in text, name
 
