@@ -85,7 +85,7 @@ def test_states_without_a_mask_are_refused_with_the_way_out(name: str) -> None:
 
 
 def test_padding_would_have_changed_the_value() -> None:
-    padded = torch.where(MASK[..., None], STATES, 100.0)
+    padded = torch.where(MASK[..., None], STATES, -100.0)
     assert float(measure.mean_cosine(padded, mask=MASK)) == pytest.approx(float(measure.mean_cosine(ROWS)))
     assert float(measure.mean_cosine(padded.flatten(0, 1))) != pytest.approx(
         float(measure.mean_cosine(ROWS)), abs=0.1
