@@ -127,7 +127,7 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
         InputError: as for `moments_of`, or moments without second-order sums.
 
     >>> found = uncone.measure.all([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
-    >>> round(float(found["mean_cosine"]), 4), found["participation_ratio_debiased"].value
+    >>> round(float(found["mean_cosine"]), 4), found["rogue_dimensions"].value
     (0.3333, None)
     """
     if isinstance(x, Moments):
