@@ -135,3 +135,9 @@ def test_lists_are_float64() -> None:
 def test_what_is_no_list_of_rows_is_refused(x: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         as_samples(x)
+
+
+def test_a_nested_name_of_a_checkpoint_gives_no_line_that_would_fail(tmp_path: Path) -> None:
+    torch.save({"a": {"h": STATES}}, tmp_path / "x.pt")
+    with pytest.raises(InputError, match=r"a row in x\.reshape\(-1, 4\); x\[mask\] leaves padding out$"):
+        uncone.open_rows(tmp_path / "x.pt")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.records.rebuild import expect
-from uncone.records.text import counted, plural
+from uncone.records.text import counted, headline, plural
 
 Level = Literal["healthy", "note", "warning", "severe"]
 _LARGEST_SCALE = 1e290
@@ -47,6 +47,9 @@ class Measurement:
         if self.value is None:
             raise UndefinedMeasure(f"{self.name} is undefined: {self.reason}")
         return self.value
+
+    def __str__(self) -> str:
+        return headline(self.name, self.value, self.reason, self.reference, self.range)
 
 
 @dataclass(frozen=True)

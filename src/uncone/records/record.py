@@ -12,7 +12,7 @@ from uncone.records.blocks import Block, Document, Gauge, Gauges, Heading, Text
 from uncone.records.brief import brief
 from uncone.records.layout import shown
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
-from uncone.records.text import number, visible
+from uncone.records.text import headline, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ class Record:
         blocks = self.blocks()
         headings = [block for block in blocks if isinstance(block, Heading)][:1]
         gauges = [gauge for block in blocks if isinstance(block, Gauges) for gauge in block.gauges]
-        return "\n".join([*(visible(heading.text) for heading in headings), *map(_headline, gauges)])
+        return "\n".join([*(visible(heading.text) for heading in headings), *map(_told, gauges)])
 
     def blocks(self) -> tuple[Block, ...]:
         """What there is to show, from the verdict (a heading of level 1) on."""
@@ -130,14 +130,8 @@ class Record:
         return to_notebook(self.document())
 
 
-def _headline(gauge: Gauge) -> str:
-    value = (
-        f"undefined: {visible(gauge.reason)}"
-        if gauge.value is None
-        else number(gauge.value, limits=gauge.limits)
-    )
-    beside = "" if gauge.reference is None else f" (isotropic {number(gauge.reference, limits=gauge.limits)})"
-    return f"{visible(gauge.label)} {value}{beside}"
+def _told(gauge: Gauge) -> str:
+    return headline(gauge.label, gauge.value, gauge.reason, gauge.reference, gauge.limits)
 
 
 def made_with(versions: Mapping[str, str]) -> str:

@@ -110,6 +110,14 @@ def optional(value: float | None, limits: Limits = (None, None)) -> str:
     return "-" if value is None else number(value, limits=limits)
 
 
+def headline(name: str, value: float | None, reason: str, reference: float | None, limits: Limits) -> str:
+    """A reading in one line: its name and value, and what an isotropic cloud has; or why it has no value."""
+    if value is None:
+        return f"{visible(name)} undefined: {visible(reason)}"
+    beside = "" if reference is None else f" (isotropic {number(reference, limits=limits)})"
+    return f"{visible(name)} {number(value, limits=limits)}{beside}"
+
+
 def typeset(text: str) -> str:
     """A text with numbers as a page sets them: true minus signs, thin spaces in thousands, powers of ten."""
     text = _THOUSANDS.sub(lambda match: match[0].replace(",", THIN_SPACE), text)

@@ -247,6 +247,8 @@ def _loaded(name: str) -> str:
     """How Python loads the array `name`, of a file whose ending says it."""
     for ending, load in _LOADS.items():
         path, is_part, part = name.partition(f"{ending}#")
+        if "." in part and load == "torch.load":  # dots also join the names of nested dicts
+            return ""
         if is_part or name.endswith(ending):
             file = path + ending if is_part else name
             return f", with x = {load}({file!r})" + f"[{part!r}]" * bool(is_part)
