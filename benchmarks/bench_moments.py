@@ -6,7 +6,7 @@ from measured import Row, run
 
 from matrices import matrix
 from uncone import Moments
-from uncone.explain.examination import MEASURES
+from uncone.measure.everything import MEASURES
 
 WITHOUT_UNIT = [function for name, function in MEASURES if name != "uniformity"]
 WITH_UNIT = [function for _, function in MEASURES]

@@ -19,7 +19,7 @@ BELOW: dict[str, set[str]] = {
     "records": {"atomic"},
     "rows": set(),
     "cross_entropy": set(),
-    "topology": set(),
+    "topology": {"rows"},
     "moments": {"rows", "atomic"},
     "model": {"rows", "records", "atomic"},
     "measure": {"topology", "moments", "rows", "records"},

@@ -39,6 +39,13 @@ class InputError(UnconeError, ValueError):
     """The input is not what it must be: a missing or lying file, a wrong shape, rows that are not finite."""
 
 
+class UnknownName(InputError, KeyError):  # noqa: N818
+    """Nothing has this name, in a result that is asked with brackets: a KeyError too, as of any mapping."""
+
+    __str__ = Exception.__str__
+    """A KeyError would quote the message."""
+
+
 class UndefinedMeasure(UnconeError, ArithmeticError):  # noqa: N818 - the name is a result, not an accident
     """The measure has no value on this input (too few rows, no direction, no variance)."""
 

@@ -17,6 +17,7 @@ from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
 from tests.report.test_tokens import make_groups, make_under_trained
 from uncone import calibrate, compare, report
 from uncone.records import Bar, Check, Diagnosis, Interval, Record, load_record
+from uncone.records.brief import LINES
 from uncone.verbs.calibrate import PairTable
 
 PAGED = ("diagnosis", "comparison", "calibration")
@@ -64,8 +65,10 @@ def _calibration() -> Record:
 
 
 def use_record(path: str | os.PathLike[str]) -> None:
-    """Load a record, print it in two widths and draw its page and its Markdown; what is refused is raised."""
+    """Load a record, show it in every way there is; what is refused is raised."""
     record = load_record(path)
+    if len(repr(record).splitlines()) > LINES or not str(record):
+        raise AssertionError("a record does not fit on a screen, or has no verdict to print")
     for width in (40, 120):
         stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         report.print_record(record, Console(file=stream, width=width, highlight=False))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from uncone import Measurement, Moments, UndefinedMeasure, measure
-from uncone.explain.examination import MEASURES
+from uncone.measure.everything import MEASURES
 from uncone.measure.reading import ROUNDED, rounding_warnings
 
 from ..matrices import gaussian

@@ -7,7 +7,8 @@ import torch
 
 import uncone
 from uncone import InputError, Measurement, Moments, measure
-from uncone.explain.examination import MEASURES, OF_THE_GAUGE
+from uncone.explain.examination import OF_THE_GAUGE
+from uncone.measure.everything import MEASURES
 from uncone.records import MeasureDescription
 from uncone.report import to_html, to_markdown
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from uncone import explain, measure
+from uncone.measure.everything import MEASURES, Measure, of_neighbours
 from uncone.measure.reading import read
 from uncone.moments import Moments, row_norms
 from uncone.moments.cell import counting_nonfinite
@@ -20,31 +21,7 @@ _WORTH_SAYING = 10**9
 MOST_BINS = 200
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
-Measure = Callable[[Moments], Measurement]
 
-MEASURES: tuple[tuple[str, Measure], ...] = (
-    ("mean_cosine", measure.mean_cosine),
-    ("mean_shift", measure.mean_shift),
-    ("isoscore", measure.isoscore),
-    ("isoscore_debiased", partial(measure.isoscore, debiased=True)),
-    ("isoscore_star", measure.isoscore_star),
-    ("participation_ratio", measure.participation_ratio),
-    ("participation_ratio_debiased", partial(measure.participation_ratio, debiased=True)),
-    ("effective_rank", measure.effective_rank),
-    ("rankme", measure.rankme),
-    ("stable_rank", measure.stable_rank),
-    ("stable_rank_centered", partial(measure.stable_rank, centered=True)),
-    ("anisotropy_1", measure.anisotropy),
-    ("anisotropy_1_raw", partial(measure.anisotropy, centered=False)),
-    ("singular_entropy", measure.singular_entropy),
-    ("singular_entropy_raw", partial(measure.singular_entropy, centered=False)),
-    ("condition_number", measure.condition_number),
-    ("rogue_dimensions", measure.rogue_dimensions),
-    ("dominant_dimension", measure.dominant_dimension),
-    ("outlier_dimensions", measure.outlier_dimensions),
-    ("gaussian_isotropy", measure.gaussian_isotropy),
-    ("uniformity", measure.uniformity),
-)
 _OF_A_MEAN = {
     "mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions",
 }  # fmt: skip
@@ -55,8 +32,6 @@ _OF_THE_GAUGE = {
 }  # fmt: skip
 OF_THE_GAUGE = tuple(one for one in MEASURES if one[0] in _OF_THE_GAUGE)
 """Raw readings of a head. Subtracting a vector from all rows changes them, and no probability."""
-OF_NEIGHBOURS = measure.intrinsic_dimension.NEIGHBOURS
-"""One search serves both intrinsic dimensions."""
 
 
 class Examination:
@@ -90,7 +65,9 @@ class Examination:
         spectrum, picture = self._see(m) if seen is None else seen
         by_frequency, untrained = self._tokens.read(rows, m, pairs, self._tick("looking for untrained rows"))
         coupling = read("norm_id_correlation", lambda m: norms.id_correlation(m.d), m)
-        measurements = (*measurements, self._partition(rows, m), coupling, *self._from_neighbours(rows, m))
+        measurements = (*measurements, self._partition(rows, m), coupling)
+        if self._neighbours:
+            measurements += of_neighbours(rows, m, self._tick)
         if self._head:
             measurements = tuple(replace(one, centered=True) for one in measurements)
         findings = explain.find(
@@ -114,23 +91,6 @@ class Examination:
         isotropic = measure.marchenko_pastur(raw.effective_n - 1, raw.d) * float(centered.mean())
         spectra = (raw.spectrum(centered=False), centered, isotropic)
         return Spectrum(*(tuple(values.tolist()) for values in spectra)), picture
-
-    def _from_neighbours(self, rows: Rows, m: Moments) -> tuple[Measurement, ...]:
-        if not self._neighbours:
-            return ()
-        hubs, pairs = self._tick("finding hubs"), self._tick("pairing directions")
-
-        @cache
-        def shared() -> measure.Neighbours:
-            tick = self._tick("finding neighbours")
-            return measure.nearest_neighbours(rows, OF_NEIGHBOURS, m, distinct=True, progress=tick)
-
-        return (
-            read("two_nn", lambda m: measure.two_nn(rows, m, neighbours=shared()), m),
-            read("levina_bickel", lambda m: measure.levina_bickel(rows, m, neighbours=shared()), m),
-            read("hubness", lambda m: measure.hubness(rows, m, progress=hubs), m),
-            read("uniformity_exact", lambda m: measure.uniformity_exact(rows, m, progress=pairs), m),
-        )
 
     def _sum(
         self, rows: Rows, zero: Tensor | None

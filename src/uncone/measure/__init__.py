@@ -1,4 +1,7 @@
-"""How degenerate is it? Functions from `Moments` (or rows) to a `Measurement`, one question a file."""
+"""How degenerate is it? Functions from rows, or their `Moments`, to a `Measurement`, one question a file.
+
+`moments_of` says what every measure takes as `x` and `mask`. `all` takes every measure at once.
+"""
 
 from uncone.measure import cosine, dimensions, intrinsic_dimension, norms, partition, permutation, spectrum
 from uncone.measure import hubness as _hubness
@@ -6,6 +9,7 @@ from uncone.measure import isoscore as _isoscore
 from uncone.measure import uniformity as _uniformity
 from uncone.measure.cosine import cosine_between, mean_cosine, mean_shift
 from uncone.measure.dimensions import dominant_dimension, outlier_dimensions, rogue_dimensions
+from uncone.measure.everything import all as all
 from uncone.measure.group_comparison import Membership, PairSums, compare_groups, frequency_membership
 from uncone.measure.groups import GroupMoments, Reserved, by_group, reserved_rows
 from uncone.measure.hubness import hubness
@@ -16,6 +20,7 @@ from uncone.measure.norms import NormProfile
 from uncone.measure.odd_rows import OddRowFinder
 from uncone.measure.partition import gaussian_isotropy, partition_isotropy
 from uncone.measure.permutation import permutation_test
+from uncone.measure.reading import moments_of
 from uncone.measure.spectrum import (
     anisotropy,
     condition_number,
@@ -50,8 +55,9 @@ __all__ = [
     "anisotropy", "benjamini_hochberg", "by_group", "compare_groups", "condition_number",
     "cosine_between", "dominant_dimension", "effective_rank", "frequency_membership",
     "gaussian_isotropy", "hubness", "isoscore", "isoscore_star", "levina_bickel", "local_dimensions",
-    "marchenko_pastur", "mean_cosine", "mean_shift", "nearest_neighbours", "outlier_dimensions",
+    "marchenko_pastur", "mean_cosine", "mean_shift", "moments_of", "nearest_neighbours", "outlier_dimensions",
     "participation_ratio", "partition_isotropy", "permutation_test", "rankme", "reserved_rows",
     "robust_null", "rogue_dimensions", "singular_entropy", "stable_rank", "two_nn",
     "under_trained_tokens", "uniformity", "uniformity_exact",
 ]  # fmt: skip
+# `all` is public too: here, `from uncone.measure import *` would hide Python's own.

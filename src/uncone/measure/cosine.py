@@ -1,9 +1,10 @@
 """Is there a common direction? Cosines between rows, and the length of the mean row."""
 
 import math
+from typing import Any
 
 from uncone.errors import UndefinedMeasure
-from uncone.measure.reading import cosine_warnings, reading
+from uncone.measure.reading import cosine_warnings, moments_of, reading
 from uncone.moments import Moments, row_norms
 from uncone.records import MeasureDescription, Measurement
 
@@ -45,16 +46,17 @@ COSINE_BETWEEN = MeasureDescription(
 )  # fmt: skip
 
 
-def mean_cosine(m: Moments) -> Measurement:
-    """`MEAN_COSINE` of the rows with these first-order moments. All-zero rows are left out and counted.
+def mean_cosine(x: Any, *, mask: Any = None) -> Measurement:
+    """`MEAN_COSINE` of `x`, rows or first-order moments (see `moments_of`). All-zero rows are left out and counted.
 
     Raises:
         UndefinedMeasure: fewer than two rows with a direction, or one with all the weight but for rounding.
 
     >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])  # cosines 0, 1 and 0
-    >>> float(uncone.measure.mean_cosine(uncone.Moments.of(x)))
+    >>> float(uncone.measure.mean_cosine(x))
     0.3333333333333333
     """
+    m = moments_of(x, mask, second=False)
     pairs = pair_weight(m)
     first, _ = m.unit_sums()
     return reading(
@@ -63,16 +65,17 @@ def mean_cosine(m: Moments) -> Measurement:
     )  # fmt: skip
 
 
-def mean_shift(m: Moments) -> Measurement:
-    """`MEAN_SHIFT` of the rows with these first-order moments.
+def mean_shift(x: Any, *, mask: Any = None) -> Measurement:
+    """`MEAN_SHIFT` of `x`, rows or first-order moments (see `moments_of`).
 
     Raises:
         UndefinedMeasure: every row is zero.
 
     >>> x = torch.tensor([[3.0, 4.0], [3.0, -4.0]])  # rows of length 5 about a mean row of length 3
-    >>> float(uncone.measure.mean_shift(uncone.Moments.of(x)))
+    >>> float(uncone.measure.mean_shift(x))
     0.6
     """
+    m = moments_of(x, mask, second=False)
     if m.mean_norm() == 0:
         raise UndefinedMeasure("expected a row that is not zero, got none: no length to compare with")
     length = float(row_norms(m.mean()[None]))
@@ -82,20 +85,21 @@ def mean_shift(m: Moments) -> Measurement:
     )  # fmt: skip
 
 
-def cosine_between(a: Moments, b: Moments, *, shared: int = 0) -> Measurement:
-    """`COSINE_BETWEEN` two groups, from unweighted first-order moments; `n` is the number of rows of b.
+def cosine_between(a: Any, b: Any, *, shared: int = 0) -> Measurement:
+    """`COSINE_BETWEEN` two groups; `n` is the number of rows of b.
 
     Args:
-        a, b: moments of the two groups.
+        a, b: the two groups, each rows or unweighted first-order moments (see `moments_of`).
         shared: how many rows that are not zero are in both.
 
     Raises:
         UndefinedMeasure: a group without rows that have a direction.
 
     >>> a, b = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0], [3.0, 0.0]])  # cosines 0 and 1
-    >>> float(uncone.measure.cosine_between(uncone.Moments.of(a), uncone.Moments.of(b)))
+    >>> float(uncone.measure.cosine_between(a, b))
     0.5
     """
+    a, b = moments_of(a, second=False), moments_of(b, second=False)
     pairs = (a.n - a.zero_rows) * (b.n - b.zero_rows) - shared
     if pairs <= 0:
         raise UndefinedMeasure(

@@ -1,13 +1,13 @@
 """Is it a few features? Dimensions that carry the mean cosine, or whose mean stands out."""
 
 import math
+from typing import Any
 
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.cosine import mean_cosine
-from uncone.measure.reading import cosine_warnings, largest_share, reading
-from uncone.moments import Moments
+from uncone.measure.reading import cosine_warnings, largest_share, moments_of, reading
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import counted
 
@@ -47,16 +47,17 @@ OUTLIER_DIMENSIONS = MeasureDescription(
 )  # fmt: skip
 
 
-def rogue_dimensions(m: Moments) -> Measurement:
-    """`ROGUE_DIMENSIONS` of the rows with these first-order moments.
+def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
+    """`ROGUE_DIMENSIONS` of `x`, rows or first-order moments (see `moments_of`).
 
     Raises:
         UndefinedMeasure: the mean cosine cannot be told from 0, so that shares of it mean nothing.
 
     >>> x = torch.tensor([[3.0, 4.0]]).expand(8, 2)  # unit rows (0.6, 0.8): of a cosine of 1, 0.36 and 0.64
-    >>> round(float(uncone.measure.rogue_dimensions(uncone.Moments.of(x))), 6)
+    >>> round(float(uncone.measure.rogue_dimensions(x)), 6)
     0.64
     """
+    m = moments_of(x, mask, second=False)
     total = float(mean_cosine(m))
     pairs = m.unit_weight**2 - m.unit_weight_square
     # The mean cosine of n isotropic rows scatters by sqrt(2 / D) / n about 0.
@@ -78,16 +79,17 @@ def rogue_dimensions(m: Moments) -> Measurement:
     )  # fmt: skip
 
 
-def dominant_dimension(m: Moments, *, centered: bool = True) -> Measurement:
-    """`DOMINANT_DIMENSION` of the rows with these moments.
+def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
+    """`DOMINANT_DIMENSION` of `x`, rows or moments (see `moments_of`).
 
     Raises:
         UndefinedMeasure: rows that are all equal (all zero when not centred).
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
-    >>> float(uncone.measure.dominant_dimension(uncone.Moments.of(x)))
+    >>> float(uncone.measure.dominant_dimension(x))
     0.75
     """
+    m = moments_of(x, mask)
     share, dimension = largest_share(m, centered=centered)
     if share == 0:
         raise UndefinedMeasure("expected rows that differ, got rows that are all equal: no dimension varies")
@@ -97,17 +99,18 @@ def dominant_dimension(m: Moments, *, centered: bool = True) -> Measurement:
     )  # fmt: skip
 
 
-def outlier_dimensions(m: Moments, *, sigmas: float = 3.0) -> Measurement:
-    """`OUTLIER_DIMENSIONS` of the rows with these first-order moments; `details` names them.
+def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Measurement:
+    """`OUTLIER_DIMENSIONS` of `x`, rows or first-order moments (see `moments_of`); `details` names them.
 
     Raises:
         InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all
             equal but for rounding.
 
     >>> row = torch.eye(12)[:1]  # one mean of 1, eleven of 0: 11/12 off the average, 3.2 standard deviations of 0.29
-    >>> float(uncone.measure.outlier_dimensions(uncone.Moments.of(row)))
+    >>> float(uncone.measure.outlier_dimensions(row))
     1.0
     """
+    m = moments_of(x, mask, second=False)
     if not sigmas > 0:
         raise InputError(f"expected sigmas above 0, got {sigmas}: 3 and 5 are customary")
     means = m.mean()

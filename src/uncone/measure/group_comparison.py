@@ -11,7 +11,7 @@ from uncone.measure.projections import UnitSums, project
 from uncone.moments import Moments, inverse, row_norms
 from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups
 from uncone.records.text import counted
-from uncone.rows import as_rows
+from uncone.rows import as_samples
 from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
@@ -99,7 +99,7 @@ def compare_groups(
     reserved rows count the rows of both groups; the common direction is taken as given.
 
     Args:
-        rows: Rows, or a tensor or array (N, D).
+        rows: Rows, or a tensor, array or list (N, D).
         membership: from `frequency_membership`.
         counts: (N,), for the occurrences in each group.
         pairs: sums over all pairs of rows (`PairSums.of(moments)`): with them each group has its `excess` and `chance`.
@@ -108,7 +108,7 @@ def compare_groups(
     Raises:
         InputError: membership or counts of other rows, a confidence outside (0, 1), rows that are not finite.
     """
-    rows = as_rows(rows)
+    rows = as_samples(rows)
     n = rows.shape[0]
     if membership.groups.shape != (n,) or (counts is not None and counts.shape != (n,)):
         raise InputError(

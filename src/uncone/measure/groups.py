@@ -13,7 +13,7 @@ from uncone.moments import Moments
 from uncone.moments.cell import counting_nonfinite
 from uncone.records import Measurement
 from uncone.records.text import cut_label, plural
-from uncone.rows import GRID, Rows, SelectedRows, as_rows
+from uncone.rows import GRID, Rows, SelectedRows, as_samples
 
 Tensor = torch.Tensor
 LAST_IDS = 1000
@@ -111,7 +111,7 @@ def by_group(
     """Every measure for every group of rows.
 
     Args:
-        rows: Rows, or a tensor or array (N, D).
+        rows: Rows, or a tensor, array or list (N, D).
         measures: functions of `Moments`, for instance `measure.mean_cosine`, or a lambda that sets their options.
         groups: the group of each row from 0 up, -1 for none, (N,); by default bins of `bin_size` consecutive ids.
         row_measures: functions of a group's Rows and Moments, for instance `measure.partition_isotropy`: they
@@ -127,7 +127,7 @@ def by_group(
     """
     if bin_size < 1:
         raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
-    rows, measures, row_measures = as_rows(rows), tuple(measures), tuple(row_measures)
+    rows, measures, row_measures = as_samples(rows), tuple(measures), tuple(row_measures)
     kinds = {"second": second, "unit_second": unit_second, "device": device}
     readings = []
     with counting_nonfinite(rows):

@@ -53,6 +53,7 @@ def hubness(
     sample: int | None = None,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
+    mask: Any = None,
 ) -> Measurement:
     """`HUBNESS` of the rows.
 
@@ -62,7 +63,7 @@ def hubness(
     `hub_counts`, `hub_labels`. Of a sample of Q rows the shares are None, and counts are scaled by N / Q.
 
     Args:
-        rows, moments, sample, seed, progress: as for `nearest_neighbours`.
+        rows, moments, sample, seed, progress, mask: as for `nearest_neighbours`.
         k: neighbours of each row.
         metric: "cosine", as most retrieval compares rows, or "euclidean".
         neighbours: a search of the same rows with copies (`distinct=False`), this metric and at least k neighbours.
@@ -78,7 +79,7 @@ def hubness(
     if k < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: {NEIGHBOURS} is customary")
     rows, m, neighbours = searched(
-        rows, moments, neighbours, k, metric=metric, sample=sample, seed=seed, progress=progress
+        rows, moments, mask, neighbours, k, metric=metric, sample=sample, seed=seed, progress=progress
     )
     n = neighbours.searched
     if neighbours.k < k:

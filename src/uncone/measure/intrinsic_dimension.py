@@ -69,6 +69,7 @@ def two_nn(
     sample: int | None = None,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
+    mask: Any = None,
 ) -> Measurement:
     """`TWO_NN` of the rows. `interval` is the exact 95% interval, sum ln(r_2 / r_1) being Gamma(N, 1 / d).
 
@@ -76,7 +77,7 @@ def two_nn(
     top 10%; `censored`, the maximum likelihood with those 10% only known to be above the rest; `duplicates`.
 
     Args:
-        rows: Rows, or a tensor or array (N, D).
+        rows, mask: as for `moments_of`, but no moments.
         moments: of the same rows, first-order sums suffice; computed when not given.
         neighbours: a search of the same rows with `distinct=True`, k of 2 or more and the Euclidean metric.
         sample, seed, progress: as for `nearest_neighbours`; a sample has its neighbours among all rows.
@@ -90,7 +91,7 @@ def two_nn(
     1.1527
     """
     _, m, neighbours = searched(
-        rows, moments, neighbours, 2, distinct=True, sample=sample, seed=seed, progress=progress
+        rows, moments, mask, neighbours, 2, distinct=True, sample=sample, seed=seed, progress=progress
     )
     _require_two(neighbours)
     ratios = (neighbours.distances[:, 1] / neighbours.distances[:, 0]).log().sort().values
@@ -120,6 +121,7 @@ def levina_bickel(
     sample: int | None = None,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
+    mask: Any = None,
 ) -> Measurement:
     """`LEVINA_BICKEL` of the rows. `details` has `k` as used, and the quantiles of the local estimates.
 
@@ -127,7 +129,7 @@ def levina_bickel(
     there is none: local estimates share their neighbours. `local_dimensions` gives those of every row.
 
     Args:
-        rows, moments, sample, seed, progress: as for `two_nn`.
+        rows, moments, sample, seed, progress, mask: as for `two_nn`.
         k: neighbours of each row; all other rows where there are fewer.
         neighbours: as for `two_nn`, with at least k neighbours.
 
@@ -142,7 +144,7 @@ def levina_bickel(
     if k < 2:
         raise InputError(f"expected k of 2 or more, got {k}: {NEIGHBOURS} is customary")
     _, m, neighbours = searched(
-        rows, moments, neighbours, k, distinct=True, sample=sample, seed=seed, progress=progress
+        rows, moments, mask, neighbours, k, distinct=True, sample=sample, seed=seed, progress=progress
     )
     inverse = _inverse_dimensions(neighbours, k)
     mean, n = float(inverse.mean()), len(inverse)

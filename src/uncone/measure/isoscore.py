@@ -1,11 +1,12 @@
 """How many dimensions are used evenly? The participation ratio and the scores that are functions of it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.reading import reading, spectral_warnings
+from uncone.measure.reading import moments_of, reading, spectral_warnings
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 
@@ -53,39 +54,43 @@ ISOSCORE_STAR = MeasureDescription(
 )  # fmt: skip
 
 
-def participation_ratio(m: Moments, *, debiased: bool = False) -> Measurement:
-    """`PARTICIPATION_RATIO` of the rows with these moments.
+def participation_ratio(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement:
+    """`PARTICIPATION_RATIO` of `x`, rows or moments (see `moments_of`).
 
     Raises:
         UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal. Debiased also
             where |C|_F^2 is no more than its bias, within rounding.
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
-    >>> round(float(uncone.measure.participation_ratio(uncone.Moments.of(x))), 12)  # 4^2 / (3^2 + 1^2)
+    >>> round(float(uncone.measure.participation_ratio(x)), 12)  # 4^2 / (3^2 + 1^2)
     1.6
     """
+    m = moments_of(x, mask)
     return _of_ratio(PARTICIPATION_RATIO, m, debiased, lambda ratio: ratio, float(m.d))
 
 
-def isoscore(m: Moments, *, debiased: bool = False) -> Measurement:
-    """`ISOSCORE` of the rows with these moments; no eigenvalue is needed.
+def isoscore(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement:
+    """`ISOSCORE` of `x`, rows or moments (see `moments_of`); no eigenvalue is needed.
 
     Raises:
         UndefinedMeasure: one feature, or as `participation_ratio`.
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # a participation ratio of 1.6
-    >>> round(float(uncone.measure.isoscore(uncone.Moments.of(x))), 12)
+    >>> round(float(uncone.measure.isoscore(x)), 12)
     0.6
     """
+    m = moments_of(x, mask)
     _check_features(m)
     return _of_ratio(ISOSCORE, m, debiased, lambda ratio: (ratio - 1) / (m.d - 1), 1.0)
 
 
-def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None = None) -> Measurement:
-    """`ISOSCORE_STAR` of the rows with these moments.
+def isoscore_star(
+    x: Any, *, zeta: float = 0.2, target: torch.Tensor | None = None, mask: Any = None
+) -> Measurement:
+    """`ISOSCORE_STAR` of `x`, rows or moments (see `moments_of`).
 
     Args:
-        m: moments.
+        x, mask: as for `moments_of`.
         zeta: shrinkage in [0, 1].
         target: C0, (D, D); by default (tr C / D) times the identity, which keeps the score free of scale.
 
@@ -94,10 +99,11 @@ def isoscore_star(m: Moments, *, zeta: float = 0.2, target: torch.Tensor | None 
         UndefinedMeasure: as `isoscore`.
 
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
-    >>> star = uncone.measure.isoscore_star(uncone.Moments.of(x))  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
+    >>> star = uncone.measure.isoscore_star(x)  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
     >>> round(float(star), 6)
     0.724138
     """
+    m = moments_of(x, mask)
     if not 0 <= zeta <= 1:
         raise InputError(f"expected zeta in [0, 1], got {zeta}: 0 is no shrinkage")
     _check_features(m)

@@ -73,6 +73,7 @@ def nearest_neighbours(
     sample: int | None = None,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
+    mask: Any = None,
 ) -> Neighbours:
     """The k nearest other rows of every row, exact: the same on any number of threads, equally far rows in
     the order of their numbers.
@@ -82,7 +83,7 @@ def nearest_neighbours(
     N^2 D multiply-adds over two, and memory for N (k + 7) candidates beside the rows.
 
     Args:
-        rows: Rows, or a tensor or array (N, D).
+        rows, mask: as for `moments_of`, but no moments.
         k: neighbours of each row; fewer come back where there are fewer other rows.
         moments: the moments of the same rows, first-order sums suffice; computed when not given.
         metric: "euclidean", or "cosine": the distance of unit rows; all-zero rows are then left out.
@@ -100,7 +101,7 @@ def nearest_neighbours(
         raise InputError(f"expected the metric euclidean or cosine, got {metric!r}: choose one of them")
     if sample is not None and sample < 1:
         raise InputError(f"expected a sample of at least one row, got {sample}: pass None for the default")
-    rows, m = with_moments(rows, moments, second=False)
+    rows, m = with_moments(rows, moments, mask, second=False)
     cosine = metric == "cosine"
     _require(m.n - m.zero_rows * cosine, "rows with a direction" if cosine else "rows")
     points = Points(rows, m, metric=metric)
@@ -162,11 +163,11 @@ def sampled_rows(total: int, sample: int | None, seed: int) -> Tensor:
 
 
 def searched(
-    rows: Any, moments: Moments | None, neighbours: Neighbours | None, k: int, *, metric: Metric = "euclidean",
-    distinct: bool = False, **rest: Any,
+    rows: Any, moments: Moments | None, mask: Any, neighbours: Neighbours | None, k: int, *,
+    metric: Metric = "euclidean", distinct: bool = False, **rest: Any,
 ) -> tuple[Rows, Moments, Neighbours]:  # fmt: skip
-    """The rows, their moments and their neighbours, as given or made; `rest` is as for `nearest_neighbours`."""
-    rows, m = with_moments(rows, moments, second=False)
+    """The rows that `mask` keeps, their moments and their neighbours, as given or made; `rest` is as for `nearest_neighbours`."""
+    rows, m = with_moments(rows, moments, mask, second=False)
     if neighbours is None:
         return rows, m, nearest_neighbours(rows, k, m, metric=metric, distinct=distinct, **rest)
     if (neighbours.rows, neighbours.metric, neighbours.distinct) != (rows.shape[0], metric, distinct):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from uncone.measure.projections import by_piece
-from uncone.measure.reading import reading, with_moments
+from uncone.measure.reading import moments_of, reading, with_moments
 from uncone.measure.spectrum import marchenko_pastur
 from uncone.memory import usable
 from uncone.moments import Moments
@@ -68,11 +68,12 @@ def partition_isotropy(
     *,
     device: str = "cpu",
     progress: Callable[[int], None] | None = None,
+    mask: Any = None,
 ) -> Measurement:
     """`PARTITION_ISOTROPY` of the rows. Sums are taken as logarithms where float32 would overflow.
 
     Args:
-        rows: Rows, or a tensor or array (N, D). Read once (twice without `moments`), and again where eigenvalues coincide.
+        rows, mask: as for `moments_of`, but no moments. Read once (twice without `moments`), and again where eigenvalues coincide.
         moments: the moments of the same rows, with second-order sums; computed when not given.
         device: where the products are computed.
         progress: called with the number of rows done.
@@ -85,7 +86,7 @@ def partition_isotropy(
     0.1353
     """
     usable(device)
-    rows, m = with_moments(rows, moments, unit_first=False, device=device)
+    rows, m = with_moments(rows, moments, mask, unit_first=False, device=device)
     values, directions = m.eigen()
     plus, minus = log_partition(rows, directions, longest=m.norm_max, device=device, progress=progress)
     along = alone(lambda: m.mean() @ directions)
@@ -102,8 +103,8 @@ def partition_isotropy(
     )  # fmt: skip
 
 
-def gaussian_isotropy(m: Moments) -> Measurement:
-    """`GAUSSIAN_ISOTROPY` of the rows with these moments.
+def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
+    """`GAUSSIAN_ISOTROPY` of `x`, rows or moments (see `moments_of`).
 
     Raises:
         UndefinedMeasure: no rows.
@@ -112,6 +113,7 @@ def gaussian_isotropy(m: Moments) -> Measurement:
     >>> round(float(uncone.measure.gaussian_isotropy(m)), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
     0.3679
     """
+    m = moments_of(x, mask)
     linear, values, n = m.mean_along().clone(), m.spectrum(centered=False), m.effective_n
     for first, stop in tied_runs(values, _rounding(m, values, linear)):
         linear[first] = linear[first:stop].norm()

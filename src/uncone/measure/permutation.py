@@ -9,7 +9,7 @@ import torch
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.moments import inverse, row_norms
 from uncone.records import MeasureDescription, Measurement
-from uncone.rows import Rows, as_rows
+from uncone.rows import Rows, as_samples
 
 Tensor = torch.Tensor
 PERMUTATIONS = 999
@@ -32,7 +32,9 @@ b of m = 999 random groups, drawn without replacement from all rows with a direc
 )  # fmt: skip
 
 
-def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = PERMUTATIONS) -> Measurement:
+def permutation_test(
+    rows: Any, members: Any, *, seed: int, permutations: int = PERMUTATIONS, mask: Any = None
+) -> Measurement:
     """`PERMUTATION_TEST` of a group against all rows. One-sided; the least p is 1 / (m + 1).
 
     All is computed in float64: an effect counts down to about 1e-14 of the mean cosine. What is nearer is a
@@ -42,8 +44,8 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
     `PairSums.null` gives mean and standard deviation of the same draws in closed form, from moments alone.
 
     Args:
-        rows: Rows, or a tensor or array (N, D).
-        members: the group: row numbers (n,), or a mask (N,) of bool.
+        rows, mask: as for `moments_of`, but no moments.
+        members: the group: row numbers (n,), or a mask (N,) of bool; of the N rows that `mask` keeps.
         seed: of the draws; the same seed gives the same p.
         permutations: m, at least 1.
 
@@ -60,7 +62,7 @@ def permutation_test(rows: Any, members: Any, *, seed: int, permutations: int = 
     >>> round(float(found), 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
     (1.0, 0.0667)
     """
-    rows = as_rows(rows)
+    rows = as_samples(rows, mask)
     if permutations < 1:
         raise InputError(f"expected at least one permutation, got {permutations}: 999 are customary")
     if seed < 0:

@@ -9,7 +9,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import counted, percent
-from uncone.rows import Rows, as_rows
+from uncone.rows import Rows, as_samples
 
 FEW_ROWS = 5
 """Below 5 rows a feature, noise spreads an isotropic spectrum by more than 2 : 1 on each side."""
@@ -47,9 +47,34 @@ def read(name: str, function: Callable[..., Measurement], *of: Any) -> Measureme
         return Measurement(name, None, reason=str(error), n=of[-1].n, d=of[-1].d)
 
 
-def with_moments(rows: Any, moments: Moments | None, **sums: Any) -> tuple[Rows, Moments]:
-    """The rows, and their moments, each row counted once, as given or made with `sums`."""
-    rows = as_rows(rows)
+def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
+    """What a measure reads: `x` itself where it is `Moments`, or else the moments of its rows.
+
+    Args:
+        x: Moments; or Rows, or a tensor, array or list (N, D); with a mask also (B, T, D).
+        mask: (B, T), or (N,), bool or 0 and 1: True = keep. States of texts come with padding that no number
+            tells from a state: three axes without a mask are refused.
+        sums: which sums to take, as for `Moments.of`.
+
+    Raises:
+        InputError: anything else, rows that are not finite, or a mask beside moments.
+
+    >>> states = torch.tensor([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [9.0, 9.0]]])  # the last one is padding
+    >>> uncone.measure.moments_of(states, mask=[[1, 1], [1, 0]]).n
+    3
+    """
+    if not isinstance(x, Moments):
+        return Moments.of(as_samples(x, mask), **sums)
+    if mask is not None:
+        raise InputError(
+            "expected no mask beside moments, got one: pass the rows, or moments of those to keep"
+        )
+    return x
+
+
+def with_moments(rows: Any, moments: Moments | None, mask: Any = None, **sums: Any) -> tuple[Rows, Moments]:
+    """The rows that `mask` keeps, and their moments, each row counted once, as given or made with `sums`."""
+    rows = as_samples(rows, mask)
     m = Moments.of(rows, **sums) if moments is None else moments
     if m.n != rows.shape[0] or m.weight != m.n:
         raise InputError(

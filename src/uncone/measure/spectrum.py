@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.measure.reading import reading, rounding_warnings, spectral_warnings
+from uncone.measure.reading import moments_of, reading, rounding_warnings, spectral_warnings
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import counted
@@ -83,8 +84,8 @@ CONDITION_NUMBER = MeasureDescription(
 )  # fmt: skip
 
 
-def effective_rank(m: Moments, *, centered: bool = True) -> Measurement:
-    """`EFFECTIVE_RANK` of the rows with these moments; centred, a common direction is no dimension.
+def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
+    """`EFFECTIVE_RANK` of `x`, rows or moments (see `moments_of`); centred, a common direction is no dimension.
 
     Raises:
         UndefinedMeasure: rows that are all equal (all zero when raw).
@@ -93,21 +94,23 @@ def effective_rank(m: Moments, *, centered: bool = True) -> Measurement:
     >>> round(float(uncone.measure.effective_rank(m, centered=False)), 4)  # (4/3)^(3/4) 4^(1/4)
     1.7548
     """
+    m = moments_of(x, mask)
     highest = float(min(m.n, m.d))
     return _spectral(
         EFFECTIVE_RANK, lambda values: math.exp(_entropy(values.sqrt())), m, centered, highest=highest
     )
 
 
-def rankme(m: Moments) -> Measurement:
-    """`RANKME` of the rows with these moments.
+def rankme(x: Any, *, mask: Any = None) -> Measurement:
+    """`RANKME` of `x`, rows or moments (see `moments_of`).
 
     Raises:
         UndefinedMeasure: rows that are all zero.
 
-    >>> round(float(uncone.measure.rankme(uncone.Moments.of(torch.eye(2)))), 4)  # p = 1/2 and 1/2
+    >>> round(float(uncone.measure.rankme(torch.eye(2))), 4)  # p = 1/2 and 1/2
     2.0
     """
+    m = moments_of(x, mask)
     terms = min(m.n, m.d)
 
     def rank(values: Tensor) -> float:
@@ -119,8 +122,8 @@ def rankme(m: Moments) -> Measurement:
     return _spectral(RANKME, rank, m, False, lowest=rank(one), highest=rank(all_alike))
 
 
-def stable_rank(m: Moments, *, centered: bool = False) -> Measurement:
-    """`STABLE_RANK` of the rows with these moments.
+def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
+    """`STABLE_RANK` of `x`, rows or moments (see `moments_of`).
 
     Raises:
         UndefinedMeasure: rows that are all zero (all equal when centred).
@@ -129,14 +132,15 @@ def stable_rank(m: Moments, *, centered: bool = False) -> Measurement:
     >>> round(float(uncone.measure.stable_rank(m)), 4)  # (9 + 1) / 9
     1.1111
     """
+    m = moments_of(x, mask)
     highest = float(min(m.n, m.d))
     return _spectral(
         STABLE_RANK, lambda values: float(values.sum() / values[0]), m, centered, highest=highest
     )
 
 
-def anisotropy(m: Moments, k: int = 1, *, centered: bool = True) -> Measurement:
-    """`ANISOTROPY` of the rows with these moments: of direction k, from 1 to D, by falling share.
+def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -> Measurement:
+    """`ANISOTROPY` of `x`, rows or moments (see `moments_of`): of direction k, from 1 to D, by falling share.
 
     Raises:
         InputError: no such direction. UndefinedMeasure: rows that are all equal (all zero when raw).
@@ -145,6 +149,7 @@ def anisotropy(m: Moments, k: int = 1, *, centered: bool = True) -> Measurement:
     >>> round(float(uncone.measure.anisotropy(m)), 12)  # 18 / (18 + 2)
     0.9
     """
+    m = moments_of(x, mask)
     if not 1 <= k <= m.d:
         raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
     return _spectral(
@@ -152,8 +157,8 @@ def anisotropy(m: Moments, k: int = 1, *, centered: bool = True) -> Measurement:
     )
 
 
-def singular_entropy(m: Moments, *, centered: bool = True) -> Measurement:
-    """`SINGULAR_ENTROPY` of the rows with these moments.
+def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
+    """`SINGULAR_ENTROPY` of `x`, rows or moments (see `moments_of`).
 
     Raises:
         UndefinedMeasure: rows that are all equal (all zero when raw).
@@ -162,18 +167,20 @@ def singular_entropy(m: Moments, *, centered: bool = True) -> Measurement:
     >>> round(float(uncone.measure.singular_entropy(m)), 4)  # ln 2
     0.6931
     """
+    m = moments_of(x, mask)
     return _spectral(SINGULAR_ENTROPY, _entropy, m, centered, highest=math.log(m.d))
 
 
-def condition_number(m: Moments, *, centered: bool = False) -> Measurement:
-    """`CONDITION_NUMBER` of the rows with these moments.
+def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
+    """`CONDITION_NUMBER` of `x`, rows or moments (see `moments_of`).
 
     Raises:
         UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
 
-    >>> round(float(uncone.measure.condition_number(uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]])))), 12)
+    >>> round(float(uncone.measure.condition_number(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))), 12)
     3.0
     """
+    m = moments_of(x, mask)
     values = m.spectrum(centered=centered)
     if m.n < m.d or float(values[-1]) <= m.spectral_rounding(centered=centered):
         raise UndefinedMeasure(

@@ -11,7 +11,7 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.cosine import pair_weight
 from uncone.measure.neighbours import sampled_rows, ticks
 from uncone.measure.points import Points
-from uncone.measure.reading import cosine_warnings, reading, rounding_warnings, with_moments
+from uncone.measure.reading import cosine_warnings, moments_of, reading, rounding_warnings, with_moments
 from uncone.measure.tiles import sum_by_query, sum_over_pairs
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
@@ -52,8 +52,8 @@ UNIFORMITY_EXACT = MeasureDescription(
 
 
 @on_one_thread
-def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
-    """`UNIFORMITY` of the rows with these moments, from `Moments.of(rows, unit_second=True)`.
+def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
+    """`UNIFORMITY` of `x`, rows or moments (see `moments_of`), from `Moments.of(rows, unit_second=True)`.
 
     Raises:
         InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two
@@ -63,6 +63,7 @@ def uniformity(m: Moments, *, t: float = 2.0) -> Measurement:
     >>> round(float(uncone.measure.uniformity(m)), 6)
     -4.0
     """
+    m = moments_of(x, mask, unit_second=True)
     _check_t(t, math.inf)
     if m.unit_second is None:
         raise InputError(
@@ -90,11 +91,12 @@ def uniformity_exact(
     sample: int | None = None,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
+    mask: Any = None,
 ) -> Measurement:
     """`UNIFORMITY_EXACT` of the rows. Costs N^2 D multiply-adds over two.
 
     Args:
-        rows: Rows, or a tensor or array (N, D).
+        rows, mask: as for `moments_of`, but no moments.
         moments: of the same rows, first-order sums suffice; computed when not given.
         t: as in the paper, above 0 and at most 150.
         sample: how many rows to pair with all others, drawn with `seed`; by default all up to 65,536 rows, else 8,192.
@@ -107,7 +109,7 @@ def uniformity_exact(
     -8.0
     """
     _check_t(t, MOST_T)
-    rows, m = with_moments(rows, moments, second=False)
+    rows, m = with_moments(rows, moments, mask, second=False)
     n = m.n - m.zero_rows
     if n < 2:
         raise UndefinedMeasure(f"expected at least two rows with a direction, got {n} of {m.n}: pass more")

@@ -16,7 +16,7 @@ from uncone.model.hugging_face import cached_snapshot
 from uncone.model.places import LanguageModel, find_places
 from uncone.model.sentence_transformers import is_sentence_transformers, open_sentence_transformers
 from uncone.regular import open_regular
-from uncone.rows import Rows, as_rows, without_nonfinite
+from uncone.rows import Rows, as_samples, without_nonfinite
 from uncone.rows.base import DTYPES
 from uncone.rows.open import KINDS, is_there, open_file, split_part
 from uncone.rows.parquet import is_parquet_folder
@@ -46,7 +46,7 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
     """Open a matrix to be read block by block; nothing is loaded and nothing touches the network.
 
     Args:
-        spec: one of - a tensor or NumPy array of shape (N, D); - `file.npy`; `file.npz`, or `file.npz#key`
+        spec: one of - a tensor, NumPy array or list of shape (N, D); - `file.npy`; `file.npz`, or `file.npz#key`
             when it holds several matrices; - `file.parquet` or a folder of such files, with `#column` when
             several columns hold lists of floats; - word vectors: text (`.vec`, `.txt`, `.glove`, `.vec.gz`,
             `.txt.gz`), or word2vec binary (`.bin`); - `file.safetensors`, or `file.safetensors#tensor` when
@@ -74,7 +74,7 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
         path, part = split(spec)
         rows = _open_matrix(path, part)[1] if is_model(path) else open_file(path, part)
     else:
-        rows = as_rows(spec)
+        rows = as_samples(spec)
     return without_nonfinite(rows) if skip_nonfinite else rows
 
 
@@ -126,7 +126,7 @@ def is_model(path: Path) -> bool:
 def _open_subjects(spec: Any) -> Subjects:
     path, part = split(spec) if isinstance(spec, str | os.PathLike) else (None, None)
     if path is None or not is_model(path):
-        rows = as_rows(spec) if path is None else open_file(path, part)
+        rows = as_samples(spec) if path is None else open_file(path, part)
         return Subjects(Path(rows.name).name, (("rows", rows),))
     if part is None:
         return _open_model(path, name_of(spec, path))

@@ -10,7 +10,7 @@ from uncone.memory import uninitialised
 from uncone.moments.cell import counting_nonfinite
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
 from uncone.moments.sums import Sums, checked_weights
-from uncone.rows import as_rows
+from uncone.rows import as_samples
 from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
@@ -28,7 +28,7 @@ class Moments(Sums):
         unit_first: bool = True, shift: Tensor | None = None, device: str = "cpu",
         progress: Callable[[int], None] | None = None,
     ) -> Self:  # fmt: skip
-        """The moments of `rows` (Rows, or a tensor or array of shape (N, D)).
+        """The moments of `rows` (Rows, or a tensor, array or list of shape (N, D)).
 
         Args:
             rows: what to sum over; read once, block by block.
@@ -46,7 +46,7 @@ class Moments(Sums):
         Raises:
             InputError: a row is not finite; weights of another length, negative or all zero.
         """
-        rows = as_rows(rows)
+        rows = as_samples(rows)
         kinds: dict[str, Any] = {"second": second, "unit_first": unit_first, "unit_second": unit_second}
         moments = cls(rows.shape[1], shift=shift if second else None, device=device, **kinds)
         w = checked_weights(weights, rows.shape[0])

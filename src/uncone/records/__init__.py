@@ -1,7 +1,9 @@
 """The results: frozen records, to and from versioned JSON, and their blocks. Standard library only."""
 
+import dataclasses
 import os
 
+from uncone.records.brief import brief
 from uncone.records.calibration import (
     Calibration,
     Drift,
@@ -40,6 +42,7 @@ from uncone.records.measures import MeasureDescription, Measures
 from uncone.records.parts import (
     DEFECTS,
     Finding,
+    Fitted,
     Group,
     Groups,
     Level,
@@ -87,6 +90,7 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "Finding",
+    "Fitted",
     "FrequencyGroup",
     "FrequencyGroups",
     "Group",
@@ -125,6 +129,10 @@ __all__ = [
     "load_record",
     "taken_in",
 ]
+
+for _part in map(globals().get, __all__):
+    if isinstance(_part, type) and dataclasses.is_dataclass(_part) and not issubclass(_part, Record):
+        _part.__repr__ = brief  # type: ignore[method-assign]  # a dataclass writes every field: of a picture 100,000 characters
 
 _KINDS: tuple[type[Record], ...] = (
     Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from uncone.errors import UnknownName
 from uncone.records import tokens
 from uncone.records.blocks import (
     Block,
@@ -23,6 +24,7 @@ from uncone.records.blocks import (
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.known import Placed
 from uncone.records.layout import named, section, shown
+from uncone.records.names import detail, find
 from uncone.records.parts import (
     DEFECTS,
     Finding,
@@ -224,6 +226,52 @@ class Diagnosis(Record):
         """The level of the worst finding of any subject; None without findings."""
         levels = [finding.level for subject in self.subjects for finding in subject.findings]
         return min(levels, key=LEVELS.index, default=None)
+
+    def __getitem__(self, name: str) -> Any:
+        """The reading called `name`: a `Measurement`, or the plain value of one of its details.
+
+        A name is SUBJECT.MEASURE, such as `d["input.mean_cosine"]`; its details are SUBJECT.MEASURE.DETAIL, items
+        of a list by their place, from 0; a reading of a group of tokens is SUBJECT.GROUP.READING, such as
+        `input.rare.cosine_to_reserved`; a head's reading that changes no probability is
+        head.without_effect.MEASURE. SUBJECT may be left out where there is one. `uncone.check` takes the same.
+
+        Raises:
+            UnknownName: (a KeyError and an InputError) no reading has this name; the message gives the nearest.
+        """
+        full, measurement, path = self.find(name)
+        return detail(full, measurement, path) if path else measurement
+
+    __iter__ = None  # or else Python would ask for d[0], d[1], ...
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self[str(name)]
+        except UnknownName:
+            return False
+        return True
+
+    def keys(self) -> list[str]:
+        """The names of the readings: `dict(d)` holds all of them."""
+        return list(self._named())
+
+    def find(self, name: str) -> tuple[str, Measurement, str]:
+        """The whole name of the measurement that `name` begins with, the measurement, and the rest of `name`."""
+        return find(self._named(), name, [subject.name for subject in self.subjects])
+
+    def _named(self) -> dict[str, Measurement]:
+        named = dict[str, Measurement]()
+        for one in self.subjects:
+            taken = [(one.name, m) for m in (*one.measurements, *one.token_measurements())]
+            for prefix, m in [*taken, *((f"{one.name}.without_effect", m) for m in one.without_effect)]:
+                named.setdefault(f"{prefix}.{m.name}", m)
+        return named
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """The names, and those of their details, for the tab key."""
+        named = self._named()
+        names = [*named, *(f"{name}.{key}" for name, m in named.items() for key in m.details)]
+        only = f"{self.subjects[0].name}." if len(self.subjects) == 1 else ""
+        return [*names, *(name.removeprefix(only) for name in names if only)]
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measurement."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.records.rebuild import expect
-from uncone.records.text import counted, plural
+from uncone.records.text import counted, headline, plural
 
 Level = Literal["severe", "warning", "note", "healthy", "structure", "no_effect"]
 """Defects (severe, warning, and a note where it is small), no defect (healthy), structure (what trained
@@ -51,6 +51,9 @@ class Measurement:
         if self.value is None:
             raise UndefinedMeasure(f"{self.name} is undefined: {self.reason}")
         return self.value
+
+    def __str__(self) -> str:
+        return headline(self.name, self.value, self.reason, self.reference, self.range)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uncone import atomic
 from uncone.errors import UnsupportedModel
-from uncone.records.blocks import Block, Document, Text
+from uncone.records.blocks import Block, Document, Gauge, Gauges, Heading, Text
+from uncone.records.brief import brief
 from uncone.records.layout import shown
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
+from uncone.records.text import headline, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +30,18 @@ class Record:
     """The command that writes the record."""
     READING: ClassVar[str] = ""
     """How to read the numbers, in one paragraph below them."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__repr__" not in vars(cls):  # or else a dataclass writes its own, of every field
+            cls.__repr__ = brief  # type: ignore[method-assign]
+
+    def __str__(self) -> str:
+        """The verdict, and a line for each headline number."""
+        blocks = self.blocks()
+        headings = [block for block in blocks if isinstance(block, Heading)][:1]
+        gauges = [gauge for block in blocks if isinstance(block, Gauges) for gauge in block.gauges]
+        return "\n".join([*(visible(heading.text) for heading in headings), *map(_told, gauges)])
 
     def blocks(self) -> tuple[Block, ...]:
         """What there is to show, from the verdict (a heading of level 1) on."""
@@ -114,6 +128,10 @@ class Record:
         from uncone.report.html import to_notebook
 
         return to_notebook(self.document())
+
+
+def _told(gauge: Gauge) -> str:
+    return headline(gauge.label, gauge.value, gauge.reason, gauge.reference, gauge.limits)
 
 
 def made_with(versions: Mapping[str, str]) -> str:

@@ -91,7 +91,7 @@ def number(value: float, *, limits: Limits = (None, None), digits: int = 3) -> s
         if not any(value < bound <= near or near <= bound < value for bound in bounds):
             return shown
     missed = min(bounds, key=lambda bound: abs(bound - value))
-    return ("<" if value < missed else ">") + number(missed)
+    return ("<" if value < missed else ">") + number(missed).lstrip("<>")
 
 
 def _rounded(value: float, digits: int) -> str:
@@ -111,6 +111,14 @@ def signed(value: float, *, digits: int = 3) -> str:
 def optional(value: float | None, limits: Limits = (None, None)) -> str:
     """A number, or a dash where there is none."""
     return "-" if value is None else number(value, limits=limits)
+
+
+def headline(name: str, value: float | None, reason: str, reference: float | None, limits: Limits) -> str:
+    """A reading in one line: its name and value, and what an isotropic cloud has; or why it has no value."""
+    if value is None:
+        return f"{visible(name)} undefined: {visible(reason)}"
+    beside = "" if reference is None else f" (isotropic {number(reference, limits=limits)})"
+    return f"{visible(name)} {number(value, limits=limits)}{beside}"
 
 
 def typeset(text: str) -> str:

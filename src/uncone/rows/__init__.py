@@ -14,6 +14,7 @@ from uncone.rows.base import (
     without_nonfinite,
 )
 from uncone.rows.npy import open_npy
+from uncone.rows.samples import as_samples, as_tensor
 
 __all__ = [
     "GRID",
@@ -23,6 +24,8 @@ __all__ = [
     "Rows",
     "SelectedRows",
     "as_rows",
+    "as_samples",
+    "as_tensor",
     "from_numpy",
     "nonfinite_error",
     "nonfinite_rows",

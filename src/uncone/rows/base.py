@@ -1,5 +1,6 @@
 """`Rows`: a matrix that is read block by block, never whole; rows made of others; the form of a writer."""
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ DTYPES = {
 }
 FLOATING = "float64, float32, float16 or bfloat16"
 _NAMED = 5
+_LOADS = {
+    ".npy": "numpy.load", ".npz": "numpy.load", ".safetensors": "safetensors.torch.load_file", ".pt": "torch.load",
+}  # fmt: skip
 
 
 class Rows:
@@ -228,11 +232,27 @@ def without_nonfinite(rows: Rows, progress: Callable[[int], None] | None = None)
 def check_shape(shape: tuple[int, ...], name: str) -> None:
     """Raise InputError unless `shape` is (N, D) with N and D at least 1."""
     if len(shape) != 2:
-        raise InputError(
-            f"expected a matrix of shape (N, D), got shape {shape} from {name}: pass one row per item"
-        )
+        way = "pass one row per item"
+        if (
+            len(shape) > 2 and 0 not in shape
+        ):  # states of texts: which positions are padding is not known here
+            way = f"each of {math.prod(shape[:-1]):,} positions is a row in x.reshape(-1, {shape[-1]})"
+            way += f"{_loaded(name)}; x[mask] leaves padding out"
+        raise InputError(f"expected a matrix of shape (N, D), got shape {shape} from {name}: {way}")
     if 0 in shape:
         raise InputError(f"expected at least one row and column, got shape {shape} from {name}: pass more")
+
+
+def _loaded(name: str) -> str:
+    """How Python loads the array `name`, of a file whose ending says it."""
+    for ending, load in _LOADS.items():
+        path, is_part, part = name.partition(f"{ending}#")
+        if "." in part and load == "torch.load":  # dots also join the names of nested dicts
+            return ""
+        if is_part or name.endswith(ending):
+            file = path + ending if is_part else name
+            return f", with x = {load}({file!r})" + f"[{part!r}]" * bool(is_part)
+    return ""
 
 
 class ArrayRows(Rows):

@@ -144,6 +144,8 @@ def open_npz(path: Path, key: str | None) -> Rows:
     members = _members(LocalFile(path))
     if key is None:
         matrices = [name for name, member in members.items() if member.is_matrix()]
+        if not matrices:  # one of more axes is refused with its shape
+            matrices = [name for name, member in members.items() if member.has_more_axes()][:1]
         key = only(matrices, path, among=f"{len(members)} arrays")
     return named(members, key, path, "array").rows(f"{path}#{key}")
 
@@ -181,7 +183,8 @@ class _Member:
             raise self.lies(f"it ends beyond the {self.source.size} bytes of the file")
         return start
 
-    def header(self, name: str) -> ArrayHeader:
+    def head(self, name: str) -> bytes:
+        """Its first bytes, where the header is."""
         info = self.info
         packed, size = info.compress_size, info.file_size
         if info.flag_bits & _ENCRYPTED or not (self.is_stored or info.compress_type == zipfile.ZIP_DEFLATED):
@@ -193,8 +196,10 @@ class _Member:
             raise self.lies(f"{packed} bytes are stored for {size}")
         if size > _MOST_DEFLATED * (packed + 1):
             raise self.lies(f"{packed} deflated bytes cannot stand for {size}")
-        head = _take(self.stream(), min(size, LONGEST_HEADER), name)
-        return _matrix_header(bytes(head), name, size)
+        return bytes(_take(self.stream(), min(size, LONGEST_HEADER), name))
+
+    def header(self, name: str) -> ArrayHeader:
+        return _matrix_header(self.head(name), name, self.info.file_size)
 
     def is_matrix(self) -> bool:
         try:
@@ -202,6 +207,13 @@ class _Member:
         except InputError:
             return False
         return True
+
+    def has_more_axes(self) -> bool:
+        try:
+            header = array_header(self.head(self.source.name), self.source.name)
+        except InputError:
+            return False
+        return len(header.shape) > 2 and header.dtype.kind == "f"
 
     def rows(self, name: str) -> Rows:
         header = self.header(name)

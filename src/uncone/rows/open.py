@@ -13,7 +13,7 @@ from uncone.rows.names import named, only
 from uncone.rows.npy import ColumnRows, InflatedRows, NpyWriter, NpzWriter, open_npy, open_npz
 from uncone.rows.parquet import ParquetRows, is_parquet_folder, open_parquet
 from uncone.rows.parquet_writer import ParquetRowsWriter
-from uncone.rows.safetensors import Entry, SafetensorsWriter, matrices, read_header
+from uncone.rows.safetensors import FLOATS, Entry, SafetensorsWriter, matrices, read_header
 from uncone.rows.word2vec import Word2VecRows, Word2VecWriter
 from uncone.rows.word_vectors import GzipWriter, TextWriter, WordVectorRows
 
@@ -92,7 +92,10 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
     source = LocalFile(path)
     entries: Mapping[str, Entry] = read_checkpoint(source) if form == "checkpoint" else read_header(source)[0]
     if part is None:
-        part = only(list(matrices(without_ties(entries))), path, among=f"{len(entries)} tensors")
+        known = without_ties(entries)
+        states = [name for name, entry in known.items() if len(entry.shape) > 2 and entry.dtype in FLOATS]
+        # One of more axes is refused with its shape.
+        part = only(list(matrices(known)) or states[:1], path, among=f"{len(entries)} tensors")
     return named(entries, part, path).rows(source, f"{path}#{part}" if part else str(path))
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 
 from uncone.errors import InputError
-from uncone.topology.clouds import INTEGERS, Clouds, group_of_each, kind
+from uncone.topology.clouds import INTEGERS, Clouds, floats, group_of_each, integers, kind
 from uncone.topology.lengths import differentiable
 from uncone.topology.one_pass import Progress
 from uncone.topology.trees import shortest_first
@@ -47,17 +48,17 @@ class Barcode:
         return iter(torch.split(self.lengths, self.bars.tolist()))
 
 
-def barcode(points: Tensor, groups: Tensor | None = None, *, progress: Progress | None = None) -> Barcode:
+def barcode(points: Any, groups: Any = None, *, progress: Progress | None = None) -> Barcode:
     """The H0 barcode of a Vietoris-Rips filtration: the edges of the Euclidean minimum spanning tree.
 
     An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out.
     The lengths do not depend on how ties are broken; the edges do, and take the smaller row, then the larger
-    row first. `dl/dx_a = (x_a - x_b) / l = -dl/dx_b` for an edge (a, b) of length l, and 0 where l is 0.
+    row first. All is in tensors, whatever came in. `dl/dx_a = (x_a - x_b) / l = -dl/dx_b` for an edge (a, b) of length l, and 0 where l is 0.
 
     Args:
-        points: (N, D) floating point, or (B, n, D) for B clouds of n points. Computed in float32 or better,
+        points: (N, D) floating point, a tensor, array or list, or (B, n, D) for B clouds of n points. Computed in float32 or better,
             whatever autocast says; lengths by direct difference.
-        groups: (N,) integers: points of one value are a cloud of their own. None is one cloud.
+        groups: (N,) integers, a tensor, array or list: points of one value are a cloud of their own. None is one cloud.
         progress: called with ("spanning tree", pairs done, pairs) for a cloud too large to keep all its
             distances; "spanning tree 1 of 3" where several are.
 
@@ -70,6 +71,7 @@ def barcode(points: Tensor, groups: Tensor | None = None, *, progress: Progress 
     to most others. Distances come from a product in float64 there, which cannot tell them apart: such points
     may be joined to others by longer edges.
     """
+    points, groups = floats(points), integers(groups)
     check_points(points, "(N, D) or (B, n, D)")
     if groups is not None:
         _check_groups(points, groups)

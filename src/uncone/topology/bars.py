@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
-from uncone.topology.clouds import INTEGERS, group_of_each, kind, place_of_each
+from uncone.topology.clouds import INTEGERS, floats, group_of_each, integers, kind, place_of_each
 
 Tensor = torch.Tensor
 Convention = Literal["official", "exclusive"]
@@ -99,7 +99,7 @@ def _spread(by_group: Tensor, group: Tensor | None) -> Tensor:
     return by_group if group is None else by_group[group]
 
 
-def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
+def persistent_entropy(lengths: Any, bars: Any = None) -> Tensor:
     """How even the bars are: 0 where one bar has all the length, ln m where m bars are equal, in nats.
 
     H = -sum_i p_i ln p_i with p_i = l_i / sum_j l_j (Atienza, Gonzalez-Diaz and Rucco 2019). It does not
@@ -112,11 +112,11 @@ def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
     Example: lengths 1, 1 and 2 have shares 1/4, 1/4 and 1/2, and H = 1.5 ln 2.
 
     Args:
-        lengths: (M,) floats, in any unit and order, at least 0. Computed in float64 (float32 on Apple's GPU).
+        lengths: (M,) floats, a tensor, array or list, in any unit and order, at least 0. Computed in float64 (float32 on Apple's GPU).
         bars: (G,) integers, how many lengths each group has, in order, as `Barcode.bars`; None is one cloud.
 
     Returns:
-        A scalar, or (G,) with `bars`; in [0, ln m]; of the dtype of `lengths`, float32 at least. Sums of
+        A tensor: a scalar, of which `float` is the number, or (G,) with `bars`; in [0, ln m]; of the dtype of `lengths`, float32 at least. Sums of
         several groups on CUDA are in a fixed order only under `torch.use_deterministic_algorithms(True)`.
 
     Raises:
@@ -127,6 +127,7 @@ def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
     Reads badly when: the points have many dimensions. The bars of any round cloud are then nearly equal: 64
     Gaussian points in 768 dimensions have more than 0.9999 ln m.
     """
+    lengths, bars = floats(lengths), integers(bars)
     check_lengths(lengths)
     is_wide = lengths.device.type == "cpu" and lengths.dtype == torch.float64
     if is_wide and not bool(torch.isfinite(lengths.sum())):
@@ -139,7 +140,7 @@ def persistent_entropy(lengths: Tensor, bars: Tensor | None = None) -> Tensor:
     return entropy[0] if bars is None else entropy
 
 
-def prominent_bars(lengths: Tensor, *, convention: Convention = "official") -> int:
+def prominent_bars(lengths: Any, *, convention: Convention = "official") -> int:
     """How many of the longest bars are features and not noise.
 
     The procedure of Atienza, Gonzalez-Diaz and Rucco (2019), "Persistent entropy for separating topological
@@ -164,13 +165,14 @@ def prominent_bars(lengths: Tensor, *, convention: Convention = "official") -> i
 
     Example: prominent_bars(torch.tensor([1., 1.1, 1.2, 1.3, 1.4, 9.])) == 2 and, "exclusive", 1.
     """
+    lengths = floats(lengths)
     lengths = lengths.cpu() if isinstance(lengths, Tensor) else lengths
     check_lengths(lengths)
     return int(prominent_counts(lengths, torch.tensor([len(lengths)]), convention=convention))
 
 
 def prominent_counts(
-    lengths: Tensor, bars: Tensor, *, convention: Convention = "official", width: int | None = None
+    lengths: Any, bars: Any, *, convention: Convention = "official", width: int | None = None
 ) -> Tensor:
     """`prominent_bars` of each group, on the device of the lengths.
 
@@ -188,6 +190,7 @@ def prominent_counts(
         InputError: another shape, dtype or convention; on the CPU bars of another sum or above the width.
     """
     check_convention(convention)
+    lengths, bars = floats(lengths), integers(bars)
     check_lengths(lengths)
     check_bars(bars, len(lengths))
     bars, groups = bars.to(lengths.device), len(bars)
@@ -209,13 +212,14 @@ def prominent_counts(
 
 
 def prominent_mask(
-    lengths: Tensor, bars: Tensor, *, convention: Convention = "official", width: int | None = None
+    lengths: Any, bars: Any, *, convention: Convention = "official", width: int | None = None
 ) -> Tensor:
     """(M,) bool: which lengths, ascending in each group as in a `Barcode`, are features of their group.
 
     `persistent_entropy(torch.where(mask, lengths, 0), bars)` is the entropy of the features. Arguments: see
     `prominent_counts`.
     """
+    lengths, bars = floats(lengths), integers(bars)
     counts = prominent_counts(lengths, bars, convention=convention, width=width)
     bars = bars.to(lengths.device)
     first = torch.repeat_interleave(bars.cumsum(0) - counts, bars, output_size=len(lengths))

@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
+import numpy as np
 import torch
+
+from uncone.rows import as_tensor
 
 Tensor = torch.Tensor
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -56,6 +60,19 @@ class Clouds:
         ]
         rows = begins + torch.minimum(turn, sizes - 1)
         return rows if self.order is None else self.order[rows], turn < sizes
+
+
+def floats(x: Any) -> Any:
+    """An array or a list of floats as a tensor; a tensor as it is, and anything else too, to be refused."""
+    return as_tensor(x) if isinstance(x, np.ndarray | list | tuple) else x
+
+
+def integers(x: Any) -> Any:
+    """An array or a list of whole numbers as a tensor; a tensor as it is, and anything else too, to be refused."""
+    try:
+        return torch.from_numpy(np.array(x, order="C")) if isinstance(x, np.ndarray | list | tuple) else x
+    except (TypeError, ValueError):
+        return x
 
 
 def kind(value: object) -> str:

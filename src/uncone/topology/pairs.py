@@ -14,6 +14,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.topology.barcode import check_distances, check_points
+from uncone.topology.clouds import floats
 from uncone.topology.lengths import differentiable, measured
 
 Tensor = torch.Tensor
@@ -21,12 +22,12 @@ _SOURCES = 'pass what flag_persistence_generators() of gudhi or "gens" of giotto
 _FOREIGN = 1e-4  # of a length: programs that work in float32 are nearer than this
 
 
-def pair_lengths(points: Tensor, pairs: Any) -> Tensor:
+def pair_lengths(points: Any, pairs: Any) -> Tensor:
     """The persistence (m,) of pairs, death less birth, of points (N, D), in the unit of the points: the
     length of the edge that ends a class less the length of the edge that begins it.
 
     Args:
-        points: (N, D), floating point, on any device. Distances are Euclidean, in float32 at least.
+        points: (N, D), floating point, a tensor on any device, an array or a list. Distances are Euclidean, in float32 at least.
         pairs: (m, 4) integers, two rows for the edge of birth and two for the edge of death, as made by
             `pairs_of_generators` or `pairs_of_intervals`. (m, 3), a vertex and an edge, are H0, born at 0.
 
@@ -50,8 +51,9 @@ def pair_lengths(points: Tensor, pairs: Any) -> Tensor:
     return (deaths - births).clamp(min=0)
 
 
-def pair_ends(points: Tensor, pairs: Any) -> tuple[Tensor, Tensor]:
+def pair_ends(points: Any, pairs: Any) -> tuple[Tensor, Tensor]:
     """The births (m,) and deaths (m,) of pairs, each with its gradient. Arguments as of `pair_lengths`."""
+    points = floats(points)
     check_points(points)
     rows = _rows(pairs, len(points)).to(points.device)
     with torch.autocast(points.device.type, enabled=False):
@@ -97,14 +99,14 @@ def pairs_of_generators(generators: Sequence[Any], dimension: int = 1) -> np.nda
     return given.astype(np.int64)
 
 
-def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
+def pairs_of_intervals(points: Any, intervals: Any) -> np.ndarray:
     """The pairs of intervals without indices, as `ripser(x)["dgms"][1]`, by the edges of nearest length.
 
     Of edges as near the first by (smaller row, larger row) is taken: then the lengths are right, but their
     gradient belongs to one edge of several. Takes O(N^2) memory. Intervals that never end are left out.
 
     Args:
-        points: (N, D), the points that the intervals are of, with Euclidean distances.
+        points: (N, D), a tensor, array or list, the points that the intervals are of, with Euclidean distances.
         intervals: (m, 2), births and deaths of H1 or beyond.
 
     Returns:
@@ -113,6 +115,7 @@ def pairs_of_intervals(points: Tensor, intervals: Any) -> np.ndarray:
     Raises:
         InputError: another shape, points that are not finite, or an end that is no distance to 0.01%.
     """
+    points = floats(points)
     check_points(points)
     ends = _array(intervals)
     if ends.ndim != 2 or ends.shape[1] != 2 or ends.dtype.kind not in "fiu":

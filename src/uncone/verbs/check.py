@@ -1,17 +1,14 @@
 """`check`: numbers of a diagnosis against bars, for scripts and continuous integration."""
 
-import difflib
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, SupportsFloat
 
 from uncone.errors import InputError
-from uncone.records import DEFECTS, PARTS, Bar, Check, Diagnosis, Measurement, taken_in
-
-_NEAREST = 3
-_MOST_NAMES = 2000  # names are looked through one by one for the nearest
+from uncone.records import DEFECTS, Bar, Check, Diagnosis
+from uncone.records.names import cut, detail
 
 
 def check(
@@ -66,65 +63,19 @@ def _bar(diagnosis: Diagnosis, name: str, kind: Literal["max", "min"], limit: Su
         raise InputError(
             f"expected a finite number as the {kind} of {name}, got {limit!r}: give one such as 0.3"
         )
-    full, measurement, path = _find(diagnosis, name)
+    full, measurement, path = diagnosis.find(name)
     value: Any = measurement.value
     if path:
-        full, value = f"{full}.{path}", _detail(full, measurement, path)
+        full, value = f"{full}.{path}", detail(full, measurement, path)
     elif value is None:
         raise InputError(
             f"{full} is undefined here: {measurement.reason or 'no reason is given'}: take its bar out"
         )
     if not _is_finite(value):
-        raise InputError(f"expected a finite number at {full}, got {_short(value)}: name a number")
+        shown = cut(value if isinstance(value, str) else repr(value))
+        raise InputError(f"expected a finite number at {full}, got {shown}: name a number")
     number, bar = float(value), float(limit)
     return Bar(full, number, kind, bar, number <= bar if kind == "max" else number >= bar)
-
-
-def _find(diagnosis: Diagnosis, name: str) -> tuple[str, Measurement, str]:
-    """The whole name of the measurement that `name` begins with, the measurement, and the rest of `name`."""
-    named = dict[str, Measurement]()
-    for subject in diagnosis.subjects:
-        for table in PARTS:
-            prefix = f"{subject.name}.{table}" if table == "without_effect" else subject.name
-            for measurement in taken_in(subject, table):
-                named.setdefault(f"{prefix}.{measurement.name}", measurement)
-    only = (
-        [f"{subject.name}.{name}" for subject in diagnosis.subjects] if len(diagnosis.subjects) == 1 else []
-    )
-    for candidate in (name, *only):
-        begun = (known for known in named if f"{candidate}.".startswith(f"{known}."))
-        full = max(begun, key=len, default=None)
-        if full is not None and not candidate.endswith("."):
-            return full, named[full], candidate[len(full) + 1 :]
-    raise InputError(f"expected a number of this diagnosis, got {name!r}: {_nearest(name, list(named))}")
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    """What to do about a name that is not known: the names that look like it, or that end like it."""
-    last = name.rpartition(".")[2]
-    same = [full for full in known if full.rpartition(".")[2] == last]
-    near = dict.fromkeys([*same, *difflib.get_close_matches(name, known[:_MOST_NAMES], _NEAREST, 0.5)])
-    if near:
-        return f"the nearest are {', '.join(list(near)[:_NEAREST])}"
-    return f"names are SUBJECT.MEASURE, such as {known[0]}" if known else "it has no measurements"
-
-
-def _detail(full: str, measurement: Measurement, path: str) -> Any:
-    """The detail of a measurement at the dotted `path`."""
-    value: Any = measurement.details
-    for part in path.split("."):
-        inner, there = dict[str, Any](), ""
-        if isinstance(value, Mapping):
-            inner = dict(value)
-            there = f"there is {', '.join(_short(str(key)) for key in list(inner)[:10])}"
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            inner = {str(place): item for place, item in enumerate(value)}
-            there = f"there are items 0 to {len(value) - 1}"
-        if part not in inner:
-            told = there if inner else "there is nothing further"
-            raise InputError(f"expected a detail of {full}, got {path!r}: {told}")
-        value = inner[part]
-    return value
 
 
 def _is_finite(value: Any) -> bool:
@@ -134,8 +85,3 @@ def _is_finite(value: Any) -> bool:
         return is_real and math.isfinite(float(value))
     except OverflowError:
         return False
-
-
-def _short(value: Any) -> str:
-    shown = value if isinstance(value, str) else repr(value)
-    return shown if len(shown) <= 60 else shown[:59] + "…"

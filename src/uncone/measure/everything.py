@@ -1,0 +1,161 @@
+"""All measures of one matrix at once, and the lists of them, which a diagnosis reads too."""
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from typing import Any
+
+import torch
+
+from uncone.errors import UnknownName
+from uncone.measure.cosine import mean_cosine, mean_shift
+from uncone.measure.dimensions import dominant_dimension, outlier_dimensions, rogue_dimensions
+from uncone.measure.hubness import hubness
+from uncone.measure.intrinsic_dimension import NEIGHBOURS, levina_bickel, two_nn
+from uncone.measure.isoscore import isoscore, isoscore_star, participation_ratio
+from uncone.measure.neighbours import Neighbours, nearest_neighbours
+from uncone.measure.norms import NormProfile
+from uncone.measure.partition import gaussian_isotropy, partition_isotropy
+from uncone.measure.reading import moments_of, read
+from uncone.measure.spectrum import (
+    anisotropy,
+    condition_number,
+    effective_rank,
+    rankme,
+    singular_entropy,
+    stable_rank,
+)
+from uncone.measure.uniformity import uniformity, uniformity_exact
+from uncone.moments import Moments, row_norms
+from uncone.moments.cell import counting_nonfinite
+from uncone.records import Measurement
+from uncone.records.brief import WIDTH
+from uncone.records.names import nearest
+from uncone.records.text import number
+from uncone.rows import Rows, as_samples
+
+Measure = Callable[[Moments], Measurement]
+Tick = Callable[[str], Callable[[int], None]]
+
+MEASURES: tuple[tuple[str, Measure], ...] = (
+    ("mean_cosine", mean_cosine),
+    ("mean_shift", mean_shift),
+    ("isoscore", isoscore),
+    ("isoscore_debiased", partial(isoscore, debiased=True)),
+    ("isoscore_star", isoscore_star),
+    ("participation_ratio", participation_ratio),
+    ("participation_ratio_debiased", partial(participation_ratio, debiased=True)),
+    ("effective_rank", effective_rank),
+    ("rankme", rankme),
+    ("stable_rank", stable_rank),
+    ("stable_rank_centered", partial(stable_rank, centered=True)),
+    ("anisotropy_1", anisotropy),
+    ("anisotropy_1_raw", partial(anisotropy, centered=False)),
+    ("singular_entropy", singular_entropy),
+    ("singular_entropy_raw", partial(singular_entropy, centered=False)),
+    ("condition_number", condition_number),
+    ("rogue_dimensions", rogue_dimensions),
+    ("dominant_dimension", dominant_dimension),
+    ("outlier_dimensions", outlier_dimensions),
+    ("gaussian_isotropy", gaussian_isotropy),
+    ("uniformity", uniformity),
+)
+"""Read from moments with `unit_second=True`."""
+_OF_NEIGHBOURS = ("two_nn", "levina_bickel", "hubness", "uniformity_exact")
+
+
+def of_neighbours(rows: Rows, m: Moments, tick: Tick) -> tuple[Measurement, ...]:
+    """The measures of nearest neighbours; one search serves both intrinsic dimensions. `tick(step)` is told how many
+    rows are done."""
+    hubs, pairs = tick("finding hubs"), tick("pairing directions")
+
+    @cache
+    def shared() -> Neighbours:
+        return nearest_neighbours(rows, NEIGHBOURS, m, distinct=True, progress=tick("finding neighbours"))
+
+    return (
+        read("two_nn", lambda m: two_nn(rows, m, neighbours=shared()), m),
+        read("levina_bickel", lambda m: levina_bickel(rows, m, neighbours=shared()), m),
+        read("hubness", lambda m: hubness(rows, m, progress=hubs), m),
+        read("uniformity_exact", lambda m: uniformity_exact(rows, m, progress=pairs), m),
+    )
+
+
+class Readings(Mapping[str, Measurement]):
+    """Measurements by their names, in the order in which they were taken."""
+
+    def __init__(self, taken: tuple[Measurement, ...]) -> None:
+        self._taken = {one.name: one for one in taken}
+
+    def __getitem__(self, name: str) -> Measurement:
+        if name not in self._taken:
+            known = nearest(name, list(self._taken))
+            raise UnknownName(f"expected the name of a measurement, got {name!r}: {known}")
+        return self._taken[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._taken)
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def __repr__(self) -> str:
+        values = (
+            f"{name}={'undefined' if one.value is None else number(one.value, limits=one.range)}"
+            for name, one in self._taken.items()
+        )
+        told = f"Readings({', '.join(values)})"
+        return textwrap.fill(told, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
+
+def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `measure.all`
+    """Every measure of the rows that `diagnose` takes, by name: `measure.all(x)["isoscore"]`.
+
+    The rows are summed in one pass; the partition function and the neighbours read them again.
+
+    Args:
+        x, mask: as for `moments_of`. Of moments alone some measures are undefined.
+        neighbours: also take those of nearest neighbours: about 1.5 N^2 D multiply-adds.
+
+    Returns:
+        A mapping, in the order of a diagnosis. A measure without a value on these rows is there with its reason.
+
+    Raises:
+        InputError: as for `moments_of`, or moments without second-order sums.
+
+    >>> found = uncone.measure.all([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    >>> round(float(found["mean_cosine"]), 4), found["rogue_dimensions"].value
+    (0.3333, None)
+    """
+    if isinstance(x, Moments):
+        m, rows = moments_of(x, mask), None
+    else:
+        rows = as_samples(x, mask)
+        m, profile = Moments(rows.shape[1], unit_second=True), NormProfile()
+        for start, block in rows.numbered():
+            with counting_nonfinite(rows):
+                m.update(block)
+            ids = torch.arange(start, start + len(block)) if rows.ids is None else rows.ids[start:]
+            profile.update(row_norms(block), ids[: len(block)])
+            del block
+        m.finish()
+    taken = [_of_moments(name, function, m) for name, function in MEASURES]
+    if rows is None:
+        names = ("partition_isotropy", "norm_id_correlation", *_OF_NEIGHBOURS * neighbours)
+        return Readings((*taken, *(_missing(name, m, "the rows") for name in names)))
+    taken.append(read("partition_isotropy", partial(partition_isotropy, rows), m))
+    taken.append(read("norm_id_correlation", lambda m: profile.id_correlation(m.d), m))
+    return Readings((*taken, *(of_neighbours(rows, m, lambda step: lambda done: None) if neighbours else ())))
+
+
+def _of_moments(name: str, function: Measure, m: Moments) -> Measurement:
+    if name == "uniformity" and m.unit_second is None:
+        return _missing(name, m, "Moments.of(rows, unit_second=True)")
+    return read(name, function, m)
+
+
+def _missing(name: str, m: Moments, needed: str) -> Measurement:
+    return Measurement(name, None, reason=f"these moments do not tell: pass {needed}", n=m.n, d=m.d)

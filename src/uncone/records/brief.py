@@ -1,0 +1,83 @@
+"""A record at a prompt: its fields on one screen, hostile text visible."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from uncone.records.text import shortened
+
+WIDTH, LINES = 100, 25
+"""Characters and lines that a record's `repr` takes at most."""
+_LABEL = 40
+_LEAST = 12
+"""Characters: with less room nothing is told apart."""
+
+
+def brief(record: Any) -> str:
+    """The fields of a dataclass that differ from their defaults, each cut to a line; the `__repr__` of records."""
+    told = [field for field in dataclasses.fields(record) if not _is_usual(record, field)]
+    parts = [f"{one.name}={_value(getattr(record, one.name), WIDTH - len(one.name) - 6)}" for one in told]
+    name = type(record).__name__
+    line = f"{name}({', '.join(parts)})"
+    if len(line) <= WIDTH:
+        return line
+    more = len(parts) - (LINES - 2)
+    if more > 0:
+        parts = [*parts[: LINES - 3], f"… {more + 1} more fields"]
+    return "\n".join([f"{name}(", *(f"    {part}," for part in parts), ")"])
+
+
+def folded(parts: Iterable[str], *, ends: tuple[str, str], room: int, total: int) -> str:
+    """As many of the `parts` as fit into `room` characters, and how many there are where some are left out."""
+    shown, used, rest = list[str](), 0, f"… {total:,} in all"
+    for part in parts:
+        shown.append(part)
+        used += len(part) + 2
+        if used > room:
+            break
+    if used > room:
+        while shown and used + len(rest) + 2 > room:
+            used -= len(shown.pop()) + 2
+        shown.append(rest)
+    return ends[0] + ", ".join(shown) + ends[1]
+
+
+def _is_usual(record: Any, field: "dataclasses.Field[Any]") -> bool:
+    usual = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        usual = field.default_factory()
+    return field.name == "schema" or (
+        usual is not dataclasses.MISSING and getattr(record, field.name) == usual
+    )
+
+
+def _value(value: Any, room: int) -> str:
+    """A field's value in at most `room` characters."""
+    if room < _LEAST:
+        return "…"
+    if isinstance(value, str):
+        text = shortened(value, room - 2)
+        return f'"{text}"' if "'" in text else f"'{text}'"
+    if dataclasses.is_dataclass(value):
+        inner = brief(value)
+        is_short = len(inner) <= room and "\n" not in inner
+        return inner if is_short else shortened(f"{type(value).__name__}(…)", room)
+    if isinstance(value, Mapping):
+        parts = (f"{_value(key, room // 3)}: {_value(item, room // 2)}" for key, item in value.items())
+        return folded(parts, ends=("{", "}"), room=room, total=len(value))
+    if isinstance(value, list | tuple):
+        are_parts = bool(value) and all(map(dataclasses.is_dataclass, value))
+        if are_parts and not any(map(_label, value)):
+            return f"({len(value):,} {type(value[0]).__name__})"
+        parts = (_label(item) if are_parts else _value(item, room // 2) for item in value)
+        ends = ("[", "]") if are_parts else ("(", ",)" if len(value) == 1 else ")")
+        return folded(parts, ends=ends, room=room, total=len(value))
+    try:
+        return shortened(repr(value), room)
+    except ValueError:  # a whole number of more digits than Python writes
+        return f"<{type(value).__name__}>"
+
+
+def _label(part: Any) -> str:
+    """What a part of a record is called, empty where it has no name."""
+    return shortened(str(getattr(part, "name", "") or getattr(part, "cause", "")), _LABEL)

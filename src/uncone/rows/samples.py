@@ -1,0 +1,82 @@
+"""Rows from what a notebook holds: arrays, tensors and lists, of any number of axes with a mask."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from uncone.errors import InputError, first_line
+from uncone.rows.base import Rows, SelectedRows, as_rows, float_tensor
+
+Tensor = torch.Tensor
+_INTEGERS = "iu"
+
+
+def as_samples(x: Any, mask: Any = None) -> Rows:
+    """`x` as Rows, those that `mask` keeps.
+
+    Args:
+        x: Rows, or a tensor, array or list (N, D); with a mask also (B, T, D), or more axes before D.
+        mask: bool or 0 and 1, of the shape of `x` without its last axis: True = keep. A tokenizer's
+            `attention_mask` is one. The `ids` of the rows are then their places among all positions, in
+            order: b T + t.
+
+    Raises:
+        InputError: not Rows, a tensor, an array or a list of floats; three axes without a mask, since what is
+            padding there cannot be told from a state; a mask of another shape or type, or one that keeps none.
+    """
+    name = "list" if isinstance(x, list | tuple) else None
+    x = as_tensor(x) if name else x
+    shape = tuple(getattr(x, "shape", ()))
+    if mask is None or len(shape) < 2 or 0 in shape:
+        return as_rows(x, name=name)  # which refuses all but rows
+    rows = as_rows(x if len(shape) == 2 else x.reshape(-1, shape[-1]))
+    return SelectedRows(rows, _kept(mask, shape[:-1]))
+
+
+def as_tensor(x: Any) -> Tensor:
+    """A tensor as it is; an array or a list of floats as a tensor, without a copy where that can be.
+
+    Numbers of a list are float64, whole ones too.
+
+    Raises:
+        InputError: anything else, a list that is ragged, or another dtype.
+    """
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, list | tuple):
+        try:
+            if any(isinstance(row, Tensor) for row in x):
+                return torch.stack([torch.as_tensor(row) for row in x])
+            x = np.asarray(x)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(
+                f"expected a list of rows of one length, got one that makes no array ({first_line(error)}): "
+                "join ragged rows with numpy.concatenate"
+            ) from error
+        x = x.astype(np.float64) if x.dtype.kind in _INTEGERS else x
+    if not isinstance(x, np.ndarray):
+        raise InputError(
+            f"expected a tensor, an array or a list of numbers, got {type(x).__name__}: "
+            "convert it, for instance with numpy.asarray(x)"
+        )
+    return float_tensor(x, "array")
+
+
+def _kept(mask: Any, shape: tuple[int, ...]) -> Tensor:
+    """The places that `mask` keeps among positions of `shape`, int64, ascending."""
+    try:
+        given = (mask if isinstance(mask, Tensor) else torch.from_numpy(np.array(mask, order="C"))).cpu()
+        is_mask = not given.is_floating_point() and bool(((given == 0) | (given == 1)).all())
+    except (TypeError, ValueError):
+        given, is_mask = torch.empty(0), False
+    if not is_mask or given.shape != shape:
+        raise InputError(
+            f"expected a mask of shape {shape}, that of the positions, with True (or 1) for those to keep, "
+            f"got {type(mask).__name__} of shape {tuple(getattr(mask, 'shape', given.shape))} and "
+            f"{getattr(mask, 'dtype', given.dtype)}: pass the tokenizer's attention_mask"
+        )
+    kept = given.flatten().nonzero().flatten()
+    if not len(kept):
+        raise InputError(f"expected a mask that keeps a row, got one of shape {shape} without: keep some")
+    return kept

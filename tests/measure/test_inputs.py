@@ -1,0 +1,200 @@
+"""What every measure takes: arrays, tensors, lists, Rows, moments, and states with a mask; and all measures at once."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import uncone
+from uncone import InputError, Measurement, Moments, UndefinedMeasure, measure
+from uncone.measure import everything
+from uncone.records.brief import LINES, WIDTH
+
+from ..matrices import gaussian
+
+STATES = gaussian(7 * 5, 4, seed=3, dtype=torch.float64).reshape(7, 5, 4) + 1.5
+MASK = torch.arange(5) < torch.tensor([5, 5, 4, 2, 1, 5, 3])[:, None]
+ROWS = STATES[MASK]
+OF_ROWS: dict[str, Callable[..., Measurement]] = {
+    "hubness": lambda x, **rest: measure.hubness(x, k=3, **rest),
+    "levina_bickel": lambda x, **rest: measure.levina_bickel(x, k=3, **rest),
+    "permutation_test": lambda x, **rest: measure.permutation_test(
+        x, [0, 2, 3], seed=0, permutations=19, **rest
+    ),
+    **{name: getattr(measure, name) for name in ("partition_isotropy", "two_nn", "uniformity_exact")},
+}
+OF_TWO = {"cosine_between"}
+OF_MOMENTS = {
+    name: function
+    for name in measure.__all__
+    if inspect.isfunction(function := getattr(measure, name))
+    and inspect.signature(function).return_annotation is Measurement
+    and name not in OF_ROWS.keys() | OF_TWO
+}  # fmt: skip
+BOTH = OF_MOMENTS | OF_ROWS
+
+
+def _same(found: Measurement, wanted: Measurement) -> None:
+    assert (found.name, found.n, found.d) == (wanted.name, wanted.n, wanted.d)
+    assert found.value == pytest.approx(wanted.value, rel=1e-12)
+
+
+def test_every_measure_has_a_mask() -> None:
+    assert len(OF_MOMENTS) == 16
+    for name, function in BOTH.items():
+        if name not in ("hubness", "levina_bickel", "permutation_test"):  # lambdas here
+            assert inspect.signature(function).parameters["mask"].kind is inspect.Parameter.KEYWORD_ONLY
+    for function in (
+        measure.hubness,
+        measure.levina_bickel,
+        measure.permutation_test,
+        measure.nearest_neighbours,
+    ):
+        assert inspect.signature(function).parameters["mask"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_rows_of_any_kind_and_states_with_a_mask_read_alike(name: str) -> None:
+    function = BOTH[name]
+    wanted = function(ROWS)
+    for x in (ROWS.numpy(), ROWS.tolist(), uncone.open_rows(ROWS), list(ROWS), ROWS.clone().requires_grad_()):
+        _same(function(x), wanted)
+    for states, mask in (
+        (STATES, MASK),
+        (STATES.numpy(), MASK.numpy()),
+        (STATES.tolist(), MASK.long().tolist()),
+    ):
+        _same(function(states, mask=mask), wanted)
+    _same(function(STATES.flatten(0, 1), mask=MASK.flatten()), wanted)
+    if name in OF_MOMENTS:
+        _same(function(Moments.of(ROWS, unit_second=True)), wanted)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_states_without_a_mask_are_refused_with_the_way_out(name: str) -> None:
+    with pytest.raises(
+        InputError,
+        match=r"got shape \(7, 5, 4\) from tensor: each of 35 positions is a row in x.reshape\(-1, 4\)",
+    ):
+        BOTH[name](STATES)
+    with pytest.raises(InputError, match=r"expected a mask of shape \(7, 5\)"):
+        BOTH[name](STATES, mask=MASK.T)
+
+
+def test_padding_would_have_changed_the_value() -> None:
+    padded = torch.where(MASK[..., None], STATES, -100.0)
+    assert float(measure.mean_cosine(padded, mask=MASK)) == pytest.approx(float(measure.mean_cosine(ROWS)))
+    assert float(measure.mean_cosine(padded.flatten(0, 1))) != pytest.approx(
+        float(measure.mean_cosine(ROWS)), abs=0.1
+    )
+
+
+@pytest.mark.parametrize("name", OF_MOMENTS)
+def test_a_mask_beside_moments_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="expected no mask beside moments, got one: pass the rows"):
+        OF_MOMENTS[name](Moments.of(ROWS, unit_second=True), mask=MASK)
+
+
+def test_options_and_errors_are_as_of_moments() -> None:
+    assert float(measure.anisotropy(ROWS, 2)) == float(measure.anisotropy(Moments.of(ROWS), 2))
+    assert float(measure.stable_rank(ROWS, centered=True)) == float(
+        measure.stable_rank(Moments.of(ROWS), centered=True)
+    )
+    with pytest.raises(UndefinedMeasure, match="rows that are all equal have no spectrum"):
+        measure.effective_rank(np.ones((9, 3)))
+    with pytest.raises(InputError, match=r"expected finite rows, got 1 row of 2 with NaN or inf in list"):
+        measure.isoscore([[1.0, float("nan")], [0.0, 1.0]])
+    with pytest.raises(InputError, match="expected Rows, a tensor or an array"):
+        measure.isoscore(None)
+
+
+def test_two_groups_of_any_kind() -> None:
+    a, b = ROWS[:10], ROWS[10:]
+    wanted = measure.cosine_between(Moments.of(a), Moments.of(b))
+    for one, other in ((a, b), (a.numpy(), b.tolist()), (Moments.of(a), b)):
+        _same(measure.cosine_between(one, other), wanted)
+
+
+def test_hubs_of_masked_states_are_positions() -> None:
+    positions = MASK.flatten().nonzero().flatten()
+    in_rows = measure.hubness(ROWS, k=3).details["hubs"]
+    assert measure.hubness(STATES, k=3, mask=MASK).details["hubs"] == positions[in_rows].tolist()
+
+
+def test_a_search_of_masked_states_serves_the_measures() -> None:
+    search = measure.nearest_neighbours(STATES, 5, distinct=True, mask=MASK)
+    _same(measure.two_nn(STATES, neighbours=search, mask=MASK), measure.two_nn(ROWS))
+
+
+@pytest.mark.parametrize("neighbours", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_all_measures_are_those_of_a_diagnosis(neighbours: bool, dtype: torch.dtype) -> None:
+    x = gaussian(300, 6, seed=1, dtype=dtype) + 1
+    (rows,) = uncone.diagnose(x, neighbours=neighbours).subjects
+    found = measure.all(x, neighbours=neighbours)
+    assert tuple(found.values()) == rows.measurements
+    assert list(found) == [one.name for one in rows.measurements]
+    assert [name for name, _ in everything.MEASURES] == list(found)[: len(everything.MEASURES)]
+
+
+def test_all_measures_of_masked_states() -> None:
+    found, wanted = measure.all(STATES, mask=MASK, neighbours=True), measure.all(ROWS, neighbours=True)
+    assert len(found) == 27
+    for name, one in found.items():
+        assert one.value == wanted[name].value or name == "norm_id_correlation"  # whose ids are positions
+
+
+def test_the_rows_are_summed_once() -> None:
+    class Counted(uncone.Rows):
+        def __init__(self) -> None:
+            self.shape, self.dtype, self.name, self.passes = tuple(ROWS.shape), "float64", "counted", 0
+
+        def fill(self, start: int, out: torch.Tensor) -> None:
+            self.passes += start == 0
+            out.copy_(ROWS[start : start + len(out)])
+
+    rows = Counted()
+    measure.all(rows)
+    assert rows.passes == 2, "the sums, and the partition function"
+
+
+def test_what_is_undefined_has_its_reason() -> None:
+    for x in (np.ones((3, 2)), np.zeros((1, 1)), [[1.0, 0.0], [0.0, 1.0]]):
+        found = measure.all(x, neighbours=True)
+        assert len(found) == 27
+        assert all(one.reason if one.value is None else not one.reason for one in found.values())
+    of_moments = measure.all(Moments.of(ROWS), neighbours=True)
+    missing = {name: one.reason for name, one in of_moments.items() if one.value is None}
+    assert missing.pop("uniformity") == "these moments do not tell: pass Moments.of(rows, unit_second=True)"
+    assert set(missing) == {
+        "partition_isotropy", "norm_id_correlation", "two_nn", "levina_bickel", "hubness", "uniformity_exact",
+    }  # fmt: skip
+    assert set(missing.values()) == {"these moments do not tell: pass the rows"}
+    with pytest.raises(InputError, match="expected second-order sums"):
+        measure.all(Moments.of(ROWS, second=False))
+    with pytest.raises(InputError, match="expected finite rows"):
+        measure.all([[1.0, float("inf")]])
+
+
+def test_all_measures_are_a_mapping_that_fits_on_a_screen() -> None:
+    found = measure.all(ROWS, neighbours=True)
+    lines = repr(found).splitlines()
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= WIDTH
+    assert repr(found).startswith("Readings(mean_cosine=0.")
+    assert "isoscore" in found
+    assert found.get("isoscor") is None
+    with pytest.raises(KeyError) as told:
+        found["isoscor"]
+    assert "expected the name of a measurement, got 'isoscor': the nearest are isoscore" in str(told.value)
+    assert found._ipython_key_completions_() == list(found)
+
+
+def test_a_star_import_leaves_pythons_all_alone() -> None:
+    space: dict[str, Any] = {}
+    exec("from uncone.measure import *", space)
+    assert "all" not in space
+    assert callable(measure.all)

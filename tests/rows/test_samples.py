@@ -1,0 +1,143 @@
+"""What a notebook holds as rows: lists, masks over positions, and the way out for three axes."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import uncone
+from uncone import InputError
+from uncone.rows import as_samples, as_tensor
+
+STATES = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4)
+MASK = torch.tensor([[True, True, False], [True, False, False]])
+
+
+def _saved(kind: str, states: Any) -> str:
+    """A file in the current folder that holds `states` under the name h, as a spec without its part."""
+    match kind:
+        case "npy":
+            np.save("x.npy", states.numpy())
+        case "npz":
+            np.savez("x.npz", h=states.numpy())
+        case "deflated":
+            np.savez_compressed("x.npz", h=states.numpy(), ids=np.arange(3))
+            return "x.npz"
+        case "safetensors":
+            save_file({"h": states, "bias": states[0, 0].clone()}, "x.safetensors")
+        case "pt":
+            torch.save({"h": states}, "x.pt")
+    return f"x.{kind}"
+
+
+@pytest.mark.parametrize("part", ["", "#h"])
+@pytest.mark.parametrize("kind", ["npy", "npz", "deflated", "safetensors", "pt"])
+def test_three_axes_in_a_file_are_refused_with_a_line_that_works(
+    kind: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = _saved(kind, STATES) + part * (kind != "npy")
+    for open_it in (uncone.open_rows, uncone.diagnose):
+        with pytest.raises(
+            InputError, match=r"expected a matrix of shape \(N, D\), got shape \(2, 3, 4\)"
+        ) as told:
+            open_it(spec)
+    way = re.search(
+        r"each of 6 positions is a row in (.+), with x = (.+); x\[mask\] leaves padding out$", str(told.value)
+    )
+    assert way is not None
+    import safetensors.torch
+
+    space: dict[str, Any] = {"numpy": np, "torch": torch, "safetensors": safetensors}
+    x = space["x"] = eval(way[2], space)
+    assert torch.equal(uncone.open_rows(eval(way[1], space)).read(0, 6), STATES.reshape(6, 4))
+    assert torch.equal(uncone.open_rows(x[MASK.numpy()]).read(0, 3), STATES[MASK])
+
+
+def test_a_file_with_a_matrix_beside_it_opens_the_matrix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_file({"h": STATES, "w": torch.eye(4)}, "x.safetensors")
+    assert uncone.open_rows("x.safetensors").shape == (4, 4)
+
+
+def test_other_numbers_of_axes_keep_their_message(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", v=np.ones(3), ids=np.ones((2, 2, 2), dtype=np.int64))
+    with pytest.raises(InputError, match="got none among 2 arrays"):
+        uncone.open_rows(tmp_path / "x.npz")
+    for x in (np.ones(3), np.ones((2, 0, 4))):
+        with pytest.raises(InputError, match="pass one row per item"):
+            uncone.open_rows(x)
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.clone, torch.Tensor.numpy, torch.Tensor.tolist], ids=["tensor", "array", "list"]
+)
+def test_a_mask_keeps_the_positions_that_are_true(kind: Any) -> None:
+    for mask in (MASK, MASK.numpy(), MASK.tolist(), MASK.long(), MASK.numpy().astype(np.uint8)[:, ::1]):
+        rows = as_samples(kind(STATES), mask)
+        assert torch.equal(rows.read(0, 3).float(), STATES[MASK])
+        assert rows.ids is not None
+        assert rows.ids.tolist() == [0, 1, 3]
+    assert as_samples(kind(STATES[0]), [1, 0, 1]).shape == (2, 4)
+    assert as_samples(kind(STATES[None]), MASK[None]).shape == (3, 4), "any axes before the last"
+    with pytest.raises(
+        InputError, match=r"got shape \(2, 3, 4\) from \w+: each of 6 positions is a row in x.reshape"
+    ):
+        as_samples(kind(STATES))
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [MASK.T, MASK[0], MASK.float(), MASK.long() * 2, MASK.numpy() * 1j, [[True], [True, False]], "x", [None], np.array(MASK.numpy(), dtype=object)],
+    ids=lambda mask: type(mask).__name__,
+)  # fmt: skip
+def test_what_is_no_mask_of_the_positions_is_refused(mask: Any) -> None:
+    with pytest.raises(
+        InputError, match=r"expected a mask of shape \(2, 3\), that of the positions, with True"
+    ):
+        as_samples(STATES, mask)
+
+
+def test_a_mask_that_keeps_nothing_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"expected a mask that keeps a row, got one of shape \(2, 3\) without"
+    ):
+        as_samples(STATES, torch.zeros(2, 3, dtype=torch.bool))
+
+
+def test_lists_are_float64() -> None:
+    for x in ([[1, 2], [3, 4]], ((1.0, 2.0), (3.0, 4.0)), [np.array([1.0, 2.0]), np.array([3, 4])]):
+        assert torch.equal(as_tensor(x), torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64))
+    grown = torch.ones(2, requires_grad=True)
+    assert as_tensor([grown, grown]).requires_grad
+    assert uncone.open_rows([[1, 2], [3, 4]]).shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ([[1.0], [1.0, 2.0]], "expected a list of rows of one length, got one that makes no array"),
+        ([torch.ones(2), torch.ones(3)], "expected a list of rows of one length"),
+        ([["a"]], "expected an array of float64, float32, float16 or bfloat16, got dtype <U1"),
+        ([[None]], "got dtype object"),
+        ([], "got shape \\(0,\\)"),
+        ({1: 2}, "expected Rows, a tensor or an array"),
+        ("text", "expected Rows, a tensor or an array"),
+        (np.ma.array(np.eye(2)), "expected an array without a mask"),
+    ],
+)  # fmt: skip
+def test_what_is_no_list_of_rows_is_refused(x: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        as_samples(x)
+
+
+def test_a_nested_name_of_a_checkpoint_gives_no_line_that_would_fail(tmp_path: Path) -> None:
+    torch.save({"a": {"h": STATES}}, tmp_path / "x.pt")
+    with pytest.raises(InputError, match=r"a row in x\.reshape\(-1, 4\); x\[mask\] leaves padding out$"):
+        uncone.open_rows(tmp_path / "x.pt")
