@@ -205,6 +205,27 @@ def test_names_that_make_nothing(name: str, d: int, message: str) -> None:
         repair_named(name, d=d)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("centre", "center"), ("Center", "center"), ("mean", "center"), ("scaled-centre", "scaled_center"),
+        ("abtt", "all_but_the_top_d100"), ("All-but-the-Top", "all_but_the_top_d100"), ("zca", "whiten"),
+        ("pca", "whiten_pca"), ("z-score", "standardize"), ("standardise", "standardize"),
+        ("zipf_centre", "zipf_center"), ("whitten", "whiten"),
+    ],
+)  # fmt: skip
+def test_a_name_of_another_spelling_is_told_the_one_that_is_meant(name: str, meant: str) -> None:
+    with pytest.raises(InputError, match=rf"got '{name}': did you mean '{meant}'"):
+        repair_named(name, d=384)
+
+
+def test_a_name_that_is_like_none_is_told_no_other() -> None:
+    with pytest.raises(InputError, match=r"got 'sorcery': choose a repair$"):
+        repair_named("sorcery", d=10)
+    with pytest.raises(InputError, match="got 'normalise': unit length is no repair by itself"):
+        repair_named("normalise", d=10)
+
+
 @_each
 def test_rows_that_are_not_finite_are_named(made: Transformation) -> None:
     x = _cone()

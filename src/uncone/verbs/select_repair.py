@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from uncone.errors import InputError, UndefinedMeasure
+from uncone.errors import InputError, UndefinedMeasure, nearest
 from uncone.model.open import name_of, split
 from uncone.records import ORIGINAL, Interval, Selection
 from uncone.records.text import counted
@@ -85,7 +85,8 @@ def select_repair(
     """
     if task not in _TASKS:
         raise InputError(
-            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: name one"
+            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: "
+            f"{nearest(task, _TASKS, 'name one')}"
         )
     path, _ = split(spec)
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
