@@ -117,9 +117,13 @@ class Transformation:
         InputError where it is not fitted, or the folder cannot be written.
         """
         self._require_fit()
+        self.state().save(path)
+
+    def state(self) -> State:
+        """The content of its file."""
         tensors = self.affine_.tensors() if self.affine else {}
         tensors |= {name: getattr(self, name) for name in self.tensors}
-        State(self.fitted_, self.options(), self.warnings_, type(self).__name__, tensors).save(path)
+        return State(self.fitted_, self.options(), self.warnings_, type(self).__name__, tensors)
 
     @classmethod
     def from_state(cls, state: State) -> Self:

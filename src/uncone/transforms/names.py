@@ -10,6 +10,7 @@ from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter, 
 from uncone.transforms.clusters import ClusterCenter
 from uncone.transforms.directions import AllButTheTop, Whiten
 from uncone.transforms.fitting import Transformation
+from uncone.transforms.normalized import Normalized
 
 _NAMED: Mapping[str, tuple[type[Transformation], Mapping[str, Any]]] = {
     "center": (Center, {}),
@@ -77,8 +78,8 @@ def unknown_repair(name: object, known: Sequence[str], what: str = "one of") -> 
     return InputError(f"expected {what} {', '.join(known)}, got {name!r}: {advice}")
 
 
-def load(path: str | os.PathLike[str]) -> Affine | Transformation:
-    """Read what `save` of a transformation or of an `Affine` wrote.
+def load(path: str | os.PathLike[str]) -> Affine | Transformation | Normalized:
+    """Read what `save` of a transformation, of an `Affine` or of a `Normalized` wrote.
 
     Returns:
         An object of the class that was saved, fitted, with its provenance.
@@ -87,6 +88,11 @@ def load(path: str | os.PathLike[str]) -> Affine | Transformation:
         InputError: no such file, not one of these, cut, or a header that lies.
     """
     state = State.load(path)
+    found = _of_state(state, path)
+    return Normalized(found) if state.normalize else found
+
+
+def _of_state(state: State, path: str | os.PathLike[str]) -> Affine | Transformation:
     if state.kind == "Affine":
         return state.affine()
     if state.kind not in _CLASSES:
