@@ -39,7 +39,7 @@ from uncone.records.measures import MeasureDescription, Measures
 from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Picture, Spectrum
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 from uncone.records.record import Record
-from uncone.records.repair import RepairCost, Repaired
+from uncone.records.repair import Lengths, RepairCost, Repaired
 from uncone.records.scores import Knot, ScoreHistogram, Share
 from uncone.records.tokens import (
     UNDER_TRAINED_SHARE,
@@ -84,6 +84,7 @@ __all__ = [
     "Interval",
     "Knot",
     "LabelledPairs",
+    "Lengths",
     "MeasureDescription",
     "Measurement",
     "Measures",

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
@@ -36,6 +37,7 @@ class Normalized:
         [[-1.0, 0.0], [1.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
     """
 
+    affine: ClassVar[bool] = False
     repair: Transformation | Affine
 
     def __post_init__(self) -> None:
