@@ -30,6 +30,7 @@ from uncone.transforms import (
     repair_named,
 )
 from uncone.transforms.fitting import digest, shared_name
+from uncone.transforms.names import described
 
 from ..matrices import gaussian
 from .repairs import EVERY, FROM_MOMENTS
@@ -391,3 +392,16 @@ def test_memory_is_that_of_a_block_and_not_of_the_file(tmp_path: Path) -> None:
     taken = {name: float(mib) for name, mib in map(str.split, done.stdout.splitlines())}
     assert len(taken) == 5
     assert max(taken.values()) < 140, (taken, "a block has 32 MiB, a matrix of sums 8 MiB, the file 256 MiB")
+
+
+def test_a_described_whitening_has_its_power() -> None:
+    assert [described(name) for name in ("whiten", "whiten_pca", "zipf_whiten")] == [
+        "whiten (power 0.5)",
+        "whiten_pca (power 0.5)",
+        "zipf_whiten (power 0.5)",
+    ]
+    assert [described(name) for name in ("center", "original", "cluster_center")] == [
+        "center",
+        "original",
+        "cluster_center",
+    ]

@@ -68,6 +68,16 @@ def repair_named(name: str, *, d: int) -> Transformation:
     return repair
 
 
+def described(name: str) -> str:
+    """The name of a repair, with the power that the name of a whitening leaves open: whiten (power 0.5).
+
+    A name that is none, such as `original`, stays as it is.
+    """
+    cls, options = _NAMED.get(name.removeprefix("zipf_"), (None, {}))
+    power = None if cls is None else cls(**options).options().get("power")
+    return name if power is None else f"{name} (power {power:g})"
+
+
 def unknown_repair(name: object, known: Sequence[str], what: str = "one of") -> InputError:
     """The error over a name that is not `known`, with the repair that is meant by it."""
     plain = str(name).strip().casefold().replace("-", "_").replace(" ", "_")
