@@ -25,6 +25,7 @@ from uncone.rows import Rows, as_rows
 from uncone.threads import on_one_thread
 from uncone.transforms import REPAIRS, Affine, Normalized, Transformation, Whiten, load, repair_named
 from uncone.transforms.fitting import shared_name
+from uncone.transforms.normalized import undivided
 from uncone.version import versions
 
 Tensor = torch.Tensor
@@ -82,7 +83,7 @@ def fit_repair(
     """The transformation that `options` load, or fit on the rows they name or else on `own` rows."""
     if options.load is not None:
         loaded = load(options.load)
-        inner = loaded.repair if isinstance(loaded, Normalized) else loaded
+        inner = undivided(loaded)
         whole = Normalized(inner) if options.normalize else loaded
         if isinstance(inner, Affine):
             return Fit(whole, "Affine", inner.fitted)
@@ -173,8 +174,7 @@ def record_of(
 ) -> Repaired:  # fmt: skip
     """The record of a repair of rows (n, d) to (n, k), written in `seconds`. `source` is the spec as it was
     given; `words` says that its rows are words."""
-    is_unit = isinstance(fit.transformation, Normalized)
-    repair = fit.transformation.repair if is_unit else fit.transformation
+    repair = undivided(fit.transformation)
     affine = getattr(repair, "affine_", repair)
     lost = affine.rank_lost() if isinstance(affine, Affine) else None
     before, after = geometry.lengths
@@ -184,7 +184,7 @@ def record_of(
         cost=RepairCost(fit.seconds, seconds, geometry.relative_change, lost),
         measured=geometry.measured, before=geometry.before, after=geometry.after,
         options=repair.options() if isinstance(repair, Transformation) else {},
-        notes=(*fit.notes, *notes, _GEOMETRY), versions=versions("torch"), normalized=is_unit,
+        notes=(*fit.notes, *notes, _GEOMETRY), versions=versions("torch"), normalized=repair is not fit.transformation,
         lengths_before=before, lengths_after=after,
     )  # fmt: skip
     return replace(

@@ -112,7 +112,7 @@ class Repaired(Record):
                 [(name, b, a) for name, b, a in known if b is not None and a is not None], caption,
             ),
             Bullets(self.notes),
-            section("How an index of it is asked", Bullets(self.index), level=2),
+            section("How an index of it is asked", Bullets(self.index)),
             section("How the repair was chosen", self._chosen(), level=2),
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from uncone import atomic
 from uncone.errors import InputError
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, affine_of
-from uncone.transforms.normalized import Normalized
+from uncone.transforms.normalized import Normalized, undivided
 
 
 def to_faiss(
@@ -80,15 +80,14 @@ def to_index(transformation: Transformation | Affine | Normalized, index: Any) -
         [[1.0]]
     """
     faiss = need_faiss("a Faiss index")
-    is_unit = isinstance(transformation, Normalized)
-    linear = to_faiss(transformation.repair if is_unit else transformation)
+    linear = to_faiss(undivided(transformation))
     if index.d != linear.d_out:
         raise InputError(
             f"expected an index of {linear.d_out} features, as the repair gives them, got one of {index.d}: "
             "make another"
         )
     whole = faiss.IndexPreTransform(index)
-    if is_unit:
+    if isinstance(transformation, Normalized):
         whole.prepend_transform(faiss.NormalizationTransform(index.d, 2.0))
     whole.prepend_transform(linear)
     return whole

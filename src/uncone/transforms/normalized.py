@@ -8,10 +8,12 @@ import torch
 
 from uncone.records.parts import Fitted
 from uncone.transforms.affine import Affine
-from uncone.transforms.fitting import Transformation
+from uncone.transforms.fitting import Transformation, affine_of
 from uncone.transforms.transformed import X, apply
 
 Tensor = torch.Tensor
+_FAR = 1e15
+"""Longer rows, or shorter than its inverse, have squares that float32 cannot hold: they are scaled first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +57,11 @@ class Normalized:
         Raises:
             InputError: another width, no floats, or numbers that are not finite.
         """
-        affine = getattr(self.repair, "affine_", self.repair)
-        if isinstance(affine, Affine):
-            return apply(x, lambda z: unit(affine.cast(z.dtype, z.device)(z)), d=affine.d, k=affine.k)
-        d = self.repair.fitted_.d
-        return apply(x, lambda z: unit(self.repair._move(z)), d=d, k=d)
+        repair = self.repair
+        if isinstance(repair, Transformation) and not repair.affine:
+            return apply(x, lambda z: unit(repair._move(z)), d=repair.fitted_.d, k=repair.fitted_.d)
+        affine = affine_of(repair, "rows of length 1")
+        return apply(x, lambda z: unit(affine.cast(z.dtype, z.device)(z)), d=affine.d, k=affine.k)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back.
@@ -69,10 +71,20 @@ class Normalized:
         replace(self.repair.state(), normalize=True).save(path)
 
 
+def undivided(transformation: Transformation | Affine | Normalized) -> Transformation | Affine:
+    """The transformation without the division that may follow it."""
+    return transformation.repair if isinstance(transformation, Normalized) else transformation
+
+
 def unit(rows: Tensor) -> Tensor:
-    """Rows (n, D) divided by their norms; zero rows stay. Each is divided by its largest entry first, whose
-    square may be out of range."""
-    largest = rows.abs().amax(dim=1, keepdim=True)
-    scaled = rows / torch.where(largest > 0, largest, 1.0)
-    norms = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
-    return scaled / torch.where(norms > 0, norms, 1.0)
+    """Rows (n, D) divided by their norms; zero rows stay."""
+    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    far = ~((norms > 1 / _FAR) & (norms < _FAR))
+    y: Tensor = rows / norms.masked_fill(far, 1.0)
+    if bool(far.any()):
+        at = far[:, 0]
+        largest = y[at].abs().amax(dim=1, keepdim=True)
+        scaled = y[at] / torch.where(largest > 0, largest, 1.0)
+        norms = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+        y[at] = scaled / torch.where(norms > 0, norms, 1.0)
+    return y

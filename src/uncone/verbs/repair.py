@@ -180,7 +180,7 @@ def with_whole_names(record: Repaired, *names: Path_ | None) -> Repaired:
     def whole(text: str) -> str:
         for name in (os.fspath(name) for name in names if name is not None):
             cut = rf"(?<![^\s`]){re.escape(quote(shared_name(name)))}(?![^\s`])"
-            text = re.sub(cut, lambda _, name=name: quote(name), text)
+            text = re.sub(cut, quote(name).replace("\\", r"\\"), text)
         return text
 
     return replace(record, next_step=whole(record.next_step), index=tuple(map(whole, record.index)))
