@@ -1,6 +1,7 @@
 """`uncone repair`: what is written, what is said of it, and what is refused before anything is written."""
 
 import gzip
+import inspect
 import json
 import lzma
 import re
@@ -120,6 +121,25 @@ def test_the_next_command_starts_from_the_source_and_can_be_pasted(tmp_path: Pat
     assert len(table.index) == 1
     command, bound, _ = cli.program.app.parse_args(shlex.split(table.next_step)[1:], exit_on_error=False)
     assert (command.__name__, bound.arguments["repair"]) == ("evaluate", ["center"])
+
+
+def test_the_commands_of_a_record_run_as_they_are_pasted(
+    cone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("QUERIES.npy", gaussian(60, 16).numpy())
+    _run(cone, "y.npy", "--method", "center", "--normalize", "--save", tmp_path / "t.safetensors")
+    told = " ".join(capsys.readouterr().out.split())
+    pasted = [shlex.split(command) for command in re.findall(r"`(uncone (?:repair|calibrate) [^`]*)`", told)]
+    assert [words[1] for words in pasted] == ["repair", "calibrate"]
+    for words in pasted:
+        cli.main([re.sub("(?<=QUERIES)$", ".npy", word) for word in words[1:]])
+    assert np.load("REPAIRED_QUERIES.npy").shape == (60, 16)
+    (command,) = re.findall(r"uncone evaluate --task .* --repair center", told)
+    options = {word[2:] for word in shlex.split(command) if word.startswith("--")}
+    known = set(inspect.signature(cli.program.app["evaluate"].default_command).parameters)
+    if "qrels" in known:  # own vectors with own judgements
+        assert options <= known
 
 
 def _unit_cone(tmp_path: Path, n: int = 2000) -> Path:
