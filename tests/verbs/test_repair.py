@@ -193,7 +193,8 @@ def test_normalised_rows_have_length_one_and_queries_get_the_same(tmp_path: Path
     assert not any(getattr(block, "tone", "") == "caution" for block in found.blocks())
     plain = tmp_path / "plain.safetensors"
     repair(documents, tmp_path / "z.npy", method="center", save=plain)
-    repair(queries, tmp_path / "b.npy", load=plain, normalize=True)
+    divided = repair(queries, tmp_path / "b.npy", load=plain, normalize=True)
+    assert "plain.safetensors --normalize`" in divided.index[1]
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
 
 

@@ -236,13 +236,15 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
         file = options.save or options.load
         kept = "" if file is not None else "keep it with --save T.safetensors, and "
         saved = "T.safetensors" if file is None else quote(shared_name(os.fspath(file)))
+        saved += " --normalize" if options.normalize and options.save is None and file is not None else ""
         same = (
             "Queries and documents need the same transformation: "
             f"{kept}`uncone repair QUERIES REPAIRED_QUERIES --load {saved}`."
         )
+    inner = "" if after.is_unit else " (of inner products with `--metric inner_product`)"
     thresholds = (
         "A threshold for the scores of other vectors, also of these before the repair, does not hold: "
-        f"`uncone calibrate {quote(record.out)}{texts}` gives new ones."
+        f"`uncone calibrate {quote(record.out)}{texts}` gives new ones{inner}."
     )
     return scores, same, thresholds
 
