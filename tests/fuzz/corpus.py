@@ -232,7 +232,7 @@ def _texts(add: Add) -> None:
     add("tokens", "vocab.json", lambda path: path.write_text(json.dumps({f"w{i}": i for i in range(N)})))
 
 
-def _transformations() -> list[transforms.Affine | transforms.Transformation]:
+def _transformations() -> list[transforms.Affine | transforms.Normalized | transforms.Transformation]:
     x = torch.from_numpy(rows())
     fitted = (
         transforms.Center(), transforms.ScaledCenter(), transforms.RemoveMeanDirection(),
@@ -241,6 +241,7 @@ def _transformations() -> list[transforms.Affine | transforms.Transformation]:
     )  # fmt: skip
     return [
         transforms.Affine(x[0].double(), x[:D].double(), offset=x[1].double()),
+        transforms.Normalized(transforms.Whiten().fit(x)),
         *(one.fit(x) for one in fitted),
     ]
 

@@ -175,12 +175,16 @@ _ORACLES: dict[str, Callable[[Path, str], Any]] = {
 def _transformation(path: Path) -> Callable[[], None]:
     from safetensors.torch import load_file
 
-    found = transforms.load(path)
+    loaded = transforms.load(path)
+    found = loaded.repair if isinstance(loaded, transforms.Normalized) else loaded
     d = found.d if isinstance(found, transforms.Affine) else found.fitted_.d
     if d > 10**4:
         raise InputError("wider than what is tried")
     x = gaussian(5, d, dtype=torch.float64)
     y = found.transform(x)
+    if loaded is not found:
+        norms = loaded.transform(x).norm(dim=1)
+        assert bool(((norms - 1).abs() < 1e-9).logical_or(norms == 0).all())
     affine = found if isinstance(found, transforms.Affine) else getattr(found, "affine_", None)
 
     def compare() -> None:

@@ -274,12 +274,13 @@ def test_a_folder_that_takes_no_files_is_said(tmp_path: Path, x: np.ndarray) -> 
 _MEMORY = """
 import sys, threading, time
 import torch, uncone
-from uncone.transforms import Affine
+from uncone.transforms import Affine, Normalized
 from uncone.transforms.apply import repair_rows
 def held():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024
 torch.set_num_threads(1)
 affine, out, d = Affine(torch.ones(64), torch.randn(64, 64)), sys.argv[2], 64
+affine = Normalized(affine) if sys.argv[3:] else affine
 repair_rows(torch.randn(2 * 8192, d), affine, out, overwrite=True)
 rows = uncone.open_rows(sys.argv[1])
 before, peak = held(), [0.0]
@@ -291,9 +292,9 @@ print(peak[0] - before)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["npy", "parquet"])
-def test_memory_does_not_grow_with_the_file(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize(("form", "more"), [("npy", []), ("parquet", []), ("npy", ["normalised"])])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, form: str, more: list[str]) -> None:
     np.save(tmp_path / "x.npy", _cloud(800_000, 64))
-    command = [sys.executable, "-c", _MEMORY, tmp_path / "x.npy", tmp_path / f"y.{form}"]
+    command = [sys.executable, "-c", _MEMORY, tmp_path / "x.npy", tmp_path / f"y.{form}", *more]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert float(done.stdout) < {"npy": 64, "parquet": 160}[form]  # MiB; the file has 195

@@ -12,10 +12,11 @@ from uncone.transforms import (
     AllButTheTop,
     Center,
     ClusterCenter,
+    Normalized,
     Standardize,
     Whiten,
 )
-from uncone.transforms.faiss import to_faiss
+from uncone.transforms.faiss import to_faiss, to_index
 
 faiss = pytest.importorskip("faiss", reason="the extra [faiss] is not installed")
 X = np.random.default_rng(0).normal(1, size=(200, 12)).astype(np.float32)
@@ -68,3 +69,27 @@ def test_what_is_not_affine_or_not_fitted_is_refused(tmp_path: Path) -> None:
         to_faiss(Center())
     with pytest.raises(InputError, match="cannot write"):
         to_faiss(Center().fit(X), tmp_path / "no" / "t")
+
+
+@pytest.mark.parametrize("made", [Center(), Whiten("pca", n_components=5)], ids=repr)
+def test_an_index_of_normalised_rows_gives_cosines(made) -> None:
+    fitted = made.fit(X)
+    y = fitted.transform(X).astype(np.float64)
+    cosines = y @ y[:3].T / np.outer(np.linalg.norm(y, axis=1), np.linalg.norm(y[:3], axis=1))
+    index = to_index(Normalized(fitted), faiss.IndexFlatIP(y.shape[1]))
+    index.add(X)
+    scores, ids = index.search(X[:3], len(X))
+    for i in range(3):
+        np.testing.assert_allclose(scores[i], cosines[ids[i], i], atol=1e-5)
+    plain = to_index(fitted, faiss.IndexFlatL2(y.shape[1]))
+    plain.add(X)
+    assert plain.search(X[:1], 1)[0][0, 0] == pytest.approx(0, abs=1e-4)
+
+
+def test_what_a_linear_transform_cannot_hold_is_refused() -> None:
+    with pytest.raises(InputError, match=r"expected a repair that is one matrix .* use to_index"):
+        to_faiss(Normalized(Center().fit(X)))
+    with pytest.raises(
+        InputError, match="expected an index of 12 features, as the repair gives them, got one of 7"
+    ):
+        to_index(Normalized(Center().fit(X)), faiss.IndexFlatIP(7))

@@ -30,6 +30,7 @@ from uncone.transforms import (
     repair_named,
 )
 from uncone.transforms.fitting import digest, shared_name
+from uncone.transforms.names import described
 
 from ..matrices import gaussian
 from .repairs import EVERY, FROM_MOMENTS
@@ -205,6 +206,27 @@ def test_names_that_make_nothing(name: str, d: int, message: str) -> None:
         repair_named(name, d=d)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("centre", "center"), ("Center", "center"), ("mean", "center"), ("scaled-centre", "scaled_center"),
+        ("abtt", "all_but_the_top_d100"), ("All-but-the-Top", "all_but_the_top_d100"), ("zca", "whiten"),
+        ("pca", "whiten_pca"), ("z-score", "standardize"), ("standardise", "standardize"),
+        ("zipf_centre", "zipf_center"), ("whitten", "whiten"),
+    ],
+)  # fmt: skip
+def test_a_name_of_another_spelling_is_told_the_one_that_is_meant(name: str, meant: str) -> None:
+    with pytest.raises(InputError, match=rf"got '{name}': did you mean '{meant}'"):
+        repair_named(name, d=384)
+
+
+def test_a_name_that_is_like_none_is_told_no_other() -> None:
+    with pytest.raises(InputError, match=r"got 'sorcery': choose a repair$"):
+        repair_named("sorcery", d=10)
+    with pytest.raises(InputError, match="got 'normalise': unit length is no repair by itself"):
+        repair_named("normalise", d=10)
+
+
 @_each
 def test_rows_that_are_not_finite_are_named(made: Transformation) -> None:
     x = _cone()
@@ -370,3 +392,16 @@ def test_memory_is_that_of_a_block_and_not_of_the_file(tmp_path: Path) -> None:
     taken = {name: float(mib) for name, mib in map(str.split, done.stdout.splitlines())}
     assert len(taken) == 5
     assert max(taken.values()) < 140, (taken, "a block has 32 MiB, a matrix of sums 8 MiB, the file 256 MiB")
+
+
+def test_a_described_whitening_has_its_power() -> None:
+    assert [described(name) for name in ("whiten", "whiten_pca", "zipf_whiten")] == [
+        "whiten (power 0.5)",
+        "whiten_pca (power 0.5)",
+        "zipf_whiten (power 0.5)",
+    ]
+    assert [described(name) for name in ("center", "original", "cluster_center")] == [
+        "center",
+        "original",
+        "cluster_center",
+    ]

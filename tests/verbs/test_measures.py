@@ -86,7 +86,7 @@ def test_every_view_shows_the_formula() -> None:
 
 def test_an_unknown_name_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(
-        InputError, match=r"expected the name of a measure, got 'isoscor': the nearest are isoscore"
+        InputError, match=r"expected the name of a measure, got 'isoscor': did you mean 'isoscore'"
     ):
         uncone.measures("isoscor")
     status, _, error = run_command("measures", capsys, "xyzzy")

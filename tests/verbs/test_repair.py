@@ -1,11 +1,15 @@
 """`uncone repair`: what is written, what is said of it, and what is refused before anything is written."""
 
 import gzip
+import inspect
 import json
 import lzma
+import re
+import shlex
 import shutil
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +21,11 @@ from uncone import InputError, cli
 from uncone.edits.encoder import narrow_dtype, told_of_rounding, told_of_split
 from uncone.edits.repair import compare, gains
 from uncone.edits.texts import Sentences, _drawn, read_sentences
-from uncone.records import Interval, Repaired, Selection, load_record
+from uncone.records import Interval, Lengths, Repaired, Selection, load_record
+from uncone.records.repair import NOT_KNOWN
+from uncone.report import to_html, to_markdown
 from uncone.transforms import Center, load
-from uncone.verbs.repair import kind_of, repair
+from uncone.verbs.repair import kind_of, repair, with_whole_names
 from uncone.verbs.repair_tokens import repair_tokens
 
 from ..matrices import gaussian
@@ -75,12 +81,143 @@ def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> N
     np.testing.assert_array_equal(load(tmp_path / "t.safetensors").transform(x), y)
 
 
-def test_healthy_rows_are_to_be_left_as_they_are(tmp_path: Path) -> None:
+def test_healthy_rows_get_no_rounder(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", gaussian(2000, 16).numpy())
     found = repair(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
     assert found.gains is False
-    assert found.verdict.startswith("Leave ")
-    assert "its mean cosine is near 0 already" in found.verdict
+    assert "x.npy is not rounder (its mean cosine was near 0 already: " in found.verdict
+    assert NOT_KNOWN in found.verdict
+
+
+@pytest.mark.parametrize("method", ["center", "whiten", "all_but_the_top_2"])
+@pytest.mark.parametrize("shift", [0.0, 2.0])
+def test_without_a_task_nothing_is_better_or_worse(tmp_path: Path, method: str, shift: float) -> None:
+    np.save(tmp_path / "x.npy", (gaussian(2000, 16) + shift).numpy())
+    found = repair(tmp_path / "x.npy", tmp_path / "y.npy", method=method)
+    assert NOT_KNOWN in found.verdict
+    shown = (to_markdown(found), to_html(found).partition("<main")[2], found.verdict)
+    for text in shown:
+        assert not re.search(r"\b(better|worse|leave it|gain\w*|repair it)\b", text, re.IGNORECASE), text
+    tones = {getattr(block, "tone", "") for block in found.blocks()}
+    assert tones <= {"note", "quiet", "caution", ""}
+
+
+def test_the_next_command_starts_from_the_source_and_can_be_pasted(tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    np.save(folder / "my rows.npy", gaussian(200, 16).numpy())
+    found = repair(folder / "my rows.npy", folder / "y.npy", method="center")
+    own = "uncone evaluate --task retrieval --queries {} --documents {} --qrels QRELS"
+    assert found.next_step == own.format("QUERIES", "'a b/my rows.npy'") + " --repair center"
+    whole = with_whole_names(found, str(folder / "my rows.npy"), str(folder / "y.npy"))
+    words = shlex.split(whole.next_step)
+    assert words[words.index("--documents") + 1] == str(folder / "my rows.npy")
+    assert f"`uncone calibrate '{folder / 'y.npy'}'`" in whole.index[-1]
+    queries = repair(folder / "my rows.npy", folder / "z.npy", method="center", fit_on=folder / "y.npy")
+    assert queries.next_step == own.format("'a b/my rows.npy'", "'a b/y.npy'") + " --repair center"
+    model = write_model(tmp_path / "m", healthy())
+    table = repair(f"{model}#input", tmp_path / "t.npy", method="center")
+    assert table.next_step.endswith("#input' --task wordsim --data PAIRS --repair center")
+    assert len(table.index) == 1
+    command, bound, _ = cli.program.app.parse_args(shlex.split(table.next_step)[1:], exit_on_error=False)
+    assert (command.__name__, bound.arguments["repair"]) == ("evaluate", ["center"])
+
+
+def test_the_commands_of_a_record_run_as_they_are_pasted(
+    cone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("QUERIES.npy", gaussian(60, 16).numpy())
+    _run(cone, "y.npy", "--method", "center", "--normalize", "--save", tmp_path / "t.safetensors")
+    told = " ".join(capsys.readouterr().out.split())
+    pasted = [shlex.split(command) for command in re.findall(r"`(uncone (?:repair|calibrate) [^`]*)`", told)]
+    assert [words[1] for words in pasted] == ["repair", "calibrate"]
+    for words in pasted:
+        cli.main([re.sub("(?<=QUERIES)$", ".npy", word) for word in words[1:]])
+    assert np.load("REPAIRED_QUERIES.npy").shape == (60, 16)
+    (command,) = re.findall(r"uncone evaluate --task .* --repair center", told)
+    options = {word[2:] for word in shlex.split(command) if word.startswith("--")}
+    known = set(inspect.signature(cli.program.app["evaluate"].default_command).parameters)
+    if "qrels" in known:  # own vectors with own judgements
+        assert options <= known
+
+
+def _unit_cone(tmp_path: Path, n: int = 2000) -> Path:
+    x = gaussian(n, 16, seed=n) + torch.linspace(0, 2, 16)
+    np.save(tmp_path / f"unit{n}.npy", (x / x.norm(dim=1, keepdim=True)).numpy())
+    return tmp_path / f"unit{n}.npy"
+
+
+def test_rows_that_lose_their_unit_length_are_named_first(tmp_path: Path) -> None:
+    source = _unit_cone(tmp_path)
+    found = repair(source, tmp_path / "y.npy", method="center")
+    norms = np.linalg.norm(np.load(tmp_path / "y.npy").astype(float), axis=1)
+    assert found.lengths_before is not None
+    assert found.lengths_after is not None
+    assert found.lengths_before.is_unit
+    assert not found.lengths_after.is_unit
+    lengths = found.lengths_after
+    assert (lengths.mean, lengths.smallest, lengths.largest) == pytest.approx(
+        (norms.mean(), norms.min(), norms.max())
+    )
+    assert f"Its rows had length 1 and are {norms.mean():.3g} long on average now." in found.verdict
+    caution = next(block for block in found.blocks() if getattr(block, "tone", "") == "caution")
+    assert found.blocks().index(caution) == 2
+    assert caution.text.startswith("The rows had length 1 and now have lengths of 0.")
+    assert "--normalize" in caution.text
+    assert "their inner product is no cosine any more" in found.index[0]
+
+
+def test_lengths_near_one_are_one() -> None:
+    assert Lengths(1.0, 0.9991, 1.0009).is_unit
+    assert not Lengths(1.0, 0.9989, 1.0).is_unit
+    assert not Lengths(1.0, 1.0, 1.0011).is_unit
+
+
+def test_normalised_rows_have_length_one_and_queries_get_the_same(tmp_path: Path) -> None:
+    documents, queries = _unit_cone(tmp_path), _unit_cone(tmp_path, 50)
+    saved = tmp_path / "t.safetensors"
+    found = repair(documents, tmp_path / "y.npy", method="center", normalize=True, save=saved)
+    x, q = np.load(documents).astype(np.float64), np.load(queries).astype(np.float64)
+    expected, asked = (rows - x.mean(0) for rows in (x, q))
+    for rows in (expected, asked):
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, atol=1e-6)
+    again = repair(queries, tmp_path / "a.npy", load=saved)
+    np.testing.assert_allclose(np.load(tmp_path / "a.npy"), asked, atol=1e-6)
+    assert (found.normalized, again.normalized) == (True, True)
+    assert (found.label, again.label) == ("center (normalised)", "Center (normalised)")
+    assert found.index[0] == "The rows have length 1: their inner product is their cosine."
+    assert "--load repairs" not in found.index[1]
+    assert "t.safetensors`" in found.index[1]
+    assert not any(getattr(block, "tone", "") == "caution" for block in found.blocks())
+    plain = tmp_path / "plain.safetensors"
+    repair(documents, tmp_path / "z.npy", method="center", save=plain)
+    divided = repair(queries, tmp_path / "b.npy", load=plain, normalize=True)
+    assert "plain.safetensors --normalize`" in divided.index[1]
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+def test_a_threshold_by_cosine_holds_for_inner_products_of_normalised_rows_alone(tmp_path: Path) -> None:
+    """The trap: by inner product a threshold for cosines lets next to nothing through."""
+    source, shares = _unit_cone(tmp_path), dict[bool, float]()
+    for normalize in (False, True):
+        out = tmp_path / f"{normalize}.npy"
+        repair(source, out, method="center", normalize=normalize)
+        threshold = uncone.calibrate(out, rates=[1e-4]).thresholds[0].score
+        assert threshold is not None
+        y = np.load(out).astype(np.float64)
+        shares[normalize] = float(((y * y).sum(1) >= threshold).mean())  # each row asked for itself
+    assert shares[False] < 0.02
+    assert shares[True] == 1
+
+
+def test_a_whitening_says_its_power(cone: Path, tmp_path: Path) -> None:
+    found = repair(cone, tmp_path / "y.npy", method="whiten", save=tmp_path / "t")
+    assert "whiten (power 0.5) takes the mean cosine" in found.verdict
+    assert any(block.text.startswith("whiten (power 0.5); fitted on") for block in found.blocks()[2:4])
+    again = repair(cone, tmp_path / "z.npy", load=tmp_path / "t")
+    assert "Whiten (power 0.5) takes" in again.verdict
 
 
 def test_a_wider_cone_of_one_direction_is_no_gain() -> None:
@@ -157,7 +294,9 @@ def test_of_equal_rows_nothing_can_be_said(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((50, 4), np.float32))
     found = repair(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
     assert found.gains is None
-    assert "nothing can be said of a gain" in found.verdict
+    assert "whether it is rounder cannot be said, and whether it helps is not known" in found.verdict
+    assert found.lengths_after is None
+    assert found.index == ()
 
 
 def test_a_transformation_is_saved_over_nothing_that_is_read_or_written(cone: Path, tmp_path: Path) -> None:
@@ -236,14 +375,14 @@ class TestTheCommand:
     ) -> None:
         _run(cone, tmp_path / "y.npy", "--method", "center", "--json", tmp_path / "r.json")
         told = " ".join(capsys.readouterr().out.split())
-        assert told.startswith("BETTER ")
+        assert told.startswith("ROUNDER ")
         assert "not about a task" in told
         assert f"wrote {tmp_path / 'y.npy'}" in told
         record = load_record(tmp_path / "r.json")
         assert isinstance(record, Repaired)
         assert str(tmp_path) not in (tmp_path / "r.json").read_text()  # records are passed on
         cli.main(["report", str(tmp_path / "r.json")])
-        assert capsys.readouterr().out.startswith("BETTER")
+        assert capsys.readouterr().out.startswith("ROUNDER")
 
     def test_what_is_refused(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         y, model = tmp_path / "y.npy", write_model(tmp_path / "m", healthy())
@@ -272,6 +411,12 @@ class TestTheCommand:
             ),
             ((cone, y, "--json", y), "expected two files to write"),
             ((cone, y, "--method", "sorcery"), "expected one of center, scaled_center"),
+            ((cone, y, "--method", "centre"), "got 'centre': did you mean 'center'?"),
+            ((cone, y, "--method", "abtt"), "got 'abtt': did you mean 'all_but_the_top_d100'?"),
+            (
+                (encoder, y, "--method", "center", "--text", cone, "--normalize"),
+                "expected no --normalize with a model",
+            ),
             ((cone, y, "--method", "center", "--load", cone), "expected either --load or --method, got both"),
             ((cone, y, "--load", cone), "expected a safetensors"),
             ((cone, y, "--method", "center", "--text", cone), "expected no --text with vectors"),
@@ -391,7 +536,9 @@ class TestTheCommand:
         _run(*asked)
         told = capsys.readouterr().out
         assert told.startswith("REPAIR IT  Told.")
-        assert "whiten takes the mean cosine from" in " ".join(told.split())
+        assert "sts chose the repair, by spearman_cosine." in " ".join(told.split())
+        assert "whiten (power 0.5) takes the mean cosine from" in " ".join(told.split())
+        assert "not known" not in told
         repaired = load_record(tmp_path / "r.json")
         assert isinstance(repaired, Repaired)
         assert repaired.notes[-1].startswith("Chosen by sts on ")
@@ -400,7 +547,7 @@ class TestTheCommand:
         assert (repaired.selection.chosen, repaired.selection.test) == ("whiten", step)
         cli.main(["report", str(tmp_path / "r.json")])
         shown = " ".join(capsys.readouterr().out.split())
-        assert shown.startswith(" ".join(told[told.index("BETTER") :].split())[:60])
+        assert shown.startswith(" ".join(told[told.index("ROUNDER") :].split())[:60])
         evidence = shown[shown.index("How the repair was chosen Told.") :]
         assert "sts, spearman_cosine: 50 as it is, over 90 items" in evidence
         assert "whiten * +0.100 +0.0500 to +0.150" in evidence
@@ -580,11 +727,16 @@ def test_a_real_encoder_in_bfloat16_is_repaired(tmp_path: Path, minilm: Path) ->
     assert any("runs in bfloat16" in note for note in found.notes)
 
 
-def test_a_record_of_before_selections_were_kept_still_loads(cone: Path, tmp_path: Path) -> None:
+def test_a_record_of_before_selections_and_lengths_were_kept_still_loads(cone: Path, tmp_path: Path) -> None:
     found = repair(cone, tmp_path / "y.npy", method="center")
     data = json.loads(found.to_json())
     assert data.pop("selection") is None
-    assert Repaired.from_json(json.dumps(data)) == found
+    new = ("normalized", "lengths_before", "lengths_after", "index", "next_step")
+    for name in new:
+        data.pop(name)
+    old = replace(found, lengths_before=None, lengths_after=None, index=(), next_step="")
+    assert Repaired.from_json(json.dumps(data)) == old
+    assert "How an index" not in to_markdown(old)
 
 
 def test_few_measured_sentences_are_said_to_be_few() -> None:

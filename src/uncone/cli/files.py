@@ -34,6 +34,10 @@ Html = Annotated[Write, Option(help="Write a page with pictures to this file, fo
 SkipNonfinite = Annotated[bool, Option(help="Leave out rows with NaN or inf instead of refusing them.")]
 
 
+_ENDINGS = {"html": (".html", ".htm"), "json": (".json",), "markdown": (".md", ".markdown")}
+"""Programs go by them: a page that is called report.json opens in none."""
+
+
 def check_files(bound: BoundArguments) -> None:
     """Refuse, by the roles in the annotations, to write over a source or where nothing can be written."""
     files, kept = ([Path(name) for name in _given(bound, role)] for role in (Role.WRITE, Role.KEEP))
@@ -50,6 +54,18 @@ def check_files(bound: BoundArguments) -> None:
     check_apart(targets, kept)
     for file in files:
         writable(file)
+    _check_endings(bound)
+
+
+def _check_endings(bound: BoundArguments) -> None:
+    """Refuse a file that `--html`, `--json` or `--markdown` names by an ending of another kind, or by none."""
+    for option, endings in _ENDINGS.items():
+        path = bound.arguments.get(option)
+        if path is not None and path.suffix.casefold() not in endings:
+            raise InputError(
+                f"expected a name that ends in {' or '.join(endings)} for --{option}, got {path}: say "
+                f"{path.with_suffix(endings[0])}"
+            )
 
 
 def role_of(parameter: Parameter) -> Role | None:

@@ -24,6 +24,7 @@ def repair(
     task: Literal["retrieval", "sts"] = "retrieval",
     overwrite: bool = False,
     force: bool = False,
+    normalize: bool = False,
     skip_nonfinite: SkipNonfinite = False,
     json: Json = None,
     html: Html = None,
@@ -44,13 +45,14 @@ def repair(
         task: With --method auto: by what a repair is chosen.
         overwrite: Replace OUT and the file of --save if they are there; files only.
         force: Whiten on fewer than 5 rows a column too.
+        normalize: Divide each repaired row by its norm, for an index of inner products; vectors only.
     """
-    from uncone.verbs.repair import RepairOptions, check_repair
+    from uncone.verbs.repair import RepairOptions, check_repair, with_whole_names
     from uncone.verbs.repair import repair as run
 
     options: dict[str, Any] = {
         "text": text, "fit_on": fit_on, "load": load, "counts": counts, "save": save, "force": force,
-        "overwrite": overwrite, "skip_nonfinite": skip_nonfinite,
+        "overwrite": overwrite, "skip_nonfinite": skip_nonfinite, "normalize": normalize,
     }  # fmt: skip
     selection, why = None, tuple[str, ...]()
     if method == "auto" or (method is None and data is not None):
@@ -81,7 +83,9 @@ def repair(
         )
     with progress_bar() as progress:
         result = run(spec, out, method=method, progress=progress, **options)
-    result = replace(result, notes=(*result.notes, *why))
+    if selection is not None:
+        result = result.chosen_by(selection, *why)
     # the selection was printed when it was made, and is kept with the rest
-    hand_over(replace(result, selection=selection), json, html, shown=result)
+    shown = with_whole_names(replace(result, selection=None), spec, out, fit_on, load, save)
+    hand_over(result, json, html, shown=shown)
     tell(out, save)

@@ -66,6 +66,7 @@ def repair_encoder(
     return record_of(
         fit, geometry, name=name_of(spec, directory), out=out, kind="encoder", d=affine.d, k=affine.k,
         n=0 if fit.fitted is None else fit.fitted.n, dtype="float32", seconds=seconds, notes=tuple(notes),
+        options=options, source=spec,
     )  # fmt: skip
 
 

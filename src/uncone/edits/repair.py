@@ -1,9 +1,11 @@
 """A repair of vectors: fitted or loaded, and what it did to them, by measures before and after."""
 
+import os
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Literal
 
 import torch
@@ -17,12 +19,13 @@ from uncone.model.open import open_rows
 from uncone.moments import Moments
 from uncone.records import Measurement
 from uncone.records.parts import Fitted
-from uncone.records.repair import RepairCost, Repaired
+from uncone.records.repair import NOT_KNOWN, Lengths, RepairCost, Repaired
 from uncone.records.text import listing, percent, plural
 from uncone.rows import Rows, as_rows
 from uncone.threads import on_one_thread
-from uncone.transforms import Affine, Transformation, Whiten, load, repair_named
+from uncone.transforms import REPAIRS, Affine, Normalized, Transformation, Whiten, load, repair_named
 from uncone.transforms.fitting import shared_name
+from uncone.transforms.normalized import undivided
 from uncone.version import versions
 
 Tensor = torch.Tensor
@@ -43,10 +46,7 @@ _TURNED = (
     "PCA whitening also turns the axes: a coordinate is no longer that of the source, and how far vectors "
     "moved says little."
 )
-_TASK = (
-    "These numbers are about the vectors' geometry, not about a task. Whether search or similarity gets "
-    "better is for a task to say: uncone evaluate, or --method auto --data DIR."
-)
+_GEOMETRY = "These numbers are about the vectors' geometry, not about a task."
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,14 @@ class RepairOptions:
     overwrite: bool = False
     skip_nonfinite: bool = False
     most_sentences: int = MOST_SENTENCES
+    normalize: bool = False
 
 
 @dataclass(frozen=True)
 class Fit:
     """A fitted transformation, its method, its rows, the seconds to fit (None where loaded), and notes."""
 
-    transformation: Transformation | Affine
+    transformation: Transformation | Affine | Normalized
     method: str
     fitted: Fitted | None
     seconds: float | None = None
@@ -82,9 +83,11 @@ def fit_repair(
     """The transformation that `options` load, or fit on the rows they name or else on `own` rows."""
     if options.load is not None:
         loaded = load(options.load)
-        if isinstance(loaded, Affine):
-            return Fit(loaded, "Affine", loaded.fitted)
-        return Fit(loaded, type(loaded).__name__, loaded.fitted_, None, loaded.warnings_)
+        inner = undivided(loaded)
+        whole = Normalized(inner) if options.normalize else loaded
+        if isinstance(inner, Affine):
+            return Fit(whole, "Affine", inner.fitted)
+        return Fit(whole, type(inner).__name__, inner.fitted_, None, inner.warnings_)
     method, counts = options.method, options.counts
     assert method is not None  # check_repair refused it
     rows = (
@@ -115,7 +118,8 @@ def fit_repair(
     seconds = time.perf_counter() - began
     if isinstance(transformation, Whiten) and transformation.kind == "pca":
         notes = (*notes, _TURNED)
-    return Fit(transformation, method, transformation.fitted_, seconds, (*notes, *transformation.warnings_))
+    whole = Normalized(transformation) if options.normalize else transformation
+    return Fit(whole, method, transformation.fitted_, seconds, (*notes, *transformation.warnings_))
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,7 @@ class Geometry:
     before: tuple[Measurement, ...] = ()
     after: tuple[Measurement, ...] = ()
     relative_change: float | None = None
+    lengths: tuple[Lengths | None, Lengths | None] = (None, None)
 
 
 def compare(before: Rows | Tensor, after: Rows | Tensor) -> Geometry:
@@ -137,7 +142,15 @@ def compare(before: Rows | Tensor, after: Rows | Tensor) -> Geometry:
     chosen = torch.arange(count) * (n - 1) // max(1, count - 1) if count < n else torch.arange(n)
     x, y = (rows.take(chosen) for rows in sides)
     change = _relative_change(x, y) if x.shape == y.shape else None
-    return Geometry(count, _measures(x), _measures(y), change)
+    return Geometry(count, _measures(x), _measures(y), change, (_lengths(x), _lengths(y)))
+
+
+@on_one_thread
+def _lengths(x: Tensor) -> Lengths | None:
+    """The norms of the rows that have a direction; None where none has."""
+    norms = torch.linalg.vector_norm(x.double(), dim=1)
+    norms = norms[norms > 0]
+    return Lengths(float(norms.mean()), float(norms.min()), float(norms.max())) if len(norms) else None
 
 
 @on_one_thread
@@ -156,25 +169,89 @@ def _measures(x: Tensor) -> tuple[Measurement, ...]:
 
 def record_of(
     fit: Fit, geometry: Geometry, *, name: str, out: Path_, kind: Literal["vectors", "encoder"],
-    n: int, d: int, k: int, dtype: str, seconds: float, notes: tuple[str, ...],
+    n: int, d: int, k: int, dtype: str, seconds: float, notes: tuple[str, ...], options: RepairOptions,
+    source: Path_, words: bool = False,
 ) -> Repaired:  # fmt: skip
-    """The record of a repair of rows (n, d) to (n, k), written in `seconds`."""
-    repair = fit.transformation
+    """The record of a repair of rows (n, d) to (n, k), written in `seconds`. `source` is the spec as it was
+    given; `words` says that its rows are words."""
+    repair = undivided(fit.transformation)
     affine = getattr(repair, "affine_", repair)
     lost = affine.rank_lost() if isinstance(affine, Affine) else None
+    before, after = geometry.lengths
     record = Repaired(
         verdict="", name=name, out=shared_name(str(out)), kind=kind, method=fit.method, gains=gains(geometry),
         n=n, d=d, k=k, dtype=dtype, fitted=fit.fitted,
         cost=RepairCost(fit.seconds, seconds, geometry.relative_change, lost),
         measured=geometry.measured, before=geometry.before, after=geometry.after,
         options=repair.options() if isinstance(repair, Transformation) else {},
-        notes=(*fit.notes, *notes, _TASK), versions=versions("torch"),
+        notes=(*fit.notes, *notes, _GEOMETRY), versions=versions("torch"), normalized=repair is not fit.transformation,
+        lengths_before=before, lengths_after=after,
     )  # fmt: skip
-    return replace(record, verdict=f"{_verdict(record)} {_paid(record)}")
+    return replace(
+        record, verdict=f"{_verdict(record)} {_paid(record)}", index=_index(record, options, words),
+        next_step=_next_step(record, quote(shared_name(os.fspath(source))), options, words),
+    )  # fmt: skip
+
+
+def _next_step(record: Repaired, source: str, options: RepairOptions, words: bool) -> str:
+    """The command that asks a task what the repair does to it; a name in capitals is for the user to fill in.
+
+    It starts from the source. There it compares the repair with the vectors as they are, on the same items.
+    """
+    named = f" --repair {options.method}" if options.method in REPAIRS else ""
+    if record.kind == "encoder":
+        return f"uncone evaluate {source} --task sts --data PAIRS{named}"
+    if words:
+        return f"uncone evaluate {source} --task wordsim --data PAIRS{named}"
+    queries, documents = "QUERIES", source
+    if options.load is not None or options.fit_on is not None:  # as of queries
+        fitted = "DOCUMENTS" if options.fit_on is None else quote(shared_name(os.fspath(options.fit_on)))
+        queries, documents = source, fitted
+    return (
+        f"uncone evaluate --task retrieval --queries {queries} --documents {documents} --qrels QRELS{named}"
+    )
+
+
+def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, ...]:
+    """How an index of the written rows must be asked; nothing where nothing was measured. Words have no
+    queries."""
+    before, after = record.lengths_before, record.lengths_after
+    if after is None:
+        return ()
+    if after.is_unit:
+        scores = "The rows have length 1: their inner product is their cosine."
+    elif before is not None and before.is_unit:
+        scores = (
+            "The rows had length 1 and have other lengths now: their inner product is no cosine any more. "
+            "Compare them by cosine, or give rows and queries length 1 again (--normalize, normalize=True)."
+        )
+    else:
+        scores = "The rows have no common length: their inner product is not their cosine."
+    if words:
+        return (scores,)
+    texts = ""
+    if record.kind == "encoder":
+        same, texts = "Encode documents and queries with the written model, both of them.", " --texts TEXTS"
+    else:
+        file = options.save or options.load
+        kept = "" if file is not None else "keep it with --save T.safetensors, and "
+        saved = "T.safetensors" if file is None else quote(shared_name(os.fspath(file)))
+        saved += " --normalize" if options.normalize and options.save is None and file is not None else ""
+        same = (
+            "Queries and documents need the same transformation: "
+            f"{kept}`uncone repair QUERIES REPAIRED_QUERIES --load {saved}`."
+        )
+    inner = "" if after.is_unit else " (of inner products with `--metric inner_product`)"
+    thresholds = (
+        "A threshold for the scores of other vectors, also of these before the repair, does not hold: "
+        f"`uncone calibrate {quote(record.out)}{texts}` gives new ones{inner}."
+    )
+    return scores, same, thresholds
 
 
 def gains(geometry: Geometry) -> bool | None:
-    """Whether the common direction or the use of dimensions got clearly better, and neither clearly worse.
+    """Whether the rows got clearly rounder: the common direction shorter or the dimensions more evenly used, and
+    neither clearly the other way.
 
     None where neither was measured. I(W) takes no part: it depends on the scale of the vectors, which repairs
     change.
@@ -190,26 +267,27 @@ def gains(geometry: Geometry) -> bool | None:
 
 
 def _verdict(record: Repaired) -> str:
-    """The gain; without one, the advice to leave the vectors as they are."""
-    name, method = record.name, record.method
+    """What the numbers show, and that only a task shows more."""
+    name, method = record.name, record.label
     if not record.measured:
         return f"{name} was repaired with {method}; nothing was measured."
     if record.gains is None:
         return (
             f"{name} was repaired with {method}, but neither its mean cosine nor its IsoScore is defined on "
-            "both sides: nothing can be said of a gain."
+            f"both sides: whether it is rounder cannot be said, and {NOT_KNOWN}"
         )
     changes = [
         f"{_TITLES[before.name]} from {_shown(before.value)} to {_shown(after.value)}"
         for before, after in zip(record.before, record.after, strict=True)
     ]
-    told = f"{method} takes {listing(changes)}."
-    if record.gains:
-        return f"{name}: {told}"
     common = record.before[0].value  # the mean cosine
     near = common is not None and abs(common) <= NEAR_ZERO
-    why = f"its mean cosine is near 0 already ({_shown(common)})" if near else "nothing gains clearly"
-    return f"Leave {name} as it is: {why}; {told}"
+    why = f" (its mean cosine was near 0 already: {_shown(common)})" if near and not record.gains else ""
+    told = f"{name} is {'rounder' if record.gains else 'not rounder'}{why}; {NOT_KNOWN}"
+    after_ = record.lengths_after
+    if record.lost_unit_length and after_ is not None:
+        told += f" Its rows had length 1 and are {_shown(after_.mean)} long on average now."
+    return f"{told} {method} takes {listing(changes)}."
 
 
 def _paid(record: Repaired) -> str:

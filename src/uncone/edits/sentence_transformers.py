@@ -22,6 +22,7 @@ from uncone.model.sentence_transformers import LIBRARY, MODULES, read_modules
 from uncone.rows.safetensors import to_bytes
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, affine_of
+from uncone.transforms.normalized import Normalized
 from uncone.version import __version__
 
 Tensor = torch.Tensor
@@ -35,7 +36,7 @@ _AT_ONCE = 1024  # sentences
 WHERE = "a Sentence Transformers model"
 
 
-def insert(model: Any, transformation: Transformation | Affine) -> Any:
+def insert(model: Any, transformation: Transformation | Affine | Normalized) -> Any:
     """Insert the repair into a loaded `SentenceTransformer`: before its last Normalize, or at its end.
 
     Args:
@@ -68,7 +69,7 @@ def insert(model: Any, transformation: Transformation | Affine) -> Any:
 
 def insert_into_directory(
     directory: str | os.PathLike[str],
-    transformation: Transformation | Affine,
+    transformation: Transformation | Affine | Normalized,
     out: str | os.PathLike[str],
     *,
     check: Callable[[Path], None] | None = None,

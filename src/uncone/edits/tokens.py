@@ -25,7 +25,7 @@ from uncone.edits.loss import text_loss
 from uncone.edits.new_rows import new_rows, sub_tokens, trained_rows
 from uncone.edits.proof import Progress
 from uncone.edits.texts import Path_, load_tokenizer
-from uncone.errors import InputError
+from uncone.errors import InputError, nearest
 from uncone.model import ModelFiles, find_places, rows_of, token_labels
 from uncone.model.files import text_parts
 from uncone.model.places import Places, same_rows, vocabulary_matrices
@@ -91,7 +91,8 @@ def way_named(method: str) -> Way:
     """The way of this name."""
     if method not in WAYS:
         raise InputError(
-            f"expected --method (method=) {', '.join(WAYS)}, got {method!r}: choose what new rows are made of"
+            f"expected --method (method=) {', '.join(WAYS)}, got {method!r}: "
+            f"{nearest(method, WAYS, 'choose what new rows are made of')}"
         )
     return method
 

@@ -54,7 +54,7 @@ from uncone.records.parts import (
 )
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 from uncone.records.record import Record
-from uncone.records.repair import RepairCost, Repaired
+from uncone.records.repair import Lengths, RepairCost, Repaired
 from uncone.records.scores import Knot, ScoreHistogram, Share
 from uncone.records.tokens import (
     UNDER_TRAINED_SHARE,
@@ -101,6 +101,7 @@ __all__ = [
     "Interval",
     "Knot",
     "LabelledPairs",
+    "Lengths",
     "Level",
     "MeasureDescription",
     "Measurement",

@@ -1,21 +1,23 @@
 """The record of a repair: what was written, what it did to the vectors' geometry, and what it cost."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text, Tone
+from uncone.records.blocks import Block, Bullets, Cell, Code, Heading, Table, Text
 from uncone.records.evaluation import Selection
 from uncone.records.layout import moved, section, shown
 from uncone.records.parts import Fitted, Measurement
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import better, count, counted, number, plural, title
+from uncone.records.text import count, counted, number, plural, title
 
 _SHORT = 12
-_GAINS: dict[bool | None, tuple[str, Tone]] = {
-    True: ("BETTER", "healthy"), False: ("LEAVE IT", "warning"), None: ("NOT MEASURED", "note"),
-}  # fmt: skip
+NOT_KNOWN = "whether it helps is not known: `uncone evaluate` asks a task."
+"""In the verdict of a repair that no task chose."""
+_LABELS = {True: "ROUNDER", False: "NOT ROUNDER", None: "NOT MEASURED"}
+"""What the numbers show. Whether that is good only a task says, so all have the colour of a note."""
+_UNIT = 1e-3
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,28 @@ class RepairCost:
 
 
 @dataclass(frozen=True)
+class Lengths:
+    """The Euclidean norms of the rows that were measured; zero rows are left out."""
+
+    mean: float
+    smallest: float
+    largest: float
+
+    @property
+    def is_unit(self) -> bool:
+        """All are within 0.001 of 1."""
+        return 1 - self.smallest <= _UNIT and self.largest - 1 <= _UNIT
+
+
+@dataclass(frozen=True)
 class Repaired(Record):
     """The result of `repair`.
 
     `before` and `after` hold the same measures of the same `measured` rows, as they were read and as they
-    stand in what was written; both are empty where nothing could be measured. `gains` says whether the
-    geometry is clearly better; no task was asked for it. `selection` is the evidence of the task that chose
+    stand in what was written; both are empty where nothing could be measured. `gains` says whether they
+    are clearly rounder; no task was asked for it. `index` says how an index of what was written must be asked, and
+    `next_step` is the command that asks a task. `normalized` says that each row was divided by its norm after the
+    repair. `selection` is the evidence of the task that chose
     the method, None where it was named (and in older files).
     """
 
@@ -66,6 +84,11 @@ class Repaired(Record):
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     selection: Selection | None = None
+    normalized: bool = False
+    lengths_before: Lengths | None = None
+    lengths_after: Lengths | None = None
+    index: tuple[str, ...] = ()
+    next_step: str = ""
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
@@ -74,21 +97,44 @@ class Repaired(Record):
         expect(before == after, f"the same measures before and after, got {counts}")
 
     def blocks(self) -> tuple[Block, ...]:
-        label, tone = _GAINS[self.gains]
         sides = list(zip(self.before, self.after, strict=True))
-        columns = ("measure", "before", "after", "isotropic", "better")
+        columns = ("measure", "before", "after", "isotropic", "rounder is")
         known = [(title(b.name), _distance(b), _distance(a)) for b, a in sides]
         caption = "Dot: after. Line: from before. Dashed: an isotropic cloud."
         return shown(
-            Heading(self.verdict, 1, label, tone),
+            Heading(self.verdict, 1, _LABELS[self.gains], "note"),
+            Code(self.next_step),
+            Text(self._shortened(), "caution"),
             (Text(fact, "quiet") for fact in self._facts()),
-            Table(columns, tuple(_row(b, a) for b, a in sides), columns[1:4]),
+            Table(columns, (*(_row(b, a) for b, a in sides), *self._length()), columns[1:4]),
             moved(
                 "Before and after", "value less the isotropic value",
                 [(name, b, a) for name, b, a in known if b is not None and a is not None], caption,
             ),
             Bullets(self.notes),
+            section("How an index of it is asked", Bullets(self.index)),
             section("How the repair was chosen", self._chosen(), level=2),
+        )  # fmt: skip
+
+    @property
+    def label(self) -> str:
+        """The method with what its name leaves open: the power of a whitening, and the division by norms."""
+        power = self.options.get("power")
+        more = [*([] if power is None else [f"power {power:g}"]), *["normalised"] * self.normalized]
+        return f"{self.method} ({', '.join(more)})" if more else self.method
+
+    @property
+    def lost_unit_length(self) -> bool:
+        """Whether rows of length 1 have other lengths now."""
+        before, after = self.lengths_before, self.lengths_after
+        return before is not None and before.is_unit and after is not None and not after.is_unit
+
+    def chosen_by(self, selection: Selection, *notes: str) -> "Repaired":
+        """The same repair with the task's evidence, which chose it: its verdict leaves nothing open then."""
+        told = f"{selection.task} chose the repair, by {selection.measure}."
+        return replace(
+            self, selection=selection, verdict=self.verdict.replace(NOT_KNOWN, told), next_step="",
+            notes=(*self.notes, *notes),
         )  # fmt: skip
 
     def to_rows(self) -> list[dict[str, Any]]:
@@ -104,6 +150,24 @@ class Repaired(Record):
             for b, a in zip(self.before, self.after, strict=True)
         ]
 
+    def _shortened(self) -> str:
+        """That rows of length 1 have it no more, and what to do."""
+        before, after = self.lengths_before, self.lengths_after
+        if not self.lost_unit_length or before is None or after is None:
+            return ""
+        return (
+            f"The rows had length 1 and now have lengths of {number(after.smallest)} to {number(after.largest)}. An "
+            "index of inner products no longer gives cosines, and a threshold for cosines may let nothing through: "
+            "repair with --normalize (normalize=True) to give rows length 1 again."
+        )
+
+    def _length(self) -> Iterator[tuple[str | Cell, ...]]:
+        """A row of the table: mean lengths of the rows."""
+        before, after = self.lengths_before, self.lengths_after
+        if before is not None and after is not None:
+            cells = map(_length, (before, after))
+            yield "Length of rows, mean", next(cells), replace(next(cells), tone="strong"), "", ""
+
     def _chosen(self) -> Iterator[Block]:
         """The evidence of the task that chose the repair, its verdict as a text."""
         for block in () if self.selection is None else self.selection.blocks():
@@ -117,7 +181,7 @@ class Repaired(Record):
             digest = "" if self.fitted.sha256 is None else f", sha256 {self.fitted.sha256[:_SHORT]}..."
             weighted = "" if self.fitted.weights is None else ", weighted"
             size = f"{count(self.fitted.n)} x {count(self.fitted.d)}{weighted}{digest}"
-            facts.append(f"{self.method}, fitted on {self.fitted.name} ({size})")
+            facts.append(f"{self.label}; fitted on {self.fitted.name} ({size})")
         if self.before:
             items = plural(self.measured, "row" if self.kind == "vectors" else "sentence")
             facts.append(f"measured on {count(self.measured)} {items}, before and after")
@@ -127,7 +191,13 @@ class Repaired(Record):
 def _row(before: Measurement, after: Measurement) -> tuple[str | Cell, ...]:
     reference = "" if after.reference is None else number(after.reference, limits=after.range)
     value = Cell(_value(after), tone="strong")
-    return title(before.name), _value(before), value, reference, better(before.better)
+    return title(before.name), _value(before), value, reference, before.better
+
+
+def _length(lengths: Lengths) -> Cell:
+    if lengths.is_unit:
+        return Cell("1")
+    return Cell(number(lengths.mean), f"{number(lengths.smallest)} to {number(lengths.largest)}")
 
 
 def _value(measurement: Measurement) -> str:

@@ -1,12 +1,11 @@
 """The matrices of a file by name: which one is meant, and the nearest names where none is."""
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from uncone.errors import InputError
+from uncone.errors import InputError, nearest
 
 T = TypeVar("T")
 _SHOWN = 12
@@ -20,11 +19,8 @@ def named(known: Mapping[str, T], name: str, where: object, kind: str = "tensor"
         return known[name]
     names = sorted(known)
     short = [other for other in names if len(other) <= _LONGEST][:_COMPARED]
-    close = difflib.get_close_matches(name[:_LONGEST], short, n=3, cutoff=0.5)
     told = f"it holds {listing(names)}" if names else "it holds none"
-    if close:
-        told = f"did you mean {' or '.join(map(repr, close))}?"
-    raise InputError(f"no {kind} {name!r} in {where}: {told}")
+    raise InputError(f"no {kind} {name!r} in {where}: {nearest(name[:_LONGEST], short, told)}")
 
 
 def listing(names: Iterable[str]) -> str:

@@ -38,8 +38,8 @@ _WRITERS: dict[str, type[Writer]] = {
 }
 _PARTS = {"npz": "vectors", "safetensors": "vectors", "parquet": "vector"}
 """Formats that hold several things by name, and the default name of the rows."""
-_WORDS = {"text": "a file of word vectors", "gzip": "a file of word vectors", "word2vec": "a word2vec file"}
-_SINGLE = {"npy": "a .npy file"} | _WORDS
+WORDS = {"text": "a file of word vectors", "gzip": "a file of word vectors", "word2vec": "a word2vec file"}
+_SINGLE = {"npy": "a .npy file"} | WORDS
 _NUMPY = ("float64", "float32", "float16")
 
 
@@ -87,7 +87,7 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
         return open_npz(path, part)
     if form == "parquet":
         return open_parquet(path, part)
-    if form in _WORDS:
+    if form in WORDS:
         return Word2VecRows(path) if form == "word2vec" else WordVectorRows(path, zipped=form == "gzip")
     source = LocalFile(path)
     entries: Mapping[str, Entry] = read_checkpoint(source) if form == "checkpoint" else read_header(source)[0]
@@ -149,9 +149,9 @@ def is_there(text: str) -> bool:
 
 def _written_dtype(form: str, stored: str) -> tuple[str, str | None]:
     """The dtype that is written for rows stored as `stored`, and a note where it differs or is rounded to."""
-    if stored == "float32" or (stored == "float64" and form not in _WORDS):
+    if stored == "float32" or (stored == "float64" and form not in WORDS):
         return stored, None
-    if form in _WORDS:
+    if form in WORDS:
         return "float32", f"The rows are stored as {stored}; with words float32 is written."
     if stored in _NUMPY or (form == "safetensors" and stored in DTYPES):
         return stored, f"Computed in float32, then rounded once to {stored}, as the rows are stored."
@@ -162,7 +162,7 @@ def _lost(form: str, source: Source) -> str | None:
     """A note on what the source has beside the rows and this format has no place for."""
     if source.format == "parquet" and form != "parquet":
         return "Other columns of the source are not in the file written; a .parquet file would have them."
-    if source.format in _WORDS and form not in (*_WORDS, "parquet"):
+    if source.format in WORDS and form not in (*WORDS, "parquet"):
         return "The words of the source are not in the file written; text, word2vec and .parquet hold words."
     if source.format in ("npz", "safetensors") and form != source.format:
         return (

@@ -71,9 +71,9 @@ def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
 
 
 def read_tensors(
-    path: str | os.PathLike[str], *, format: str, what: str, how: str
+    path: str | os.PathLike[str], *, format: str | tuple[str, ...], what: str, how: str
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """The tensors of a file whose metadata name `format`, as copies in memory, and the metadata.
+    """The tensors of a file whose metadata name `format`, or one of several, as copies in memory, and the metadata.
 
     Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save").
     """
@@ -82,9 +82,10 @@ def read_tensors(
         entries, metadata = read_header(source)
     except InputError as error:
         raise InputError(f"expected {what}, got {path} which cannot be read ({error}): {how}") from error
-    if metadata.get("format") != format:
+    formats = (format,) if isinstance(format, str) else format
+    if metadata.get("format") not in formats:
         raise InputError(
-            f"expected {what} of format {format!r}, got {path} of format {metadata.get('format')!r}: {how}"
+            f"expected {what} of format {' or '.join(map(repr, formats))}, got {path} of format {metadata.get('format')!r}: {how}"
         )
     tensors = {}
     for name, entry in entries.items():

@@ -12,6 +12,7 @@ from uncone.model.open import open_rows
 from uncone.records import ORIGINAL, Price
 from uncone.rows import Rows, nonfinite_rows
 from uncone.transforms import REPAIRS, repair_named
+from uncone.transforms.names import unknown_repair
 
 Progress = Callable[[str, int, int], None]
 _SAME = 1e-9
@@ -150,5 +151,5 @@ def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
     """The repairs that were asked for, in the order of all; all where none was named."""
     unknown = [name for name in given or () if name not in (*REPAIRS, ORIGINAL)]
     if unknown:
-        raise InputError(f"expected repairs out of {', '.join(REPAIRS)}, got {unknown[0]!r}: choose one")
+        raise unknown_repair(unknown[0], REPAIRS, "repairs out of")
     return REPAIRS if given is None else tuple(name for name in REPAIRS if name in given)

@@ -19,6 +19,7 @@ from uncone.tasks.bootstrap import (
 )
 from uncone.tasks.fitting import Progress
 from uncone.tasks.pairs import PairScores, Scores
+from uncone.transforms.names import described
 
 PRIMARY = {"wordsim": "spearman_cosine", "sts": "spearman_cosine", "retrieval": "ndcg10", "ann": "recall10"}
 TITLES = {
@@ -162,12 +163,13 @@ def verdict(
     rose = [repair for repair, intervals in full.items() if any(one.low > 0 for one in intervals.values())]
     best = max(rose, key=mean.__getitem__, default=highest)
     if rose and mean[best] > 0:
-        among = "" if best == highest else " of those that rise beyond chance"
-        subject = f"of {len(full)} repairs {best} does best{among}; it" if len(full) > 1 else best
+        among, subject = "" if best == highest else " of those that rise beyond chance", described(best)
+        if len(full) > 1:
+            subject = f"of {len(full)} repairs {subject} does best{among}; it"
         return f"{start} {subject} {_change(full[best], measure)}."
     on_the_whole, advice = (" on the whole", "") if rose else ("", " Leave it as it is.")
     change = _change(full[highest], measure)
-    return f"{start} no repair helps{on_the_whole}; the best, {highest}, {change}.{advice}"
+    return f"{start} no repair helps{on_the_whole}; the best, {described(highest)}, {change}.{advice}"
 
 
 def shown(value: float, measure: str) -> str:

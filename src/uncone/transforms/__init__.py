@@ -8,6 +8,7 @@ from uncone.transforms.clusters import ClusterCenter
 from uncone.transforms.directions import AllButTheTop, Whiten
 from uncone.transforms.fitting import Transformation
 from uncone.transforms.names import REPAIRS, ZIPF_REPAIRS, load, repair_named
+from uncone.transforms.normalized import Normalized
 
 __all__ = [
     "REPAIRS",
@@ -18,6 +19,7 @@ __all__ = [
     "Center",
     "ClusterCenter",
     "Fitted",
+    "Normalized",
     "RemoveMeanDirection",
     "ScaledCenter",
     "Standardize",

@@ -24,7 +24,8 @@ from uncone.version import __version__
 Tensor = torch.Tensor
 T = TypeVar("T")
 Path_ = str | os.PathLike[str]
-FORMAT = "uncone.repair/1"
+FORMAT, NORMALIZED = "uncone.repair/1", "uncone.repair/2"
+"""The second: the same, and then each row is divided by its norm. A version that knew no such step refuses."""
 _COMMAND = "uncone repair SPEC OUT --save F"
 _HOW = f"`{_COMMAND}`, or with save() of a transformation"
 
@@ -181,7 +182,11 @@ class Affine:
 
     def save(self, path: Path_) -> None:
         """Write it to a safetensors file, atomically; InputError where the folder cannot be written."""
-        State(self.fitted, kind="Affine", tensors=self.tensors()).save(path)
+        self.state().save(path)
+
+    def state(self) -> "State":
+        """The content of its file."""
+        return State(self.fitted, kind="Affine", tensors=self.tensors())
 
     @classmethod
     def load(cls, path: Path_) -> "Affine":
@@ -191,7 +196,7 @@ class Affine:
             InputError: no such file, not one of these, cut or lying, or a transformation that is not affine.
         """
         state = State.load(path)
-        if "shift" not in state.tensors:
+        if "shift" not in state.tensors or state.normalize:
             raise InputError(
                 f"expected an affine transformation, got {path} with one that is not: read it with "
                 "uncone.transforms.load"
@@ -227,9 +232,14 @@ class State(_Header):
     kind: str = ""
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     path: Path_ = ""
+    normalize: bool = False
 
     def save(self, path: Path_) -> None:
-        header = {"format": FORMAT, "kind": self.kind, "uncone": __version__}
+        header = {
+            "format": NORMALIZED if self.normalize else FORMAT,
+            "kind": self.kind,
+            "uncone": __version__,
+        }
         if self.fitted is not None:
             header["fitted"] = json.dumps(asdict(self.fitted))
         if self.options is not None:
@@ -239,9 +249,10 @@ class State(_Header):
     @classmethod
     def load(cls, path: Path_) -> "State":
         tensors, header = read_tensors(
-            path, format=FORMAT, what="a transformation", how=f"write it with {_HOW}"
+            path, format=(FORMAT, NORMALIZED), what="a transformation", how=f"write it with {_HOW}"
         )
-        state = cls(kind=header.get("kind", ""), tensors=tensors, path=path)
+        normalize = header["format"] == NORMALIZED
+        state = cls(kind=header.get("kind", ""), tensors=tensors, path=path, normalize=normalize)
         for name, tensor in tensors.items():
             if tensor.dtype != torch.float64 or 0 in tensor.shape or not bool(torch.isfinite(tensor).all()):
                 raise state.lies(f"tensor {name[:60]!r} is not of finite float64 numbers")

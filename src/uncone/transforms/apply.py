@@ -27,6 +27,7 @@ from uncone.rows.open import open_writer, source_of, split_part, target_of
 from uncone.threads import share, share_rows, waited
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import DigestedRows, Transformation, shared_name
+from uncone.transforms.normalized import Normalized
 from uncone.transforms.transformed import overflow
 
 Tensor = torch.Tensor
@@ -45,7 +46,7 @@ class Applied(Target):
 
 def repair_rows(
     source: Any,
-    transformation: Transformation | Affine,
+    transformation: Transformation | Affine | Normalized,
     out: str | os.PathLike[str],
     *,
     overwrite: bool = False,
@@ -123,7 +124,7 @@ def check_out(out: str | os.PathLike[str], rows: Rows, *, overwrite: bool, k: in
 
 
 def _block_map(
-    transformation: Transformation | Affine, size: int, dtype: torch.dtype
+    transformation: Transformation | Affine | Normalized, size: int, dtype: torch.dtype
 ) -> Callable[[Tensor], Tensor]:
     """The transformation of blocks of at most `size` rows; an affine one's results share two buffers."""
     affine = getattr(transformation, "affine_", transformation)

@@ -9,9 +9,12 @@ from uncone import atomic
 from uncone.errors import InputError
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, affine_of
+from uncone.transforms.normalized import Normalized, undivided
 
 
-def to_faiss(transformation: Transformation | Affine, path: str | os.PathLike[str] | None = None) -> Any:
+def to_faiss(
+    transformation: Transformation | Affine | Normalized, path: str | os.PathLike[str] | None = None
+) -> Any:
     """`faiss.LinearTransform` of (d_in, d_out) = (D, K) with A = weight' and b = -shift @ weight, so that an
     index repairs what is added to it and what it is asked.
 
@@ -27,8 +30,8 @@ def to_faiss(transformation: Transformation | Affine, path: str | os.PathLike[st
         both sides.
 
     Raises:
-        InputError: faiss is missing, the transformation is not affine or not fitted, or the file cannot be
-            written.
+        InputError: faiss is missing, the transformation is not affine or not fitted, it normalises
+            (`to_index` takes it), or the file cannot be written.
 
     Example:
         >>> from uncone.transforms import Center
@@ -37,6 +40,11 @@ def to_faiss(transformation: Transformation | Affine, path: str | os.PathLike[st
         [[-1.0, 0.0]]
     """
     faiss = need_faiss("a Faiss transform")
+    if isinstance(transformation, Normalized):
+        raise InputError(
+            "expected a repair that is one matrix for a Faiss transform, got one that then divides rows by "
+            "their norm: use to_index(repair, index), which puts faiss.NormalizationTransform behind it"
+        )
     affine = affine_of(transformation, "a Faiss transform")
     matrix, bias = affine.as_linear()
     transform = faiss.LinearTransform(affine.d, affine.k, True)
@@ -49,6 +57,40 @@ def to_faiss(transformation: Transformation | Affine, path: str | os.PathLike[st
         faiss.write_VectorTransform(transform, writer)
         atomic.write_bytes(path, faiss.vector_to_array(writer.data).data)
     return transform
+
+
+def to_index(transformation: Transformation | Affine | Normalized, index: Any) -> Any:
+    """`index` with the repair before it: a `faiss.IndexPreTransform`, which repairs what is added and what is
+    asked, and after a `Normalized` repair divides both by their norm.
+
+    Args:
+        transformation: fitted; affine, or `Normalized` of an affine one.
+        index: an index of K features, which should hold nothing yet.
+
+    Raises:
+        InputError: as `to_faiss`, or an index of another width.
+
+    Example:
+        >>> from uncone.transforms import Center
+        >>> faiss = need_faiss("an example")
+        >>> x = np.array([[1.0, 5.0], [9.0, 5.0], [5.0, 2.0], [5.0, 8.0]], dtype="float32")
+        >>> index = to_index(Normalized(Center().fit(x)), faiss.IndexFlatIP(2))
+        >>> index.add(x)
+        >>> index.search(x[:1], 1)[0].tolist()
+        [[1.0]]
+    """
+    faiss = need_faiss("a Faiss index")
+    linear = to_faiss(undivided(transformation))
+    if index.d != linear.d_out:
+        raise InputError(
+            f"expected an index of {linear.d_out} features, as the repair gives them, got one of {index.d}: "
+            "make another"
+        )
+    whole = faiss.IndexPreTransform(index)
+    if isinstance(transformation, Normalized):
+        whole.prepend_transform(faiss.NormalizationTransform(index.d, 2.0))
+    whole.prepend_transform(linear)
+    return whole
 
 
 def need_faiss(what: str) -> Any:

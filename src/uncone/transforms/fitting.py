@@ -117,9 +117,13 @@ class Transformation:
         InputError where it is not fitted, or the folder cannot be written.
         """
         self._require_fit()
+        self.state().save(path)
+
+    def state(self) -> State:
+        """The content of its file."""
         tensors = self.affine_.tensors() if self.affine else {}
         tensors |= {name: getattr(self, name) for name in self.tensors}
-        State(self.fitted_, self.options(), self.warnings_, type(self).__name__, tensors).save(path)
+        return State(self.fitted_, self.options(), self.warnings_, type(self).__name__, tensors)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
@@ -169,8 +173,8 @@ def _options(cls: Any) -> Any:
     return make_dataclass(cls.__name__, [(name, hints[name]) for name in inspect.signature(cls).parameters])
 
 
-def affine_of(transformation: Transformation | Affine, where: str) -> Affine:
-    """Its `Affine`, for what can hold nothing else: a layer of a model, an index, as `where` says."""
+def affine_of(transformation: Any, where: str) -> Affine:
+    """The `Affine` of any transformation, for what can hold nothing else: a layer of a model, an index, as `where` says."""
     if isinstance(transformation, Affine):
         return transformation
     if not transformation.affine:
@@ -180,7 +184,8 @@ def affine_of(transformation: Transformation | Affine, where: str) -> Affine:
             "it to the vectors, or choose another"
         )
     transformation._require_fit()
-    return transformation.affine_
+    affine: Affine = transformation.affine_
+    return affine
 
 
 def require_rows(counted: int, least: int, what: str) -> None:

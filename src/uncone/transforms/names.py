@@ -1,15 +1,16 @@
 """All repairs, by the names under which commands ask for them, and by the classes that files name."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uncone.errors import InputError
+from uncone.errors import InputError, nearest
 from uncone.transforms.affine import Affine, State
 from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter, Standardize
 from uncone.transforms.clusters import ClusterCenter
 from uncone.transforms.directions import AllButTheTop, Whiten
 from uncone.transforms.fitting import Transformation
+from uncone.transforms.normalized import Normalized
 
 _NAMED: Mapping[str, tuple[type[Transformation], Mapping[str, Any]]] = {
     "center": (Center, {}),
@@ -28,6 +29,17 @@ REPAIRS: tuple[str, ...] = tuple(_NAMED)
 """Repairs that are fitted on rows alone; d100 is ceil(D / 100) directions. `original` is no repair."""
 ZIPF_REPAIRS: tuple[str, ...] = ("zipf_center", "zipf_whiten", "zipf_all_but_the_top_d100")
 """The same, fitted with `weights=` token frequencies (Yokoi et al. 2024, whose whitening has power 1)."""
+_ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+    "center": ("mean", "mean_center", "mean_centering", "centering", "demean", "subtract_mean"),
+    "scaled_center": ("scale_center", "bis"),
+    "all_but_the_top_d100": ("abtt", "all_but_the_top", "remove_top", "remove_pcs"),
+    "standardize": ("z_score", "zscore", "standard_scaler", "scale"),
+    "whiten": ("zca", "whitening", "zca_whitening"),
+    "whiten_pca": ("pca", "pca_whitening", "su"),
+    "cluster_center": ("kmeans", "cluster", "cluster_based"),
+}
+"""Repairs by what papers and other programs call them."""
+_LENGTHS = ("normalize", "normalise", "normalized", "unit", "l2")
 _CLASSES = {cls.__name__: cls for cls, _ in _NAMED.values()}
 
 
@@ -43,9 +55,7 @@ def repair_named(name: str, *, d: int) -> Transformation:
     """
     plain = name.removeprefix("zipf_") if name in ZIPF_REPAIRS else name
     if plain not in _NAMED:
-        raise InputError(
-            f"expected one of {', '.join(REPAIRS + ZIPF_REPAIRS)}, got {name!r}: choose a repair"
-        )
+        raise unknown_repair(name, REPAIRS + ZIPF_REPAIRS)
     cls, options = _NAMED[plain]
     if cls is AllButTheTop:
         options = {"n_components": -(-d // 100), **options}
@@ -58,8 +68,28 @@ def repair_named(name: str, *, d: int) -> Transformation:
     return repair
 
 
-def load(path: str | os.PathLike[str]) -> Affine | Transformation:
-    """Read what `save` of a transformation or of an `Affine` wrote.
+def described(name: str) -> str:
+    """The name of a repair, with the power that the name of a whitening leaves open: whiten (power 0.5).
+
+    A name that is none, such as `original`, stays as it is.
+    """
+    cls, options = _NAMED.get(name.removeprefix("zipf_"), (None, {}))
+    power = None if cls is None else cls(**options).options().get("power")
+    return name if power is None else f"{name} (power {power:g})"
+
+
+def unknown_repair(name: object, known: Sequence[str], what: str = "one of") -> InputError:
+    """The error over a name that is not `known`, with the repair that is meant by it."""
+    plain = str(name).strip().casefold().replace("-", "_").replace(" ", "_")
+    meant = [repair for repair, others in _ELSEWHERE.items() if plain in others and repair in known]
+    advice = f"did you mean {meant[0]!r}?" if meant else nearest(plain, known, "choose a repair")
+    if plain in _LENGTHS:
+        advice = "unit length is no repair by itself, give --normalize (normalize=True) with one"
+    return InputError(f"expected {what} {', '.join(known)}, got {name!r}: {advice}")
+
+
+def load(path: str | os.PathLike[str]) -> Affine | Transformation | Normalized:
+    """Read what `save` of a transformation, of an `Affine` or of a `Normalized` wrote.
 
     Returns:
         An object of the class that was saved, fitted, with its provenance.
@@ -68,6 +98,11 @@ def load(path: str | os.PathLike[str]) -> Affine | Transformation:
         InputError: no such file, not one of these, cut, or a header that lies.
     """
     state = State.load(path)
+    found = _of_state(state, path)
+    return Normalized(found) if state.normalize else found
+
+
+def _of_state(state: State, path: str | os.PathLike[str]) -> Affine | Transformation:
     if state.kind == "Affine":
         return state.affine()
     if state.kind not in _CLASSES:

@@ -19,7 +19,7 @@ from uncone.calibration.sides import (
     read_labels,
 )
 from uncone.calibration.thresholds import count_scores, function_of, remarks, verdict, with_labels
-from uncone.errors import InputError
+from uncone.errors import InputError, nearest
 from uncone.records import Calibration
 from uncone.tasks.bootstrap import check_seed
 from uncone.tasks.encoding import encoded_texts
@@ -150,7 +150,8 @@ def _check(
 ) -> None:
     if metric not in METRICS:
         raise InputError(
-            f"expected a metric of {' or '.join(METRICS)}, got {metric!r}: the cosine is the default"
+            f"expected a metric of {' or '.join(METRICS)}, got {metric!r}: "
+            f"{nearest(metric, METRICS, 'the cosine is the default')}"
         )
     for score in scores or ():
         if not np.isfinite(score) or (metric == "cosine" and abs(score) > 1):

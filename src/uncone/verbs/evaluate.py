@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from uncone.errors import InputError
+from uncone.errors import InputError, nearest
 from uncone.model.open import name_of, split
 from uncone.records import Evaluation
 from uncone.tasks.ann import evaluate_ann, evaluate_ann_of_rows
@@ -69,7 +69,8 @@ def evaluate(
         UnsupportedModel: the model cannot be loaded.
     """
     if task not in TASKS:
-        raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: choose among these")
+        advice = nearest(task, TASKS, "choose among these")
+        raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: {advice}")
     if protocol not in PROTOCOLS:
         raise InputError(
             f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual"

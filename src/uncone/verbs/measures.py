@@ -1,8 +1,6 @@
 """`measures`: the measures, and what each says."""
 
-import difflib
-
-from uncone.errors import InputError
+from uncone.errors import InputError, nearest
 from uncone.measure import DESCRIPTIONS
 from uncone.records import Measures
 
@@ -25,7 +23,6 @@ def measures(name: str = "") -> Measures:
         for known in (description.name, *(variant for variant, _ in description.variants))
     }
     if name not in named:
-        near = difflib.get_close_matches(name, named, 3, 0.5)
-        known = f"the nearest are {', '.join(near)}" if near else "`uncone measures` lists them"
-        raise InputError(f"expected the name of a measure, got {name!r}: {known}")
+        advice = nearest(name, named, "`uncone measures` lists them")
+        raise InputError(f"expected the name of a measure, got {name!r}: {advice}")
     return Measures((named[name],))

@@ -1,7 +1,10 @@
 """`repair`: a repaired copy of vectors, or of an encoder, and what changed: measured on what was written."""
 
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 
 from uncone.atomic import creatable, writable
@@ -15,7 +18,7 @@ from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.records import Repaired
 from uncone.records.text import counted, plural
 from uncone.rows import Rows
-from uncone.rows.open import open_file, split_part
+from uncone.rows.open import WORDS, open_file, source_of, split_part
 from uncone.transforms.apply import check_out, repair_rows
 from uncone.transforms.fitting import shared_name
 
@@ -37,6 +40,7 @@ def repair(
     overwrite: bool = False,
     skip_nonfinite: bool = False,
     most_sentences: int = MOST_SENTENCES,
+    normalize: bool = False,
     progress: Progress | None = None,
 ) -> Repaired:
     """Write a repaired copy of vectors or of an encoder, and measure the written copy.
@@ -63,6 +67,8 @@ def repair(
         skip_nonfinite: of vectors, leave rows with NaN or inf out of the copy instead of refusing them;
             then no other columns are kept.
         most_sentences: of a longer text so many different lines are drawn evenly; the record then says so.
+        normalize: of vectors, divide each repaired row by its norm, in the same pass; zero rows stay zero. The
+            saved transformation does the same to queries. An encoder keeps the Normalize that it has.
         progress: called with (the step, rows or sentences done, of how many).
 
     Returns:
@@ -76,7 +82,17 @@ def repair(
             Then nothing is changed.
     """
     options = RepairOptions(
-        method, text, fit_on, load, counts, save, force, overwrite, skip_nonfinite, most_sentences
+        method,
+        text,
+        fit_on,
+        load,
+        counts,
+        save,
+        force,
+        overwrite,
+        skip_nonfinite,
+        most_sentences,
+        normalize,
     )
     kind = check_repair(spec, out, options)
     if kind == "encoder":
@@ -96,6 +112,7 @@ def repair(
     return record_of(
         fit, geometry, name=shared_name(rows.name), out=out, kind="vectors", n=n, d=rows.shape[1], k=k,
         dtype=applied.dtype, seconds=applied.seconds, notes=(*applied.notes, *_left_out(rows)),
+        options=options, source=spec, words=is_model(split(spec)[0]) or source_of(rows).format in WORDS,
     )  # fmt: skip
 
 
@@ -111,7 +128,8 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
     text, fit_on, counts = options.text, options.fit_on, options.counts
     load, save = options.load, options.save
     of_vectors = {
-        "counts": counts is not None, "overwrite": options.overwrite, "skip-nonfinite": options.skip_nonfinite
+        "counts": counts is not None, "overwrite": options.overwrite, "skip-nonfinite": options.skip_nonfinite,
+        "normalize": options.normalize,
     }  # fmt: skip
     for flag, given in (of_vectors if kind == "encoder" else {"text": text is not None}).items():
         if given:
@@ -154,6 +172,18 @@ def kind_of(spec: Path_) -> Kind:
     if part is not None or not is_model(path):
         return "vectors"
     return "encoder" if is_sentence_transformers(path) else "model"
+
+
+def with_whole_names(record: Repaired, *names: Path_ | None) -> Repaired:
+    """The record with commands that can be pasted here: a record is passed on, and holds the ends of paths."""
+
+    def whole(text: str) -> str:
+        for name in (os.fspath(name) for name in names if name is not None):
+            cut = rf"(?<![^\s`]){re.escape(quote(shared_name(name)))}(?![^\s`])"
+            text = re.sub(cut, quote(name).replace("\\", r"\\"), text)
+        return text
+
+    return replace(record, next_step=whole(record.next_step), index=tuple(map(whole, record.index)))
 
 
 def _left_out(rows: Rows) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from uncone.errors import InputError, UndefinedMeasure
+from uncone.errors import InputError, UndefinedMeasure, nearest
 from uncone.model.open import name_of, split
 from uncone.records import ORIGINAL, Interval, Selection
 from uncone.records.text import counted
@@ -21,6 +21,7 @@ from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Settings, shown, var
 from uncone.tasks.retrieval import open_corpus, ranked
 from uncone.tasks.sts import fitted_on_set, scored
 from uncone.transforms import REPAIRS
+from uncone.transforms.names import described
 from uncone.version import versions
 
 _LEVEL = 0.95
@@ -85,7 +86,8 @@ def select_repair(
     """
     if task not in _TASKS:
         raise InputError(
-            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: name one"
+            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: "
+            f"{nearest(task, _TASKS, 'name one')}"
         )
     path, _ = split(spec)
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
@@ -133,13 +135,13 @@ def _verdict(
         best = max(changes, key=lambda repair: changes[repair].difference)
         return (
             f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; "
-            f"the best, {best}, changes it by {told(changes[best])}, "
+            f"the best, {described(best)}, changes it by {told(changes[best])}, "
             f"with an interval for {len(changes)} repairs at once."
         )
     if confirmed.low > 0:
-        return f"Repair {name} with {candidate}: on the test split it changes {title} by {told(confirmed)}."
+        return f"Repair {name} with {described(candidate)}: on the test split it changes {title} by {told(confirmed)}."
     return (
-        f"Leave {name} as it is: the development split chose {candidate}, but on the test split it changes "
+        f"Leave {name} as it is: the development split chose {described(candidate)}, but on the test split it changes "
         f"{title} by {told(confirmed)}."
     )
 
