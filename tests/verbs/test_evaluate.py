@@ -124,7 +124,8 @@ def test_retrieval_and_its_record(planted: Path, tmp_path: Path) -> None:
     )
     numbers = found.results["retrieval"]["retrieval"]
     assert set(numbers["center"]) == {
-        "ndcg10", "recall100", "ndcg10_inner", "recall100_inner", "ndcg10_inner_documents", "recall100_inner_documents", "n",
+        "ndcg10", "recall10", "recall100", "ndcg10_inner", "recall10_inner", "recall100_inner", "ndcg10_inner_documents",
+        "recall10_inner_documents", "recall100_inner_documents", "n",
     }  # fmt: skip
     assert "ndcg10_inner_documents" not in numbers["whiten_pca"]
     # Subtracting one vector from the documents alone moves all scores of a query alike.

@@ -12,7 +12,7 @@ from uncone.tasks.ann import evaluate_ann, evaluate_ann_of_rows
 from uncone.tasks.encoding import open_encoding
 from uncone.tasks.fitting import Progress, repair_names
 from uncone.tasks.results import PACKAGES, PRIMARY, Settings, verdict
-from uncone.tasks.retrieval import evaluate_retrieval
+from uncone.tasks.retrieval import evaluate_retrieval, open_corpus
 from uncone.tasks.sts import evaluate_sts
 from uncone.tasks.wordsim import PROTOCOLS, evaluate_wordsim
 from uncone.version import versions
@@ -97,9 +97,10 @@ def evaluate(
         encoding = open_encoding(spec, cache=None if cache is None else Path(cache))
         if task == "sts":
             result = evaluate_sts(encoding, data, names, settings, columns=columns)
+        elif task == "retrieval":
+            result = evaluate_retrieval(open_corpus(encoding, data, names, settings), settings)
         else:
-            run = evaluate_retrieval if task == "retrieval" else evaluate_ann
-            result = run(encoding, data, names, settings)
+            result = evaluate_ann(encoding, data, names, settings)
     measure = "pearson_cosine" if protocol == "paper" else PRIMARY[task]
     name = name_of(spec, path) + (f"#{part}" if part else "")
     intervals = (

@@ -18,7 +18,7 @@ from uncone.tasks.encoding import Encoding, open_encoding, texts_digest
 from uncone.tasks.fitting import Progress, is_affine, repair_names
 from uncone.tasks.pairs import PairScores, Scores, read_sts
 from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Settings, shown, varies
-from uncone.tasks.retrieval import open_corpus, ranked
+from uncone.tasks.retrieval import Corpus, open_corpus, ranked
 from uncone.tasks.sts import fitted_on_set, scored
 from uncone.transforms import REPAIRS
 from uncone.version import versions
@@ -147,7 +147,10 @@ def _verdict(
 def _retrieval(
     encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str], settings: Settings
 ) -> _Splits:
-    corpus = open_corpus(encoding, data, names, settings)
+    return _of_corpus(open_corpus(encoding, data, names, settings), settings)
+
+
+def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
     queries = corpus.query_ids("test")
     part = next((name for name in ("dev", "train") if name in corpus.judged), "test")
     if part != "test":
@@ -160,14 +163,14 @@ def _retrieval(
     else:
         asked, queries = _halves(queries, settings.seed)
         described = (
-            f"Development and test: halves of qrels/test.tsv, {len(asked)} and {len(queries)} queries, "
+            f"Development and test: halves of {corpus.told('test')}, {len(asked)} and {len(queries)} queries, "
             f"drawn with seed {settings.seed}."
         )
     _enough(len(asked), "development queries")
     _enough(len(queries), "test queries")
 
     def evidence(part: str, queries: Sequence[str]) -> _Split:
-        per_query = ranked(encoding, corpus, part, queries, settings)
+        per_query = ranked(corpus, part, queries, settings)
         scores = {name: measures["ndcg10"] for name, measures in per_query.items()}
         return _evidence(scores, float(scores[ORIGINAL].mean()), paired_bootstraps, settings)
 
