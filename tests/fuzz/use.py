@@ -13,12 +13,13 @@ from tests.fuzz.corpus import D, N, Seed
 from tests.fuzz.records import use_record
 from tests.matrices import gaussian
 from uncone import Calibration, InputError, Moments, UnconeError, calibrate, open_rows, transforms
-from uncone.calibration.sides import places_of, read_labels
+from uncone.calibration.sides import read_labels
 from uncone.edits.texts import read_sentences
 from uncone.model.counts import read_counts
 from uncone.model.files import token_labels
 from uncone.records import load_record
 from uncone.rows import as_rows
+from uncone.rows.ids import places_of
 
 Array = np.ndarray[Any, Any]
 MOST_NUMBERS = 10**7

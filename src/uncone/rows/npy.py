@@ -145,7 +145,11 @@ def open_npz(path: Path, key: str | None) -> Rows:
     if key is None:
         matrices = [name for name, member in members.items() if member.is_matrix()]
         key = only(matrices, path, among=f"{len(members)} arrays")
-    return named(members, key, path, "array").rows(f"{path}#{key}")
+    rows = named(members, key, path, "array").rows(f"{path}#{key}")
+    beside = [members[name] for name in (f"{key}_ids", "ids", "id") if name in members]
+    if beside:
+        rows.load_keys = lambda: next(filter(None, (one.keys(rows.shape[0]) for one in beside)), None)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,9 @@ class _Member:
         return start
 
     def header(self, name: str) -> ArrayHeader:
+        return _matrix_header(self.head(name), name, self.info.file_size)
+
+    def head(self, name: str) -> bytes:
         info = self.info
         packed, size = info.compress_size, info.file_size
         if info.flag_bits & _ENCRYPTED or not (self.is_stored or info.compress_type == zipfile.ZIP_DEFLATED):
@@ -193,8 +200,21 @@ class _Member:
             raise self.lies(f"{packed} bytes are stored for {size}")
         if size > _MOST_DEFLATED * (packed + 1):
             raise self.lies(f"{packed} deflated bytes cannot stand for {size}")
-        head = _take(self.stream(), min(size, LONGEST_HEADER), name)
-        return _matrix_header(bytes(head), name, size)
+        return bytes(_take(self.stream(), min(size, LONGEST_HEADER), name))
+
+    def keys(self, n: int) -> list[str | None] | None:
+        """The texts or whole numbers of an array (n,); None where it is none of these."""
+        name = f"{self.source.name}#{self.info.filename}"
+        header = array_header(self.head(name), name)
+        if header.shape != (n,) or header.dtype.kind not in "iuU":
+            return None
+        if header.offset + n * header.dtype.itemsize != self.info.file_size:
+            raise self.lies(f"{n} ids take another size than its {self.info.file_size} bytes")
+        content = _take(self.stream(), self.info.file_size, name)
+        try:
+            return list(map(str, np.frombuffer(content, header.dtype, offset=header.offset).tolist()))
+        except ValueError as error:  # numbers that are no characters
+            raise self.lies(str(error)) from error
 
     def is_matrix(self) -> bool:
         try:

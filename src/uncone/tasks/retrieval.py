@@ -1,7 +1,7 @@
 """Retrieval: do the documents nearest to a query answer it, with and without each repair? Data are BEIR's."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,23 @@ import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
+from uncone.records.text import listing
 from uncone.rows import Rows
 from uncone.tasks.encoding import Encoding, texts_digest, unit
 from uncone.tasks.fitting import Repairs, Texts
 from uncone.tasks.pairs import Scores
 from uncone.tasks.results import Settings, TaskResult
-from uncone.tasks.text_files import find_file, objects_of, table
+from uncone.tasks.text_files import find_file, judgement_columns, number, objects_of, table
 
 Array = npt.NDArray[Any]
+Qrels = str | os.PathLike[str] | Mapping[Any, Mapping[Any, int]]
+"""A table of judgements, or the relevance by query and document."""
 _SCORES = 1 << 24
 """Scores held at a time: 64 MiB."""
 _DOCUMENTS = 8192
 _DEPTH = 100
+_NAMED = 3
+_COLUMNS = ("query-id", "corpus-id", "score")
 _DOCUMENTS_ONLY = (
     "inner_documents: inner products of repaired documents with queries as they are. Left out where a repair "
     "turns the axes (whiten_pca), since the two sides would no longer mean the same."
@@ -66,7 +71,9 @@ def read_retrieval(directory: str | os.PathLike[str]) -> RetrievalData:
     if corpus is None or queries is None or missing:
         raise InputError(f"expected {', '.join(missing)} in {root}, got no such file: give a BEIR data set")
     documents, asked = dict(_texts(corpus)), dict(_texts(queries))
-    judged = {file.name.split(".")[0]: _judgements(file, documents, asked) for file in qrels}
+    judged = {
+        file.name.split(".")[0]: read_judgements(file, documents, asked, columns=_COLUMNS) for file in qrels
+    }
     wanted = dict.fromkeys(query for split in judged.values() for query in split)
     return RetrievalData(
         "/".join(root.resolve().parts[-2:]),
@@ -92,20 +99,45 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
         raise InputError(f"expected at least one text in {file}, got none: copy it again")
 
 
-def _judgements(
-    file: Path, documents: Mapping[str, str], queries: Mapping[str, str]
+def read_judgements(
+    qrels: Qrels,
+    documents: Container[str],
+    queries: Container[str],
+    *,
+    columns: Sequence[str] | None = None,
+    hint: Callable[[str], str] = lambda _: "copy it again",
 ) -> dict[str, dict[str, int]]:
-    judged = dict[str, dict[str, int]]()
-    for where, (query, document, rank) in table(file, ("query-id", "corpus-id", "score"), delimiter="\t"):
-        try:
-            relevance = int(rank)
-        except ValueError:
-            raise InputError(f"expected an integer in {where}, got {rank[:40]!r}: 0 is irrelevant") from None
+    """The relevance `[query][document]` of a table, or of a mapping like it.
+
+    The table has the named `columns`, else those that `judgement_columns` finds. Ids that are not in
+    `documents` and `queries` are refused all at once; `hint` of "query" or "document" ends that message.
+    """
+    judged, unknown = dict[str, dict[str, int]](), dict[tuple[str, str], str]()
+    for where, (query, document, rank) in _entries(qrels, columns):
+        value = number(rank)
+        if value is None or not value.is_integer():
+            raise InputError(f"expected an integer in {where}, got {rank[:40]!r}: 0 is irrelevant")
         for what, key, known in (("query", query, queries), ("document", document, documents)):
             if key not in known:
-                raise InputError(f"expected known ids, got the {what} {key[:60]!r} in {where}: copy it again")
-        judged.setdefault(query, {})[document] = relevance
+                unknown.setdefault((what, key), where)
+        judged.setdefault(query, {})[document] = int(value)
+    for what in ("query", "document"):
+        missing = [(key[:60], where) for (kind, key), where in unknown.items() if kind == what]
+        if missing:
+            (first, where), others = missing[0], [repr(key) for key, _ in missing[1:_NAMED]]
+            more = f" and {len(missing) - 1:,} more ({listing(others)})" if others else ""
+            raise InputError(f"expected known ids, got the {what} {first!r} in {where}{more}: {hint(what)}")
     return judged
+
+
+def _entries(qrels: Qrels, columns: Sequence[str] | None) -> Iterator[tuple[str, Sequence[str]]]:
+    if isinstance(qrels, Mapping):
+        for query, of_query in qrels.items():
+            for document, rank in of_query.items():
+                yield f"qrels[{query!r}]", (str(query), str(document), str(rank))
+    else:
+        file = Path(qrels)
+        yield from table(file, columns or judgement_columns(file))
 
 
 def nearest(queries: Array, documents: Array, k: int) -> npt.NDArray[np.int64]:
@@ -220,6 +252,7 @@ class Corpus(RetrievalData):
     repairs: Repairs
     asked: Callable[[Sequence[str]], Texts]
     """The vectors of queries by their ids."""
+    documents_sha256: str
     inner: bool = True
     """Whether inner products are measured beside the cosine."""
     notes: tuple[str, ...] = ()
@@ -249,7 +282,7 @@ def evaluate_retrieval(corpus: Corpus, settings: Settings) -> TaskResult:
     result = TaskResult(provenance=dict(corpus.provenance))
     result.add_means(name, ranked(corpus, "test", queries, settings), len(queries), settings)
     result.provenance |= {
-        f"{name}_sha256": texts_digest(corpus.documents),
+        f"{name}_sha256": corpus.documents_sha256,
         "queries_sha256": texts_digest(corpus.texts_of(queries)),
         "documents": len(corpus.documents),
     }
@@ -269,7 +302,7 @@ def open_corpus(
     return Corpus(
         **vars(data), vectors=vectors, repairs=repairs, inner=encoding.inner, notes=encoding.notes(),
         asked=lambda queries: encoding.texts(data.texts_of(queries), role="query", tick=tick),
-        provenance=encoding.provenance(),
+        documents_sha256=texts_digest(data.documents), provenance=encoding.provenance(),
     )  # fmt: skip
 
 

@@ -5,20 +5,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.model.open import name_of, split
 from uncone.records import ORIGINAL, Interval, Selection
-from uncone.records.text import counted
+from uncone.records.text import counted, plural
+from uncone.rows.ids import Ids
 from uncone.tasks import correlation, correlation_bootstraps, paired_bootstraps
 from uncone.tasks.encoding import Encoding, open_encoding, texts_digest
 from uncone.tasks.fitting import Progress, is_affine, repair_names
+from uncone.tasks.own_vectors import name_of_own, open_own, own_vectors
 from uncone.tasks.pairs import PairScores, Scores, read_sts
 from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Settings, shown, varies
-from uncone.tasks.retrieval import Corpus, open_corpus, ranked
+from uncone.tasks.retrieval import Corpus, Qrels, open_corpus, ranked
 from uncone.tasks.sts import fitted_on_set, scored
 from uncone.transforms import REPAIRS
 from uncone.version import versions
@@ -44,10 +46,15 @@ _Splits = tuple[_Split, Callable[[], _Split], str, tuple[str, ...], dict[str, st
 
 
 def select_repair(
-    spec: str | os.PathLike[str],
+    spec: Any = None,
     *,
-    task: Literal["retrieval", "sts"],
-    data: str | os.PathLike[str],
+    task: Literal["retrieval", "sts"] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    queries: Any = None,
+    documents: Any = None,
+    qrels: Qrels | None = None,
+    ids: Ids | None = None,
+    query_ids: Ids | None = None,
     repairs: Sequence[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
     seed: int = 0,
@@ -64,12 +71,14 @@ def select_repair(
     Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it, of
     qrels/train.tsv; test on the queries of qrels/test.tsv (a query of both counts for the test). With
     test.tsv alone, both on seeded halves of its queries. Repairs are fitted on the documents. STS (Spearman):
-    the development and test pairs of the STS Benchmark; repairs are fitted on its training sentences.
+    the development and test pairs of the STS Benchmark; repairs are fitted on its training sentences. Own
+    vectors (retrieval): seeded halves of the judged queries; repairs are fitted on the documents.
 
     Args:
-        spec: an encoder, as for `evaluate`.
+        spec: an encoder, as for `evaluate`; or own vectors of documents, in place of `documents`.
         task: by what to choose.
         data: the directory of the task's data.
+        queries, documents, qrels, ids, query_ids: own vectors and judgements, as for `evaluate`.
         repairs: the names to choose from, by default the affine ones, which can be written into a model.
             Fewer have narrower intervals.
         cache: a folder in which vectors of texts are kept.
@@ -83,17 +92,31 @@ def select_repair(
     Raises:
         InputError: data without a development part, fewer than 20 items in a split, no repair that fits.
     """
-    if task not in _TASKS:
+    own = own_vectors(
+        spec, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=task,
+        others={"data": data, "cache": cache},
+    )  # fmt: skip
+    if own is None and (task not in _TASKS or data is None or spec is None):
         raise InputError(
-            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: name one"
+            f"expected an encoder, data, and a task out of {', '.join(_TASKS)} to choose a repair by, got the "
+            f"task {task!r}: name them, or give own vectors (queries, documents and qrels)"
         )
-    path, _ = split(spec)
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
-    encoding = open_encoding(spec, cache=None if cache is None else Path(cache), inner=False)
-    scored_splits = _retrieval if task == "retrieval" else _sts
-    development, test_split, described, notes, digests = scored_splits(encoding, data, names, settings)
-    measure, name = PRIMARY[task], name_of(spec, path)
+    splits: _Splits
+    if own is not None:
+        corpus = open_own(own, names, settings, inner=False)
+        task, name, splits = "retrieval", name_of_own(own), _of_corpus(corpus, settings)
+        more, provenance = corpus.notes, corpus.provenance
+    else:
+        assert task is not None  # refused above, as data
+        assert data is not None
+        encoding = open_encoding(spec, cache=None if cache is None else Path(cache), inner=False)
+        scored_splits = _retrieval if task == "retrieval" else _sts
+        name, splits = name_of(spec, split(spec)[0]), scored_splits(encoding, data, names, settings)
+        more, provenance = encoding.notes(), encoding.provenance()
+    development, test_split, described, notes, digests = splits
+    measure = PRIMARY[task]
     if not development.repairs:
         raise InputError(
             f"expected a repair that can be fitted, got none of {', '.join(names)}: {' '.join(notes)}"
@@ -107,12 +130,12 @@ def select_repair(
         test = test_split()
         confirmed = test.differences((candidate,), _LEVEL)[candidate]
     return Selection(
-        verdict=_verdict(name, measure, changes, candidate, confirmed), name=name, task=task, measure=measure,
+        verdict=_verdict(name, measure, changes, candidate, confirmed, (development.n, test.n if test else 0)), name=name, task=task, measure=measure,
         chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL, candidate=candidate,
         development_original=development.original, development=changes, development_n=development.n,
         test_original=test.original if test else None, test=confirmed, test_n=test.n if test else 0,
-        splits=described, notes=(*notes, *encoding.notes()),
-        provenance=encoding.provenance() | digests
+        splits=described, notes=(*notes, *more),
+        provenance={**provenance} | digests
         | {"seed": seed, "resamples": resamples, "versions": versions(*PACKAGES)},
     )  # fmt: skip
 
@@ -123,24 +146,34 @@ def _verdict(
     changes: Mapping[str, Interval],
     candidate: str | None,
     confirmed: Interval | None,
+    items: tuple[int, int],
 ) -> str:
-    def told(interval: Interval) -> str:
+    """The choice in one sentence; `items` of the development and of the test split."""
+
+    def told(interval: Interval, n: int) -> str:
         value, low, high = (shown(one, measure) for one in (interval.difference, interval.low, interval.high))
-        return f"{value} ({low} to {high})"
+        is_open = interval.low <= 0 <= interval.high
+        noun = "queries" if measure == PRIMARY["retrieval"] else "pairs"
+        return f"{value} ({low} to {high})" + (
+            f", no difference that {n:,} {noun} can show" if is_open else ""
+        )
 
     title = TITLES[measure]
     if candidate is None or confirmed is None:
         best = max(changes, key=lambda repair: changes[repair].difference)
         return (
             f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; "
-            f"the best, {best}, changes it by {told(changes[best])}, "
-            f"with an interval for {len(changes)} repairs at once."
+            f"the best, {best}, changes it by {told(changes[best], items[0])} "
+            f"(with an interval for {plural(len(changes), 'one repair', f'{len(changes)} repairs at once')})."
         )
     if confirmed.low > 0:
-        return f"Repair {name} with {candidate}: on the test split it changes {title} by {told(confirmed)}."
+        return (
+            f"Repair {name} with {candidate}: on the test split it changes {title} by "
+            f"{told(confirmed, items[1])}."
+        )
     return (
         f"Leave {name} as it is: the development split chose {candidate}, but on the test split it changes "
-        f"{title} by {told(confirmed)}."
+        f"{title} by {told(confirmed, items[1])}."
     )
 
 
@@ -174,17 +207,14 @@ def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
         scores = {name: measures["ndcg10"] for name, measures in per_query.items()}
         return _evidence(scores, float(scores[ORIGINAL].mean()), paired_bootstraps, settings)
 
-    texts = {
-        "documents": corpus.documents,
-        "development": corpus.texts_of(asked),
-        "test": corpus.texts_of(queries),
-    }
+    texts = {"development": corpus.texts_of(asked), "test": corpus.texts_of(queries)}
     return (
         evidence(part, asked),
         partial(evidence, "test", queries),
         f"{described} Repairs are fitted on {corpus.repairs.fitted_on}.",
         corpus.repairs.notes,
-        {f"{name}_sha256": texts_digest(lines) for name, lines in texts.items()},
+        {"documents_sha256": corpus.documents_sha256}
+        | {f"{name}_sha256": texts_digest(lines) for name, lines in texts.items()},
     )
 
 
