@@ -13,6 +13,7 @@ from uncone.errors import InputError
 from uncone.records.text import counted, plural
 from uncone.rows import ArrayRows, Rows, as_rows
 from uncone.rows.ids import Ids, places_of
+from uncone.tasks.encoding import texts_digest
 from uncone.tasks.fitting import Texts, finite_rows, fit_repairs
 from uncone.tasks.results import Settings
 from uncone.tasks.retrieval import Corpus, Qrels, read_judgements
@@ -99,11 +100,14 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
 
     unjudged = len(place_of_query) - len(judged)
     left_out = f"{counted(unjudged, 'query', 'queries')} without a relevant document in {where}: left out."
+    lines = [
+        f"{query}\t{one}\t{rank}" for query in sorted(judged) for one, rank in sorted(judged[query].items())
+    ]
     return Corpus(
         _name(documents), tuple(ids), tuple(texts), {query: query for query in judged}, {"test": judged},
         vectors, repairs, vectors_of, digest(held), inner=inner,
         notes=(_APPLIED, *((_WAYS,) if inner else ()), *((left_out,) if unjudged else ())), qrels=where,
-         provenance={"query_vectors_sha256": digest(queries)},
+         provenance={"query_vectors_sha256": digest(queries), "qrels_sha256": texts_digest(lines)},
     )  # fmt: skip
 
 
@@ -166,7 +170,6 @@ def _held(rows: Rows) -> Rows:
 
 
 def _name(rows: Rows) -> str:
-    """The name of the set: that of the tensor, or of the file without its endings."""
-    path, _, part = rows.name.partition("#")
-    file = Path(path)
-    return part or Path(file.stem if file.suffix in PACKED else file.name).stem
+    """The name of the set: that of the file without its endings."""
+    file = Path(rows.name.partition("#")[0])
+    return Path(file.stem if file.suffix in PACKED else file.name).stem

@@ -1,8 +1,9 @@
 """`repair`: a repaired copy of vectors, or of an encoder, and what changed: measured on what was written."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from uncone.atomic import creatable, writable
 from uncone.edits.encoder import repair_encoder
@@ -12,12 +13,16 @@ from uncone.edits.texts import MOST_SENTENCES, Path_
 from uncone.errors import InputError
 from uncone.model.open import check_targets_apart, is_model, open_rows, split
 from uncone.model.sentence_transformers import is_sentence_transformers
-from uncone.records import Repaired
+from uncone.records import Repaired, Selection
 from uncone.records.text import counted, plural
 from uncone.rows import Rows
+from uncone.rows.ids import Ids
 from uncone.rows.open import open_file, split_part
+from uncone.tasks.own_vectors import OwnVectors, own_vectors
+from uncone.tasks.retrieval import Qrels
 from uncone.transforms.apply import check_out, repair_rows
 from uncone.transforms.fitting import shared_name
+from uncone.verbs.select_repair import select_repair
 
 __all__ = ["RepairOptions", "check_repair", "kind_of", "repair"]
 Kind = Literal["vectors", "encoder", "model"]
@@ -37,8 +42,13 @@ def repair(
     overwrite: bool = False,
     skip_nonfinite: bool = False,
     most_sentences: int = MOST_SENTENCES,
+    queries: Any = None,
+    documents: Any = None,
+    qrels: Qrels | None = None,
+    ids: Ids | None = None,
+    query_ids: Ids | None = None,
     progress: Progress | None = None,
-) -> Repaired:
+) -> Repaired | Selection:
     """Write a repaired copy of vectors or of an encoder, and measure the written copy.
 
     Vectors are read in blocks, three times in all. A directory of Sentence Transformers gets the repair as a
@@ -50,7 +60,8 @@ def repair(
             Transformers, or the name of a cached one.
         out: a file of one of the formats of `uncone.transforms.repair_rows`; of an encoder a new directory.
         method: one of `uncone.transforms.REPAIRS` or `ZIPF_REPAIRS`; of an encoder an affine one. There is no
-            default: a task says which repair helps, if any (`uncone.select_repair`).
+            default: a task says which repair helps, if any (`uncone.select_repair`). "auto" asks `queries`
+            and `qrels`.
         text: of an encoder, sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths
             of them, unless `fit_on` or `load` is given, and measured on the others, or else on all.
         fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors
@@ -63,11 +74,15 @@ def repair(
         skip_nonfinite: of vectors, leave rows with NaN or inf out of the copy instead of refusing them;
             then no other columns are kept.
         most_sentences: of a longer text so many different lines are drawn evenly; the record then says so.
+        queries, documents, qrels, ids, query_ids: own vectors with judgements, as for `uncone.evaluate`: they
+            choose the method (`uncone.select_repair`), which is fitted on the documents. `documents` are
+            `spec` by default.
         progress: called with (the step, rows or sentences done, of how many).
 
     Returns:
         A `Repaired`: the verdict, both sides of the measures, the cost and notes. An encoder is measured on
-        its output, so on unit vectors where it has a Normalize.
+        its output, so on unit vectors where it has a Normalize. A `Selection` where the judgements call for
+        no repair: then nothing is written.
 
     Raises:
         InputError: neither vectors nor an encoder, options that exclude each other, rows that are not finite
@@ -78,6 +93,14 @@ def repair(
     options = RepairOptions(
         method, text, fit_on, load, counts, save, force, overwrite, skip_nonfinite, most_sentences
     )
+    if documents is None and (queries is not None or qrels is not None):
+        documents = spec
+    own = own_vectors(
+        None, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=None,
+        others={},
+    )  # fmt: skip
+    if own is not None:
+        return _by_own(own, spec, out, options, progress)
     kind = check_repair(spec, out, options)
     if kind == "encoder":
         return repair_encoder(spec, out, options, progress=progress)
@@ -97,6 +120,52 @@ def repair(
         fit, geometry, name=shared_name(rows.name), out=out, kind="vectors", n=n, d=rows.shape[1], k=k,
         dtype=applied.dtype, seconds=applied.seconds, notes=(*applied.notes, *_left_out(rows)),
     )  # fmt: skip
+
+
+def _by_own(
+    own: OwnVectors, spec: Path_, out: Path_, options: RepairOptions, progress: Progress | None
+) -> Repaired | Selection:
+    """The repair that own judgements choose, fitted on their documents."""
+    given = {
+        "method": options.method,
+        "fit-on": options.fit_on,
+        "load": options.load,
+        "counts": options.counts,
+    }
+    other = next((name for name, value in given.items() if value not in (None, "auto")), None)
+    if other is not None:
+        raise InputError(
+            f"expected no --{other} with --queries, got {given[other]}: the judgements choose the method, and "
+            "it is fitted on the documents"
+        )
+    auto = replace(options, method="auto")
+    files = [one for one in (own.qrels, own.ids, own.query_ids) if isinstance(one, str | os.PathLike)]
+    check_targets_apart((split_part(os.fspath(out))[0], options.save), (own.queries, own.documents), files)
+    if check_repair(spec, out, auto) == "encoder":
+        raise InputError(
+            f"expected vectors to repair with --queries, got the encoder {os.fspath(spec)}: for a model give "
+            "a task's data (--data DIR)"
+        )
+    d, width = open_rows(spec).shape[1], open_rows(own.documents).shape[1]
+    if d != width:
+        raise InputError(
+            f"expected documents of {d} features like {os.fspath(spec)}, got {width}: give vectors of one model"
+        )
+    selection = select_repair(**vars(own), progress=progress)
+    if selection.leaves_it:
+        return selection
+    fit_on = None if own.documents is spec else own.documents
+    chosen = replace(auto, method=selection.chosen, fit_on=fit_on)
+    found = repair(spec, out, **vars(chosen), progress=progress)
+    assert isinstance(found, Repaired)
+    saved = "T.safetensors" if options.save is None else shared_name(os.fspath(options.save))
+    need = "fit it again with --save T.safetensors, then " if options.save is None else ""
+    why = (
+        f"Chosen by the judgements in {selection.name}, whose interval decides, and not these measures.",
+        f"Queries need the same repair before they search what was written: {need}uncone repair QUERIES OUT "
+        f"--load {saved}",
+    )
+    return replace(found, notes=(*found.notes, *why), selection=selection)
 
 
 def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
@@ -136,7 +205,7 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
             "expected a repair by its name (--method center, method=), or --data DIR to have one chosen by "
             "a task, got neither: no repair helps every task, so by default vectors stay as they are"
         )
-    if fit_on is not None and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
+    if isinstance(fit_on, str | os.PathLike) and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(
             f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors"
         )
