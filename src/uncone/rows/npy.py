@@ -210,11 +210,15 @@ class _Member:
             return None
         if header.offset + n * header.dtype.itemsize != self.info.file_size:
             raise self.lies(f"{n} ids take another size than its {self.info.file_size} bytes")
-        content = _take(self.stream(), self.info.file_size, name)
-        try:
-            return list(map(str, np.frombuffer(content, header.dtype, offset=header.offset).tolist()))
-        except ValueError as error:  # numbers that are no characters
-            raise self.lies(str(error)) from error
+        content = _take(self.stream(), self.info.file_size, name)[header.offset :]
+        if header.dtype.kind != "U":
+            return list(map(str, np.frombuffer(content, header.dtype).tolist()))
+        width = header.dtype.itemsize // 4
+        try:  # NumPy itself makes characters of any number, or fails within
+            text = content.decode("utf-32-be" if header.dtype.byteorder == ">" else "utf-32-le")
+        except UnicodeDecodeError as error:
+            raise self.lies(f"its texts are none: {error.reason}") from error
+        return [text[at : at + width].rstrip("\0") for at in range(0, n * width, width)]
 
     def is_matrix(self) -> bool:
         try:

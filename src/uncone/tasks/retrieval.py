@@ -20,7 +20,7 @@ from uncone.tasks.results import Settings, TaskResult
 from uncone.tasks.text_files import find_file, judgement_columns, number, objects_of, table
 
 Array = npt.NDArray[Any]
-Qrels = str | os.PathLike[str] | Mapping[Any, Mapping[Any, int]]
+Qrels = str | os.PathLike[str] | Mapping[Any, Mapping[Any, float]]
 """A table of judgements, or the relevance by query and document."""
 _SCORES = 1 << 24
 """Scores held at a time: 64 MiB."""
