@@ -1,7 +1,7 @@
 """`uncone repair`."""
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from uncone.cli.answer import hand_over, progress_bar, tell
 from uncone.cli.files import (
@@ -66,7 +66,6 @@ def repair(
         overwrite: Replace OUT and the file of --save if they are there; files only.
         force: Whiten on fewer than 5 rows a column too.
     """
-    from uncone.records import Repaired, Selection
     from uncone.verbs.repair import RepairOptions, check_repair
     from uncone.verbs.repair import repair as run
 
@@ -78,15 +77,19 @@ def repair(
         "queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids
     }  # fmt: skip
     selection, why = None, tuple[str, ...]()
+    result: Any
     if any(value is not None for value in own.values()):
+        from uncone.records import Repaired
+
         if data is not None or cache is not None or task != "retrieval":
             raise InputError("expected --queries without --data, --cache and --task, got both: leave one out")
         with progress_bar() as progress:
             found = run(spec, out, method=method, progress=progress, **own, **options)
-        if isinstance(found, Selection):
-            hand_over(found, json, html)
+        if not isinstance(found, Repaired):
+            hand_over(found, json, html)  # which says why nothing was written
             return
-        hand_over(cast(Selection, found.selection))
+        if found.selection is not None:
+            hand_over(found.selection)
         hand_over(found, json, html, shown=replace(found, selection=None))
         tell(out, save)
         return
@@ -118,7 +121,7 @@ def repair(
             f"expected {flag} with --method auto, got it with {named}: other methods ask no task"
         )
     with progress_bar() as progress:
-        result = cast(Repaired, run(spec, out, method=method, progress=progress, **options))
+        result = run(spec, out, method=method, progress=progress, **options)
     result = replace(result, notes=(*result.notes, *why))
     # the selection was printed when it was made, and is kept with the rest
     hand_over(replace(result, selection=selection), json, html, shown=result)

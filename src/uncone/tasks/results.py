@@ -170,11 +170,11 @@ def verdict(
         among = "" if best == highest else " of those that rise beyond chance"
         subject = f"of {len(full)} repairs {best} does best{among}; it" if len(full) > 1 else best
         return f"{start} {subject} {_change(full[best], measure)}."
-    on_the_whole, advice = (" on the whole", "") if rose else ("", " Leave it as it is.")
-    change = _change(full[highest], measure)
     is_open = items and all(one.low <= 0 <= one.high for one in full[highest].values())
-    told = f"{change}: no difference that {items} can show" if is_open else change
-    return f"{start} no repair helps{on_the_whole}; the best, {highest}, {told}.{advice}"
+    doubt = f" That is no difference that {items} can show." if is_open else ""
+    on_the_whole, advice = (" on the whole", "") if rose else ("", f"{doubt} Leave it as it is.")
+    change = _change(full[highest], measure)
+    return f"{start} no repair helps{on_the_whole}; the best, {highest}, {change}.{advice}"
 
 
 def shown(value: float, measure: str) -> str:

@@ -33,6 +33,11 @@ def repair(
     out: Path_,
     *,
     method: str | None = None,
+    queries: Any = None,
+    documents: Any = None,
+    qrels: Qrels | None = None,
+    ids: Ids | None = None,
+    query_ids: Ids | None = None,
     text: Path_ | None = None,
     fit_on: Path_ | None = None,
     load: Path_ | None = None,
@@ -42,11 +47,6 @@ def repair(
     overwrite: bool = False,
     skip_nonfinite: bool = False,
     most_sentences: int = MOST_SENTENCES,
-    queries: Any = None,
-    documents: Any = None,
-    qrels: Qrels | None = None,
-    ids: Ids | None = None,
-    query_ids: Ids | None = None,
     progress: Progress | None = None,
 ) -> Repaired | Selection:
     """Write a repaired copy of vectors or of an encoder, and measure the written copy.
@@ -62,6 +62,8 @@ def repair(
         method: one of `uncone.transforms.REPAIRS` or `ZIPF_REPAIRS`; of an encoder an affine one. There is no
             default: a task says which repair helps, if any (`uncone.select_repair`). "auto" asks `queries`
             and `qrels`.
+        queries, documents, qrels, ids, query_ids: own vectors with judgements, as for `uncone.evaluate`: they
+            choose the method, which is fitted on the documents. `documents` are `spec` by default.
         text: of an encoder, sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths
             of them, unless `fit_on` or `load` is given, and measured on the others, or else on all.
         fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors
@@ -74,9 +76,6 @@ def repair(
         skip_nonfinite: of vectors, leave rows with NaN or inf out of the copy instead of refusing them;
             then no other columns are kept.
         most_sentences: of a longer text so many different lines are drawn evenly; the record then says so.
-        queries, documents, qrels, ids, query_ids: own vectors with judgements, as for `uncone.evaluate`: they
-            choose the method (`uncone.select_repair`), which is fitted on the documents. `documents` are
-            `spec` by default.
         progress: called with (the step, rows or sentences done, of how many).
 
     Returns:

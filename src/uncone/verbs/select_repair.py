@@ -96,10 +96,14 @@ def select_repair(
         spec, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=task,
         others={"data": data, "cache": cache},
     )  # fmt: skip
-    if own is None and (task not in _TASKS or data is None or spec is None):
+    if own is None and task not in _TASKS:
         raise InputError(
-            f"expected an encoder, data, and a task out of {', '.join(_TASKS)} to choose a repair by, got the "
-            f"task {task!r}: name them, or give own vectors (queries, documents and qrels)"
+            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: name one"
+        )
+    if own is None and (spec is None or data is None):
+        raise InputError(
+            "expected an encoder and a task's data, or own vectors (queries, documents and qrels), got neither: "
+            "give one of them"
         )
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
@@ -129,8 +133,10 @@ def select_repair(
     if candidate is not None:
         test = test_split()
         confirmed = test.differences((candidate,), _LEVEL)[candidate]
+    highest = max(changes.values(), key=lambda interval: interval.difference)
+    doubt = _doubt(confirmed or highest, test.n if test else development.n, task)
     return Selection(
-        verdict=_verdict(name, measure, changes, candidate, confirmed, (development.n, test.n if test else 0)), name=name, task=task, measure=measure,
+        verdict=_verdict(name, measure, changes, candidate, confirmed) + doubt, name=name, task=task, measure=measure,
         chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL, candidate=candidate,
         development_original=development.original, development=changes, development_n=development.n,
         test_original=test.original if test else None, test=confirmed, test_n=test.n if test else 0,
@@ -146,35 +152,32 @@ def _verdict(
     changes: Mapping[str, Interval],
     candidate: str | None,
     confirmed: Interval | None,
-    items: tuple[int, int],
 ) -> str:
-    """The choice in one sentence; `items` of the development and of the test split."""
-
-    def told(interval: Interval, n: int) -> str:
+    def told(interval: Interval) -> str:
         value, low, high = (shown(one, measure) for one in (interval.difference, interval.low, interval.high))
-        is_open = interval.low <= 0 <= interval.high
-        noun = "queries" if measure == PRIMARY["retrieval"] else "pairs"
-        return f"{value} ({low} to {high})" + (
-            f", no difference that {n:,} {noun} can show" if is_open else ""
-        )
+        return f"{value} ({low} to {high})"
 
     title = TITLES[measure]
     if candidate is None or confirmed is None:
         best = max(changes, key=lambda repair: changes[repair].difference)
         return (
             f"Leave {name} as it is: on the development split no repair raises {title} beyond chance; "
-            f"the best, {best}, changes it by {told(changes[best], items[0])} "
-            f"(with an interval for {plural(len(changes), 'one repair', f'{len(changes)} repairs at once')})."
+            f"the best, {best}, changes it by {told(changes[best])}, "
+            f"with an interval for {len(changes)} repairs at once."
         )
     if confirmed.low > 0:
-        return (
-            f"Repair {name} with {candidate}: on the test split it changes {title} by "
-            f"{told(confirmed, items[1])}."
-        )
+        return f"Repair {name} with {candidate}: on the test split it changes {title} by {told(confirmed)}."
     return (
         f"Leave {name} as it is: the development split chose {candidate}, but on the test split it changes "
-        f"{title} by {told(confirmed, items[1])}."
+        f"{title} by {told(confirmed)}."
     )
+
+
+def _doubt(interval: Interval, n: int, task: str) -> str:
+    """A sentence on a difference that `n` items leave open."""
+    noun = plural(n, *(("query", "queries") if task == "retrieval" else ("pair",)))
+    is_open = interval.low <= 0 <= interval.high
+    return f" That is no difference that {n:,} {noun} can show." if is_open else ""
 
 
 def _retrieval(
