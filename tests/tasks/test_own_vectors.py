@@ -289,6 +289,26 @@ def test_refusals(changed: dict[str, Any], message: str) -> None:
         uncone.evaluate(**given | changed)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "a relevance above 0 in q.txt, got none in 0 queries"),
+        ("0 0 5\n", "at least 2 queries with a relevant document"),
+        ("0 0 5 1\n1 0 5\n", "at least 4 columns in line 2 of .*q.txt, got 3"),
+        ("0 0 5 x\n1 0 5 1\n", "at least 2 queries"),  # a header
+        ("0 0 5 1\n1 0 5 x\n", "an integer in line 2 of .*q.txt, got 'x'"),
+        ("0\r0,5,1\n", "whose first line does not parse .* end lines with a line feed"),
+        ('{"query": 1, "docid": 2}\n', "at least 3 columns in line 1 of .*q.txt"),
+        ("\0\n", "at least 3 columns in line 1"),
+    ],
+)
+def test_a_file_that_holds_no_judgements(content: str, message: str, tmp_path: Path) -> None:
+    documents, queries, _ = planted(spoiled=False)
+    (tmp_path / "q.txt").write_bytes(content.encode())
+    with pytest.raises(InputError, match=message):
+        uncone.evaluate(queries=queries, documents=documents, qrels=tmp_path / "q.txt", repairs=[])
+
+
 def test_ids_that_are_no_key_are_refused(tmp_path: Path) -> None:
     documents, queries, judged = planted(spoiled=False)
     np.savez(tmp_path / "d.npz", v=documents, ids=np.array(["one"] * N))

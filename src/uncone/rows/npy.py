@@ -185,10 +185,8 @@ class _Member:
             raise self.lies(f"it ends beyond the {self.source.size} bytes of the file")
         return start
 
-    def header(self, name: str) -> ArrayHeader:
-        return _matrix_header(self.head(name), name, self.info.file_size)
-
     def head(self, name: str) -> bytes:
+        """Its first bytes, where the header is."""
         info = self.info
         packed, size = info.compress_size, info.file_size
         if info.flag_bits & _ENCRYPTED or not (self.is_stored or info.compress_type == zipfile.ZIP_DEFLATED):
@@ -202,23 +200,8 @@ class _Member:
             raise self.lies(f"{packed} deflated bytes cannot stand for {size}")
         return bytes(_take(self.stream(), min(size, LONGEST_HEADER), name))
 
-    def keys(self, n: int) -> list[str | None] | None:
-        """The texts or whole numbers of an array (n,); None where it is none of these."""
-        name = f"{self.source.name}#{self.info.filename}"
-        header = array_header(self.head(name), name)
-        if header.shape != (n,) or header.dtype.kind not in "iuU":
-            return None
-        if header.offset + n * header.dtype.itemsize != self.info.file_size:
-            raise self.lies(f"{n} ids take another size than its {self.info.file_size} bytes")
-        content = _take(self.stream(), self.info.file_size, name)[header.offset :]
-        if header.dtype.kind != "U":
-            return list(map(str, np.frombuffer(content, header.dtype).tolist()))
-        width = header.dtype.itemsize // 4
-        try:  # NumPy itself makes characters of any number, or fails within
-            text = content.decode("utf-32-be" if header.dtype.byteorder == ">" else "utf-32-le")
-        except UnicodeDecodeError as error:
-            raise self.lies(f"its texts are none: {error.reason}") from error
-        return [text[at : at + width].rstrip("\0") for at in range(0, n * width, width)]
+    def header(self, name: str) -> ArrayHeader:
+        return _matrix_header(self.head(name), name, self.info.file_size)
 
     def is_matrix(self) -> bool:
         try:
@@ -245,6 +228,24 @@ class _Member:
         except zipfile.BadZipFile as error:
             raise self.lies(_WRONG_SUM) from error
         return ColumnRows(self.source, self.start(), header, name)
+
+    def keys(self, n: int) -> list[str | None] | None:
+        """The texts or whole numbers of an array (n,); None where it is none of these."""
+        name = f"{self.source.name}#{self.info.filename}"
+        header = array_header(self.head(name), name)
+        if header.shape != (n,) or header.dtype.kind not in "iuU":
+            return None
+        if header.offset + n * header.dtype.itemsize != self.info.file_size:
+            raise self.lies(f"{n} ids take another size than its {self.info.file_size} bytes")
+        content = _take(self.stream(), self.info.file_size, name)[header.offset :]
+        if header.dtype.kind != "U":
+            return list(map(str, np.frombuffer(content, header.dtype).tolist()))
+        width = header.dtype.itemsize // 4
+        try:  # NumPy itself makes characters of any number, or fails within
+            text = content.decode("utf-32-be" if header.dtype.byteorder == ">" else "utf-32-le")
+        except UnicodeDecodeError as error:
+            raise self.lies(f"its texts are none: {error.reason}") from error
+        return [text[at : at + width].rstrip("\0") for at in range(0, n * width, width)]
 
 
 def _members(source: LocalFile) -> dict[str, _Member]:

@@ -100,7 +100,12 @@ def _delimiter(file: Path) -> str:
         return _JSON
     if suffix == ".tsv" or line.count("\t") > 1:
         return "\t"
-    widths = {mark: len(next(csv.reader([line], delimiter=mark), ())) for mark in (",", ";")}
+    try:
+        widths = {mark: len(next(csv.reader([line], delimiter=mark), ())) for mark in (",", ";")}
+    except csv.Error as error:
+        raise InputError(
+            f"expected a table, got {file}, whose first line does not parse ({error}): end lines with a line feed"
+        ) from error
     widest = max(widths, key=lambda mark: widths[mark])
     return widest if widths[widest] > 2 or suffix == ".csv" else SPACE
 
