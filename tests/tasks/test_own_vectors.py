@@ -223,6 +223,14 @@ def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
         repaired["ndcg10"], abs=1e-6
     )
 
+    arrays = uncone.repair(
+        tmp_path / "more.npy", tmp_path / "again.npy", queries=queries, documents=documents, qrels=judged
+    )
+    assert isinstance(arrays, uncone.Repaired)
+    assert arrays.method == chosen.chosen
+    assert (tmp_path / "again.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
+    assert any("fit it again with --save T.safetensors, then" in note for note in arrays.notes)
+
     documents, queries, judged = planted(spoiled=False)
     np.save(tmp_path / "healthy.npy", documents)
     left = uncone.repair(tmp_path / "healthy.npy", tmp_path / "no.npy", queries=queries, qrels=judged)

@@ -55,7 +55,7 @@ class RepairOptions:
 
     method: str | None = None
     text: Path_ | None = None
-    fit_on: Path_ | None = None
+    fit_on: object = None
     load: Path_ | None = None
     counts: Path_ | None = None
     save: Path_ | None = None

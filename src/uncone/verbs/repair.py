@@ -1,6 +1,7 @@
 """`repair`: a repaired copy of vectors, or of an encoder, and what changed: measured on what was written."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -39,7 +40,7 @@ def repair(
     ids: Ids | None = None,
     query_ids: Ids | None = None,
     text: Path_ | None = None,
-    fit_on: Path_ | None = None,
+    fit_on: Any = None,
     load: Path_ | None = None,
     counts: Path_ | None = None,
     save: Path_ | None = None,
@@ -158,9 +159,10 @@ def _by_own(
     found = repair(spec, out, **vars(chosen), progress=progress)
     assert isinstance(found, Repaired)
     saved = "T.safetensors" if options.save is None else shared_name(os.fspath(options.save))
+    where = "qrels" if isinstance(own.qrels, Mapping) else Path(own.qrels).name
     need = "fit it again with --save T.safetensors, then " if options.save is None else ""
     why = (
-        f"Chosen by the judgements in {selection.name}, whose interval decides, and not these measures.",
+        f"Chosen by the judgements in {where}, whose interval decides, and not by these measures.",
         f"Queries need the same repair before they search what was written: {need}uncone repair QUERIES OUT "
         f"--load {saved}",
     )
