@@ -52,10 +52,11 @@ def test_a_refused_file_leaves_no_descriptor(tmp_path: Path) -> None:
 
 def _readers() -> dict[str, Callable[[Path], object]]:
     """Who reads a file that a user names, by the name of a file that it would take."""
-    from uncone.calibration.sides import places_of, read_labels
+    from uncone.calibration.sides import read_labels
     from uncone.edits.texts import read_sentences, read_text
     from uncone.model.counts import read_counts
     from uncone.prevent import AnisotropyTrack
+    from uncone.rows.ids import places_of
     from uncone.tasks.text_files import lines_of
     from uncone.transforms import load
 

@@ -85,6 +85,8 @@ def _arrays(add: Add) -> None:
             lambda path, write=write: write(path, a=rows(), b=rows("float64"), n=np.arange(3)),
             ("a", "b"),
         )
+        for ids in (np.arange(N), np.array([f"id{i}" for i in range(N)])):
+            add("npz", "x.npz", lambda path, write=write, ids=ids: write(path, a=rows(), ids=ids), ("a",))
 
 
 def _tensors(add: Add) -> None:
@@ -129,6 +131,7 @@ def _parquet(add: Add) -> None:
     lists = pa.array(list(x))
     named = {"id": pa.array([f"r{i}" for i in range(N)]), "x": lists}
     for columns, options in (
+        ({"id": pa.array(range(N)), "x": fixed}, {"row_group_size": 30}),
         ({"x": fixed}, {}), ({"x": lists}, {"use_dictionary": False}), (named, {"compression": "zstd", "row_group_size": 10}),
         ({"x": pa.array(list(x.astype("float64")))}, {"compression": "gzip", "data_page_version": "2.0"}),
         ({"x": fixed}, {"compression": "none", "use_dictionary": False, "data_page_size": 64}),
@@ -223,6 +226,13 @@ def _texts(add: Add) -> None:
             "a\tb\tlabel\n" + "".join(f"id{i}\tid{i + 1}\t{i % 2}\n" for i in range(30))
         ),
     )
+    judged = [(f"id{i}", f"id{i + 1}", i % 2) for i in range(30)]
+    for name, text in (
+        ("q.txt", "".join(f"{a} 0 {b} {rank}\n" for a, b, rank in judged)),
+        ("q.tsv", "query-id\tcorpus-id\tscore\n" + "".join(f"{a}\t{b}\t{rank}\n" for a, b, rank in judged)),
+        ("q.jsonl", "".join(json.dumps({"qid": a, "docid": b, "rel": rank}) + "\n" for a, b, rank in judged)),
+    ):
+        add("judgements", name, lambda path, text=text: path.write_text(text))
     add("ids", "i.txt", lambda path: path.write_text(ids))
     lines = "".join(f"a sentence {i}\nanother one {i}\nü and {i} more\n" for i in range(12))
     for name, pack in (("t.txt", bytes), ("t.txt.gz", gzip.compress), ("t.txt.xz", lzma.compress)):

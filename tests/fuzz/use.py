@@ -13,12 +13,14 @@ from tests.fuzz.corpus import D, N, Seed
 from tests.fuzz.records import use_record
 from tests.matrices import gaussian
 from uncone import Calibration, InputError, Moments, UnconeError, calibrate, open_rows, transforms
-from uncone.calibration.sides import places_of, read_labels
+from uncone.calibration.sides import read_labels
 from uncone.edits.texts import read_sentences
 from uncone.model.counts import read_counts
 from uncone.model.files import token_labels
 from uncone.records import load_record
 from uncone.rows import as_rows
+from uncone.rows.ids import places_of
+from uncone.tasks.retrieval import read_judgements
 
 Array = np.ndarray[Any, Any]
 MOST_NUMBERS = 10**7
@@ -61,6 +63,8 @@ def _matrix(spec: str | Path) -> Array | None:
     n, d = rows.shape
     if rows.labels is not None and len(rows.labels) != n:
         raise WrongError(f"{len(rows.labels)} labels for {n} rows")
+    if (keys := rows.keys) is not None and len(keys) != n:
+        raise WrongError(f"{len(keys)} ids for {n} rows")
     kept, seen = [], 0
     for block in rows.blocks():
         if block.ndim != 2 or block.shape[1] != d or block.dtype not in (torch.float32, torch.float64):
@@ -229,5 +233,6 @@ _OTHERS: dict[str, Callable[[Path], Callable[[], None] | None]] = {
     "record": _record, "transformation": _transformation, "moments": _moments, "sentences": _sentences, "tokens": _tokens,
     "counts": lambda path: (read_counts(path, N, [f"w{i}" for i in range(N)]), None)[1],
     "pairs": lambda path: (read_labels(path, IDS, None, match_at=None), None)[1],
+    "judgements": lambda path: (read_judgements(path, IDS, IDS), None)[1],
     "ids": lambda path: (places_of(as_rows(np.eye(N)), path), None)[1],
 }  # fmt: skip

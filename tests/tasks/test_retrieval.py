@@ -39,6 +39,7 @@ def test_recall_by_hand() -> None:
     x = -np.arange(150.0)[:, None]
     scores = retrieve(np.ones((2, 1)), x, data, ["q", "r"], split="test")
     assert scores["recall100"].tolist() == [0.5, 1.0]
+    assert scores["recall10"].tolist() == [0.5, 1.0]
     assert scores["ndcg10"][1] == pytest.approx(1 / math.log2(5))
 
 
@@ -60,6 +61,8 @@ def test_as_a_slow_loop() -> None:
         positive = {name for name, grade in relevant.items() if grade > 0}
         found = positive & {f"d{d}" for d in order[:100]}
         assert scores["recall100"][at] == pytest.approx(len(found) / len(positive))
+        first = positive & {f"d{d}" for d in order[:10]}
+        assert scores["recall10"][at] == pytest.approx(len(first) / len(positive))
 
 
 def test_a_query_is_not_its_own_answer() -> None:

@@ -4,13 +4,15 @@ import json
 import lzma
 from pathlib import Path
 
+import numpy as np
 import pytest
 import scipy.stats
 
 from tests.tasks.planted_texts import write_sts, write_word_vectors
+from tests.tasks.test_own_vectors import planted
 from uncone.cli import main
 from uncone.errors import InputError
-from uncone.records import Evaluation, Selection
+from uncone.records import Evaluation, Repaired, Selection, load_record
 from uncone.tasks.pairs import read_sts
 
 DATA = Path(__file__).parents[2] / "../shared/data"
@@ -128,6 +130,21 @@ def test_a_choice_without_a_repair(
             ["--task", "sts", "--data", "x.tsv", "--columns", "1,2,3", "--method", "auto"],
             "expected --columns without --method auto",
         ),
+        ([], "expected a spec and a task out of wordsim, sts, retrieval, ann, or own vectors (--queries, "),
+        (["--method", "auto"], "expected --method auto with the task sts or retrieval, got it with None"),
+        (
+            ["--qrels", "q.tsv"],
+            "expected --queries, --documents and --qrels together, got --qrels without --queries",
+        ),
+        (
+            ["--queries", "words.vec", "--qrels", "q.tsv", "--data", "."],
+            "expected either --queries and --qrels or --data, got both",
+        ),
+        (
+            ["--queries", "words.vec", "--qrels", "q.tsv", "--protocol", "paper"],
+            "expected the protocol 'paper' with the task wordsim, got it with retrieval",
+        ),
+        (["--queries", "words.vec", "--qrels", "none.tsv"], "cannot read none.tsv"),
         (
             ["--task", "ann", "--cache", "c"],
             "expected no cache with the task ann of stored vectors, got one (--cache, cache=)",
@@ -150,6 +167,68 @@ def test_what_cannot_be_done_is_one_line(
     assert error.startswith("uncone: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_own_vectors_with_own_judgements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ir_measures", reason="the extra [evaluate] is not installed")
+    documents, queries, judged = planted(spoiled=True)
+    np.save(tmp_path / "d.npy", documents)
+    np.save(tmp_path / "q.npy", queries)
+    lines = [f"query{q} 0 doc{d} {rank}\n" for q, of in judged.items() for d, rank in of.items()]
+    (tmp_path / "qrels.txt").write_text("".join(lines))
+    (tmp_path / "d.ids").write_text("".join(f"doc{at}\n" for at in range(len(documents))))
+    (tmp_path / "q.ids").write_text("".join(f"query{at}\n" for at in range(len(queries))))
+    options = {
+        "queries": "q.npy",
+        "documents": "d.npy",
+        "qrels": "qrels.txt",
+        "ids": "d.ids",
+        "query-ids": "q.ids",
+    }
+    own = [word for name, file in options.items() for word in (f"--{name}", str(tmp_path / file))]
+    main(["evaluate", *own, "--repair", "center", "all_but_the_top_2", "--json", str(tmp_path / "e.json")])
+    assert "all_but_the_top_2 does best" in " ".join(capsys.readouterr().out.split())
+    found = Evaluation.load(tmp_path / "e.json")
+    assert found.results["retrieval"]["d"]["original"]["n"] == len(queries)
+    assert found.name == f"{tmp_path.name}/d.npy"
+    main(
+        [
+            "evaluate",
+            *own,
+            "--method",
+            "auto",
+            "--repair",
+            "all_but_the_top_2",
+            "--json",
+            str(tmp_path / "s.json"),
+        ]
+    )
+    chosen = Selection.load(tmp_path / "s.json")
+    assert chosen.chosen == "all_but_the_top_2"
+    capsys.readouterr()
+    for name, written in (("d.npy", True), ("healthy.npy", False)):
+        healthy = planted(spoiled=False)
+        np.save(tmp_path / "healthy.npy", healthy[0])
+        np.save(tmp_path / "q.npy", queries if written else healthy[1])
+        own[3] = str(tmp_path / name)
+        main(
+            [
+                "repair",
+                own[3],
+                str(tmp_path / "y.npy"),
+                *own,
+                "--json",
+                str(tmp_path / "r.json"),
+                "--overwrite",
+            ]
+        )
+        printed = capsys.readouterr().out
+        assert printed.count("REPAIR IT") == (1 if written else 0)
+        assert ("wrote" in printed.partition("r.json")[2]) == written
+        assert (tmp_path / "y.npy").exists() == written
+        saved = load_record(tmp_path / "r.json")
+        assert isinstance(saved, Repaired if written else Selection)
+        (tmp_path / "y.npy").unlink(missing_ok=True)
 
 
 def test_what_was_found_is_printed_though_its_file_cannot_be_written(

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -309,31 +309,6 @@ def read_labels(
         )
     places_a, places_b = torch.tensor(list(matches), dtype=torch.int64).T
     return Labels(Path(path).name, places_a, places_b, np.array(list(matches.values())))
-
-
-def places_of(rows: Rows, ids: Path_ | None) -> dict[str, int]:
-    """The place of each id: a line of the file `ids`, else a label of the rows, else the row's number. Of
-    equal labels the first row counts, as where words are looked up."""
-    numbers = range(rows.shape[0]) if rows.ids is None else rows.ids.tolist()
-    names: Sequence[str | None]
-    if ids is not None:
-        lines = list(_text_lines(ids))
-        total = rows.shape[0] + len(rows.left_out)
-        if len(lines) != total:
-            raise InputError(f"expected {total} lines in {ids}, one per row of {rows.name}, got {len(lines)}")
-        names = [lines[number].strip() for number in numbers]
-    else:
-        names = rows.labels if rows.labels is not None else [str(number) for number in numbers]
-    places = dict[str, int]()
-    for place, name in enumerate(names):
-        if name is not None:
-            places.setdefault(name, place)
-    if ids is not None and len(places) < len(names):
-        raise InputError(
-            f"expected each id once in {ids}, got {len(names) - len(places)} lines that repeat one: make "
-            "them unique"
-        )
-    return places
 
 
 def _lines(path: Path_) -> Iterator[tuple[int, list[str]]]:

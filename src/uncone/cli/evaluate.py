@@ -6,17 +6,22 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from uncone.cli.answer import answer
-from uncone.cli.files import Html, Json, Keep, Read, Spec
+from uncone.cli.files import Html, Ids, Json, Keep, Qrels, Queries, QueryIds, Read, Vectors
 from uncone.errors import InputError
 
 
 def evaluate(
-    spec: Spec,
+    spec: Vectors = None,
     /,
     *,
-    task: Literal["wordsim", "sts", "retrieval", "ann"],
+    task: Literal["wordsim", "sts", "retrieval", "ann"] | None = None,
     data: Read = None,
     columns: str | None = None,
+    queries: Queries = None,
+    documents: Vectors = None,
+    qrels: Qrels = None,
+    ids: Ids = None,
+    query_ids: QueryIds = None,
     protocol: Literal["paper", "field"] = "field",
     repair: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     method: Literal["auto"] | None = None,
@@ -32,10 +37,12 @@ def evaluate(
 
     Args:
         spec: A directory of Sentence Transformers or transformers, the name of a cached one, or a file of
-            word vectors. For wordsim the token table of a model is taken, or MODEL#tensor.
-        task: What is asked of the vectors.
+            word vectors. For wordsim the token table of a model is taken, or MODEL#tensor. None with
+            --documents.
+        task: What is asked of the vectors; of own vectors retrieval.
         data: The directory of the sets. For wordsim and sts also a table of two texts and a score. For ann of
             stored vectors: a file of queries, or none to take rows out.
+        documents: Own vectors of documents.
         columns: Of such a table: the columns of the two texts and of the score, by names or by numbers from
             1, as in 2,3,5.
         protocol: For wordsim: paper takes single tokens and Pearson, field means of sub-tokens and Spearman.
@@ -47,7 +54,10 @@ def evaluate(
     from uncone.verbs.evaluate import check_protocol, no_data
     from uncone.verbs.evaluate import evaluate as run
 
-    options: dict[str, Any] = {"task": task, "data": data, "repairs": repair, "cache": cache, "seed": seed}
+    options: dict[str, Any] = {
+        "task": task, "data": data, "queries": queries, "documents": documents, "qrels": qrels, "ids": ids,
+        "query_ids": query_ids, "repairs": repair, "cache": cache, "seed": seed,
+    }  # fmt: skip
     if method is None:
         work = partial(run, spec, columns=_columns(columns), protocol=protocol, **options)
         answer(work, json, html)
@@ -57,13 +67,14 @@ def evaluate(
             "expected --columns without --method auto, got both: a choice needs the sets' development parts; "
             "leave one out"
         )
-    if task not in ("sts", "retrieval"):
+    is_own = queries is not None or qrels is not None
+    if not is_own and task not in ("sts", "retrieval"):
         raise InputError(
             f"expected --method auto with the task sts or retrieval, got it with {task}: leave it out"
         )
-    check_protocol(task, protocol)
-    if data is None:
-        raise no_data(task)
+    check_protocol(task or "retrieval", protocol)
+    if data is None and not is_own:
+        raise no_data(task or "retrieval")
     from uncone.verbs.select_repair import select_repair
 
     answer(partial(select_repair, spec, **options), json, html)

@@ -29,6 +29,13 @@ Out = Annotated[str, Role.OUT]
 Read = Annotated[Path | None, Role.READ]
 Write = Annotated[Path | None, Role.WRITE]
 Keep = Annotated[Path | None, Role.KEEP]
+Vectors = Annotated[str | None, Role.SPEC]
+Queries = Annotated[Vectors, Option(help="Own vectors of queries, to search --documents without a model.")]
+Qrels = Annotated[Read, Option(help="Which documents answer which queries: TREC, BEIR's TSV, or JSON lines.")]
+Ids = Annotated[
+    Read, Option(help="The ids of the documents, one a line; else the file's own, or row numbers.")
+]
+QueryIds = Annotated[Read, Option(help="The same for the queries.")]
 Json = Annotated[Write, Option(help="Write the whole result to this file, for machines.")]
 Html = Annotated[Write, Option(help="Write a page with pictures to this file, for people.")]
 SkipNonfinite = Annotated[bool, Option(help="Leave out rows with NaN or inf instead of refusing them.")]

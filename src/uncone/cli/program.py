@@ -27,9 +27,10 @@ app = App(
     default_parameter=Parameter(negative=""),
 )
 app.suppress_keyboard_interrupt = False  # else it leaves without a word, and `end` is never asked
-for command in (calibrate, center_head, check, diagnose, evaluate, repair, repair_tokens, report):
+for command in (calibrate, center_head, check, diagnose, repair, repair_tokens, report):
     app.command(command)
 app.command(compare, usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
+app.command(evaluate, usage="Usage: uncone evaluate [OPTIONS] [SPEC]")
 app.command(measures, usage="Usage: uncone measures [NAME]")
 
 

@@ -4,7 +4,22 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from uncone.cli.answer import hand_over, progress_bar, tell
-from uncone.cli.files import Html, Json, Keep, Out, Read, Role, SkipNonfinite, Spec, Write
+from uncone.cli.files import (
+    Html,
+    Ids,
+    Json,
+    Keep,
+    Out,
+    Qrels,
+    Queries,
+    QueryIds,
+    Read,
+    Role,
+    SkipNonfinite,
+    Spec,
+    Vectors,
+    Write,
+)
 from uncone.errors import InputError
 
 
@@ -21,6 +36,11 @@ def repair(
     text: Read = None,
     data: Read = None,
     cache: Keep = None,
+    queries: Queries = None,
+    documents: Vectors = None,
+    qrels: Qrels = None,
+    ids: Ids = None,
+    query_ids: QueryIds = None,
     task: Literal["retrieval", "sts"] = "retrieval",
     overwrite: bool = False,
     force: bool = False,
@@ -42,6 +62,7 @@ def repair(
         text: For an encoder: sentences to fit on, one a line.
         data: The directory of a task's data, by which --method auto chooses.
         cache: With --data: keep the model's vectors in this folder.
+        documents: Own vectors of documents, to choose by and to fit on; else VECTORS.
         task: With --method auto: by what a repair is chosen.
         overwrite: Replace OUT and the file of --save if they are there; files only.
         force: Whiten on fewer than 5 rows a column too.
@@ -54,11 +75,32 @@ def repair(
         "text": text, "fit_on": fit_on, "load": load, "counts": counts, "save": save, "force": force,
         "overwrite": overwrite, "skip_nonfinite": skip_nonfinite, "normalize": normalize,
     }  # fmt: skip
+    own: dict[str, Any] = {
+        "queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids
+    }  # fmt: skip
     selection, why = None, tuple[str, ...]()
+    result: Any
+    if any(value is not None for value in own.values()):
+        from uncone.records import Repaired
+
+        if data is not None or cache is not None or task != "retrieval":
+            raise InputError("expected --queries without --data, --cache and --task, got both: leave one out")
+        with progress_bar() as progress:
+            found = run(spec, out, method=method, progress=progress, **own, **options)
+        if not isinstance(found, Repaired):
+            hand_over(found, json, html)  # which says why nothing was written
+            return
+        if found.selection is not None:
+            hand_over(found.selection)
+        shown = with_whole_names(replace(found, selection=None), spec, out, fit_on, load, save)
+        hand_over(found, json, html, shown=shown)
+        tell(out, save)
+        return
     if method == "auto" or (method is None and data is not None):
         if data is None:
             raise InputError(
-                "expected --data DIR with --method auto, got none: a task chooses, and needs its data"
+                "expected --data DIR with --method auto, got none: a task chooses, and needs its data (or "
+                "--queries, --documents and --qrels, own vectors with judgements)"
             )
         check_repair(spec, out, RepairOptions("auto", **options))  # before the task, which takes minutes
         from uncone.verbs.select_repair import select_repair

@@ -55,7 +55,7 @@ class RepairOptions:
 
     method: str | None = None
     text: Path_ | None = None
-    fit_on: Path_ | None = None
+    fit_on: object = None
     load: Path_ | None = None
     counts: Path_ | None = None
     save: Path_ | None = None
@@ -205,8 +205,9 @@ def _next_step(record: Repaired, source: str, options: RepairOptions, words: boo
         return f"uncone evaluate {source} --task wordsim --data PAIRS{named}"
     queries, documents = "QUERIES", source
     if options.load is not None or options.fit_on is not None:  # as of queries
-        fitted = "DOCUMENTS" if options.fit_on is None else quote(shared_name(os.fspath(options.fit_on)))
-        queries, documents = source, fitted
+        queries, documents, on = source, "DOCUMENTS", options.fit_on
+        if isinstance(on, str | os.PathLike):
+            documents = quote(shared_name(os.fspath(on)))
     return (
         f"uncone evaluate --task retrieval --queries {queries} --documents {documents} --qrels QRELS{named}"
     )

@@ -31,7 +31,7 @@ _KINDS = {
 _SHOWN = {
     "wordsim": ("spearman_cosine", "pearson_cosine", "spearman_inner", "pearson_inner"),
     "sts": ("spearman_cosine", "spearman_cosine_subset_mean", "spearman_inner"),
-    "retrieval": ("ndcg10", "recall100", "ndcg10_inner", "ndcg10_inner_documents"),
+    "retrieval": ("ndcg10", "recall10", "recall100", "ndcg10_inner", "ndcg10_inner_documents"),
     "ann": ("recall10", "recall10_own", "recall10_inner_documents", "recall10_inner"),
 }  # fmt: skip
 _SHOWN_OF_PAPER = ("pearson_cosine", "pearson_inner", "spearman_cosine", "spearman_inner")
@@ -189,7 +189,7 @@ class Evaluation(Record):
                 strong = Cell(f"{value:.{digits}f}", tone="strong")
                 rows.append((repair, strong, difference, between, _mark(change)))
         columns = ("repair", "value", "change", "interval", "")
-        return Table(columns, tuple(rows), columns[1:4], _title(measure))
+        return Table(columns, tuple(rows), columns[1:4], _title(measure, task))
 
     def _many_sets(self, task: str, measure: str) -> Table:
         taken = self.results[task].items()
@@ -208,7 +208,7 @@ class Evaluation(Record):
             counts = (next(iter(repairs.values())).get("n") for repairs in sets.values())
             rows.append(("n", *("" if n is None else count(n) for n in counts), ""))
         headings = (*(_SHORT.get(name, name) for name in sets), "mean")
-        return Table(("repair", *headings), tuple(rows), headings, _title(measure))
+        return Table(("repair", *headings), tuple(rows), headings, _title(measure, task))
 
     def _chart(self, task: str, measure: str) -> Figure:
         """The change that each repair makes to the measure that the task is judged by, on each set."""
@@ -218,7 +218,7 @@ class Evaluation(Record):
             rows = tuple((repair, c.difference, c.low, c.high) for repair, c in changes if c is not None)
             called = f"{name} differences" if charts else "differences"
             if rows:
-                charts.append(Intervals(called, name, f"change of {_title(measure)}", rows))
+                charts.append(Intervals(called, name, f"change of {_title(measure, task)}", rows))
         return Figure("What each repair changes", tuple(charts), self.intervals)
 
     def _price(self) -> str:
@@ -253,9 +253,9 @@ def _mark(interval: Interval | None) -> Cell:
     return Cell("+", tone="better") if interval.low > 0 else Cell("-", tone="worse")
 
 
-def _title(measure: str) -> str:
+def _title(measure: str, task: str) -> str:
     number, _, kind = measure.partition("_")
-    if measure == "recall10":
+    if measure == "recall10" and task == "ann":
         return "recall@10 of the cosine, against the original's exact ten"
     return _NUMBERS[number] + _KINDS[kind] if number in _NUMBERS and kind in _KINDS else measure
 

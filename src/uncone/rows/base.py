@@ -58,6 +58,15 @@ class Rows:
             self.load_labels = None
         return self._labels
 
+    load_keys: Callable[[], Sequence[str | None] | None] | None = None
+    """How to get the source's own ids of the rows, where it may have some beside the labels."""
+
+    @property
+    def keys(self) -> Sequence[str | None] | None:
+        """The ids that the source gives its rows (a column or an array of them), else the labels."""
+        keys = None if self.load_keys is None else self.load_keys()
+        return self.labels if keys is None else keys
+
     @property
     def ids(self) -> Tensor | None:
         """The row numbers in the source, int64 (N,); None means 0, 1, ..., N - 1."""
@@ -152,6 +161,10 @@ class DerivedRows(Rows):
         return self._rows.labels
 
     @property
+    def keys(self) -> Sequence[str | None] | None:
+        return self._rows.keys
+
+    @property
     def ids(self) -> Tensor | None:
         return self._rows.ids
 
@@ -188,8 +201,14 @@ class SelectedRows(DerivedRows):
 
     @property
     def labels(self) -> Sequence[str | None] | None:
-        labels = self._rows.labels
-        return None if labels is None else [labels[i] for i in self._kept.tolist()]
+        return self._of(self._rows.labels)
+
+    @property
+    def keys(self) -> Sequence[str | None] | None:
+        return self._of(self._rows.keys)
+
+    def _of(self, names: Sequence[str | None] | None) -> Sequence[str | None] | None:
+        return None if names is None else [names[i] for i in self._kept.tolist()]
 
     def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
         block = self._rows.take(self._kept[start:stop])  # the gaps between kept rows may be long

@@ -147,7 +147,11 @@ def open_npz(path: Path, key: str | None) -> Rows:
         if not matrices:  # one of more axes is refused with its shape
             matrices = [name for name, member in members.items() if member.has_more_axes()][:1]
         key = only(matrices, path, among=f"{len(members)} arrays")
-    return named(members, key, path, "array").rows(f"{path}#{key}")
+    rows = named(members, key, path, "array").rows(f"{path}#{key}")
+    beside = [members[name] for name in (f"{key}_ids", "ids", "id") if name in members]
+    if beside:
+        rows.load_keys = lambda: next(filter(None, (one.keys(rows.shape[0]) for one in beside)), None)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -233,6 +237,24 @@ class _Member:
         except zipfile.BadZipFile as error:
             raise self.lies(_WRONG_SUM) from error
         return ColumnRows(self.source, self.start(), header, name)
+
+    def keys(self, n: int) -> list[str | None] | None:
+        """The texts or whole numbers of an array (n,); None where it is none of these."""
+        name = f"{self.source.name}#{self.info.filename}"
+        header = array_header(self.head(name), name)
+        if header.shape != (n,) or header.dtype.kind not in "iuU":
+            return None
+        if header.offset + n * header.dtype.itemsize != self.info.file_size:
+            raise self.lies(f"{n} ids take another size than its {self.info.file_size} bytes")
+        content = _take(self.stream(), self.info.file_size, name)[header.offset :]
+        if header.dtype.kind != "U":
+            return list(map(str, np.frombuffer(content, header.dtype).tolist()))
+        width = header.dtype.itemsize // 4
+        try:  # NumPy itself makes characters of any number, or fails within
+            text = content.decode("utf-32-be" if header.dtype.byteorder == ">" else "utf-32-le")
+        except UnicodeDecodeError as error:
+            raise self.lies(f"its texts are none: {error.reason}") from error
+        return [text[at : at + width].rstrip("\0") for at in range(0, n * width, width)]
 
 
 def _members(source: LocalFile) -> dict[str, _Member]:

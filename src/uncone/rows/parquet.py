@@ -6,7 +6,7 @@ footer's counts, and against the shape.
 
 import bisect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,10 @@ from uncone.rows.names import listing, named, only
 _SUFFIX = ".parquet"
 _LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
 """Columns of text that are taken for labels; the first that is there."""
+_KEY_COLUMNS = (
+    "id", "_id", "doc_id", "docid", "document_id", "corpus_id", "corpus-id", "query_id", "query-id", "qid"
+)  # fmt: skip
+"""Columns of text or whole numbers that are taken for ids; the first that is there."""
 _LONGEST_LABEL = 80
 _FLOATING = "float64, float32 or float16"
 _DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
@@ -113,18 +117,23 @@ class ParquetRows(StreamedRows):
 
     def load_labels(self) -> list[str | None] | None:
         """The texts of the column of labels, if all parts have it."""
+        column = self._common(_LABEL_COLUMNS, "is_string", "is_large_string")
+        return column and [label for part in self._parts for label in part.labels(column)]
+
+    def load_keys(self) -> list[str | None] | None:
+        """The ids of the column of ids, if all parts have it."""
+        column = self._common(_KEY_COLUMNS, "is_string", "is_large_string", "is_integer")
+        return column and [key for part in self._parts for key in part.keys(column)]
+
+    def _common(self, names: Sequence[str], *kinds: str) -> Any:
+        """The first of the columns `names` of any of these kinds, where it is the same in all parts."""
         import pyarrow.types as types
 
         columns = set[str | None]()
         for part in self._parts:
-            text = {f.name for f in part.schema if types.is_string(f.type) or types.is_large_string(f.type)}
-            columns.add(next((name for name in _LABEL_COLUMNS if name in text), None))
-        column = columns.pop()
-        return (
-            None
-            if columns or column is None
-            else [label for part in self._parts for label in part.labels(column)]
-        )
+            fitting = {f.name for f in part.schema if any(getattr(types, kind)(f.type) for kind in kinds)}
+            columns.add(next((name for name in names if name in fitting), None))
+        return columns.pop() if len(columns) == 1 else None
 
 
 _Kind = tuple[str, int | None]
@@ -169,6 +178,16 @@ class Part:
                 labels = _shortened(array)
             yield from labels
         self.check_count("labels", count)
+
+    def keys(self, column: str) -> Iterator[str | None]:
+        """The ids in a column of texts or whole numbers."""
+        count = 0
+        for array in self.batches(column, GRID):
+            count += len(array)
+            with guarded(self.path):
+                values = array.to_pylist()
+            yield from (None if value is None else str(value) for value in values)
+        self.check_count("ids", count)
 
     def check_count(self, what: str, count: int) -> None:
         """Raise InputError unless as many came as the footer says: pyarrow hands on what pages hold."""

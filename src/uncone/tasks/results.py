@@ -141,10 +141,15 @@ def varies(scores: Scores) -> bool:
 
 
 def verdict(
-    name: str, task: str, measure: str, differences: Mapping[str, Mapping[str, Mapping[str, Interval]]]
+    name: str,
+    task: str,
+    measure: str,
+    differences: Mapping[str, Mapping[str, Mapping[str, Interval]]],
+    items: str = "",
 ) -> str:
     """Which repair does best over the sets, on which its interval lies above 0 or below, or that none does.
 
+    `items` counts the items of one set ("300 queries"): so many show no difference where an interval holds 0.
     The repair named is that with the highest mean difference; if any helps, among those that rise on a set
     beyond chance. It was chosen by looking, so that its intervals are no proof: `select_repair` is for that.
     """
@@ -167,7 +172,9 @@ def verdict(
         if len(full) > 1:
             subject = f"of {len(full)} repairs {subject} does best{among}; it"
         return f"{start} {subject} {_change(full[best], measure)}."
-    on_the_whole, advice = (" on the whole", "") if rose else ("", " Leave it as it is.")
+    is_open = items and all(one.low <= 0 <= one.high for one in full[highest].values())
+    doubt = f" That is no difference that {items} can show." if is_open else ""
+    on_the_whole, advice = (" on the whole", "") if rose else ("", f"{doubt} Leave it as it is.")
     change = _change(full[highest], measure)
     return f"{start} no repair helps{on_the_whole}; the best, {described(highest)}, {change}.{advice}"
 

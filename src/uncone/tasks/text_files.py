@@ -16,6 +16,12 @@ Rows = Iterator[tuple[str, list[str]]]
 PACKED = (".gz", ".xz")
 KNOWN_COLUMNS = (("word1", "word2", "score"), ("sentence1", "sentence2", "score"))
 """Names that are looked for in a header where no columns are asked for."""
+_JUDGEMENTS = (
+    ("query-id", "query_id", "qid", "query"),
+    ("corpus-id", "corpus_id", "doc_id", "docid", "doc-id", "document", "pid"),
+    ("score", "relevance", "rel", "label", "qrel"),
+)
+"""What the columns of judgements are called: BEIR's name first, then others'."""
 SPACE = " "
 """As a delimiter: any white space."""
 _JSON = "{"
@@ -73,6 +79,19 @@ def table(file: Path, columns: Sequence[str | int] | None = None, *, delimiter: 
         yield where, _cells(row, places, width if delimiter != SPACE else 0, where)
 
 
+def judgement_columns(file: Path) -> Sequence[str | int]:
+    """Where a table of judgements has query, document and relevance, for `table`.
+
+    By name where the header has names that are known (BEIR's query-id, corpus-id and score, and others'). Of
+    four columns the second is passed over (TREC's `qid 0 docid relevance`); else the first three are taken.
+    """
+    _, first = next(_rows(file, _delimiter(file)), ("", []))
+    names = [next((name for name in known if name in first), None) for known in _JUDGEMENTS]
+    if None not in names:
+        return [name for name in names if name is not None]
+    return (1, 3, 4) if len(first) == 4 else (1, 2, 3)
+
+
 def _delimiter(file: Path) -> str:
     """A tab, comma, semicolon or white space, or `_JSON`: by the file's name, else by its first line."""
     line = next((line for _, line in lines_of(file) if line.strip()), "")
@@ -81,7 +100,12 @@ def _delimiter(file: Path) -> str:
         return _JSON
     if suffix == ".tsv" or line.count("\t") > 1:
         return "\t"
-    widths = {mark: len(next(csv.reader([line], delimiter=mark), ())) for mark in (",", ";")}
+    try:
+        widths = {mark: len(next(csv.reader([line], delimiter=mark), ())) for mark in (",", ";")}
+    except csv.Error as error:
+        raise InputError(
+            f"expected a table, got {file}, whose first line does not parse ({error}): end lines with a line feed"
+        ) from error
     widest = max(widths, key=lambda mark: widths[mark])
     return widest if widths[widest] > 2 or suffix == ".csv" else SPACE
 

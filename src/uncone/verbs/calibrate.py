@@ -15,12 +15,12 @@ from uncone.calibration.sides import (
     equal_pairs,
     floor_of,
     open_side,
-    places_of,
     read_labels,
 )
 from uncone.calibration.thresholds import count_scores, function_of, remarks, verdict, with_labels
 from uncone.errors import InputError, nearest
 from uncone.records import Calibration
+from uncone.rows.ids import places_of
 from uncone.tasks.bootstrap import check_seed
 from uncone.tasks.encoding import encoded_texts
 from uncone.version import versions

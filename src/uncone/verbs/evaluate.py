@@ -3,16 +3,19 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from uncone.errors import InputError, nearest
 from uncone.model.open import name_of, split
-from uncone.records import Evaluation
+from uncone.records import ORIGINAL, Evaluation
+from uncone.records.text import counted
+from uncone.rows.ids import Ids
 from uncone.tasks.ann import evaluate_ann, evaluate_ann_of_rows
 from uncone.tasks.encoding import open_encoding
 from uncone.tasks.fitting import Progress, repair_names
+from uncone.tasks.own_vectors import name_of_own, open_own, own_vectors
 from uncone.tasks.results import PACKAGES, PRIMARY, Settings, verdict
-from uncone.tasks.retrieval import evaluate_retrieval
+from uncone.tasks.retrieval import Qrels, evaluate_retrieval, open_corpus
 from uncone.tasks.sts import evaluate_sts
 from uncone.tasks.wordsim import PROTOCOLS, evaluate_wordsim
 from uncone.version import versions
@@ -20,14 +23,20 @@ from uncone.version import versions
 TASKS = ("wordsim", "sts", "retrieval", "ann")
 _OF_PAIRS = ("wordsim", "sts")
 _SENTENCES = "pairs of sentences (for a mean over subsets within each of them)"
+_NOUNS = {True: ("pair", "pairs"), False: ("query", "queries")}
 _ITEMS = {"wordsim": "pairs of words", "sts": _SENTENCES}
 
 
 def evaluate(
-    spec: str | os.PathLike[str],
+    spec: Any = None,
     *,
-    task: Literal["wordsim", "sts", "retrieval", "ann"],
-    data: str | os.PathLike[str] | None,
+    task: Literal["wordsim", "sts", "retrieval", "ann"] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    queries: Any = None,
+    documents: Any = None,
+    qrels: Qrels | None = None,
+    ids: Ids | None = None,
+    query_ids: Ids | None = None,
     columns: Sequence[str | int] | None = None,
     protocol: Literal["paper", "field"] = "field",
     repairs: Sequence[str] | None = None,
@@ -41,13 +50,22 @@ def evaluate(
     Args:
         spec: for "wordsim" a model (its token table) or word vectors; for "sts" and "retrieval" an encoder: a
             directory of Sentence Transformers, of transformers (mean of the last layer), or word vectors
-            (mean of the words). For "ann" an encoder, or a file of vectors.
+            (mean of the words). For "ann" an encoder, or a file of vectors. None with `documents`.
         task: "wordsim" (pairs of words), "sts" (pairs of sentences), "retrieval" (nDCG@10 and recall@100), or
             "ann" (recall@10 of quantised search).
         data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the
             STS Benchmark); for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or
             a JSON array of objects, with or without header. For "ann" of stored vectors a file of queries, or
             None to take some rows out.
+        queries: own vectors of queries (M, D), for `open_rows`: retrieval without a model. With `documents`
+            and `qrels`, in place of `spec` and `data`.
+        documents: own vectors of documents (N, D), for `open_rows`.
+        qrels: their judgements: TREC's `qid 0 docid relevance`, a table with or without header (query,
+            document, relevance; BEIR's query-id, corpus-id, score), JSON lines with such names; or
+            `{query: {document: relevance}}`. Relevance above 0 counts.
+        ids, query_ids: the ids of the rows of `documents` and of `queries`: a file of one a line, or a
+            sequence. By default those that the source has (a column or array of ids, words), else numbers
+            from 0.
         columns: of such a table, the columns of the two texts and of the score, by name or by number from 1.
             By default `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has
             them, else the first three.
@@ -68,6 +86,18 @@ def evaluate(
             that is not installed.
         UnsupportedModel: the model cannot be loaded.
     """
+    own = own_vectors(
+        spec, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=task,
+        others={"data": data, "columns": columns, "cache": cache},
+    )  # fmt: skip
+    if own is not None:
+        task = "retrieval"
+    elif task is None or spec is None:
+        lacking = "task" if task is None else "spec"
+        raise InputError(
+            f"expected a spec and a task out of {', '.join(TASKS)}, or own vectors (--queries, --documents and "
+            f"--qrels), got no {lacking}: name it"
+        )
     if task not in TASKS:
         advice = nearest(task, TASKS, "choose among these")
         raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: {advice}")
@@ -83,12 +113,14 @@ def evaluate(
         )
     names = repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
-    path, part = split(spec)
+    path, part = (Path(), None) if own is not None else split(spec)
     stored = task == "ann" and path.is_file()
     if cache is not None and (stored or task == "wordsim"):
         which = f"{task} of stored vectors" if stored else task
         raise InputError(f"expected no cache with the task {which}, got one (--cache, cache=): leave it out")
-    if stored:
+    if own is not None:
+        result = evaluate_retrieval(open_own(own, names, settings), settings)
+    elif stored:
         result = evaluate_ann_of_rows(spec, data, names, settings)
     elif data is None:
         raise no_data(task)
@@ -98,17 +130,20 @@ def evaluate(
         encoding = open_encoding(spec, cache=None if cache is None else Path(cache))
         if task == "sts":
             result = evaluate_sts(encoding, data, names, settings, columns=columns)
+        elif task == "retrieval":
+            result = evaluate_retrieval(open_corpus(encoding, data, names, settings), settings)
         else:
-            run = evaluate_retrieval if task == "retrieval" else evaluate_ann
-            result = run(encoding, data, names, settings)
+            result = evaluate_ann(encoding, data, names, settings)
     measure = "pearson_cosine" if protocol == "paper" else PRIMARY[task]
-    name = name_of(spec, path) + (f"#{part}" if part else "")
+    name = name_of_own(own) if own is not None else name_of(spec, path) + (f"#{part}" if part else "")
+    sets = [numbers[ORIGINAL]["n"] for numbers in result.results.values()]
+    items = counted(sets[0], *_NOUNS[task in _OF_PAIRS]) if len(sets) == 1 else ""
     intervals = (
         f"Intervals: 95%, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, "
         f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself."
     )
     return Evaluation(
-        verdict=verdict(name, task, measure, result.differences), name=name, task=task, intervals=intervals,
+        verdict=verdict(name, task, measure, result.differences, items), name=name, task=task, intervals=intervals,
         protocol=protocol if task == "wordsim" else "", results={task: result.results},
         differences={task: result.differences}, prices=result.prices,
         notes=tuple(dict.fromkeys(result.notes)),

@@ -2,10 +2,11 @@
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Literal
+from typing import Any, Literal
 
 from uncone.atomic import creatable, writable
 from uncone.edits.encoder import repair_encoder
@@ -15,12 +16,16 @@ from uncone.edits.texts import MOST_SENTENCES, Path_
 from uncone.errors import InputError
 from uncone.model.open import check_targets_apart, is_model, open_rows, split
 from uncone.model.sentence_transformers import is_sentence_transformers
-from uncone.records import Repaired
+from uncone.records import Repaired, Selection
 from uncone.records.text import counted, plural
 from uncone.rows import Rows
+from uncone.rows.ids import Ids
 from uncone.rows.open import WORDS, open_file, source_of, split_part
+from uncone.tasks.own_vectors import OwnVectors, own_vectors
+from uncone.tasks.retrieval import Qrels
 from uncone.transforms.apply import check_out, repair_rows
 from uncone.transforms.fitting import shared_name
+from uncone.verbs.select_repair import select_repair
 
 __all__ = ["RepairOptions", "check_repair", "kind_of", "repair"]
 Kind = Literal["vectors", "encoder", "model"]
@@ -31,8 +36,13 @@ def repair(
     out: Path_,
     *,
     method: str | None = None,
+    queries: Any = None,
+    documents: Any = None,
+    qrels: Qrels | None = None,
+    ids: Ids | None = None,
+    query_ids: Ids | None = None,
     text: Path_ | None = None,
-    fit_on: Path_ | None = None,
+    fit_on: Any = None,
     load: Path_ | None = None,
     counts: Path_ | None = None,
     save: Path_ | None = None,
@@ -42,7 +52,7 @@ def repair(
     most_sentences: int = MOST_SENTENCES,
     normalize: bool = False,
     progress: Progress | None = None,
-) -> Repaired:
+) -> Repaired | Selection:
     """Write a repaired copy of vectors or of an encoder, and measure the written copy.
 
     Vectors are read in blocks, three times in all. A directory of Sentence Transformers gets the repair as a
@@ -54,7 +64,10 @@ def repair(
             Transformers, or the name of a cached one.
         out: a file of one of the formats of `uncone.transforms.repair_rows`; of an encoder a new directory.
         method: one of `uncone.transforms.REPAIRS` or `ZIPF_REPAIRS`; of an encoder an affine one. There is no
-            default: a task says which repair helps, if any (`uncone.select_repair`).
+            default: a task says which repair helps, if any (`uncone.select_repair`). "auto" asks `queries`
+            and `qrels`.
+        queries, documents, qrels, ids, query_ids: own vectors with judgements, as for `uncone.evaluate`: they
+            choose the method, which is fitted on the documents. `documents` are `spec` by default.
         text: of an encoder, sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths
             of them, unless `fit_on` or `load` is given, and measured on the others, or else on all.
         fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors
@@ -73,7 +86,8 @@ def repair(
 
     Returns:
         A `Repaired`: the verdict, both sides of the measures, the cost and notes. An encoder is measured on
-        its output, so on unit vectors where it has a Normalize.
+        its output, so on unit vectors where it has a Normalize. A `Selection` where the judgements call for
+        no repair: then nothing is written.
 
     Raises:
         InputError: neither vectors nor an encoder, options that exclude each other, rows that are not finite
@@ -94,6 +108,14 @@ def repair(
         most_sentences,
         normalize,
     )
+    if documents is None and (queries is not None or qrels is not None):
+        documents = spec
+    own = own_vectors(
+        None, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=None,
+        others={},
+    )  # fmt: skip
+    if own is not None:
+        return _by_own(own, spec, out, options, progress)
     kind = check_repair(spec, out, options)
     if kind == "encoder":
         return repair_encoder(spec, out, options, progress=progress)
@@ -114,6 +136,47 @@ def repair(
         dtype=applied.dtype, seconds=applied.seconds, notes=(*applied.notes, *_left_out(rows)),
         options=options, source=spec, words=is_model(split(spec)[0]) or source_of(rows).format in WORDS,
     )  # fmt: skip
+
+
+def _by_own(
+    own: OwnVectors, spec: Path_, out: Path_, options: RepairOptions, progress: Progress | None
+) -> Repaired | Selection:
+    """The repair that own judgements choose, fitted on their documents."""
+    given = {
+        "method": options.method,
+        "fit-on": options.fit_on,
+        "load": options.load,
+        "counts": options.counts,
+    }
+    other = next((name for name, value in given.items() if value not in (None, "auto")), None)
+    if other is not None:
+        raise InputError(
+            f"expected no --{other} with --queries, got {given[other]}: the judgements choose the method, and "
+            "it is fitted on the documents"
+        )
+    auto = replace(options, method="auto")
+    files = [one for one in (own.qrels, own.ids, own.query_ids) if isinstance(one, str | os.PathLike)]
+    check_targets_apart((split_part(os.fspath(out))[0], options.save), (own.queries, own.documents), files)
+    if check_repair(spec, out, auto) == "encoder":
+        raise InputError(
+            f"expected vectors to repair with --queries, got the encoder {os.fspath(spec)}: for a model give "
+            "a task's data (--data DIR)"
+        )
+    d, width = open_rows(spec).shape[1], open_rows(own.documents).shape[1]
+    if d != width:
+        raise InputError(
+            f"expected documents of {d} features like {os.fspath(spec)}, got {width}: give vectors of one model"
+        )
+    selection = select_repair(**vars(own), progress=progress)
+    if selection.leaves_it:
+        return selection
+    fit_on = None if own.documents is spec else own.documents
+    chosen = replace(auto, method=selection.chosen, fit_on=fit_on)
+    found = repair(spec, out, **vars(chosen), progress=progress)
+    assert isinstance(found, Repaired)
+    where = "qrels" if isinstance(own.qrels, Mapping) else Path(own.qrels).name
+    why = f"Chosen by the judgements in {where}, whose interval decides, and not by these measures."
+    return found.chosen_by(selection, why)
 
 
 def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
@@ -154,7 +217,7 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
             "expected a repair by its name (--method center, method=), or --data DIR to have one chosen by "
             "a task, got neither: no repair helps every task, so by default vectors stay as they are"
         )
-    if fit_on is not None and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
+    if isinstance(fit_on, str | os.PathLike) and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(
             f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors"
         )

@@ -5,20 +5,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from uncone.errors import InputError, UndefinedMeasure, nearest
 from uncone.model.open import name_of, split
 from uncone.records import ORIGINAL, Interval, Selection
-from uncone.records.text import counted
+from uncone.records.text import counted, plural
+from uncone.rows.ids import Ids
 from uncone.tasks import correlation, correlation_bootstraps, paired_bootstraps
 from uncone.tasks.encoding import Encoding, open_encoding, texts_digest
 from uncone.tasks.fitting import Progress, is_affine, repair_names
+from uncone.tasks.own_vectors import name_of_own, open_own, own_vectors
 from uncone.tasks.pairs import PairScores, Scores, read_sts
 from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Settings, shown, varies
-from uncone.tasks.retrieval import open_corpus, ranked
+from uncone.tasks.retrieval import Corpus, Qrels, open_corpus, ranked
 from uncone.tasks.sts import fitted_on_set, scored
 from uncone.transforms import REPAIRS
 from uncone.transforms.names import described
@@ -45,10 +47,15 @@ _Splits = tuple[_Split, Callable[[], _Split], str, tuple[str, ...], dict[str, st
 
 
 def select_repair(
-    spec: str | os.PathLike[str],
+    spec: Any = None,
     *,
-    task: Literal["retrieval", "sts"],
-    data: str | os.PathLike[str],
+    task: Literal["retrieval", "sts"] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    queries: Any = None,
+    documents: Any = None,
+    qrels: Qrels | None = None,
+    ids: Ids | None = None,
+    query_ids: Ids | None = None,
     repairs: Sequence[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
     seed: int = 0,
@@ -65,12 +72,14 @@ def select_repair(
     Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it, of
     qrels/train.tsv; test on the queries of qrels/test.tsv (a query of both counts for the test). With
     test.tsv alone, both on seeded halves of its queries. Repairs are fitted on the documents. STS (Spearman):
-    the development and test pairs of the STS Benchmark; repairs are fitted on its training sentences.
+    the development and test pairs of the STS Benchmark; repairs are fitted on its training sentences. Own
+    vectors (retrieval): seeded halves of the judged queries; repairs are fitted on the documents.
 
     Args:
-        spec: an encoder, as for `evaluate`.
+        spec: an encoder, as for `evaluate`; or own vectors of documents, in place of `documents`.
         task: by what to choose.
         data: the directory of the task's data.
+        queries, documents, qrels, ids, query_ids: own vectors and judgements, as for `evaluate`.
         repairs: the names to choose from, by default the affine ones, which can be written into a model.
             Fewer have narrower intervals.
         cache: a folder in which vectors of texts are kept.
@@ -84,18 +93,36 @@ def select_repair(
     Raises:
         InputError: data without a development part, fewer than 20 items in a split, no repair that fits.
     """
-    if task not in _TASKS:
+    own = own_vectors(
+        spec, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=task,
+        others={"data": data, "cache": cache},
+    )  # fmt: skip
+    if own is None and task not in _TASKS:
         raise InputError(
             f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: "
             f"{nearest(task, _TASKS, 'name one')}"
         )
-    path, _ = split(spec)
+    if own is None and (spec is None or data is None):
+        raise InputError(
+            "expected an encoder and a task's data, or own vectors (queries, documents and qrels), got neither: "
+            "give one of them"
+        )
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
-    encoding = open_encoding(spec, cache=None if cache is None else Path(cache), inner=False)
-    scored_splits = _retrieval if task == "retrieval" else _sts
-    development, test_split, described, notes, digests = scored_splits(encoding, data, names, settings)
-    measure, name = PRIMARY[task], name_of(spec, path)
+    splits: _Splits
+    if own is not None:
+        corpus = open_own(own, names, settings, inner=False)
+        task, name, splits = "retrieval", name_of_own(own), _of_corpus(corpus, settings)
+        more, provenance = corpus.notes, corpus.provenance
+    else:
+        assert task is not None  # refused above, as data
+        assert data is not None
+        encoding = open_encoding(spec, cache=None if cache is None else Path(cache), inner=False)
+        scored_splits = _retrieval if task == "retrieval" else _sts
+        name, splits = name_of(spec, split(spec)[0]), scored_splits(encoding, data, names, settings)
+        more, provenance = encoding.notes(), encoding.provenance()
+    development, test_split, described, notes, digests = splits
+    measure = PRIMARY[task]
     if not development.repairs:
         raise InputError(
             f"expected a repair that can be fitted, got none of {', '.join(names)}: {' '.join(notes)}"
@@ -108,13 +135,15 @@ def select_repair(
     if candidate is not None:
         test = test_split()
         confirmed = test.differences((candidate,), _LEVEL)[candidate]
+    highest = max(changes.values(), key=lambda interval: interval.difference)
+    doubt = _doubt(confirmed or highest, test.n if test else development.n, task)
     return Selection(
-        verdict=_verdict(name, measure, changes, candidate, confirmed), name=name, task=task, measure=measure,
+        verdict=_verdict(name, measure, changes, candidate, confirmed) + doubt, name=name, task=task, measure=measure,
         chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL, candidate=candidate,
         development_original=development.original, development=changes, development_n=development.n,
         test_original=test.original if test else None, test=confirmed, test_n=test.n if test else 0,
-        splits=described, notes=(*notes, *encoding.notes()),
-        provenance=encoding.provenance() | digests
+        splits=described, notes=(*notes, *more),
+        provenance={**provenance} | digests
         | {"seed": seed, "resamples": resamples, "versions": versions(*PACKAGES)},
     )  # fmt: skip
 
@@ -146,10 +175,20 @@ def _verdict(
     )
 
 
+def _doubt(interval: Interval, n: int, task: str) -> str:
+    """A sentence on a difference that `n` items leave open."""
+    noun = plural(n, *(("query", "queries") if task == "retrieval" else ("pair",)))
+    is_open = interval.low <= 0 <= interval.high
+    return f" That is no difference that {n:,} {noun} can show." if is_open else ""
+
+
 def _retrieval(
     encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str], settings: Settings
 ) -> _Splits:
-    corpus = open_corpus(encoding, data, names, settings)
+    return _of_corpus(open_corpus(encoding, data, names, settings), settings)
+
+
+def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
     queries = corpus.query_ids("test")
     part = next((name for name in ("dev", "train") if name in corpus.judged), "test")
     if part != "test":
@@ -162,28 +201,25 @@ def _retrieval(
     else:
         asked, queries = _halves(queries, settings.seed)
         described = (
-            f"Development and test: halves of qrels/test.tsv, {len(asked)} and {len(queries)} queries, "
+            f"Development and test: halves of {corpus.told('test')}, {len(asked)} and {len(queries)} queries, "
             f"drawn with seed {settings.seed}."
         )
     _enough(len(asked), "development queries")
     _enough(len(queries), "test queries")
 
     def evidence(part: str, queries: Sequence[str]) -> _Split:
-        per_query = ranked(encoding, corpus, part, queries, settings)
+        per_query = ranked(corpus, part, queries, settings)
         scores = {name: measures["ndcg10"] for name, measures in per_query.items()}
         return _evidence(scores, float(scores[ORIGINAL].mean()), paired_bootstraps, settings)
 
-    texts = {
-        "documents": corpus.documents,
-        "development": corpus.texts_of(asked),
-        "test": corpus.texts_of(queries),
-    }
+    texts = {"development": corpus.texts_of(asked), "test": corpus.texts_of(queries)}
     return (
         evidence(part, asked),
         partial(evidence, "test", queries),
         f"{described} Repairs are fitted on {corpus.repairs.fitted_on}.",
         corpus.repairs.notes,
-        {f"{name}_sha256": texts_digest(lines) for name, lines in texts.items()},
+        {"documents_sha256": corpus.documents_sha256}
+        | {f"{name}_sha256": texts_digest(lines) for name, lines in texts.items()},
     )
 
 
