@@ -15,7 +15,7 @@ from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import HeadMap, decoder_input_ids, is_seq2seq
 from uncone.prevent.attachment import STATE, Attachment, checkpoint, tell, unwrapped
 from uncone.prevent.gate import GateStatus
-from uncone.prevent.heads import output_head, probe, refuse_patched, refuse_sharded
+from uncone.prevent.heads import output_head, probe, refuse_frozen, refuse_patched, refuse_sharded
 
 Tensor = torch.Tensor
 Penalty = Callable[[Tensor], Tensor]
@@ -288,8 +288,7 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
         return
     if not hasattr(gate, "gates"):
         raise InputError(f"expected a gate with gates(), got {type(gate).__name__}: use uncone.RareTokenGate")
-    if not head.weight.requires_grad:
-        raise UnsupportedModel("expected a head that trains, got a frozen one (no gradient): use gate=None")
+    refuse_frozen(model, head)
     size, rows = len(gate.gates()[0]), head.weight.shape[0]
     if size != rows:
         raise InputError(f"expected a gate for the head's {rows} rows, got {size}: RareTokenGate({rows})")
