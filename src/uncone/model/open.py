@@ -10,7 +10,8 @@ from typing import Any
 
 from uncone.atomic import check_apart, is_new_result, lies_in
 from uncone.errors import InputError, UnconeError
-from uncone.model.files import open_model_files, rows_of
+from uncone.model.adapter import open_adapter
+from uncone.model.files import is_adapter, open_model_files, rows_of
 from uncone.model.gguf import find_gguf, is_model_file, open_gguf
 from uncone.model.hugging_face import cached_snapshot
 from uncone.model.places import LanguageModel, find_places
@@ -124,6 +125,9 @@ def _open_subjects(spec: Any) -> Subjects:
     if path is None or not is_model(path):
         rows = as_rows(spec) if path is None else open_file(path, part)
         return Subjects(Path(rows.name).name, (("rows", rows),))
+    if part is None and is_adapter(path):
+        adapter = open_adapter(path)
+        return Subjects(name_of(spec, path), tuple(adapter.whole_tables().items()), adapter.notes)
     if part is None:
         return _open_model(path, name_of(spec, path))
     return Subjects(f"{name_of(spec, path)}#{part}", (_open_matrix(path, part, by_kind=True),))
@@ -131,6 +135,8 @@ def _open_subjects(spec: Any) -> Subjects:
 
 def _open_matrix(path: Path, part: str | None, *, by_kind: bool = False) -> tuple[str, Rows]:
     """`#input`, `#head` or any other tensor ("rows", or by name if `by_kind`), and which of them it is."""
+    if is_adapter(path) and part is not None:
+        return open_adapter(path).matrix(part, by_kind=by_kind)
     model = open_language_model(path)
     if part is None:
         raise InputError(
