@@ -171,6 +171,17 @@ class Comparison(Record):
         names = self._names()
         return " and ".join([*names[:2], *([f"{len(names) - 2} more"] if len(names) > 2 else [])])
 
+    @property
+    def worse(self) -> bool:
+        """Against the baseline a measure became worse, or a defect appeared or grew (`--fail-on worse`)."""
+        shared = [one for one in self.subjects if one.sides[0] is not None]
+        changes = [change for one in shared for m in one.measures for change in m.changes if change]
+        levels = [
+            [LEVELS.index(level or "healthy") for level in f.levels] for one in shared for f in one.findings
+        ]
+        grew = any(min(others) < min(first, LEVELS.index("note")) for first, *others in levels)
+        return grew or any(change.meaningful and change.direction == "worse" for change in changes)
+
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measure and diagnosis."""
         return [
