@@ -355,7 +355,7 @@ def test_the_options_that_an_adapter_is_offered_gate_its_head(
 ) -> None:
     with pytest.raises(UnsupportedModel, match=refused) as error:
         uncone.attach(peft(build(name), **options), gate=RareTokenGate(V))
-    offered = re.search(r"modules_to_save=.*?(?=, or use gate=None| trains it whole)", str(error.value))
+    offered = re.search(r"modules_to_save=.*?(?=, or attach without| trains it whole)", str(error.value))
     assert offered is not None
     is_tied = name == "Qwen2ForCausalLM"
     assert ("ensure_weight_tying=True" in offered[0]) is is_tied
@@ -369,10 +369,12 @@ def test_the_options_that_an_adapter_is_offered_gate_its_head(
 def test_a_frozen_head_without_an_adapter_and_one_of_a_loaded_adapter(tmp_path: Path) -> None:
     model = build("LlamaForCausalLM")
     model.lm_head.requires_grad_(False)
-    with pytest.raises(
-        UnsupportedModel, match=r"frozen .*: unfreeze it \(model\.get_output_embeddings\(\)\.req"
-    ):
-        uncone.attach(model, gate=RareTokenGate(V))
+    said = r"frozen .*: unfreeze it \(model\.get_output_embeddings\(\)\.requires_grad_\(True\)\), or attach without"
+    for asked in ({"gate": RareTokenGate(V)}, {"penalties": [torch.linalg.norm]}):
+        with pytest.raises(UnsupportedModel, match=said):
+            uncone.attach(model, **asked)
+    with uncone.attach(model):
+        assert model(**batch()).loss.requires_grad
     saved = peft(build("LlamaForCausalLM"), target_modules=["q_proj"], modules_to_save=["lm_head"])
     saved.save_pretrained(tmp_path)
     loaded = pytest.importorskip("peft").PeftModel.from_pretrained(build("LlamaForCausalLM"), tmp_path)

@@ -59,6 +59,8 @@ def attach(
     refuse_sharded(head, options.reduction)
     if "labels" not in inspect.signature(inner.forward).parameters:
         raise UnsupportedModel(f"expected a model that takes labels, got {type(inner).__name__}: no loss")
+    if gate is not None or penalties:
+        refuse_frozen(inner, head)
     _check_gate(gate, head, inner, options.ignore_index)
     head_map = probe(inner, head)
     options = replace(options, softcap=head_map.cap, logit_scale=head_map.scale)
@@ -288,7 +290,6 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
         return
     if not hasattr(gate, "gates"):
         raise InputError(f"expected a gate with gates(), got {type(gate).__name__}: use uncone.RareTokenGate")
-    refuse_frozen(model, head)
     size, rows = len(gate.gates()[0]), head.weight.shape[0]
     if size != rows:
         raise InputError(f"expected a gate for the head's {rows} rows, got {size}: RareTokenGate({rows})")

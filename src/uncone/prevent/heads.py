@@ -63,7 +63,7 @@ def refuse_frozen(model: Any, head: torch.nn.Linear) -> None:
         if "modules_to_save" in _name(model, head):
             advice = "load the adapter with is_trainable=True, or"
     raise UnsupportedModel(
-        f"expected a head that trains, got a frozen one (no gradient): {advice} use gate=None"
+        f"expected a head that trains, got a frozen one (no gradient): {advice} attach without gate and penalties"
     )
 
 
