@@ -83,6 +83,17 @@ def test_steps_that_are_closed_are_no_case(micro_batches: int) -> None:
         train(model, optimizer, 3, after=attached.step, micro_batches=micro_batches)
 
 
+def test_a_step_that_is_closed_before_the_optimisers_and_a_loss_left_over_are_no_case() -> None:
+    model = gpt2()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with uncone.attach(model, gate=RareTokenGate(V)) as attached:
+        for seed in range(3):
+            model(**batch(seed)).loss.backward()
+            attached.step()
+            optimizer.step()
+        model(**batch()).loss.backward()
+
+
 def test_a_step_that_is_skipped_later_is_said() -> None:
     model = gpt2()
     optimizer = torch.optim.AdamW(model.parameters())
