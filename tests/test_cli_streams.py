@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.report.records_example import make_diagnosis
+import uncone
+from tests.report.records_example import make_diagnosis, make_subject
 from uncone import Diagnosis
 from uncone.cli import main
 from uncone.records import Repaired, load_record
@@ -50,6 +52,24 @@ def test_a_number_beyond_its_bar_is_status_2_though_it_cannot_be_printed(saved: 
     if out != "both":
         assert error.startswith("uncone: standard output: ")
         assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("out", ["pipe", "full", "both"])
+def test_the_other_results_beyond_their_bars_are_status_2_though_they_cannot_be_printed(
+    saved: str, tmp_path: Path, out: str
+) -> None:
+    subject = make_subject("input")
+    drifted = replace(subject.measurements[0], value=0.61, interval=(0.6, 0.62))
+    worse = replace(subject, measurements=(drifted, *subject.measurements[1:]))
+    replace(make_diagnosis(), subjects=(worse,)).save(tmp_path / "b.json")
+    assert _ends("compare", saved, str(tmp_path / "b.json"), "--fail-on", "worse", out=out)[0] == 2
+    assert _ends("compare", saved, str(tmp_path / "b.json"), out=out)[0] == 1
+    x = np.random.default_rng(0).normal(size=(600, 16))
+    uncone.calibrate(x).save(tmp_path / "c.json")
+    for name, rows, status in (("moved", x + 0.4, 2), ("same", x, 1)):
+        np.save(tmp_path / f"{name}.npy", rows)
+        against = ("--against", str(tmp_path / "c.json"))
+        assert _ends("calibrate", str(tmp_path / f"{name}.npy"), *against, out=out)[0] == status
 
 
 @pytest.mark.parametrize("out", ["pipe", "full"])

@@ -11,7 +11,13 @@ from uncone.version import __version__
 if TYPE_CHECKING:
     from uncone import measure, report, transforms
     from uncone.cross_entropy import CrossEntropyOptions, gated_linear_cross_entropy, linear_cross_entropy
-    from uncone.errors import InputError, UnconeError, UndefinedMeasure, UnsupportedModel
+    from uncone.errors import (
+        InputError,
+        MissingStepWarning,
+        UnconeError,
+        UndefinedMeasure,
+        UnsupportedModel,
+    )
     from uncone.model.open import open_rows
     from uncone.moments import Moments
     from uncone.prevent.attach import Attached, attach
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "cross_entropy": "CrossEntropyOptions gated_linear_cross_entropy linear_cross_entropy",
-    "errors": "InputError UnconeError UndefinedMeasure UnsupportedModel",
+    "errors": "InputError MissingStepWarning UnconeError UndefinedMeasure UnsupportedModel",
     "model.open": "open_rows",
     "moments": "Moments",
     "prevent": "Attached AttachedStates PersistentEntropy RareTokenGate attach attach_states",
@@ -45,7 +51,7 @@ _ROOM = {name: room for room, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "Attached", "AttachedStates", "Calibration", "Check", "Comparison", "CrossEntropyOptions", "Diagnosis",
-    "Evaluation", "Finding", "InputError", "Measurement", "Moments", "PersistentEntropy", "RareTokenGate",
+    "Evaluation", "Finding", "InputError", "Measurement", "MissingStepWarning", "Moments", "PersistentEntropy", "RareTokenGate",
     "Repaired", "Rows", "Subject", "UnconeError", "UndefinedMeasure", "UnsupportedModel", "__version__",
     "attach", "attach_states", "calibrate", "center_head", "check", "compare", "diagnose", "evaluate",
     "gated_linear_cross_entropy", "linear_cross_entropy", "measure", "measures", "open_rows", "repair",

@@ -62,3 +62,7 @@ class UndefinedMeasure(UnconeError, ArithmeticError):  # noqa: N818 - the name i
 
 class UnsupportedModel(UnconeError):  # noqa: N818
     """The model can be read, but where its table or head lies is not known, or a package is missing."""
+
+
+class MissingStepWarning(UserWarning):
+    """Training went on without `attached.step()`: what counts optimiser steps counted none."""

@@ -47,9 +47,32 @@ def test_from_vectors_to_an_answer_and_files(
     assert found.function.strip() in out
     assert out.endswith(f"wrote {tmp_path / 'c.json'}\nwrote {tmp_path / 'c.html'}\n")
     assert html.escape(found.verdict) in (tmp_path / "c.html").read_text()
-    _, again, _ = _run(capsys, x, "--queries", q, "--against", tmp_path / "c.json")
+    status, again, _ = _run(capsys, x, "--queries", q, "--against", tmp_path / "c.json")
+    assert status == 0
     assert "NO DRIFT SEEN" in again
     assert "Both are of the same vectors." in again
+
+
+def test_drift_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(0).normal(size=(600, 16))
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "moved.npy", x + 0.4)
+    assert _run(capsys, tmp_path / "x.npy", "--json", tmp_path / "c.json")[0] == 0
+    moved = (tmp_path / "moved.npy", "--against", tmp_path / "c.json", "--json", tmp_path / "d.json")
+    status, out, err = _run(capsys, *moved)
+    assert (status, err) == (2, "")
+    assert "LARGE DRIFT" in out
+    assert Calibration.load(tmp_path / "d.json").drift is not None
+
+
+@pytest.mark.parametrize(
+    ("level", "found"), [("none", False), ("unclear", False), ("small", True), ("large", True)]
+)
+def test_which_levels_of_drift_are_a_drift(level: str, found: bool) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 8))
+    drift = calibrate(x, against=calibrate(x)).drift
+    assert drift is not None
+    assert replace(drift, level=level).found is found
 
 
 @pytest.mark.parametrize(

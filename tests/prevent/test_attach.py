@@ -1,6 +1,7 @@
 """What stays as it was under an attached loss, what is added, and what is refused."""
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -336,6 +337,49 @@ def test_an_adapter_with_a_head_that_trains() -> None:
     assert float(again) == pytest.approx(float(loss), rel=1e-6)
     assert any("lm_head" in name for name in found)
     assert largest(found, known) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "Qwen2ForCausalLM"])
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ({"target_modules": ["q_proj"]}, "got a frozen one .no gradient.: give the adapter's config "),
+        (
+            {"target_modules": ["lm_head"]},
+            "got an adapter on it .Linear.: leave the head out of target_modules and trainable_token_indices; ",
+        ),
+    ],
+)
+def test_the_options_that_an_adapter_is_offered_gate_its_head(
+    name: str, options: dict[str, Any], refused: str
+) -> None:
+    with pytest.raises(UnsupportedModel, match=refused) as error:
+        uncone.attach(peft(build(name), **options), gate=RareTokenGate(V))
+    offered = re.search(r"modules_to_save=.*?(?=, or attach without| trains it whole)", str(error.value))
+    assert offered is not None
+    is_tied = name == "Qwen2ForCausalLM"
+    assert ("ensure_weight_tying=True" in offered[0]) is is_tied
+    model = peft(build(name), target_modules=["q_proj"], **eval(f"dict({offered[0]})")).train()
+    with uncone.attach(model, gate=RareTokenGate(V)) as attached:
+        model(**batch()).loss.backward()
+        assert attached.head.weight.grad.any()
+        assert (attached.head.weight is model.get_input_embeddings().weight) is is_tied
+
+
+def test_a_frozen_head_without_an_adapter_and_one_of_a_loaded_adapter(tmp_path: Path) -> None:
+    model = build("LlamaForCausalLM")
+    model.lm_head.requires_grad_(False)
+    said = r"frozen .*: unfreeze it \(model\.get_output_embeddings\(\)\.requires_grad_\(True\)\), or attach without"
+    for asked in ({"gate": RareTokenGate(V)}, {"penalties": [torch.linalg.norm]}):
+        with pytest.raises(UnsupportedModel, match=said):
+            uncone.attach(model, **asked)
+    with uncone.attach(model):
+        assert model(**batch()).loss.requires_grad
+    saved = peft(build("LlamaForCausalLM"), target_modules=["q_proj"], modules_to_save=["lm_head"])
+    saved.save_pretrained(tmp_path)
+    loaded = pytest.importorskip("peft").PeftModel.from_pretrained(build("LlamaForCausalLM"), tmp_path)
+    with pytest.raises(UnsupportedModel, match=r"frozen .*: load the adapter with is_trainable=True, or"):
+        uncone.attach(loaded, gate=RareTokenGate(V))
 
 
 def test_adapters_that_hide_the_head_are_refused() -> None:

@@ -1,5 +1,6 @@
 """Two ranks against one: the same gates to the bit, and the same gradients, under DDP and FSDP2."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -90,7 +91,23 @@ def _models_on_ranks(name: str, rank: int) -> dict[str, Any]:
             fully_shard(model.lm_head, mesh=mesh)
         fully_shard(model, mesh=mesh)
         found[f"fsdp, attached {order} {name}"] = trained(model, model, mine, gate=gate, attached=attached)
+    found[f"{name}, forgotten"] = _forgotten(model, mine)
     return found
+
+
+def _forgotten(model: Any, batches: Any) -> tuple[bool, list[str]]:
+    """Whether an optimiser made after attaching holds the shards, and what is said without `step()`."""
+    model.forward._handle.detach()
+    attached = uncone.attach(model, gate=_gate())
+    optimizer = torch.optim.AdamW(model.parameters())
+    are_shards = all(hasattr(p, "full_tensor") for p in model.parameters())
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for step in range(2):
+            model(**batches(step)).loss.backward()
+            optimizer.step()
+    attached.detach()
+    return are_shards, [str(one.message) for one in said if one.category is uncone.MissingStepWarning]
 
 
 def _gate() -> RareTokenGate:
@@ -123,6 +140,16 @@ def _refusals(rank: int) -> list[str]:
         except uncone.UnconeError as error:
             said.append(str(error))
     return said
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_sharded_model_is_left_sharded_and_a_forgotten_step_is_said(
+    ranks: list[dict[str, Any]], name: str
+) -> None:
+    for rank in ranks:
+        are_shards, (said,) = rank[f"{name}, forgotten"]
+        assert are_shards
+        assert "another training forward pass without it" in said
 
 
 @pytest.mark.parametrize("mode", ["relative", "paper", "official"])

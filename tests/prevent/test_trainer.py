@@ -1,7 +1,9 @@
 """Real runs of a Trainer through the gated loss: they learn, save, load, and go on after a kill as if nothing had been."""
 
+import dataclasses
 import os
 import signal
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 import torch
 
 import uncone
-from uncone import InputError, RareTokenGate
+from uncone import InputError, MissingStepWarning, RareTokenGate
 
 from ..processes import TRANSFORMERS, forked
 from .models import V, build
@@ -56,7 +58,11 @@ def trainer(
     gate = RareTokenGate(V, window="epoch") if gate == "one" else gate
     attached = uncone.attach(model, gate=gate)
     return transformers.Trainer(
-        model, arguments, train_dataset=examples(name), callbacks=[attached.callback, *more]
+        model,
+        arguments,
+        train_dataset=examples(name),
+        callbacks=[attached.callback, *more],
+        eval_dataset=examples(name, 4),
     )
 
 
@@ -90,6 +96,54 @@ def test_mixed_precision_is_as_with_the_models_own_loss(tmp_path: Path) -> None:
     )
     stock.train()
     assert losses(attached) == pytest.approx(losses(stock), rel=1e-2)
+
+
+def test_the_gates_status_is_in_the_logs_and_reaches_trackers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers
+
+    seen: list[dict[str, Any]] = []
+
+    class Tracker(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            seen.append(dict(logs))
+
+    monkeypatch.setattr(
+        transformers.trainer, "DEFAULT_CALLBACKS", [*transformers.trainer.DEFAULT_CALLBACKS, Tracker]
+    )  # where report_to puts the trackers
+    run = trainer("GPT2LMHeadModel", tmp_path, eval_strategy="steps", eval_steps=6)
+    run.train()
+    status = run.model.forward._handle.gate.status
+    trained, rest = (
+        [one for one in run.state.log_history if ("loss" in one) is wanted] for wanted in (True, False)
+    )
+    assert [one["uncone/step"] for one in trained] == list(range(1, STEPS + 1))
+    last = {name.removeprefix("uncone/"): value for name, value in trained[-1].items() if "uncone/" in name}
+    assert last == dataclasses.asdict(status)
+    assert [one for one in seen if "loss" in one] == [
+        {name: value for name, value in one.items() if name != "step"} for one in trained
+    ]
+    assert len(rest) == 3, "two evaluations and the summary"
+    assert not any("uncone" in name for one in rest for name in one)
+    assert not any("uncone" in name for name in run.evaluate())
+    run.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    assert [one["uncone/step"] for one in run.state.log_history if "loss" in one] == list(range(1, STEPS + 1))
+
+
+def test_a_forgotten_callback_is_said_and_one_that_was_given_is_not(tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        trainer("GPT2LMHeadModel", tmp_path / "given").train()
+        assert not any(issubclass(one.category, MissingStepWarning) for one in said)
+        run = trainer("GPT2LMHeadModel", tmp_path / "forgotten")
+        run.pop_callback(
+            next(one for one in run.callback_handler.callbacks if "uncone" in type(one).__module__)
+        )
+        run.train()
+    missing = [one for one in said if issubclass(one.category, MissingStepWarning)]
+    assert [Path(one.filename) for one in missing] == [Path(__file__)]
+    assert "callbacks=[attached.callback]" in str(missing[0].message)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import uncone
 from tests.command import run_command
 from tests.report.records_example import make_diagnosis, make_subject
-from uncone import cli
+from uncone import Diagnosis, Finding, cli
 from uncone.errors import InputError
 from uncone.records import Comparison, load_record
 
@@ -45,6 +46,44 @@ def test_a_comparison_from_start_to_files(
         json.loads((tmp_path / "c.json").read_text())["subjects"][0]["measures"][0]["changes"][1]["direction"]
         == "worse"
     )
+
+
+def test_worse_is_status_2_where_it_was_asked_for_and_nowhere_else(
+    saved: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = saved
+    shown = _run(capsys, good, bad)[1]
+    status, out, err = _run(capsys, good, bad, "--fail-on", "worse", "--json", tmp_path / "c.json")
+    assert (status, err) == (2, "")
+    assert out == f"{shown}wrote {tmp_path / 'c.json'}\n"
+    assert Comparison.load(tmp_path / "c.json").worse
+    for others in ((bad, good), (good, good), (bad, bad)):
+        assert _run(capsys, *others, "--fail-on", "worse")[0] == 0, others
+    assert _run(capsys, good, good, bad, "--fail-on", "worse")[0] == 2
+    status, out, err = _run(capsys, good, bad, "--fail-on", "better")
+    assert (status, out) == (1, "")
+    assert "worse" in err
+    (tmp_path / "file").touch()
+    beyond = (good, bad, "--fail-on", "worse", "--json", tmp_path / "file" / "c.json")
+    assert _run(capsys, *beyond)[0] == 1, "refused before the work"
+
+
+def test_a_defect_that_appears_or_grows_is_worse_and_a_note_is_not(saved: tuple[Path, Path]) -> None:
+    first, second = (Diagnosis.load(path) for path in (saved[0], saved[0]))
+
+    def worse(before: str | None, after: str | None) -> bool:
+        sides = [
+            replace(one, subjects=(replace(one.subjects[0], findings=tuple(_finding(level))),))
+            for one, level in ((first, before), (second, after))
+        ]
+        return uncone.compare(sides).worse
+
+    def _finding(level: str | None) -> list[Finding]:
+        return [] if level is None else [Finding("rank_loss", level, "rank is lost")]
+
+    assert [worse(None, level) for level in ("note", "warning", "severe")] == [False, True, True]
+    assert [worse("warning", level) for level in (None, "note", "warning", "severe")] == [False] * 3 + [True]
+    assert [worse("severe", level) for level in (None, "warning", "severe")] == [False] * 3
 
 
 def test_names_are_separated_by_commas(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,19 +7,46 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from uncone.cli.failures import UntoldError
 from uncone.errors import UnconeError
 from uncone.records import Record
 
 PROGRESS_AFTER_S = 2.0
+BEYOND = 2
+"""The exit status of a result that is beyond its bar."""
 Path_ = str | Path | None
 
 
-def answer(work: Callable[..., Record], json: Path | None, html: Path | None, *written: Path_) -> None:
-    """Do the work under a progress bar, hand over its result, and name what else it wrote."""
+def answer(
+    work: Callable[..., Record],
+    json: Path | None,
+    html: Path | None,
+    *written: Path_,
+    is_beyond: Callable[[Any], bool] | None = None,
+) -> None:
+    """Do the work under a progress bar, hand over its result, and name what else it wrote.
+
+    `is_beyond` says of the result whether the exit status is 2.
+    """
     with progress_bar() as progress:
         record = work(progress=progress)
+    if is_beyond is not None:
+        judge(record, json, html, beyond=is_beyond(record))
+        return
     hand_over(record, json, html)
     tell(*written)
+
+
+def judge(record: Record, json: Path | None, html: Path | None, *, beyond: bool) -> None:
+    """Hand over a record, and end with status 2 if it is beyond its bar, also where it cannot be written."""
+    try:
+        hand_over(record, json, html)
+    except (OSError, UnconeError, SystemExit) as error:  # rich leaves the program at a closed pipe
+        if not beyond:
+            raise
+        raise UntoldError(BEYOND) from error
+    if beyond:
+        raise SystemExit(BEYOND)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def calibrate(
         score: A score to explain; by default a cosine of 0.8. Can be given again.
         false_match_rate: The share of random pairs that may reach a threshold. Can be given again.
         metric: How vectors are compared.
-        against: A calibration saved with --json: does it still hold?
+        against: A calibration saved with --json: does it still hold? Exit status 2 where it drifted.
         most_pairs: Pairs counted at most; of more, those of rows drawn at random.
         seed: Of the rows drawn.
     """
@@ -66,4 +66,4 @@ def calibrate(
         scores=score, rates=false_match_rate or RATES, against=saved, most_pairs=most_pairs, seed=seed,
         skip_nonfinite=skip_nonfinite,
     )  # fmt: skip
-    answer(work, json, html)
+    answer(work, json, html, is_beyond=lambda record: record.drift is not None and record.drift.found)

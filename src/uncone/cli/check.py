@@ -3,13 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from uncone.cli.answer import hand_over
-from uncone.cli.failures import UntoldError
+from uncone.cli.answer import judge
 from uncone.cli.files import Html, Json, Role, load
-from uncone.errors import InputError, UnconeError
+from uncone.errors import InputError
 from uncone.records import Diagnosis
-
-BEYOND = 2
 
 
 def check(
@@ -36,14 +33,7 @@ def check(
 
     bars = {"maxima": _bars(max, "--max"), "minima": _bars(min, "--min")}
     result = run(load(Diagnosis, diagnosis), fail_on=fail_on, **bars)
-    try:
-        hand_over(result, json, html)
-    except (OSError, UnconeError, SystemExit) as error:  # rich leaves the program at a closed pipe
-        if result.ok:
-            raise
-        raise UntoldError(BEYOND) from error
-    if not result.ok:
-        raise SystemExit(BEYOND)
+    judge(result, json, html, beyond=not result.ok)
 
 
 def _bars(given: list[str] | None, flag: str) -> dict[str, float]:

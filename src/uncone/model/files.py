@@ -24,6 +24,8 @@ LARGEST_JSON = 64 * 2**20
 CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 """What config classes of transformers 5.23 call the cap of the logits."""
 _NO_CAP = 1e6
+ADAPTER = "adapter_config.json"
+"""The config of an adapter of PEFT, which is no model by itself."""
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _WEIGHTS = ((_SINGLE, _INDEX, ".safetensors"), ("pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"))
 """One file or an index of shards, in the order in which they are looked for, and how shards end."""
@@ -72,6 +74,11 @@ def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
         raise InputError(
             f"expected a directory with config.json and {_SINGLE}, got {directory}: give one that exists"
         )
+    if is_adapter(directory):
+        raise InputError(
+            f"expected a model directory, got {directory}, an adapter of PEFT ({ADAPTER}) without its base: "
+            "merge it (merge_and_unload, then save_pretrained) and give the merged model"
+        )
     if not (directory / "config.json").is_file():
         raise InputError(
             f"expected a model directory with config.json and {_SINGLE} (or modules.json, or one GGUF file), "
@@ -81,11 +88,17 @@ def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
     return ModelFiles(directory, read_json(directory / "config.json", dict), open_weights(directory))
 
 
+def is_adapter(directory: Path) -> bool:
+    """The directory is an adapter of PEFT, and holds no weights of a whole model."""
+    whole = (directory / name for single, index, _ in _WEIGHTS for name in (single, index))
+    return (directory / ADAPTER).is_file() and not any(name.exists() for name in whole)
+
+
 def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
     """Where each tensor of a directory lies; of a .bin torch unpickles only tensors and plain values."""
     for single, index, ending in _WEIGHTS:
         if (directory / single).is_file():
-            return _open_single(directory / single)
+            return open_single(directory / single)
         if (directory / index).is_file():
             return _open_sharded(directory / index, ending)
     expected = f"expected {_SINGLE}, {_WEIGHTS[1][0]} or an index of shards in {directory}"
@@ -140,7 +153,8 @@ def special_tokens(directory: Path, role: str) -> list[str]:
     return [name for name in names if isinstance(name, str)]
 
 
-def _open_single(path: Path) -> dict[str, tuple[LocalFile, Entry]]:
+def open_single(path: Path) -> dict[str, tuple[LocalFile, Entry]]:
+    """Where each tensor of one file lies."""
     source = LocalFile(path)
     entries: Mapping[str, Entry] = (
         read_header(source)[0] if path.suffix == ".safetensors" else read_checkpoint(source)
@@ -163,7 +177,7 @@ def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]
             )
         if not index.with_name(shard).is_file():
             raise InputError(f"{index} lists the shard {shard}, which is missing: download the rest")
-        shards[shard] = _open_single(index.with_name(shard))
+        shards[shard] = open_single(index.with_name(shard))
     for tensor, shard in placed.items():
         if tensor not in shards[shard]:
             raise InputError(f"{index} places tensor {tensor!r} in {shard}, which lacks it: copy both again")

@@ -194,7 +194,8 @@ def forward_of(head: torch.nn.Module, forward: Callable[[Tensor], Tensor]) -> It
 
 @contextmanager
 def undisturbed(model: Any) -> Iterator[None]:
-    """Evaluation without gradients; the modes of modules and the random numbers are restored."""
+    """Evaluation without gradients; modes of modules, random numbers and shards of weights are restored."""
+    parameters = list(model.parameters())
     training = [module for module in model.modules() if module.training]
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
     model.eval()
@@ -204,3 +205,8 @@ def undisturbed(model: Any) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+        if any(now is not before for now, before in zip(model.parameters(), parameters, strict=True)):
+            # FSDP2 leaves its root whole until a backward pass: an optimiser made now would train the copies.
+            for module in model.modules():
+                if any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
+                    module.reshard()

@@ -10,7 +10,8 @@ from typing import Any
 
 from uncone.atomic import check_apart, is_new_result, lies_in
 from uncone.errors import InputError, UnconeError
-from uncone.model.files import logit_cap, open_model_files, rows_of, text_parts
+from uncone.model.adapter import open_adapter
+from uncone.model.files import is_adapter, logit_cap, open_model_files, rows_of, text_parts
 from uncone.model.gguf import find_gguf, is_model_file, open_gguf
 from uncone.model.hugging_face import cached_snapshot
 from uncone.model.places import LanguageModel, find_places
@@ -128,8 +129,14 @@ def _open_subjects(spec: Any) -> Subjects:
     if path is None or not is_model(path):
         rows = as_samples(spec) if path is None else open_file(path, part)
         return Subjects(Path(rows.name).name, (("rows", rows),))
+    if part is None and is_adapter(path):
+        adapter = open_adapter(path)
+        return Subjects(name_of(spec, path), tuple(adapter.whole_tables().items()), adapter.notes)
     if part is None:
         return _open_model(path, name_of(spec, path))
+    if is_adapter(path):
+        matrix = open_adapter(path).matrix(part, by_kind=True)
+        return Subjects(f"{name_of(spec, path)}#{part}", (matrix,))
     model = open_language_model(path)
     matrix = _matrix_of(model, path, part, by_kind=True)
     notes, cap = ((_capped(model.cap),), model.cap) if model.cap and matrix[0] == "head" else ((), None)
@@ -148,6 +155,8 @@ def _capped(cap: float) -> str:
 
 
 def _open_matrix(path: Path, part: str | None) -> tuple[str, Rows]:
+    if is_adapter(path) and part is not None:
+        return open_adapter(path).matrix(part)
     return _matrix_of(open_language_model(path), path, part)
 
 

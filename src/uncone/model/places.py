@@ -16,8 +16,8 @@ from uncone.rows import Rows
 from uncone.rows.names import listing
 from uncone.rows.safetensors import matrices
 
-_TABLES = ("wte", "tokens_embed", "embed_tokens", "word_embeddings", "embed_in", "shared", "tok_embeddings")
-_HEADS = ("lm_head", "embed_out", "output", "decoder", "proj_out", "output_projection", "head")
+TABLES = ("wte", "tokens_embed", "embed_tokens", "word_embeddings", "embed_in", "shared", "tok_embeddings")
+HEADS = ("lm_head", "embed_out", "output", "decoder", "proj_out", "output_projection", "head")
 _SEQ2SEQ = frozenset(
     [
         "bart",
@@ -107,7 +107,7 @@ def _from_header(files: ModelFiles) -> Places | None:
         return None
     (table,) = candidates
     has_head = _has_head(architecture, files.config.get("model_type"))
-    if has_head is None or _ends_in(table, _HEADS):
+    if has_head is None or ends_in(table, HEADS):
         return None
     if has_head and _is_tied(files.config):
         why = f"{architecture} shares one matrix between its token table and its output head"
@@ -120,8 +120,8 @@ def _from_header(files: ModelFiles) -> Places | None:
 def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
     """One table and one head by well-known names, or `reason` with the tensors to choose from."""
     candidates, architecture = vocabulary_matrices(files), _architecture(files.config)
-    tables = [name for name in candidates if _ends_in(name, _TABLES)]
-    heads = [name for name in candidates if _ends_in(name, _HEADS)]
+    tables = [name for name in candidates if ends_in(name, TABLES)]
+    heads = [name for name in candidates if ends_in(name, HEADS)]
     if len(tables) == len(heads) == 1 and len(candidates) == 2:
         return _settled(files, tables[0], heads[0], f"told by the names of the tensors, since {reason}")
     if len(candidates) == 1 and architecture is not None and _has_head(architecture) is False and not heads:
@@ -177,7 +177,7 @@ def _has_head(architecture: str, model_type: object = None) -> bool | None:
     return next((has_head for rule, has_head in _HAS_HEAD if re.fullmatch(rule, architecture)), None)
 
 
-def _ends_in(tensor: str, endings: tuple[str, ...]) -> bool:
+def ends_in(tensor: str, endings: tuple[str, ...]) -> bool:
     """The tensor is the weight of a module of one of these names."""
     return f".{tensor}".endswith(tuple(f".{ending}.weight" for ending in endings))
 

@@ -1,9 +1,9 @@
 """Any Hugging Face model's training through the gated loss: attach to it, train as before, detach."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from uncone.cross_entropy import CrossEntropyOptions, Gate, gated_linear_cross_e
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import HeadMap, decoder_input_ids, is_seq2seq
 from uncone.prevent.attachment import STATE, Attachment, checkpoint, tell, unwrapped
-from uncone.prevent.heads import output_head, probe, refuse_patched, refuse_sharded
+from uncone.prevent.gate import GateStatus
+from uncone.prevent.heads import output_head, probe, refuse_frozen, refuse_patched, refuse_sharded
 
 Tensor = torch.Tensor
 Penalty = Callable[[Tensor], Tensor]
@@ -58,6 +59,8 @@ def attach(
     refuse_sharded(head, options.reduction)
     if "labels" not in inspect.signature(inner.forward).parameters:
         raise UnsupportedModel(f"expected a model that takes labels, got {type(inner).__name__}: no loss")
+    if gate is not None or penalties:
+        refuse_frozen(inner, head)
     _check_gate(gate, head, inner, options.ignore_index)
     head_map = probe(inner, head)
     options = replace(options, softcap=head_map.cap, logit_scale=head_map.scale)
@@ -87,7 +90,7 @@ class Attached(Attachment):
     def __post_init__(self) -> None:
         super().__init__()
         assert self.options.ignore_index is not None  # as _check_options has seen
-        self._ignored, self._losses = self.options.ignore_index, 0
+        self._ignored = self.options.ignore_index
         self._targets: Tensor | None = None
         """Aligned targets that wait for the head's input."""
         self._items: Any = None
@@ -102,13 +105,26 @@ class Attached(Attachment):
         Raises:
             UnsupportedModel: no loss went through the head since the last one.
         """
-        if self._losses == 0:
+        if self._taken == 0:
             raise UnsupportedModel(
                 "expected at least one training loss in this step, got none: pass labels to the model in "
                 "training mode (a loss computed outside of the model is not gated)"
             )
-        self._losses = 0
+        self._closed()
         tell(self.gate, "step")
+
+    def _needs_steps(self) -> bool:
+        return hasattr(self.gate, "step")
+
+    def _trained(self) -> Iterator[Any]:
+        yield self.head.weight
+
+    def _status(self) -> dict[str, int | float]:
+        status = getattr(self.gate, "status", None)
+        told: dict[str, Any] = asdict(status) if isinstance(status, GateStatus) else {}
+        if self.penalty is not None:
+            told["penalty"] = float(self.penalty)
+        return {f"uncone/{name}": value for name, value in told.items() if value is not None}
 
     def _refuse(self, args: Any) -> None:
         super()._refuse(args)
@@ -185,6 +201,7 @@ class Attached(Attachment):
         if labels is None:
             return self._on_model.original(**inputs)
         self._refuse_changes(inputs)
+        self._check_step()
         targets = inputs.pop("shift_labels", None)
         if targets is None:
             targets = self.head_map.align(labels, self._ignored)
@@ -208,7 +225,7 @@ class Attached(Attachment):
             loss = self._loss
         finally:
             self._targets = self._loss = None  # its gradients are as large as the head
-        self._losses += 1
+        self._taken += 1
         if not at_once:  # a forward that failed, and is tried again, is counted once
             tell(self.gate, "observe", targets)
         if isinstance(outputs, tuple):
@@ -273,8 +290,6 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
         return
     if not hasattr(gate, "gates"):
         raise InputError(f"expected a gate with gates(), got {type(gate).__name__}: use uncone.RareTokenGate")
-    if not head.weight.requires_grad:
-        raise UnsupportedModel("expected a head that trains, got a frozen one (no gradient): use gate=None")
     size, rows = len(gate.gates()[0]), head.weight.shape[0]
     if size != rows:
         raise InputError(f"expected a gate for the head's {rows} rows, got {size}: RareTokenGate({rows})")

@@ -1,7 +1,7 @@
 """A penalty on the states of any Hugging Face model in training: attach it, train as before, detach."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,8 +113,6 @@ class AttachedStates(Attachment):
     """Optimiser steps so far, those before a Trainer's resume too."""
     _kept: list[Tensor] = field(default_factory=list, init=False)
     """States that wait for the penalty."""
-    _taken: int = field(default=0, init=False)
-    """Clouds since the last optimiser step."""
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -157,7 +155,17 @@ class AttachedStates(Attachment):
             how = "pass labels to the model in training mode, and attach before torch.compile"
             how = how if self._adds else "call penalty() before the optimiser's step"
             raise UnsupportedModel(f"expected at least one cloud of states in this step, got none: {how}")
-        self.steps, self._taken = self.steps + 1, 0
+        self.steps += 1
+        self._closed()
+
+    def _needs_steps(self) -> bool:
+        return self.track is not None  # its records would all be of one step
+
+    def _trained(self) -> Iterator[Any]:
+        return iter(self.model.parameters())
+
+    def _status(self) -> dict[str, int | float]:
+        return {} if self.value is None else {"uncone/states_penalty": float(self.value)}
 
     def resume(self, steps: int) -> None:
         """Go on after so many optimiser steps; a Trainer's callback calls this."""
@@ -166,8 +174,8 @@ class AttachedStates(Attachment):
             self.track.resume(steps)
 
     def detach(self) -> None:
-        super().detach()
         self._kept.clear()
+        super().detach()
 
     def _begin(self, args: Any, step: int, loader: Any) -> None:
         if step > 0:
@@ -176,6 +184,7 @@ class AttachedStates(Attachment):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _take(self, labels: Tensor | None, part: Tensor | None) -> Tensor | None:
         """The penalty of the waiting states, times `part`; then none waits. None without a penalty."""
+        self._check_step()
         points = torch.cat(self._kept)
         self._kept.clear()
         part = points.new_ones((), dtype=torch.float32) if part is None else part

@@ -1,16 +1,26 @@
 """Forwards in the place of a model's own, and their handle: steps, a Trainer's callback, detaching."""
 
 import inspect
-from collections.abc import Callable
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from uncone.errors import UnsupportedModel
+from uncone.errors import MissingStepWarning, UnsupportedModel
 
 STATE = "uncone_gate.safetensors"
 """A gate's state in a checkpoint folder."""
+_BETWEEN = ("uncone", "torch", "transformers", "accelerate", "peft", "trl", "contextlib")
+"""Packages that lie between a call of the model and the user's line."""
+_LINE = (
+    "add attached.step() after optimizer.step(), or give a Trainer callbacks=[attached.callback], where "
+    "attached is what attach returned"
+)
 
 
 class Forward:
@@ -60,6 +70,28 @@ class Forward:
             self.module.forward = before
 
 
+class Watch:
+    """Tells an attachment of each optimiser step, of any optimiser; a copy of a watch tells nobody."""
+
+    def __init__(self, attachment: "Attachment | None" = None) -> None:
+        if attachment is None:
+            return
+        known = weakref.ref(attachment)
+
+        def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if (attachment := known()) is not None:
+                attachment._optimizer_stepped(optimizer)
+
+        self._handle = register_optimizer_step_post_hook(stepped)
+
+    def __reduce__(self) -> Any:
+        return Watch, ()
+
+    def end(self) -> None:
+        if hasattr(self, "_handle"):
+            self._handle.remove()
+
+
 class Attachment:
     """A handle on attached forwards, also as a context manager; `callback` serves a Trainer."""
 
@@ -69,6 +101,11 @@ class Attachment:
         self.active = True
         """False once detached: something else may still call the forwards."""
         self._forwards: list[Forward] = []
+        self._taken = 0
+        """Losses, or clouds of states, since the last `step()`."""
+        self._stepped = self._late = self._said = False
+        """`step()` was called once; an optimiser stepped since and `step()` was not called; that was said."""
+        self._watch = Watch(self)
 
     def _put(self, module: Any, run: Callable[..., Any]) -> Forward:
         self._forwards.append(Forward(module, self, run))
@@ -91,16 +128,62 @@ class Attachment:
         """Give the model its own forward back.
 
         A second call does nothing; a wrapper that keeps the attached forward finds it passing through.
+        Warns (`MissingStepWarning`) where losses went through and `step()` was never called.
         """
+        self._watch.end()
+        never = self.active and self._taken and not self._stepped
+        never = never and (self._late or self.gate is not None)  # a track may be of one moment
         self.active = False
         for forward in self._forwards:
             forward.restore()
+        if never:
+            self._warn(f"expected attached.step() after each optimizer.step(), got none in all: {_LINE}")
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
+        self._said |= kind is not None  # an error on its way says more than a warning, and must get out
         self.detach()
+
+    def _closed(self) -> None:
+        """A step is closed."""
+        self._taken, self._stepped, self._late = 0, True, False
+
+    def _needs_steps(self) -> bool:
+        """Whether a step that is not closed changes anything."""
+        raise NotImplementedError
+
+    def _trained(self) -> Iterator[Any]:
+        """Parameters of which an optimiser that steps for this attachment holds one at least."""
+        raise NotImplementedError
+
+    def _optimizer_stepped(self, optimizer: Any) -> None:
+        """Note an optimiser's step; a model of someone else, or micro-batches before a step, are not late."""
+        if self.active and self._taken and not self._late:
+            mine = {id(parameter) for parameter in self._trained()}
+            held = (parameter for group in optimizer.param_groups for parameter in group["params"])
+            self._late = any(id(parameter) in mine for parameter in held)
+
+    def _check_step(self) -> None:
+        """Warn where the last optimiser step was not closed, before the next loss is counted."""
+        if self._late:
+            self._late = False
+            self._warn(
+                "expected attached.step() after each optimizer.step(), got another training forward pass "
+                f"without it: {_LINE}"
+            )
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _warn(self, message: str) -> None:
+        """Warn once, at the line of the user's that led here."""
+        if self._said or not self._needs_steps():
+            return
+        self._said = True
+        frame, level = sys._getframe(), 1
+        while frame.f_back is not None and _package(frame) in _BETWEEN:
+            frame, level = frame.f_back, level + 1
+        warnings.warn(message, MissingStepWarning, stacklevel=level)
 
     @property
     def callback(self) -> Any:
@@ -117,10 +200,20 @@ class Attachment:
             def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
                 attached.check()
                 attached._refuse(args)
+                _call_first(self)
                 attached._begin(args, state.global_step, kwargs.get("train_dataloader"))
 
             def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
                 attached.step()
+
+            def on_log(
+                self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
+            ) -> None:
+                if logs is None or "loss" not in logs:  # an evaluation's, or the summary of a run
+                    return
+                logs |= (status := attached._status())
+                if state.log_history and state.log_history[-1].get("step") == state.global_step:
+                    state.log_history[-1] |= status  # a copy of `logs`, taken before callbacks were called
 
             def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
                 tell(attached.gate, "end_epoch")
@@ -147,6 +240,30 @@ class Attachment:
     def _begin(self, args: Any, step: int, loader: Any) -> None:
         """A Trainer begins after `step` optimiser steps."""
         raise NotImplementedError
+
+    def _status(self) -> dict[str, int | float]:
+        """Numbers for a Trainer's logs, by their names there."""
+        raise NotImplementedError
+
+
+def _package(frame: Any) -> str:
+    """The package whose code a frame runs."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _call_first(callback: Any) -> None:
+    """Put `callback` before all others of the Trainer's handler that calls it now.
+
+    A Trainer calls the trackers' `on_log` before that of callbacks it was given, with the same dictionary,
+    and offers no other place. Where no caller is such a handler, the numbers are in `log_history` alone.
+    """
+    frame: Any = sys._getframe()
+    while (frame := frame.f_back) is not None:
+        callbacks = getattr(frame.f_locals.get("self"), "callbacks", None)
+        if isinstance(callbacks, list) and callback in callbacks:
+            callbacks.remove(callback)  # the handler goes through this list now: what comes next stays next
+            callbacks.insert(0, callback)
+            return
 
 
 def unwrapped(model: Any) -> Any:

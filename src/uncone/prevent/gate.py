@@ -42,6 +42,12 @@ class GateStatus:
 
         sum |(1 - G) delta| / sum |delta|
     """
+    counted_steps: float
+    """Steps that the counts stand for: from 0 up to the window; with `memory="average"` faded ones."""
+    mean_g1: float | None
+    """Over the rare ids, how much of the push by targets that are not rare passes; None without rare ids."""
+    mean_g2: float | None
+    """The same of the push by rare targets."""
 
 
 class RareTokenGate:
@@ -221,11 +227,13 @@ class RareTokenGate:
     @property
     def status(self) -> GateStatus:
         """Size and mass of the rare set now, and what was gated in the last step."""
-        rare, counts = self.gates()[0], self._counts.total
+        (rare, g1, g2), counts = self.gates(), self._counts.total
         total = float(counts.sum())
         mass = float(counts[rare].sum()) / total if total > 0 else 0.0
         size = int(rare.sum())
-        return GateStatus(self._step, size, size / self._n_tokens, mass, self._gated_share)
+        means = [float(g[rare].mean()) if size else None for g in (g1, g2)]
+        share = size / self._n_tokens
+        return GateStatus(self._step, size, share, mass, self._gated_share, self._counts.steps, *means)
 
     @property
     def memory_bytes(self) -> int:

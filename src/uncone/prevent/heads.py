@@ -42,7 +42,7 @@ def output_head(model: Any) -> torch.nn.Linear:
     if "peft" in type(head).__module__ or hasattr(head, "lora_A"):
         raise UnsupportedModel(
             f"expected a head that is a matrix, got an adapter on it ({kind}): leave the head out of "
-            "target_modules, or train it whole with modules_to_save"
+            f"target_modules and trainable_token_indices; {_saved_whole(model, head)} trains it whole"
         )
     quantised = type(weight).__module__.split(".")[0] in ("bitsandbytes", "torchao")
     if weight is None or quantised or not weight.dtype.is_floating_point:
@@ -51,6 +51,31 @@ def output_head(model: Any) -> torch.nn.Linear:
     if not isinstance(head, torch.nn.Linear):
         raise UnsupportedModel(f"expected a torch.nn.Linear head, got {kind}: its logits are not h W' + bias")
     return head
+
+
+def refuse_frozen(model: Any, head: torch.nn.Linear) -> None:
+    """Raises UnsupportedModel where the head's weight takes no gradient, with the way out under PEFT."""
+    if head.weight.requires_grad:
+        return
+    advice = "unfreeze it (model.get_output_embeddings().requires_grad_(True)), or"
+    if any("peft" in type(module).__module__ for module in model.modules()):
+        advice = f"give the adapter's config {_saved_whole(model, head)}, or"
+        if "modules_to_save" in _name(model, head):
+            advice = "load the adapter with is_trainable=True, or"
+    raise UnsupportedModel(
+        f"expected a head that trains, got a frozen one (no gradient): {advice} attach without gate and penalties"
+    )
+
+
+def _name(model: Any, head: torch.nn.Module) -> str:
+    return next((name for name, module in model.named_modules() if module is head), "lm_head")
+
+
+def _saved_whole(model: Any, head: torch.nn.Module) -> str:
+    """The options of PEFT by which the head trains as a matrix, and stays tied to the table where it is."""
+    weight = getattr(getattr(head, "base_layer", head), "weight", None)
+    is_tied = sum(each is weight for _, each in model.named_parameters(remove_duplicate=False)) > 1
+    return f'modules_to_save=["{_name(model, head)}"]' + (", ensure_weight_tying=True" if is_tied else "")
 
 
 def refuse_patched(model: Any, backend: str) -> None:

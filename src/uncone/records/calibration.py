@@ -98,6 +98,11 @@ class Drift:
     thresholds: tuple[DriftedThreshold, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def found(self) -> bool:
+        """The rate of the judged threshold changed, by little or by much."""
+        return self.level in ("small", "large")
+
 
 @dataclass(frozen=True)
 class Calibration(Record):

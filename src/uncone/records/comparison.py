@@ -178,7 +178,7 @@ class Comparison(Record):
 
     @property
     def worse(self) -> bool:
-        """Whether a defect came or grew in any diagnosis after the baseline."""
+        """Whether a defect came or grew in any diagnosis after the baseline (`--fail-on worse`)."""
         findings = (finding for subject in self.subjects for finding in subject.findings)
         return any(change in WORSE for finding in findings for change in finding.changes)
 

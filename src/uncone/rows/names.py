@@ -23,11 +23,11 @@ def named(known: Mapping[str, T], name: str, where: object, kind: str = "tensor"
     raise InputError(f"no {kind} {name!r} in {where}: {nearest(name[:_LONGEST], short, told)}")
 
 
-def listing(names: Iterable[str]) -> str:
+def listing(names: Iterable[str], most: int = _SHOWN) -> str:
     """Names, quoted, at most a dozen of them."""
     names = list(names)
-    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(repr(name[:_LONGEST]) for name in names[:_SHOWN]) + rest
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name[:_LONGEST]) for name in names[:most]) + rest
 
 
 def only(names: list[str], path: str | os.PathLike[str], *, among: str, kind: str = "matrix") -> str:

@@ -1,0 +1,169 @@
+"""An adapter of PEFT: which matrices its directory holds whole, and how to get at the others."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from uncone.errors import InputError
+from uncone.model.files import ADAPTER, ModelFiles, open_single, read_json, rows_of, token_labels
+from uncone.model.hugging_face import cached_snapshot
+from uncone.model.places import HEADS, TABLES, ends_in
+from uncone.rows import Rows
+from uncone.rows.names import listing
+from uncone.rows.open import is_there
+from uncone.rows.safetensors import matrices
+
+_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_KINDS = {"input": ("token table", TABLES), "head": ("output head", HEADS)}
+_OF_A_PART = ("lora_", "token_adapter", "base_layer")
+"""How the names begin that PEFT gives to modules under one that it changes in part."""
+_AUTO = {
+    "CAUSAL_LM": "ForCausalLM", "SEQ_2_SEQ_LM": "ForSeq2SeqLM", "SEQ_CLS": "ForSequenceClassification",
+    "TOKEN_CLS": "ForTokenClassification", "FEATURE_EXTRACTION": "ForFeatureExtraction",
+    "QUESTION_ANS": "ForQuestionAnswering",
+}  # fmt: skip
+"""What follows AutoPeftModel in the name of PEFT's class for a task."""
+_LONGEST_NAME, _SHOWN = 300, 2
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter whose headers are read and whose tensors are not."""
+
+    files: ModelFiles
+    """Its directory, adapter_config.json and tensors."""
+    base: str | None
+    """The base model as adapter_config.json names it, NAME@REVISION where it names a revision too."""
+    base_at: Path | None
+    """Where the base is on this machine."""
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The tensors of the token table ("input") and the output head ("head") that are held whole."""
+        found = {kind: self._whole(names) for kind, (_, names) in _KINDS.items()}
+        return {kind: tensor for kind, tensor in found.items() if tensor is not None}
+
+    def matrix(self, part: str, *, by_kind: bool = False) -> tuple[str, Rows]:
+        """`#input`, `#head` or any other tensor ("rows", or by name if `by_kind`), and which of them it is.
+
+        Raises:
+            InputError: a table that is not held whole, with where it is, or no such tensor.
+        """
+        if part in _KINDS:
+            if part not in self.tables:
+                raise self._missing(f"the {_KINDS[part][0]}", "it", [part])
+            return part, self._rows(self.tables[part])
+        kinds = {tensor: kind for kind, tensor in self.tables.items()} if by_kind else {}
+        return kinds.get(part, "rows"), self._rows(part)
+
+    def whole_tables(self) -> dict[str, Rows]:
+        """The table and the head, those of them that are held whole; InputError where neither is."""
+        if not self.tables:
+            raise self._missing("a token table or an output head", "either", list(_KINDS))
+        return {kind: self._rows(tensor) for kind, tensor in self.tables.items()}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is read and what is not. A record is passed on, so no path of this machine stands here."""
+        read = " and the ".join(_KINDS[kind][0] for kind in self.tables)
+        away = [kind for kind in _KINDS if kind not in self.tables]
+        base = self.base and "/".join(self.base.rstrip("/").split("/")[-2:])
+        notes = [f"This is {self._kind(base)}: the {read} in it {'are' if not away else 'is'} read."]
+        for kind in away:
+            what, names = _KINDS[kind]
+            way = "changed in part: merge the adapter into its base and diagnose the result"
+            notes.append(
+                f"The {what} is {way if self._in_part(names) else 'that of the base: diagnose it too'}."
+            )
+        return (*notes, f"Other matrices are opened by name, as ADAPTER#NAME: {self._others()}.")
+
+    def _rows(self, tensor: str) -> Rows:
+        """The rows of one tensor; with token strings, of the adapter or its base, if it is a table."""
+        rows = rows_of(self.files, tensor)
+        if tensor in self.tables.values():
+            rows.load_labels = partial(_labels, rows.shape[0], self.files.path, self.base_at)
+        return rows
+
+    def _whole(self, names: tuple[str, ...]) -> str | None:
+        """The one matrix of a module of these names, if no other tensor of the adapter changes it."""
+        found = [name for name in matrices(self.files.entries) if ends_in(name, names)]
+        return found[0] if len(found) == 1 and not self._in_part(names) else None
+
+    def _in_part(self, names: tuple[str, ...]) -> bool:
+        """The adapter changes a module of these names by low rank, or some of its rows."""
+        pairs = (pair for name in self.files.entries for pair in pairwise(name.split(".")))
+        return any(module in names and under.startswith(_OF_A_PART) for module, under in pairs)
+
+    def _kind(self, base: str | None) -> str:
+        kind = str(self.files.config.get("peft_type"))[:40]
+        return f"an adapter of PEFT ({kind}) for {base or 'a base that is not named'}"
+
+    def _missing(self, what: str, which: str, kinds: list[str]) -> InputError:
+        """The adapter does not hold these whole: where they are, with commands."""
+        in_part = [_KINDS[kind][0] for kind in kinds if self._in_part(_KINDS[kind][1])]
+        of_base = [_KINDS[kind][0] for kind in kinds if _KINDS[kind][0] not in in_part]
+        ways = []
+        if in_part:
+            ways.append(f"it changes the {' and the '.join(in_part)} in part, so merge it: {self._merge()}")
+        if of_base:
+            run = "not on this machine, and uncone downloads nothing"
+            if self.base is not None and self.base_at is not None:
+                run = f"run uncone diagnose {shlex.quote(self.base)}"
+            ways.append(f"the base has the {' and the '.join(of_base)}: {run}")
+        return InputError(
+            f"expected {what}, got {self.files.path}, {self._kind(self.base)} that does not hold {which} "
+            f"whole; {'; '.join(ways)}; other matrices are opened as {self.files.path}#NAME: {self._others()}"
+        )
+
+    def _merge(self) -> str:
+        """A command that writes the merged model."""
+        task, path = self.files.config.get("task_type"), str(self.files.path)
+        is_mapped = task is None and isinstance(self.files.config.get("auto_mapping"), dict)
+        kind = "AutoPeftModel" + ("" if is_mapped else _AUTO.get(str(task), "ForCausalLM"))
+        code = (
+            f"from peft import {kind} as M; M.from_pretrained({json.dumps(path)}).merge_and_unload()"
+            f".save_pretrained({json.dumps(path + '-merged')})"
+        )
+        return f"python -c {shlex.quote(code)}"
+
+    def _others(self) -> str:
+        """The names of the matrices that are no tables."""
+        names = sorted(name for name in matrices(self.files.entries) if name not in self.tables.values())
+        return listing(names, _SHOWN) or "there are none"
+
+
+def open_adapter(directory: Path) -> Adapter:
+    """Read adapter_config.json and the header of the weights; of a .bin torch unpickles only tensors.
+
+    Raises:
+        InputError: no weights, or a file that is damaged.
+    """
+    config: Mapping[str, Any] = read_json(directory / ADAPTER, dict)
+    weights = next((directory / name for name in _WEIGHTS if (directory / name).is_file()), None)
+    if weights is None:
+        raise InputError(f"expected {_WEIGHTS[0]} beside {ADAPTER} in {directory}, got none: copy it too")
+    files = ModelFiles(directory, config, open_single(weights))
+    base, revision = (_plain(config.get(key)) for key in ("base_model_name_or_path", "revision"))
+    if base is None:
+        return Adapter(files, None, None)
+    if is_there(base):
+        return Adapter(files, base, Path(base))
+    base = base if revision is None else f"{base}@{revision}"
+    return Adapter(files, base, cached_snapshot(base))
+
+
+def _labels(n: int, *folders: Path | None) -> list[str | None] | None:
+    """The token strings in the first folder that has some."""
+    found = (token_labels(folder, n).labels for folder in folders if folder is not None)
+    return next((labels for labels in found if labels is not None), None)
+
+
+def _plain(name: object) -> str | None:
+    """A name that may stand in a message; anyone may have written the file."""
+    is_name = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable()
+    return str(name) if is_name else None
