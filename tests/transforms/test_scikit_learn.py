@@ -196,6 +196,8 @@ def test_lists_frames_and_integers_are_their_arrays(made: Transformation) -> Non
     fit = _fresh(made).fit(frame)
     assert np.array_equal(_fresh(made).fit_transform(x.tolist()), expected)
     assert np.array_equal(fit.transform(frame), expected)
+    by_columns = pandas.DataFrame({name: frame[name].to_numpy() for name in frame})
+    assert np.array_equal(_fresh(made).fit_transform(by_columns), expected)
     assert type(fit.transform(frame)) is np.ndarray
     assert (fit.n_features_in_, fit.feature_names_in_.tolist()) == (8, list("abcdefgh"))
     whole = (x * 10).round()

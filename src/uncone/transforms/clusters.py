@@ -152,10 +152,10 @@ def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor
     n, d = rows.shape
     most = max(n_clusters, SAMPLED_NUMBERS // d)
     chosen = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:most].sort().values
-    sample = rows.take(chosen)
-    if not bool(torch.isfinite(sample).all()):
+    taken = rows.take(chosen)
+    if not bool(torch.isfinite(taken).all()):
         raise nonfinite_error(rows)
-    sample, counts = _distinct(sample.numpy(), None if w is None else w[chosen].numpy())
+    sample, counts = _distinct(taken.numpy(), None if w is None else w[chosen].numpy())
     mean = sample.mean(0, dtype=np.float64)
     sample -= mean.astype(sample.dtype)  # distances of rows far from the origin lose their digits
     # Threads would add up a centre's rows in whichever order they end.

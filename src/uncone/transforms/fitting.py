@@ -149,7 +149,8 @@ class Transformation(Estimator):
                 f"expected a transformation that can be undone, got {type(self).__name__}, which depends on "
                 "each row's norm or cluster: keep the rows"
             )
-        return self.affine_.inverse_transform(as_array(y))
+        moved: X = self.affine_.inverse_transform(as_array(y))
+        return moved
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back.

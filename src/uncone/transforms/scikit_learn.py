@@ -1,6 +1,7 @@
 """What scikit-learn asks of an estimator beside fitting: tables as input, names of features, DataFrames out.
 
-Nothing here needs scikit-learn. It is asked only where another program has loaded it.
+Nothing here needs scikit-learn. It is asked only where another program has loaded it. Some messages hold its
+words, by which its checks know them.
 """
 
 import inspect
@@ -46,8 +47,9 @@ def as_array(x: Any) -> Any:
     if not _is_table(x):
         return x
     try:
-        array = np.asarray(x)
-        if array.dtype.kind in "biuO" or array.dtype == np.longdouble:
+        # A DataFrame may lie column by column, and sums in another order are rounded otherwise.
+        array = x if isinstance(x, np.ndarray) else np.asarray(x, order="C")
+        if array.dtype.kind in "biuO":
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise NotNumbersError(f"expected rows of numbers, got others: {error}; convert them") from error
@@ -87,7 +89,7 @@ def __getattr__(name: str) -> Any:
 
 def _names_of(x: Any) -> Names | None:
     """The names of a DataFrame's columns, object (D,), where all are strings."""
-    names = list(getattr(x, "columns", ()))
+    names = list(getattr(x, "columns", ())) if _is_table(x) else []
     return np.array(names, dtype=object) if names and all(isinstance(name, str) for name in names) else None
 
 
@@ -121,13 +123,13 @@ def _listed(title: str, names: Iterable[str]) -> str:
 
 
 class Estimator:
-    """The part of a transformation that scikit-learn asks for, and its options are read by everybody."""
+    """The methods that scikit-learn asks of an estimator beside fitting, and the options that they read."""
 
     affine_: Any
     fitted_: Fitted
     feature_names_in_: Names
-    _sklearn_output_config: Mapping[str, str] | None = None
-    """By scikit-learn's name, which `clone` copies."""
+    _sklearn_output_config: Mapping[str, str]
+    """Set by `set_output`; scikit-learn's `clone` copies it by this name."""
 
     def options(self) -> dict[str, Any]:
         """The constructor's options, by name, as they were given."""
@@ -178,7 +180,8 @@ class Estimator:
             names = np.array(input_features, dtype=object)
             if fitted is not None and list(names) != list(fitted):
                 raise InputError(
-                    "expected the names of the fit, input_features is not equal to feature_names_in_"
+                    "expected the names that were passed during fit, got others: input_features is not equal "
+                    "to feature_names_in_, leave them out"
                 )
             if len(names) != d:
                 raise InputError(
@@ -247,12 +250,12 @@ class Estimator:
         """
         if not _is_table(x) or y.ndim != 2:
             return y
-        sklearn, config = sys.modules.get("sklearn"), self._sklearn_output_config
-        if config is None and hasattr(sklearn, "get_config"):
-            config = {"transform": sklearn.get_config()["transform_output"]}
-        if config is None or config["transform"] == "default":
+        kind: str = getattr(self, "_sklearn_output_config", {}).get("transform", "")
+        if not kind and (sklearn := sys.modules.get("sklearn")) is not None:
+            kind = sklearn.get_config()["transform_output"]
+        if kind in ("", "default"):
             return y
-        kind, names = config["transform"], list(self.get_feature_names_out())
+        names = list(self.get_feature_names_out())
         try:
             library = import_module(kind)
         except ImportError as error:
