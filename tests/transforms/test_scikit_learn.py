@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -278,6 +279,8 @@ def test_what_is_not_fitted_is_scikit_learns_error_too(made: Transformation) -> 
     with pytest.raises(NotFittedError, match=f"expected a fitted {type(made).__name__}") as caught:
         _fresh(made).transform(_rows())
     assert isinstance(caught.value, InputError)
+    with pytest.raises(NotFittedError):
+        _fresh(made).get_feature_names_out()
     again = pickle.loads(pickle.dumps(caught.value))
     assert (type(again), again.args) == (type(caught.value), caught.value.args)
 
@@ -289,6 +292,12 @@ def test_the_error_reaches_another_process() -> None:
     sent = pickle.dumps(caught.value)
     done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True)
     assert b"sklearn.exceptions.NotFittedError" in done.stdout
+
+
+def test_options_of_numpy_are_saved_as_numbers(tmp_path: Path) -> None:
+    made = Whiten().set_params(n_components=np.int64(2), power=np.float32(0.5)).fit(_rows())
+    made.save(tmp_path / "w.safetensors")
+    assert transforms.load(tmp_path / "w.safetensors").options() == Whiten(n_components=2).options()  # type: ignore[union-attr]
 
 
 def test_a_copy_of_a_fitted_repair_is_the_repair() -> None:
@@ -338,6 +347,8 @@ def test_names_that_mean_nothing_are_refused() -> None:
         "n_components": 2,
         "centered": False,
     }
+    with pytest.raises(InputError, match="expected n_components to be a whole number"):
+        AllButTheTop(0).fit("before any row is read")
     with pytest.raises(InputError, match="expected one of default, pandas, polars, got 'arrow'"):
         Center().set_output(transform="arrow")
 
