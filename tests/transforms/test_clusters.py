@@ -157,3 +157,14 @@ def test_new_rows_are_assigned_without_scikit_learn(tmp_path, monkeypatch: pytes
     assert torch.equal(loaded.transform(x), made.transform(x))
     assert np.array_equal(loaded.transform(x.numpy()), made.transform(x).numpy())
     assert torch.equal(torch.cat(list(loaded.transform(as_rows(x)).blocks())), made.transform(x))
+
+
+def test_rows_without_weight_are_not_there() -> None:
+    x = gaussian(40, 6, dtype=torch.float64)
+    few = ClusterCenter(1, 2).fit(x[:3])  # of 3 rows one direction is removed, of 40 there would be two
+    weighted = ClusterCenter(1, 2).fit(x, weights=torch.arange(40) < 3)
+    torch.testing.assert_close(weighted.transform(x), few.transform(x))
+    x = gaussian(300, 6, dtype=torch.float64)
+    far = torch.cat([x, 1e6 * x])  # k-means stops the sooner, the wider its rows are spread
+    weighted = ClusterCenter(5, 2).fit(far, weights=torch.arange(600) < 300)
+    torch.testing.assert_close(weighted.centers_, ClusterCenter(5, 2).fit(x).centers_)

@@ -286,7 +286,7 @@ def checked_weights(weights: Any, n: int) -> Tensor | None:
     if not bool(torch.isfinite(w).all()) or float(w.min()) < 0 or not 0 < float(w.sum()) < torch.inf:
         raise InputError(
             f"expected finite weights from 0 up with a positive, finite sum, got a least of {float(w.min())} "
-            f"and a sum of {float(w.sum())}: pass counts or probabilities"
+            f"and a sum of {float(w.sum())}: pass counts or probabilities, not all of them zero"
         )
     return w
 

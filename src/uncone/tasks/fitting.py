@@ -1,6 +1,7 @@
 """Repairs fitted one by one and timed; one that cannot be fitted is left out with its reason."""
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,7 +122,9 @@ def _fitted(
             tick(f"fitting {name}", at, len(names))
         started = time.perf_counter()
         try:
-            transformation = repair_named(name, d=x.shape[1]).fit(x)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # said in the notes
+                transformation = repair_named(name, d=x.shape[1]).fit(x)
         except InputError as error:
             notes.append(f"{name} is left out: {error}.")
             continue

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import torch
 
-from uncone.errors import InputError
 from uncone.moments import Moments
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, require_rows
@@ -77,10 +76,8 @@ class RemoveMeanDirection(Transformation):
     -m, and the same projection.
 
     Attributes after `fit`:
-        direction_: m, float64 (D,), of length 1.
-
-    Raises:
-        InputError: on `fit`, where the mean is zero up to the rounding of the rows, as after centring.
+        direction_: m, float64 (D,), of length 1. Zero where the mean is zero up to the rounding of the rows,
+            as after centring: then the rows stay as they are, and a warning says so.
 
     Example:
         >>> import numpy
@@ -96,10 +93,10 @@ class RemoveMeanDirection(Transformation):
         mean = m.mean().cpu()
         length = float(torch.linalg.vector_norm(mean))
         if length <= 4 * m.epsilon * m.mean_norm():
-            raise InputError(
-                f"expected rows whose mean is not zero, got a mean of length {length:.2g}: leave them"
-            )
-        self.direction_ = mean / length
+            self._warn("the rows' mean is zero up to their rounding: it has no direction, and the rows stay")
+            self.direction_ = torch.zeros_like(mean)
+        else:
+            self.direction_ = mean / length
         weight = torch.eye(m.d, dtype=torch.float64) - torch.outer(self.direction_, self.direction_)
         return Affine(torch.zeros_like(mean), weight)
 

@@ -4,6 +4,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
@@ -13,7 +15,15 @@ from uncone.moments.sums import checked_weights
 from uncone.rows import Rows, as_rows, nonfinite_error
 from uncone.threads import share_rows
 from uncone.transforms.directions import are_equal, principal_directions
-from uncone.transforms.fitting import DigestedRows, Progress, Transformation, check_whole, fitted_on
+from uncone.transforms.fitting import (
+    DigestedRows,
+    Progress,
+    Transformation,
+    check_whole,
+    fitted_on,
+    require_rows,
+)
+from uncone.transforms.scikit_learn import as_array, as_weights
 
 Tensor = torch.Tensor
 SAMPLED_NUMBERS = 2**24
@@ -58,47 +68,60 @@ class ClusterCenter(Transformation):
     components_: Tensor
 
     def __init__(self, n_clusters: int = 27, n_components: int = 12, seed: int = 0) -> None:
-        self.n_clusters = check_whole(n_clusters, "n_clusters", 1)
-        self.n_components = check_whole(n_components, "n_components", 1)
-        self.seed = check_whole(seed, "seed", 0)
+        self.n_clusters = n_clusters
+        self.n_components = n_components
+        self.seed = seed
 
-    def fit(self, x: Any, *, weights: Any = None, progress: Progress | None = None) -> Self:
+    def checked_options(self) -> dict[str, Any]:
+        return {
+            "n_clusters": check_whole(self.n_clusters, "n_clusters", 1),
+            "n_components": check_whole(self.n_components, "n_components", 1),
+            "seed": check_whole(self.seed, "seed", 0),
+        }
+
+    def fit(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        weights: Any = None,
+        progress: Progress | None = None,
+    ) -> Self:
         """Fit on the rows of `x`, read twice or more; see `Transformation.fit`."""
+        n_clusters, n_components, seed = self.checked_options().values()
+        weights = as_weights(weights, sample_weight)
         if isinstance(x, Moments):
             raise InputError(
                 "expected rows to find clusters in, got moments: pass an array, a tensor or Rows"
             )
-        rows = as_rows(x)
+        rows = as_rows(as_array(x))
         n, d = rows.shape
-        if n < self.n_clusters:
+        require_rows(n, n_clusters, "as many clusters")
+        if n_components >= d:
             raise InputError(
-                f"expected at least {self.n_clusters} rows for as many clusters, got {n}: choose fewer"
-            )
-        if self.n_components >= d:
-            raise InputError(
-                f"expected rows of more than {self.n_components} features to remove as many directions, got "
-                f"{d}: choose fewer"
+                f"expected rows of more than {n_components} features to remove as many directions, got {d} "
+                "feature(s): choose fewer"
             )
         w = checked_weights(weights, n)
         w = w if w is None else w.cpu()
-        self.centers_ = _centers(rows, w, self.n_clusters, self.seed)
+        self.centers_ = _centers(rows, w, n_clusters, seed)
         self.means_ = self.centers_.clone()
-        self.components_ = torch.zeros((self.n_clusters, self.n_components, d), dtype=torch.float64)
+        self.components_ = torch.zeros((n_clusters, n_components, d), dtype=torch.float64)
         at_once = max(1, _SUMS_BYTES // (8 * d * d))
         digested = DigestedRows(rows)
-        for start in range(0, self.n_clusters, at_once):
-            clusters = range(start, min(start + at_once, self.n_clusters))
+        for start in range(0, n_clusters, at_once):
+            clusters = range(start, min(start + at_once, n_clusters))
             read = rows if start else digested  # the digest is taken once
             for cluster, m in zip(clusters, _sums(read, w, self.centers_, clusters, progress), strict=True):
                 if m.weight == 0:
                     continue
                 self.means_[cluster] = m.mean()
-                k = min(self.n_components, (m.n - 1) // 2)
+                k = min(n_components, (m.n - 1) // 2)
                 if k > 0 and m.effective_n > 1.0 + 1e-9 and not are_equal(m):
                     directions, _ = principal_directions(m, k)
                     self.components_[cluster, : len(directions)] = directions
-        self.fitted_ = fitted_on(digested, weights)
-        return self
+        return self._fitted_on(x, fitted_on(digested, weights))
 
     def assign(self, x: Tensor) -> Tensor:
         """The cluster of each row of a float32 or float64 tensor (n, D), int64 (n,)."""
@@ -129,19 +152,34 @@ def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor
     n, d = rows.shape
     most = max(n_clusters, SAMPLED_NUMBERS // d)
     chosen = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:most].sort().values
-    sample = rows.take(chosen)
-    if not bool(torch.isfinite(sample).all()):
+    taken = rows.take(chosen)
+    if not bool(torch.isfinite(taken).all()):
         raise nonfinite_error(rows)
-    mean = sample.mean(0, dtype=torch.float64)
-    sample.sub_(mean.to(sample))  # distances of rows far from the origin lose their digits
+    sample, counts = _distinct(taken.numpy(), None if w is None else w[chosen].numpy())
+    mean = sample.mean(0, dtype=np.float64)
+    sample -= mean.astype(sample.dtype)  # distances of rows far from the origin lose their digits
     # Threads would add up a centre's rows in whichever order they end.
     with warnings.catch_warnings(), threadpool_limits(1):
-        # It warns of fewer distinct rows than clusters: some stay empty.
+        # It warns of rows that are nearly equal, too few for the clusters: some stay empty.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        means = KMeans(n_clusters, n_init=1, random_state=seed % 2**32, copy_x=False).fit(
-            sample.numpy(), sample_weight=None if w is None else w[chosen].numpy()
+        means = KMeans(min(n_clusters, len(sample)), n_init=1, random_state=seed % 2**32, copy_x=False).fit(
+            sample, sample_weight=counts
         )
-    return torch.from_numpy(means.cluster_centers_).double() + mean
+    centers = torch.from_numpy(means.cluster_centers_).double() + torch.from_numpy(mean)
+    return centers[torch.arange(n_clusters).clamp_max(len(centers) - 1)]  # of equal ones the first has all
+
+
+def _distinct(
+    x: npt.NDArray[Any], weights: npt.NDArray[np.float64] | None
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+    """The different rows of `x` (n, D) in the order of their bytes, and how often, or how heavily, each is
+    there: so neither the order of the rows nor whether one is repeated or weighted moves a centre."""
+    if weights is not None:
+        x, weights = x[weights > 0], weights[weights > 0]
+    x = np.ascontiguousarray(x + 0)  # -0 becomes 0
+    keys = x.view(np.dtype((np.void, x.itemsize * x.shape[1])))[:, 0]
+    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    return x[first], np.bincount(place, weights, len(first)).astype(np.float64)
 
 
 def _nearest(x: Tensor, centers: Tensor) -> Tensor:
@@ -162,6 +200,8 @@ def _sums(
         m.work_with(moments[0])
     for start, block in rows.numbered(progress):
         label = _nearest(block, centers)
+        if w is not None:
+            label[w[start : start + len(block)] == 0] = -1
         for cluster, m in zip(clusters, moments, strict=True):
             at = (label == cluster).nonzero().flatten()
             with counting_nonfinite(rows):

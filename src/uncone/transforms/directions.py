@@ -1,9 +1,8 @@
 """The principal directions of rows: the first ones taken away, or all brought nearer to one variance."""
 
 import math
-import warnings
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -53,15 +52,21 @@ class AllButTheTop(Transformation):
     variances_: Tensor
 
     def __init__(self, n_components: int | None = None, centered: bool = True) -> None:
-        self.n_components = None if n_components is None else check_whole(n_components, "n_components", 1)
-        self.centered = bool(centered)
+        self.n_components = n_components
+        self.centered = centered
+
+    def checked_options(self) -> dict[str, Any]:
+        return {
+            "n_components": _whole_or_none(self.n_components),
+            "centered": bool(self.centered),
+        }
 
     @on_one_thread
     def _solve(self, m: Moments, counted: int) -> Affine:
-        k = math.ceil(m.d / 100) if self.n_components is None else self.n_components
+        k = self.checked_options()["n_components"] or math.ceil(m.d / 100)
         if k >= m.d:
             raise InputError(
-                f"expected rows of more than {k} features to remove {k} directions, got {m.d}: choose fewer"
+                f"expected rows of more than {k} features to remove {k} directions, got {m.d} feature(s): choose fewer"
             )
         require_rows(counted, k + 1, f"{k} principal directions")
         _refuse_equal_rows(m)
@@ -125,17 +130,32 @@ class Whiten(Transformation):
         n_components: int | None = None,
         force: bool = False,
     ) -> None:
-        if kind not in ("zca", "pca"):
-            raise InputError(f"expected kind 'zca' or 'pca', got {kind!r}: choose one of the two")
-        self.kind: Literal["zca", "pca"] = kind
-        self.power, self.floor = check_share(power, "power"), check_share(floor, "floor")
-        self.force = bool(force)
-        if self.floor == 0:
+        self.kind = kind
+        self.power = power
+        self.floor = floor
+        self.n_components = n_components
+        self.force = force
+
+    def checked_options(self) -> dict[str, Any]:
+        if self.kind not in ("zca", "pca"):
+            raise InputError(f"expected kind 'zca' or 'pca', got {self.kind!r}: choose one of the two")
+        floor = check_share(self.floor, "floor")
+        if floor == 0:
             raise InputError("expected a floor above 0, got 0: directions without variance would explode")
-        self.n_components = None if n_components is None else check_whole(n_components, "n_components", 1)
+        return {
+            "kind": self.kind,
+            "power": check_share(self.power, "power"),
+            "floor": floor,
+            "n_components": _whole_or_none(self.n_components),
+            "force": bool(self.force),
+        }
+
+    def _keeps_axes(self) -> bool:
+        return self.kind == "zca"
 
     def _solve(self, m: Moments, counted: int) -> Affine:
-        d, k = m.d, m.d if self.n_components is None else self.n_components
+        options = self.checked_options()
+        d, k, power, floor = m.d, options["n_components"] or m.d, options["power"], options["floor"]
         if k > d:
             raise InputError(
                 f"expected at most {d} components of rows of {d} features, got {k}: choose fewer"
@@ -148,19 +168,17 @@ class Whiten(Transformation):
                 "(--force, force=True)"
             )
         if counted < d:
-            message = (
+            self._warn(
                 f"whitening {d} features by {counted} rows: at least {d - counted + 1} directions are raised "
                 "to the floor and mean nothing"
             )
-            self.warnings_ = (message,)
-            warnings.warn(message, stacklevel=3)
         _refuse_equal_rows(m)
         self.mean_ = m.mean().cpu()
         values, vectors = consume_to_eigen(m.covariance())
         values = values.cpu().clamp_min(0.0)
         self.variances_ = values[:k].clone()
         self.components_ = with_signs(vectors[:, :k].T.cpu())
-        scale = self.variances_.clamp_min(self.floor * float(values[0])).pow(-self.power / 2)
+        scale = self.variances_.clamp_min(floor * float(values[0])).pow(-power / 2)
         weight = self.components_.T * scale
         return Affine(self.mean_, weight if self.kind == "pca" else alone(lambda: weight @ self.components_))
 
@@ -179,6 +197,10 @@ def with_signs(directions: Tensor) -> Tensor:
     """The same directions (k, D), each with its largest entry positive, so that no library chooses signs."""
     largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
     return directions * torch.where(largest < 0, -1.0, 1.0)
+
+
+def _whole_or_none(n_components: Any) -> int | None:
+    return None if n_components is None else check_whole(n_components, "n_components", 1)
 
 
 def _refuse_equal_rows(m: Moments) -> None:

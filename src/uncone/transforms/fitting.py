@@ -4,13 +4,14 @@ import hashlib
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import make_dataclass, replace
 from functools import cache
 from numbers import Integral, Real
 from pathlib import PurePath
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from uncone.records.parts import Fitted
 from uncone.rows import GRID, DerivedRows, Rows, as_rows
 from uncone.threads import waited
 from uncone.transforms.affine import Affine, State
+from uncone.transforms.scikit_learn import Estimator, as_array, as_weights
 from uncone.transforms.transformed import X, apply
 
 Tensor = torch.Tensor
@@ -30,11 +32,16 @@ IN_THE_MOMENTS = "in the moments"
 """`Fitted.weights` where weighted sums came without their weights."""
 
 
-class Transformation:
+class Transformation(Estimator):
     """A fitted change of rows. The constructor keeps options; names of fitted values end in an underscore.
+
+    An estimator of scikit-learn, which it neither needs nor loads. Tensors, `Rows` and `Moments` are taken
+    besides, and are never turned into something else.
 
     Attributes after `fit`:
         fitted_: what it was fitted on.
+        n_features_in_: D.
+        feature_names_in_: object (D,), the names of a DataFrame's columns, where all are strings.
         affine_: the same transformation as one `Affine`, where it is affine.
         warnings_: what the numbers it was fitted on leave in doubt, in sentences.
     """
@@ -50,55 +57,88 @@ class Transformation:
     affine_: Affine
     warnings_: tuple[str, ...] = ()
 
-    def fit(self, x: Any, *, weights: Any = None, progress: Progress | None = None) -> Self:
+    def fit(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        weights: Any = None,
+        progress: Progress | None = None,
+    ) -> Self:
         """Fit on the rows of `x`, read once, block by block.
 
         Args:
-            x: an array, tensor or `Rows` (N, D), or `Moments`.
+            x: an array, tensor, list, DataFrame or `Rows` (N, D), or `Moments`.
+            y: for scikit-learn's pipelines; it is not read.
+            sample_weight: (N,), `weights` by scikit-learn's name. Whole numbers have the result of repeated
+                rows, to the N - 1 of a covariance.
             weights: (N,) non-negative weights of rows, for instance token frequencies (Zipfian fitting); all
-                equal by default.
+                equal by default. Only their proportions matter.
             progress: called with the number of rows done.
 
         Returns:
             Itself.
 
         Raises:
-            InputError: rows that are not finite or too few, weights that do not fit, or moments without the
-                sums needed.
+            InputError: an option that means nothing, rows that are not finite or too few, weights that do not
+                fit, or moments without the sums needed.
         """
+        self.checked_options()
+        weights = as_weights(weights, sample_weight)
         moments, fitted, counted = summarise(
-            x, weights, second=self.second, unit_first=self.unit_first, progress=progress
+            as_array(x), weights, second=self.second, unit_first=self.unit_first, progress=progress
         )
+        if sample_weight is not None and bool((weights == weights.round()).all()):
+            moments.weight_square = moments.weight  # as repeated rows have, each of weight 1
         self.warnings_ = ()
         solved = self._solve(moments, counted)
-        self.fitted_ = fitted
         if solved is not None:
             self.affine_ = replace(solved, fitted=fitted)
-        return self
+        return self._fitted_on(x, fitted)
 
     def _solve(self, m: Moments, counted: int) -> Affine | None:
         """Set the fitted tensors from the sums, of `counted` rows of a weight above 0; return the affine map
         where there is one."""
         raise NotImplementedError
 
+    def _warn(self, message: str) -> None:
+        """Say what is in doubt, now and in the records of later."""
+        self.warnings_ += (message,)
+        warnings.warn(message, stacklevel=4)
+
     def _move(self, rows: Tensor) -> Tensor:
         """The transformed rows (n, D) of a transformation that is not affine."""
         raise NotImplementedError
 
-    def transform(self, x: X) -> X:
+    @overload
+    def transform(self, x: X) -> X: ...
+    @overload
+    def transform(self, x: Any) -> Any: ...
+    def transform(self, x: Any) -> Any:
         """The transformed rows: a tensor, array or `Rows` (N, D) as the same kind, dtype and device, (N, K).
 
+        A list or a DataFrame becomes an array, integers become float64; `set_output` asks for DataFrames.
+
         Raises:
-            InputError: not fitted, another width, no floats, or numbers that are not finite.
+            InputError: not fitted, another width or other names of features, no floats, numbers that are not
+                finite, or a single vector (D,) that is no tensor.
         """
         self._require_fit()
+        given = self._check_table(x)
         if self.affine:
-            return self.affine_.transform(x)
-        return apply(x, self._move, d=self.fitted_.d, k=self.fitted_.d)
+            return self._framed(self.affine_.transform(given), x)
+        return self._framed(apply(given, self._move, d=self.fitted_.d, k=self.fitted_.d), x)
 
-    def fit_transform(self, x: X, *, weights: Any = None) -> X:
+    @overload
+    def fit_transform(self, x: X, y: Any = None, sample_weight: Any = None, *, weights: Any = None) -> X: ...
+    @overload
+    def fit_transform(
+        self, x: Any, y: Any = None, sample_weight: Any = None, *, weights: Any = None
+    ) -> Any: ...
+    def fit_transform(self, x: Any, y: Any = None, sample_weight: Any = None, *, weights: Any = None) -> Any:
         """`fit`, then `transform` of the same rows."""
-        return self.fit(x, weights=weights).transform(x)
+        return self.fit(x, y, sample_weight, weights=weights).transform(x)
 
     def inverse_transform(self, y: X) -> X:
         """The rows that `transform` made `y` of, (N, K) to (N, D); InputError as `transform`, and where that
@@ -109,7 +149,8 @@ class Transformation:
                 f"expected a transformation that can be undone, got {type(self).__name__}, which depends on "
                 "each row's norm or cluster: keep the rows"
             )
-        return self.affine_.inverse_transform(y)
+        moved: X = self.affine_.inverse_transform(as_array(y))
+        return moved
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back.
@@ -123,13 +164,14 @@ class Transformation:
         """The content of its file."""
         tensors = self.affine_.tensors() if self.affine else {}
         tensors |= {name: getattr(self, name) for name in self.tensors}
-        return State(self.fitted_, self.options(), self.warnings_, type(self).__name__, tensors)
+        return State(self.fitted_, self.checked_options(), self.warnings_, type(self).__name__, tensors)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         """The fitted transformation that was saved."""
         kind: Any = cls
         made = cls(**vars(state.checked(_options(kind), state.options, "options")))
+        made.checked_options()
         sizes: dict[str, int] = {}
         for name, axes in cls.tensors.items():
             tensor = state.tensors.get(name)
@@ -151,19 +193,6 @@ class Transformation:
         if made.affine:
             made.affine_ = state.affine()
         return made
-
-    def options(self) -> dict[str, Any]:
-        """The constructor's options, by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def _require_fit(self) -> None:
-        if not hasattr(self, "fitted_"):
-            name = type(self).__name__
-            raise InputError(f"expected a fitted {name}, got one that is not: call fit(x) first")
-
-    def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value!r}" for name, value in self.options().items())
-        return f"{type(self).__name__}({options})"
 
 
 @cache
@@ -191,7 +220,8 @@ def affine_of(transformation: Any, where: str) -> Affine:
 def require_rows(counted: int, least: int, what: str) -> None:
     """Raise InputError unless at least `least` rows of positive weight were summed."""
     if counted < least:
-        raise InputError(f"expected at least {least} rows for {what}, got {counted}: pass more rows")
+        rows = "1 sample" if counted == 1 else str(counted)  # the word that scikit-learn looks for
+        raise InputError(f"expected at least {least} rows for {what}, got {rows}: pass more rows")
 
 
 def check_whole(value: Any, name: str, least: int) -> int:

@@ -1,0 +1,266 @@
+"""What scikit-learn asks of an estimator beside fitting: tables as input, names of features, DataFrames out.
+
+Nothing here needs scikit-learn. It is asked only where another program has loaded it. Some messages hold its
+words, by which its checks know them.
+"""
+
+import inspect
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uncone.errors import InputError
+from uncone.records.parts import Fitted
+from uncone.records.text import visible
+from uncone.rows import Rows
+
+Names = npt.NDArray[np.object_]
+_OUTPUTS = ("default", "pandas", "polars")
+_SHOWN = 5
+
+
+class NotNumbersError(InputError, TypeError):
+    """A table holds something that is not a number."""
+
+
+def _is_table(x: Any) -> bool:
+    """Whether `x` is an array, a DataFrame or a list; a tensor, `Rows` and `Moments` are none."""
+    if isinstance(x, torch.Tensor | Rows | np.ma.MaskedArray):
+        return False
+    return hasattr(x, "__array__") or isinstance(x, list | tuple)
+
+
+def as_array(x: Any) -> Any:
+    """A table as an array of floats, where integers become float64; anything else as it is.
+
+    Raises:
+        InputError: a sparse matrix, complex numbers, rows without a feature, or what is not a number.
+    """
+    if hasattr(x, "toarray"):
+        raise InputError("expected dense rows, got a sparse matrix: pass x.toarray()")
+    if not _is_table(x):
+        return x
+    try:
+        # A DataFrame may lie column by column, and sums in another order are rounded otherwise.
+        array = x if isinstance(x, np.ndarray) else np.asarray(x, order="C")
+        if array.dtype.kind in "biuO":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise NotNumbersError(f"expected rows of numbers, got others: {error}; convert them") from error
+    if array.dtype.kind == "c":
+        raise InputError("expected real rows, got complex ones: Complex data not supported, pass x.real")
+    if array.ndim == 2 and array.shape[1] == 0:
+        raise InputError(
+            f"expected at least one row and column, got 0 feature(s) (shape={array.shape}) while a minimum of "
+            "1 is required: pass more"
+        )
+    return array
+
+
+def as_weights(weights: Any, sample_weight: Any) -> Any:
+    """The one of both that is given, as a tensor float64 (N,), or None."""
+    if weights is not None and sample_weight is not None:
+        raise InputError("expected weights or sample_weight, got both: pass one of them")
+    given = weights if sample_weight is None else sample_weight
+    if given is None:
+        return None
+    return torch.as_tensor(given if isinstance(given, torch.Tensor) else np.array(given, np.float64)).double()
+
+
+def _not_fitted_error() -> Any:
+    if "NotFittedError" not in globals():
+        theirs = import_module("sklearn.exceptions").NotFittedError
+        globals()["NotFittedError"] = type("NotFittedError", (InputError, theirs), {"__module__": __name__})
+    return globals()["NotFittedError"]
+
+
+def __getattr__(name: str) -> Any:
+    """`NotFittedError`, made when it is first wanted: also by a process that unpickles one."""
+    if name != "NotFittedError":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _not_fitted_error()
+
+
+def _names_of(x: Any) -> Names | None:
+    """The names of a DataFrame's columns, object (D,), where all are strings."""
+    names = list(getattr(x, "columns", ())) if _is_table(x) else []
+    return np.array(names, dtype=object) if names and all(isinstance(name, str) for name in names) else None
+
+
+def _check_names(x: Any, fitted: Names | None, name: str) -> None:
+    """Raise InputError where the columns of `x` are not those of the fit; warn where one side has no names.
+
+    The sentences are scikit-learn's, since its users know them.
+    """
+    found = _names_of(x)
+    if found is None and fitted is not None:
+        _warn(f"X does not have valid feature names, but {name} was fitted with feature names")
+    elif found is not None and fitted is None:
+        _warn(f"X has feature names, but {name} was fitted without feature names")
+    elif found is not None and fitted is not None and list(found) != list(fitted):
+        unseen, missing = set(found) - set(fitted), set(fitted) - set(found)
+        message = "The feature names should match those that were passed during fit.\n"
+        message += _listed("Feature names unseen at fit time:\n", unseen) if unseen else ""
+        message += _listed("Feature names seen at fit time, yet now missing:\n", missing) if missing else ""
+        if not unseen and not missing:
+            message += "Feature names must be in the same order as they were in fit.\n"
+        raise InputError(message)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=5)
+
+
+def _listed(title: str, names: Iterable[str]) -> str:
+    shown = [f"- {visible(name)}\n" for name in sorted(names)]
+    return title + "".join(shown[:_SHOWN]) + "- ...\n" * (len(shown) > _SHOWN)
+
+
+class Estimator:
+    """The methods that scikit-learn asks of an estimator beside fitting, and the options that they read."""
+
+    affine_: Any
+    fitted_: Fitted
+    feature_names_in_: Names
+    _sklearn_output_config: Mapping[str, str]
+    """Set by `set_output`; scikit-learn's `clone` copies it by this name."""
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's options, by name, as they were given."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def checked_options(self) -> dict[str, Any]:
+        """The options as `fit` reads them and files keep them; InputError where one means nothing."""
+        return self.options()
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """`options`, by scikit-learn's name for them; `deep` changes nothing."""
+        return self.options()
+
+    def set_params(self, **params: Any) -> Self:
+        """Set options, which the next `fit` checks and reads; InputError where there is none of that name."""
+        known = self.options()
+        for name in params:
+            if name not in known:
+                raise InputError(
+                    f"expected options of {type(self).__name__} ({', '.join(known) or 'it has none'}), got "
+                    f"{name!r}: choose one of them"
+                )
+        vars(self).update(params)
+        return self
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options().items())
+        return f"{type(self).__name__}({options})"
+
+    @property
+    def n_features_in_(self) -> int:
+        """D of the rows that it was fitted on."""
+        return self.fitted_.d
+
+    def get_feature_names_out(self, input_features: Any = None) -> Names:
+        """The names of the K features that go out, object (K,).
+
+        They are the names of the D that came in (of a DataFrame's columns, `input_features`, or else x0, x1,
+        ...), and new ones where rows are turned onto other axes.
+
+        Raises:
+            InputError: not fitted, or `input_features` that are not D or not the names of the fit.
+        """
+        self._require_fit()
+        d, fitted = self.fitted_.d, getattr(self, "feature_names_in_", None)
+        names = np.array([f"x{i}" for i in range(d)], dtype=object) if fitted is None else fitted
+        if input_features is not None:
+            names = np.array(input_features, dtype=object)
+            if fitted is not None and list(names) != list(fitted):
+                raise InputError(
+                    "expected the names that were passed during fit, got others: input_features is not equal "
+                    "to feature_names_in_, leave them out"
+                )
+            if len(names) != d:
+                raise InputError(
+                    f"expected {d} names, got {len(names)}: input_features should have length equal to number "
+                    f"of features ({d}), got {len(names)}"
+                )
+        if self._keeps_axes():
+            return names
+        return np.array([f"{type(self).__name__.lower()}{i}" for i in range(self.affine_.k)], dtype=object)
+
+    def _keeps_axes(self) -> bool:
+        """Whether each feature that goes out is one that came in, changed."""
+        return True
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Let `transform` of an array, a list or a DataFrame give a DataFrame of "pandas" or "polars", or
+        arrays again by "default"; None changes nothing."""
+        if transform is not None:
+            if transform not in _OUTPUTS:
+                raise InputError(f"expected one of {', '.join(_OUTPUTS)}, got {transform!r}: choose one")
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        utils = import_module("sklearn.utils")
+        floats = utils.TransformerTags(preserves_dtype=["float64", "float32", "float16"])
+        target = utils.TargetTags(required=False)
+        return utils.Tags(estimator_type=None, target_tags=target, transformer_tags=floats)
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "fitted_"):
+            name = type(self).__name__
+            kind = _not_fitted_error() if "sklearn.exceptions" in sys.modules else InputError
+            raise kind(f"expected a fitted {name}, got one that is not: call fit(x) first")
+
+    def _fitted_on(self, x: Any, fitted: Fitted) -> Self:
+        """Keep what `x` was, and the names of its columns."""
+        self.fitted_ = fitted
+        vars(self).pop("feature_names_in_", None)
+        if (names := _names_of(x)) is not None:
+            self.feature_names_in_ = names
+        return self
+
+    def _check_table(self, x: Any) -> Any:
+        """`x` as `transform` computes with it: a table as an array (N, D) whose names are those of the fit."""
+        given = as_array(x)
+        if _is_table(x):
+            name, d = type(self).__name__, self.fitted_.d
+            _check_names(x, getattr(self, "feature_names_in_", None), name)
+            if given.ndim < 2:
+                raise InputError(
+                    f"expected an array of shape (N, {d}), got shape {given.shape}: Reshape your data, a single "
+                    "vector with x.reshape(1, -1)"
+                )
+            if given.shape[-1] != d:
+                raise InputError(
+                    f"expected rows of {d} features, got shape {given.shape}: X has {given.shape[-1]} features, "
+                    f"but {name} is expecting {d} features as input"
+                )
+        return given
+
+    def _framed(self, y: Any, x: Any) -> Any:
+        """`y` (N, K), made of `x`, as the DataFrame that `set_output` or scikit-learn's `set_config` asks for.
+
+        pandas takes over the index of a DataFrame `x`. What is not made of a table stays as it is.
+        """
+        if not _is_table(x) or y.ndim != 2:
+            return y
+        kind: str = getattr(self, "_sklearn_output_config", {}).get("transform", "")
+        if not kind and (sklearn := sys.modules.get("sklearn")) is not None:
+            kind = sklearn.get_config()["transform_output"]
+        if kind in ("", "default"):
+            return y
+        names = list(self.get_feature_names_out())
+        try:
+            library = import_module(kind)
+        except ImportError as error:
+            raise InputError(f"expected {kind} for DataFrames, got none: pip install {kind}") from error
+        if kind == "pandas":
+            index = x.index if isinstance(x, library.DataFrame) else None
+            return library.DataFrame(y, index=index, columns=names, copy=False)
+        return library.DataFrame(y, schema=names, orient="row")

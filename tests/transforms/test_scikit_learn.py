@@ -1,0 +1,382 @@
+"""Repairs as estimators of scikit-learn: by its own checks, in its pipelines, and without it."""
+
+import copy
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from uncone import transforms
+from uncone.errors import InputError
+from uncone.transforms import (
+    AllButTheTop,
+    Center,
+    ClusterCenter,
+    RemoveMeanDirection,
+    ScaledCenter,
+    Standardize,
+    Transformation,
+    Whiten,
+)
+
+from ..matrices import gaussian
+from .repairs import EVERY
+
+pytest.importorskip("sklearn", minversion="1.6", reason="the extra [cluster] is not installed")
+pandas = pytest.importorskip("pandas")
+from sklearn.base import clone  # noqa: E402
+from sklearn.compose import make_column_transformer  # noqa: E402
+from sklearn.exceptions import NotFittedError  # noqa: E402
+from sklearn.linear_model import LogisticRegression  # noqa: E402
+from sklearn.model_selection import GridSearchCV  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.utils import estimator_checks  # noqa: E402
+
+CHECKED = (
+    Center(),
+    ScaledCenter(),
+    RemoveMeanDirection(),
+    Standardize(),
+    AllButTheTop(),
+    AllButTheTop(1, centered=False),
+    Whiten(force=True),
+    Whiten("pca", n_components=1, force=True),
+    ClusterCenter(2, 1),  # the checks have a few rows of a few features
+)
+_checked = pytest.mark.parametrize("made", CHECKED, ids=repr)
+_each = pytest.mark.parametrize("made", EVERY, ids=repr)
+FEW_ROWS = (
+    "check_n_features_in_after_fitting",
+    "check_estimators_dtypes",
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_estimators_nan_inf",
+)
+_REASON = "Whiten() refuses fewer than 5 rows a feature, and these checks fit it on fewer"
+
+
+@pytest.fixture
+def as_its_checks_expect(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Constructors take anything, which only this suite's checks of types refuse. What repairs say of few rows
+    or of names, and scikit-learn of estimators that are not its children, is no error."""
+    for made in CHECKED:
+        init = type(made).__init__
+        if hasattr(init, "__wrapped__"):
+            monkeypatch.setattr(type(made), "__init__", init.__wrapped__)
+    with warnings.catch_warnings():
+        for expected in (
+            "Estimator .* does not inherit from",
+            "whitening .* rows",
+            "the rows' mean is zero",
+            "X (does not have valid|has) feature names",
+        ):
+            warnings.filterwarnings("ignore", expected, UserWarning)
+        yield
+
+
+def _rows(n: int = 300, d: int = 8, *, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return (gaussian(n, d, seed=seed, dtype=torch.float64) * torch.linspace(3, 0.5, d) + 2).numpy()
+
+
+def _fresh(made: Transformation) -> Any:
+    return type(made)(**made.get_params())
+
+
+def _named(x: Any) -> Any:
+    return pandas.DataFrame(x, columns=[f"feature {i}" for i in range(x.shape[1])], copy=False)
+
+
+def test_every_public_repair_is_checked() -> None:
+    public = {getattr(transforms, name) for name in transforms.__all__}
+    repairs = {x for x in public if isinstance(x, type) and issubclass(x, Transformation)} - {Transformation}
+    assert {type(made) for made in CHECKED} == repairs
+
+
+@pytest.mark.usefixtures("as_its_checks_expect")
+@_checked
+def test_scikit_learns_checks_pass(made: Transformation) -> None:
+    results = estimator_checks.check_estimator(made, on_skip=None, on_fail="raise")
+    skipped = {result["check_name"] for result in results if result["status"] != "passed"}
+    assert skipped <= {"check_array_api_input"}  # which waits for a variable of the environment
+    assert len(results) > 45
+
+
+@pytest.mark.usefixtures("as_its_checks_expect")
+def test_whitening_passes_all_checks_that_have_enough_rows() -> None:
+    results = estimator_checks.check_estimator(
+        Whiten(), on_skip=None, on_fail="raise", expected_failed_checks=dict.fromkeys(FEW_ROWS, _REASON)
+    )
+    failed = {result["check_name"]: result["exception"] for result in results if result["status"] == "xfail"}
+    assert set(failed) == set(FEW_ROWS)
+    assert all("rows to whiten" in str(error) for error in failed.values())
+
+
+@pytest.mark.usefixtures("as_its_checks_expect")
+@pytest.mark.parametrize(
+    "check",
+    [
+        "check_dataframe_column_names_consistency",
+        "check_transformer_get_feature_names_out",
+        "check_transformer_get_feature_names_out_pandas",
+        "check_set_output_transform",
+        "check_set_output_transform_pandas",
+        "check_global_output_transform_pandas",
+    ],
+)
+@_checked
+def test_names_of_features_and_frames_are_as_scikit_learns_own(made: Transformation, check: str) -> None:
+    getattr(estimator_checks, check)(type(made).__name__, made)
+
+
+def test_polars_frames_too() -> None:
+    polars = pytest.importorskip("polars")
+    x = _rows()
+    y = Center().set_output(transform="polars").fit_transform(polars.DataFrame(x, schema=list("abcdefgh")))
+    assert isinstance(y, polars.DataFrame)
+    assert y.columns == list("abcdefgh")
+    np.testing.assert_array_equal(y.to_numpy(), Center().fit_transform(x))
+
+
+def test_a_pipeline_is_its_steps_by_hand() -> None:
+    x, y = _rows(), np.arange(300) % 3 == 0
+    pipeline = make_pipeline(Center(), LogisticRegression()).fit(x, y)
+    by_hand = LogisticRegression().fit(x - x.mean(0), y)
+    np.testing.assert_allclose(pipeline.predict_proba(x), by_hand.predict_proba(x - x.mean(0)), atol=1e-6)
+    w = np.arange(300) % 4
+    weighted = pipeline.fit(x, y, center__sample_weight=w)[0]
+    np.testing.assert_allclose(weighted.mean_, np.average(x, axis=0, weights=w))
+    assert "Center" in pipeline._repr_html_()
+
+
+@pytest.mark.parametrize("repair", [AllButTheTop(), Whiten("pca", n_components=4)], ids=repr)
+def test_a_grid_search_finds_the_planted_option(repair: Transformation) -> None:
+    """The class is the second principal direction: one direction removed is the best, and two leave nothing."""
+    x = gaussian(400, 6, dtype=torch.float64).numpy() * np.array([100, 1, 0.1, 0.1, 0.1, 0.1])
+    y = x[:, 1] > 0
+    name = type(repair).__name__.lower()
+    grid = (
+        {"n_components": [1, 2]} if name == "allbutthetop" else {"power": [0.0, 1.0], "n_components": [1, 2]}
+    )
+    search = GridSearchCV(
+        make_pipeline(repair, LogisticRegression(C=0.01)), {f"{name}__{k}": v for k, v in grid.items()}, cv=3
+    ).fit(x, y)
+    expected = {"n_components": 1} if name == "allbutthetop" else {"power": 1.0, "n_components": 2}
+    assert search.best_params_ == {f"{name}__{k}": v for k, v in expected.items()}
+    assert search.best_score_ > 0.95
+
+
+def test_a_column_transformer_and_a_pipeline_hand_frames_on() -> None:
+    frame = _named(_rows())
+    columns = make_column_transformer((Standardize(), ["feature 1", "feature 2"]), remainder="drop")
+    y = make_pipeline(columns, Center()).set_output(transform="pandas").fit_transform(frame)
+    assert list(y.columns) == ["standardize__feature 1", "standardize__feature 2"]
+    np.testing.assert_allclose(y.std(ddof=0), 1)
+
+
+@_each
+def test_a_clone_has_the_options_and_the_output_and_is_not_fitted(made: Transformation) -> None:
+    made = _fresh(made).set_output(transform="pandas").fit(_named(_rows()))
+    copied = clone(made)
+    assert type(copied) is type(made)
+    assert copied.get_params() == made.get_params()
+    assert not hasattr(copied, "n_features_in_")
+    assert isinstance(copied.fit_transform(_rows()), pandas.DataFrame)
+
+
+@_each
+def test_lists_frames_and_integers_are_their_arrays(made: Transformation) -> None:
+    x = _rows()
+    expected = _fresh(made).fit_transform(x)
+    frame = pandas.DataFrame(x, index=np.arange(300) + 7, columns=list("abcdefgh"), copy=False)
+    fit = _fresh(made).fit(frame)
+    assert np.array_equal(_fresh(made).fit_transform(x.tolist()), expected)
+    assert np.array_equal(fit.transform(frame), expected)
+    by_columns = pandas.DataFrame({name: frame[name].to_numpy() for name in frame})
+    assert np.array_equal(_fresh(made).fit_transform(by_columns), expected)
+    assert type(fit.transform(frame)) is np.ndarray
+    assert (fit.n_features_in_, fit.feature_names_in_.tolist()) == (8, list("abcdefgh"))
+    whole = (x * 10).round()
+    for table in (
+        whole.astype(np.int32),
+        whole.astype(object),
+        pandas.DataFrame(whole.astype(int), copy=False),
+    ):
+        y = _fresh(made).fit_transform(table)
+        assert y.dtype == np.float64
+        assert np.array_equal(y, _fresh(made).fit_transform(whole))
+    assert not hasattr(fit.fit(x), "feature_names_in_")
+
+
+@_each
+def test_tensors_are_tensors_whatever_the_output(made: Transformation) -> None:
+    x = torch.from_numpy(_rows())
+    fit = _fresh(made).fit(_named(x.numpy())).set_output(transform="pandas")
+    y = fit.transform(x)
+    assert isinstance(y, torch.Tensor)
+    frame = fit.transform(_named(x.numpy()))
+    assert np.array_equal(frame.to_numpy(), y.numpy())
+    assert list(frame.columns) == list(fit.get_feature_names_out())
+    one = fit.transform(x[0])
+    assert isinstance(one, torch.Tensor)
+    torch.testing.assert_close(one, y[0])
+    assert fit.set_output(transform=None).set_output(transform="default").fit(x.numpy()) is fit
+    assert np.array_equal(fit.transform(x.numpy()), y.numpy())
+
+
+def test_a_turned_row_has_names_of_its_own() -> None:
+    x = _named(_rows())
+    assert Whiten("pca", n_components=2).fit(x).get_feature_names_out().tolist() == ["whiten0", "whiten1"]
+    assert Whiten(n_components=2).fit(x).get_feature_names_out().tolist() == list(x.columns)
+    assert Center().fit(x.to_numpy()).get_feature_names_out().tolist() == [f"x{i}" for i in range(8)]
+
+
+def test_other_names_are_refused_and_missing_ones_are_said() -> None:
+    x = _named(_rows())
+    fit = Center().fit(x)
+    with pytest.raises(InputError, match="Feature names must be in the same order as they were in fit"):
+        fit.transform(x[x.columns[::-1]])
+    renamed = x.rename(columns={"feature 0": "new\x1b[31m"})
+    with pytest.raises(
+        InputError, match=r"unseen at fit time:\n- new\\x1b\[31m\n.*yet now missing:\n- feature 0"
+    ):
+        fit.transform(renamed)
+    with pytest.warns(UserWarning, match="X does not have valid feature names, but Center was fitted with"):
+        fit.transform(x.to_numpy())
+    with pytest.warns(UserWarning, match="X has feature names, but Center was fitted without"):
+        Center().fit(x.to_numpy()).transform(x)
+    with pytest.raises(InputError, match=r"got 3: input_features should have length equal"):
+        Center().fit(x.to_numpy()).get_feature_names_out(["a", "b", "c"])
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@_each
+def test_sample_weight_is_repeated_rows_in_any_order(made: Transformation, whole: bool) -> None:
+    x, generator = _rows(), np.random.default_rng(0)
+    w = generator.integers(0, 5, 300)
+    if whole:
+        order = generator.permutation(300)
+        expected = _fresh(made).fit(x.repeat(w, axis=0)).transform(x)
+        found = _fresh(made).fit(x[order], None, pandas.Series(w[order])).transform(x)
+    else:  # shares, as `weights` are
+        expected = _fresh(made).fit(x, weights=w).transform(x)
+        found = _fresh(made).fit(x, sample_weight=list(w / 1000)).transform(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_weights_have_one_name_at_a_time() -> None:
+    with pytest.raises(InputError, match="expected weights or sample_weight, got both"):
+        Center().fit(_rows(), sample_weight=np.ones(300), weights=np.ones(300))
+
+
+@_each
+def test_what_is_not_fitted_is_scikit_learns_error_too(made: Transformation) -> None:
+    with pytest.raises(NotFittedError, match=f"expected a fitted {type(made).__name__}") as caught:
+        _fresh(made).transform(_rows())
+    assert isinstance(caught.value, InputError)
+    with pytest.raises(NotFittedError):
+        _fresh(made).get_feature_names_out()
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), again.args) == (type(caught.value), caught.value.args)
+
+
+def test_the_error_reaches_another_process() -> None:
+    with pytest.raises(NotFittedError) as caught:
+        Center().transform(_rows())
+    code = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer)).__mro__)"
+    sent = pickle.dumps(caught.value)
+    done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True)
+    assert b"sklearn.exceptions.NotFittedError" in done.stdout
+
+
+def test_options_of_numpy_are_saved_as_numbers(tmp_path: Path) -> None:
+    made = Whiten().set_params(n_components=np.int64(2), power=np.float32(0.5)).fit(_rows())
+    made.save(tmp_path / "w.safetensors")
+    assert transforms.load(tmp_path / "w.safetensors").options() == Whiten(n_components=2).options()  # type: ignore[union-attr]
+
+
+def test_a_copy_of_a_fitted_repair_is_the_repair() -> None:
+    x = _rows()
+    for made in EVERY:
+        fit = _fresh(made).fit(x)
+        for again in (copy.deepcopy(fit), pickle.loads(pickle.dumps(fit))):
+            assert np.array_equal(again.transform(x), fit.transform(x))
+            assert again.fitted_ == fit.fitted_
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ([["a", "b"], ["c", "d"]], "expected an array of float64, .* got dtype <U1"),
+        ([[1.0, {}]], "expected rows of numbers, got others: .* not 'dict'"),
+        ([[1.0, 2.0], [3.0]], "expected rows of numbers, got others"),
+        ([[1j, 2.0]], "expected real rows, got complex ones"),
+        (np.zeros((3, 0)), r"got 0 feature\(s\) \(shape=\(3, 0\)\)"),
+        (np.ma.masked_array(np.ones((3, 2), int), np.eye(3, 2)), "expected an array without a mask"),
+        (np.array([["2020-01-01"]], "M8[D]"), "got dtype datetime64"),
+        (None, "expected Rows, a tensor or an array"),
+    ],
+)
+def test_what_is_no_table_of_numbers_is_refused(x: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Center().fit(x)
+
+
+def test_a_single_array_and_a_sparse_matrix_are_refused() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    fit = Center().fit(_rows())
+    with pytest.raises(
+        InputError, match=r"got shape \(8,\): Reshape your data, a single vector with x.reshape"
+    ):
+        fit.transform(_rows()[0])
+    with pytest.raises(InputError, match=r"expected dense rows, got a sparse matrix: pass x.toarray\(\)"):
+        fit.transform(sparse.csr_array(np.eye(8)))
+
+
+def test_names_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"expected options of AllButTheTop \(n_components, centered\), got 'k'"
+    ):
+        AllButTheTop().set_params(k=2)
+    assert AllButTheTop().set_params(n_components=2, centered=False).get_params() == {
+        "n_components": 2,
+        "centered": False,
+    }
+    with pytest.raises(InputError, match="expected n_components to be a whole number"):
+        AllButTheTop(0).fit("before any row is read")
+    with pytest.raises(InputError, match="expected one of default, pandas, polars, got 'arrow'"):
+        Center().set_output(transform="arrow")
+
+
+_WITHOUT = """
+import sys
+if {blocked}:
+    sys.modules["sklearn"] = None
+import numpy, pandas, uncone
+from uncone.transforms import *
+x = numpy.random.default_rng(0).normal(size=(60, 3)) + 1
+for made in (Center(), ScaledCenter(), RemoveMeanDirection(), AllButTheTop(), Whiten(), Standardize()):
+    assert (made.fit_transform(x.tolist(), sample_weight=[1] * 60) == made.fit(x).transform(x)).all()
+    frame = made.set_output(transform="pandas").fit_transform(pandas.DataFrame(x, columns=["a", "b", "c"]))
+    assert list(frame.columns) == ["a", "b", "c"], frame.columns
+    assert made.set_params(**made.get_params()) is made
+try:
+    Center().transform(x)
+except uncone.InputError as error:
+    assert type(error) is uncone.InputError
+    print(error)
+assert sys.modules.get("sklearn") is None
+"""
+
+
+@pytest.mark.parametrize("blocked", [True, False])
+def test_without_scikit_learn_nothing_needs_it_and_nothing_loads_it(blocked: bool) -> None:
+    code = _WITHOUT.format(blocked=blocked)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == "expected a fitted Center, got one that is not: call fit(x) first\n"
