@@ -211,7 +211,8 @@ def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
     assert found.method == chosen.chosen
     by_hand = repair_named(chosen.chosen, d=D).fit(documents).transform(documents[::2] + 1)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), by_hand, atol=1e-4)
-    assert any(note.endswith("uncone repair QUERIES OUT --load " + _shared(tmp_path)) for note in found.notes)
+    assert any(f"--load {_shared(tmp_path)}" in said for said in found.index), found.index
+    assert "whether it helps is not known" not in found.verdict
     uncone.repair(tmp_path / "q.npy", tmp_path / "z.npy", load=tmp_path / "t.safetensors")
     after = uncone.evaluate(
         queries=tmp_path / "z.npy", documents=repair_named(chosen.chosen, d=D).fit_transform(documents),
