@@ -130,7 +130,7 @@ def test_bins_show_their_values_and_mark_the_reserved() -> None:
     assert cosine.count("dots bin reserved") == 1
     assert cosine.count('class="line bins"') == 2  # the bin without a reading breaks the line
     assert "0.450" in caption
-    assert "ids 5\u202f000 to 5\u202f999: 0.450" in cosine
+    assert "ids 5,000 to 5,999: 0.450" in cosine
 
 
 def test_bins_without_reserved_rows_have_no_such_panel() -> None:

@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-THIN_SPACE = "\u202f"  # narrow and non-breaking: a number never breaks over two lines
+THIN_SPACE = "\u202f"  # narrow and non-breaking: a power never breaks over two lines
 MINUS = "\u2212"
 Limits = tuple[float | None, float | None]
 """The ends of a range, None where it has none."""
@@ -18,7 +18,6 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MOST_DIGITS = 6
 _MOST_DECIMALS = 3  # of a share in percent
 _LONGEST_LABEL = 200
-_THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w,])")
 _MINUS = re.compile(r"(?<![\w.)\]-])-(?=\d)")
 _POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e(-?\d+)(?!\w)")
 
@@ -111,10 +110,11 @@ def optional(value: float | None, limits: Limits = (None, None)) -> str:
 
 
 def typeset(text: str) -> str:
-    """A text with numbers as a page sets them: true minus signs, thin spaces in thousands, powers of ten."""
-    text = _THOUSANDS.sub(lambda match: match[0].replace(",", THIN_SPACE), text)
-    text = _MINUS.sub(MINUS, text)
-    return _POWER.sub(_power, text)
+    """A text with numbers as a page sets them: true minus signs and powers of ten.
+
+    Thousands keep their commas: a number is written one way in terminal, page, picture and Markdown.
+    """
+    return _POWER.sub(_power, _MINUS.sub(MINUS, text))
 
 
 def _power(match: re.Match[str]) -> str:
