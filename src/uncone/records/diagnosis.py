@@ -24,6 +24,7 @@ from uncone.records.layout import named, section, shown
 from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Norms, Picture, Spectrum
 from uncone.records.record import Record, made_with
 from uncone.records.text import better, count, counted, number, optional, plural, shortened, span, title
+from uncone.records.token_text import shown_token
 from uncone.records.tokens import FrequencyGroups, UnderTrained
 
 LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy")
@@ -256,7 +257,7 @@ def _listed(items: Sequence[str]) -> str:
 
 
 def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
-    cells = [Cell(shortened(label), tone="token") for label in labels]
+    cells = [Cell(shown_token(label), tone="token") for label in labels]
     return name, *cells, *[""] * (_OUTERMOST - len(labels))
 
 
