@@ -21,9 +21,21 @@ from uncone.records.blocks import (
 )
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.layout import named, section, shown
+from uncone.records.measures import by_question
 from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Norms, Picture, Spectrum
 from uncone.records.record import Record, made_with
-from uncone.records.text import better, count, counted, number, optional, plural, shortened, span, title
+from uncone.records.text import (
+    better,
+    count,
+    counted,
+    listing,
+    number,
+    optional,
+    plural,
+    shortened,
+    span,
+    title,
+)
 from uncone.records.token_text import shown_token
 from uncone.records.tokens import FrequencyGroups, UnderTrained
 
@@ -94,7 +106,7 @@ class Subject:
             tokens.frequency_blocks(self.frequency_groups),
             tokens.under_trained_blocks(self.under_trained),
             _measurements("Measurements", _GAUGE_FIXED if fixed else "", self.measurements, fixed=fixed),
-            _measurements(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, fixed=False),
+            _measurements(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, of="Raw readings"),
             section("Notes", Bullets(notes)),
         )
 
@@ -203,19 +215,25 @@ def _is_centered(measurement: Measurement, fixed: bool) -> bool | None:
 
 
 def _measurements(
-    heading: str, why: str, measurements: Sequence[Measurement], *, fixed: bool
+    heading: str, why: str, measurements: Sequence[Measurement], *, fixed: bool = False, of: str = ""
 ) -> tuple[Block, ...]:
-    """Measurements in one table, the reasons and warnings below it, and what the names mean."""
+    """Measurements in one table, by question or all `of` one, with reasons and warnings, and their meanings."""
     if not measurements:
         return ()
     columns = ("measure", "value", "isotropic", "better", "rows")
     said, meanings, details = list[Text](), list[tuple[str | Cell, ...]](), list[tuple[str, ...]]()
+    warned = dict[str, list[str]]()
     for m in measurements:
         name, limits = title(m.name), f"{span(m.range)}, {better(m.better)}"
         said += [Text(f"{name} is undefined: {m.reason}", "caution")] if m.value is None else []
-        said += [Text(f"{name}: {warning}", "caution") for warning in m.warnings]
+        for warning in m.warnings:
+            warned.setdefault(warning, []).append(name)
         meanings.append((name, Cell(m.name, tone="code"), m.definition, limits, m.reads_badly))
         details += [(name, title(str(detail)), _plain(value)) for detail, value in m.details.items()]
+    said += [Text(f"{listing(names)}: {warning}", "caution") for warning, names in warned.items()]
+    grouped = [(of, measurements)] if of else by_question(measurements)
+    rows = tuple(_cells(m, fixed) for _, group in grouped for m in group)
+    runs = tuple((question, len(group)) for question, group in grouped)
     folded = shown(
         Table(("measure", "name in files", "definition", "range", "reads badly when"), tuple(meanings)),
         Table(("measure", "detail", "value"), tuple(details)),
@@ -223,7 +241,7 @@ def _measurements(
     return section(
         heading,
         Text(why, "lead"),
-        Table(columns, tuple(_cells(m, fixed) for m in measurements), ("value", "isotropic", "rows")),
+        Table(columns, rows, ("value", "isotropic", "rows"), groups=runs, grouped_by="question"),
         said,
         Folded("What these measures are, and their details", folded),
     )

@@ -215,7 +215,9 @@ def under_trained_blocks(rows: UnderTrained | None) -> tuple[Block, ...]:
         "Under-trained tokens",
         Text(_lead(rows)),
         (Text(note, "caution") for note in rows.notes),
-        _token_table(rows, first),
+        Folded(
+            f"The first {len(first)} of {count(total)}", shown(_token_table(rows, first)), in_terminal=True
+        ),
         Text(more if total > len(first) else "", "quiet"),
         Folded(f"The next {len(rest)} of {count(total)}", shown(_token_table(rows, rest))),
         Folded(of_known, shown(_token_table(rows, known))),

@@ -179,18 +179,37 @@ def _heading(heading: Heading) -> str:
 def _table(table: Table) -> str:
     sides = [None, *("n" if column in table.numbers else None for column in table.columns[1:])]
     named = zip(table.columns, sides, strict=True)
-    head = "".join(element("th", escape(column), scope="col", class_=side) for column, side in named)
-    body = ""
-    for first, *cells in table.rows:
-        row = element("th", _cell(first), scope="row")
-        placed = zip(cells, sides[1:], strict=True)
-        row += "".join(element("td", _cell(cell), class_=side) for cell, side in placed)
-        body += element("tr", row)
+    head = element("th", escape(table.grouped_by), scope="col") if table.groups else ""
+    head += "".join(element("th", escape(column), scope="col", class_=side) for column, side in named)
+    bodies = (_run_of_rows(title, rows, sides, bool(table.groups)) for title, rows in table.runs())
     content = element("caption", escape(table.title)) if table.title else ""
-    content += element("thead", element("tr", head)) + element("tbody", body)
+    content += element("thead", element("tr", head)) + "".join(bodies)
     drawn = element("table", content, class_="data")
     label = table.title or f"Table of {', '.join(column for column in table.columns if column)}"
     return element("div", drawn, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def _run_of_rows(
+    title: str, rows: Sequence[Sequence[str | Cell]], sides: Sequence[str | None], grouped: bool
+) -> str:
+    """The rows of a group, all but the first folded under its title; of a table without groups, all rows."""
+    body = ""
+    for place, (first, *cells) in enumerate(rows):
+        row = element("th", _fold(title, len(rows) - 1), scope="rowgroup") if grouped and not place else ""
+        row += element("td", class_="rest") if grouped and place else ""
+        row += element("th", _cell(first), scope="row")
+        placed = zip(cells, sides[1:], strict=True)
+        row += "".join(element("td", _cell(cell), class_=side) for cell, side in placed)
+        body += element("tr", row, class_="more" if grouped and place else None)
+    return element("tbody", body)
+
+
+def _fold(title: str, more: int) -> str:
+    """What opens the rest of a group: an element of its own in the first row, which style sheets look at."""
+    if not more:
+        return escape(title)
+    words = element("summary", f"{escape(title)} {element('span', f'{more} more', class_='muted')}")
+    return element("details", words, class_="fold")
 
 
 def _cell(cell: str | Cell) -> str:

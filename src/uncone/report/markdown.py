@@ -42,6 +42,8 @@ def _block(block: Block) -> str:
         case Figure():
             lines = "\n".join(spark_lines(block))
             return f"**{_text(block.spark or block.title)}**\n\n{_fenced(lines)}" if lines else ""
+        case Folded(in_terminal=True):
+            return _joined(block.blocks)
         case Folded():
             return (
                 f"<details><summary>{_text(block.title)}</summary>\n\n{_joined(block.blocks)}\n\n</details>"
@@ -52,9 +54,11 @@ def _block(block: Block) -> str:
 
 def _table(table: Table) -> str:
     rule = "|" + "|".join("---:" if column in table.numbers else "---" for column in table.columns) + "|"
-    head, *rows = (f"| {' | '.join(map(_cell, cells))} |" for cells in (table.columns, *table.rows))
+    blank = ("",) * (len(table.columns) - 1)
+    rows = [row for title, run in table.runs() for row in ([(title, *blank)] if title else []) + [*run]]
+    head, *lines = (f"| {' | '.join(map(_cell, cells))} |" for cells in (table.columns, *rows))
     title = f"**{_text(table.title)}**\n\n" if table.title else ""
-    return title + "\n".join((head, rule, *rows))
+    return title + "\n".join((head, rule, *lines))
 
 
 def _cell(cell: str | Cell) -> str:

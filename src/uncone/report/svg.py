@@ -13,8 +13,8 @@ MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
 _FEW_DECADES = 2.0
 
 Point = tuple[float, float]
-_WIDE, _NARROW = (360.0, 270.0), (300.0, 240.0)
-_ROW, _NAMES = 22.0, 150.0
+_WIDE, _NARROW = (400.0, 236.0), (320.0, 214.0)
+_ROW, _NAMES, _LINES = 22.0, 150.0, 400.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def draw(chart: Chart | Intervals, uid: str, *, narrow: bool = False) -> str:
 
 def _draw_intervals(chart: Intervals, uid: str) -> str:
     """A line for each row, with its value as a dot, beside the line at the origin."""
-    width, height = _WIDE[0] + 60, MARGIN_TOP + MARGIN_BOTTOM + _ROW * len(chart.rows)
+    width, height = _LINES, MARGIN_TOP + MARGIN_BOTTOM + _ROW * len(chart.rows)
     ends = [chart.origin, *(end for _, _, low, high in chart.rows for end in (low, high))]
     x = Axis(*widened(min(ends), max(ends), 0.05), _NAMES, width - MARGIN_RIGHT)
     body = frame(x, Axis(0.0, 1.0, height - MARGIN_BOTTOM, MARGIN_TOP), chart.x_label, y_ticks=0)
