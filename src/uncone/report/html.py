@@ -11,6 +11,7 @@ from uncone.records.blocks import (
     Block,
     Bullets,
     Cell,
+    Chart,
     Cloud,
     Code,
     Document,
@@ -26,7 +27,7 @@ from uncone.records.text import better, count, number, plural, shortened, span
 from uncone.report.cone import cone_panels, legends
 from uncone.report.explorer import explorer
 from uncone.report.markup import SVG, beside, element, escape, path, typeset_text
-from uncone.report.svg import draw
+from uncone.report.svg import draw, is_scattered
 
 # Nothing but inline styles and the favicon may load, so a string that slipped through could still do nothing.
 STILL = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -267,7 +268,9 @@ def _bar(css: str, left: float, right: float, inset: int) -> str:
 
 
 def _figure(figure: Figure, uid: str) -> str:
-    names = [("dots bin" if style == "bins" else f"line {style}", name) for style, name in figure.legend]
+    curves = [curve for chart in figure.charts if isinstance(chart, Chart) for curve in chart.curves]
+    lines = {curve.style for curve in curves if not is_scattered(curve)} - {"bins"}
+    names = [(f"{'line' if style in lines else 'dots bin'} {style}", name) for style, name in figure.legend]
     content = element("h4", escape(figure.title)) + _swatches(names)
     columns = "three" if len(figure.charts) >= _FEW_COLUMNS else "two" if len(figure.charts) > 1 else "one"
     panels = ""
