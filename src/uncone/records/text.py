@@ -20,6 +20,8 @@ _MOST_DECIMALS = 3  # of a share in percent
 _LONGEST_LABEL = 200
 _MINUS = re.compile(r"(?<![\w.)\]-])-(?=\d)")
 _POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e(-?\d+)(?!\w)")
+COMMAND = re.compile("`((?:uncone|python|pip) [^`]+)`")
+"""A command to paste, in a text."""
 
 # Names whose plain reading (underscores to spaces) would be wrong or hard to read.
 _TITLES = {

@@ -1,4 +1,4 @@
-"""A document as one self-contained HTML page: no request, one script, which draws the picture to explore."""
+"""A document as one self-contained HTML page: no request; one script, for the picture and to copy commands."""
 
 import base64
 import hashlib
@@ -23,7 +23,7 @@ from uncone.records.blocks import (
     Table,
     Text,
 )
-from uncone.records.text import better, count, number, plural, shortened, span
+from uncone.records.text import COMMAND, better, count, number, plural, shortened, span
 from uncone.report.cone import cone_panels, legends
 from uncone.report.explorer import explorer
 from uncone.report.markup import SVG, beside, element, escape, path, typeset_text
@@ -40,7 +40,7 @@ _FEW_COLUMNS = 3
 
 
 def to_page(document: Document, *, live: bool = True) -> str:
-    """The document as a page that opens from disk. With `live` scripts let you explore a picture."""
+    """The document as a page that opens from disk. With `live` scripts let you explore a picture and copy code."""
     called = shortened(document.name, _LONGEST_NAME)
     parts = _parts(document.blocks, 2)
     links = [(heading.text, f"#s{order}") for order, (heading, _) in enumerate(parts[1:], start=1) if heading]
@@ -48,9 +48,11 @@ def to_page(document: Document, *, live: bool = True) -> str:
     body += element("main", "".join(_part(*part, order) for order, part in enumerate(parts)))
     body += element("footer", "".join(map(_block, document.footer)))
     charts = (chart for block in document.blocks if isinstance(block, Figure) for chart in block.charts)
+    scripts = ["cone.js"] if any(isinstance(chart, Cloud) for chart in charts) else []
+    scripts += ["copy.js"] if "<pre>" in body or 'class="command"' in body else []
     script, policy = "", STILL
-    if live and any(isinstance(chart, Cloud) for chart in charts):
-        script = f"/*<![CDATA[*/\n{beside('cone.js')}/*]]>*/"  # so that the page is XML too
+    if live and scripts:
+        script = f"/*<![CDATA[*/\n{''.join(map(beside, scripts))}/*]]>*/"  # so that the page is XML too
         digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
         script, policy = f"<script>{script}</script>\n", f"{STILL}; script-src 'sha256-{digest}'"
     return Template(beside("page.html")).substitute(
@@ -151,7 +153,7 @@ def _block(block: Block, uid: str = "b") -> str:
         case Heading():
             return _heading(block) if block.level == 1 else element(f"h{block.level}", escape(block.text))
         case Text():
-            return element("p", escape(block.text), class_=_TONES.get(block.tone))
+            return element("p", _prose(block.text), class_=_TONES.get(block.tone))
         case Bullets():
             items = "".join(element("li", escape(item)) for item in block.items)
             return element("ul", items, class_="evidence" if block.tone == "quiet" else "list")
@@ -159,7 +161,8 @@ def _block(block: Block, uid: str = "b") -> str:
             return _table(block)
         case Code():
             lines = map(escape, block.text.rstrip("\n").split("\n"))  # only breaks of lines stay unseen
-            return element("div", element("pre", element("code", "\n".join(lines))), class_="scroll")
+            code = element("pre", element("code", "\n".join(lines)))
+            return element("div", code, class_="scroll", tabindex="0", role="region", aria_label="Code")
         case Gauges():
             return element("div", "".join(map(_tile, block.gauges)), class_="keys") if block.gauges else ""
         case Figure():
@@ -174,7 +177,15 @@ def _heading(heading: Heading) -> str:
     size = "short" if length <= 90 else "long" if length <= 240 else "longest"
     word = heading.label or heading.tone
     badge = element("p", _badge(word, heading.tone), class_="eyebrow") if word else ""
-    return badge + element("h1", escape(heading.text), class_=size)
+    return badge + element("h1", _prose(heading.text), class_=size)
+
+
+def _prose(text: str) -> str:
+    """A text in which commands between backticks are set as code, to copy."""
+    parts = enumerate(COMMAND.split(text))
+    return "".join(
+        element("code", escape(part), class_="command") if i % 2 else escape(part) for i, part in parts
+    )
 
 
 def _table(table: Table) -> str:
