@@ -70,8 +70,9 @@ def _with_norms(picture: Picture, norms: list[int]) -> Picture:
     )
 
 
-def test_the_script_is_short_and_calls_for_nothing() -> None:
-    code = resources.files("uncone.report").joinpath("cone.js").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["cone.js", "copy.js"])
+def test_the_script_is_short_and_calls_for_nothing(name: str) -> None:
+    code = resources.files("uncone.report").joinpath(name).read_text(encoding="utf-8")
     assert code.isascii()
     assert len(code.splitlines()) <= 300
     assert max(map(len, code.splitlines())) <= 160

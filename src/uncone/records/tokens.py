@@ -210,15 +210,13 @@ def under_trained_blocks(rows: UnderTrained | None) -> tuple[Block, ...]:
     news, known = ([t for t in rows.tokens if t.expected is expected] for expected in (False, True))
     first, rest, total = news[:_MOST_SHOWN], news[_MOST_SHOWN:], rows.found or 0
     more = f"{count(total - len(first))} more; the page and the record list the first {count(len(news))}."
+    listed = shown(_token_table(rows, first), Text(more if total > len(first) else "", "quiet"))
     of_known = f"Known to be unused, for comparison: the first {count(len(known))} of {count(rows.known)}"
     return section(
         "Under-trained tokens",
         Text(_lead(rows)),
         (Text(note, "caution") for note in rows.notes),
-        Folded(
-            f"The first {len(first)} of {count(total)}", shown(_token_table(rows, first)), in_terminal=True
-        ),
-        Text(more if total > len(first) else "", "quiet"),
+        Folded(f"The first {len(first)} of {count(total)}", listed, in_terminal=True),
         Folded(f"The next {len(rest)} of {count(total)}", shown(_token_table(rows, rest))),
         Folded(of_known, shown(_token_table(rows, known))),
     )
