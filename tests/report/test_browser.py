@@ -11,8 +11,10 @@ import torch
 
 from tests.report.records_example import HOSTILE, make_diagnosis, make_groups, make_hostile, make_subject
 from tests.report.test_comparison_report import make_comparison
+from tests.report.test_evaluation_terminal import _evaluation
+from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
 from uncone import calibrate, diagnose
-from uncone.records import Calibration, Diagnosis, Finding
+from uncone.records import Calibration, Diagnosis, Finding, Measurement
 from uncone.records.text import shortened, visible
 from uncone.report import write_html
 
@@ -213,6 +215,26 @@ def test_wide_tables_scroll_inside_themselves_on_a_phone(
         assert max(wide) > 0, "a wide table is not squeezed"
         heights = visit.page.locator("td").evaluate_all("all => all.map(one => one.offsetHeight)")
         assert not isinstance(record, Calibration) or max(heights) < 40, "a cell of a threshold is one line"
+        visit.context.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_names_beside_their_lines_fit(browser: Any, tmp_path: Path, width: int) -> None:
+    longest = "all_but_the_top_original_d100"
+    named = replace(
+        REPAIRED,
+        before=(*REPAIRED.before, Measurement(longest, 0.5, reference=1.0)),
+        after=(*REPAIRED.after, Measurement(longest, 0.1, reference=1.0)),
+    )
+    for record in (named, _evaluation(), SELECTION, HEAD, TOKENS):
+        path = tmp_path / "report.html"
+        write_html(record, path)
+        visit = _Visit(browser, path, width, "light")
+        for drawing in visit.page.evaluate(MEASURE_TEXT):
+            assert drawing["smallest"] >= 9.3
+            assert drawing["cut"] == []
+            assert drawing["overlapping"] == 0
+        assert visit.page.evaluate("document.documentElement.scrollWidth") == width
         visit.context.close()
 
 

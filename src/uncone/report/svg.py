@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from uncone.records.blocks import Chart, Curve, Intervals, Mark
-from uncone.records.text import number, typeset
+from uncone.records.text import number, shortened, typeset
 from uncone.report.markup import SVG, element, escape, path, typeset_text
 
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
@@ -18,7 +18,8 @@ _FAR_FROM_ZERO = 0.75
 
 Point = tuple[float, float]
 _WIDE, _NARROW = (400.0, 236.0), (320.0, 214.0)
-_ROW, _NAMES, _LINES = 22.0, 150.0, 400.0
+_ROW, _LINES = 22.0, 400.0
+_LONGEST_NAME, _LETTER = 32, 6.8  # of a name beside its line
 
 
 @dataclass(frozen=True)
@@ -111,13 +112,15 @@ def _draw_intervals(chart: Intervals, uid: str) -> str:
     """A line for each row, with its value as a dot, beside the line at the origin."""
     width, height = _LINES, MARGIN_TOP + MARGIN_BOTTOM + _ROW * len(chart.rows)
     ends = [chart.origin, *(end for _, _, low, high in chart.rows for end in (low, high))]
-    x = Axis(*widened(min(ends), max(ends), 0.05), _NAMES, width - MARGIN_RIGHT)
+    names = [shortened(name, _LONGEST_NAME) for name, *_ in chart.rows]
+    left = max(110.0, 12 + _LETTER * max(map(len, names)))
+    x = Axis(*widened(min(ends), max(ends), 0.05), left, width - MARGIN_RIGHT)
     body = frame(x, Axis(0.0, 1.0, height - MARGIN_BOTTOM, MARGIN_TOP), chart.x_label, y_ticks=0)
     body += path("reference", f"M{x.at(chart.origin):.1f} {MARGIN_TOP:.1f}V{height - MARGIN_BOTTOM:.1f}")
-    for place, (name, value, first, last) in enumerate(chart.rows):
+    for place, (called, (name, value, first, last)) in enumerate(zip(names, chart.rows, strict=True)):
         down = MARGIN_TOP + _ROW * (place + 0.5)
         tip = escape(f"{name}: {number(value)} ({number(first)} to {number(last)})")
-        body += label(name, _NAMES - 8, down + 3.5, anchor="end")
+        body += label(called, left - 8, down + 3.5, anchor="end")
         body += path("line centred", f"M{x.at(first):.1f} {down:.1f}H{x.at(last):.1f}")
         body += path("dots bin", dot(x.at(value), down), tip)
     return svg(uid, chart.title, chart.caption, (width, height), body)
