@@ -2,13 +2,19 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile
-from uncone.records import Diagnosis
+from tests.report.records_example import HOSTILE, make_diagnosis, make_groups, make_hostile, make_subject
+from tests.report.test_comparison_report import make_comparison
+from tests.report.test_evaluation_terminal import _evaluation
+from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
+from uncone import calibrate, diagnose
+from uncone.records import Calibration, Diagnosis, Finding, Measurement
 from uncone.records.text import shortened, visible
 from uncone.report import write_html
 
@@ -140,6 +146,178 @@ def test_hostile_strings_show_and_do_nothing(browser: Any, tmp_path: Path, text:
     assert visible(text) in page.locator("h1").inner_text()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     _assert_quiet(visit, address)
+    visit.context.close()
+
+
+def _two_tables(minilm: Path) -> Diagnosis:
+    """A real table, and the same again as a head with readings without effect: all that a page can hold, twice."""
+    d = diagnose(minilm)
+    (table,) = d.subjects
+    return replace(d, subjects=(table, replace(table, name="head", without_effect=table.measurements[:7])))
+
+
+def test_the_page_of_a_real_model_takes_few_screens(browser: Any, tmp_path: Path, minilm: Path) -> None:
+    two = _two_tables(minilm)
+    for diagnosis, most in ((replace(two, subjects=two.subjects[:1]), 6), (two, 9)):
+        visit, _ = _visit(browser, diagnosis, tmp_path, 1440, "light")
+        assert visit.page.evaluate("document.documentElement.scrollHeight") <= most * 900
+        order = [
+            visit.page.locator(css).first.bounding_box()["y"]
+            for css in ("h1", ".keys", ".finding", ".stage", "table")
+        ]
+        assert order == sorted(order), "verdict, headline numbers, findings and picture come first"
+        assert order[3] < 2 * 900
+        visit.context.close()
+
+
+def _readings(page: Any) -> list[str]:
+    """The names in the first table of measures that can be seen."""
+    return (
+        page.locator("table:has(.fold)")
+        .first.locator("th[scope=row]")
+        .evaluate_all("all => all.filter(one => one.checkVisibility()).map(one => one.textContent)")
+    )
+
+
+def test_measures_are_folded_by_question_and_the_first_of_each_is_open(
+    browser: Any, tmp_path: Path, minilm: Path
+) -> None:
+    visit, _ = _visit(browser, diagnose(minilm), tmp_path, 1440, "light", java_script_enabled=False)
+    assert _readings(visit.page) == [
+        "Mean cosine, raw", "IsoScore, centred", "Effective rank, centred", "Rogue dimensions, raw", "Partition isotropy, raw",
+        "Uniformity, raw", "Correlation of norm and id, raw",
+    ]  # fmt: skip
+    visit.page.locator(".fold summary").first.focus()
+    visit.page.keyboard.press("Enter")
+    assert _readings(visit.page)[:3] == ["Mean cosine, raw", "Mean shift, raw", "IsoScore, centred"]
+    visit.page.emulate_media(media="print")
+    assert len(_readings(visit.page)) == 23, "on paper nothing can be opened"
+    visit.context.close()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_wide_tables_scroll_inside_themselves_on_a_phone(
+    browser: Any, tmp_path: Path, minilm: Path, scheme: str
+) -> None:
+    records = (diagnose(minilm), calibrate(torch.randn(400, 16), most_pairs=10_000), make_comparison(3))
+    for record in records:
+        path = tmp_path / "report.html"
+        write_html(record, path)
+        visit = _Visit(browser, path, 375, scheme)
+        for is_open in (False, True):
+            visit.page.evaluate(
+                "now => document.querySelectorAll('details').forEach(one => one.open = now)", is_open
+            )
+            assert visit.page.evaluate("document.documentElement.scrollWidth") == 375
+        wide = visit.page.locator(".scroll:has(table)").evaluate_all(
+            "all => all.filter(one => one.checkVisibility()).map(one => one.scrollWidth - one.clientWidth)"
+        )
+        assert max(wide) > 0, "a wide table is not squeezed"
+        heights = visit.page.locator("td").evaluate_all("all => all.map(one => one.offsetHeight)")
+        assert not isinstance(record, Calibration) or max(heights) < 40, "a cell of a threshold is one line"
+        visit.context.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_names_beside_their_lines_fit(browser: Any, tmp_path: Path, width: int) -> None:
+    longest = "all_but_the_top_original_d100"
+    named = replace(
+        REPAIRED,
+        before=(*REPAIRED.before, Measurement(longest, 0.5, reference=1.0)),
+        after=(*REPAIRED.after, Measurement(longest, 0.1, reference=1.0)),
+    )
+    for record in (named, _evaluation(), SELECTION, HEAD, TOKENS):
+        path = tmp_path / "report.html"
+        write_html(record, path)
+        visit = _Visit(browser, path, width, "light")
+        for drawing in visit.page.evaluate(MEASURE_TEXT):
+            assert drawing["smallest"] >= 9.3
+            assert drawing["cut"] == []
+            assert drawing["overlapping"] == 0
+        assert visit.page.evaluate("document.documentElement.scrollWidth") == width
+        visit.context.close()
+
+
+@pytest.mark.parametrize("blocked", [False, True], ids=["clipboard", "no-clipboard"])
+def test_a_button_copies_a_command_and_says_so(browser: Any, tmp_path: Path, blocked: bool) -> None:
+    command = "uncone repair-tokens MODEL OUT --tokens <auto> & more"
+    finding = Finding(
+        "degenerate_tail", "severe", "S.", (f"`{command}`",), f"Set them anew: `{command}`, or train on."
+    )
+    diagnosis = replace(make_diagnosis(), subjects=(replace(make_subject(), findings=(finding,)),))
+    visit, address = _visit(
+        browser, diagnosis, tmp_path, 375, "light", permissions=["clipboard-read", "clipboard-write"]
+    )
+    page = visit.page
+    if blocked:
+        page.evaluate(
+            "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not allowed')) }"
+        )
+    (button,) = page.locator(".copy").all()  # none for the evidence, which may be of a token
+    assert page.get_by_role("button", name="Copy uncone repair-tokens").is_visible()
+    button.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelector('[role=status].unseen').textContent === 'Copied'")
+    assert page.evaluate("navigator.clipboard.readText()") == command
+    assert button.text_content().startswith("Copied")
+    page.keyboard.press("Tab")
+    assert button.text_content().startswith("Copy ")
+    page.emulate_media(media="print")
+    assert not button.is_visible()
+    _assert_quiet(visit, address)
+    visit.context.close()
+
+
+def test_code_has_a_button_and_a_page_without_scripts_has_none(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    calibration = calibrate(torch.randn(400, 16), most_pairs=10_000)
+    write_html(calibration, path)
+    for scripts in (True, False):
+        visit = _Visit(browser, path, 1440, "light", java_script_enabled=scripts)
+        assert visit.page.get_by_role("button", name="Copy").count() == scripts
+        visit.context.close()
+    visit = _Visit(browser, path, 1440, "light", permissions=["clipboard-read", "clipboard-write"])
+    visit.page.get_by_role("button", name="Copy").click()
+    assert visit.page.evaluate("navigator.clipboard.readText()") == calibration.function.rstrip("\n")
+    visit.context.close()
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+def test_the_printed_page_has_the_picture_and_no_table_lies_on_another(
+    browser: Any, tmp_path: Path, minilm: Path, scripts: bool
+) -> None:
+    visit, _ = _visit(browser, diagnose(minilm), tmp_path, 718, "dark", java_script_enabled=scripts)
+    page = visit.page
+    page.emulate_media(media="print")
+    drawn = page.locator(".still svg.chart")
+    assert drawn.count() == 2
+    assert all(one.is_visible() and one.bounding_box()["height"] > 200 for one in drawn.all())
+    assert not page.locator(".stage").is_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 718, "Chromium would shrink every page"
+    over = "all => all.filter(one => one.scrollHeight > one.clientHeight + 2).length"
+    assert page.locator(".scroll").evaluate_all(over) == 0
+    assert len(page.pdf()) > 100_000
+    visit.context.close()
+
+
+def test_few_points_are_dots_of_their_own_colours(browser: Any, tmp_path: Path) -> None:
+    few = [replace(bin, start=1000 * k, stop=1000 * k + 1000) for k, bin in enumerate(make_groups().bins[:4])]
+    subject = replace(make_subject(), groups=replace(make_groups(), bins=tuple(few)))
+    visit, _ = _visit(browser, replace(make_diagnosis(), subjects=(subject,)), tmp_path, 1440, "light")
+    figure = visit.page.locator("figure", has_text="By row id")
+    assert figure.locator("path.line").count() == 0
+    assert figure.locator(".chart path.dots").count() == 3 + 3 + 4  # the fourth bin has no cosines
+    assert (
+        len(
+            set(
+                figure.locator(".chart path.dots").evaluate_all(
+                    "all => all.map(one => getComputedStyle(one).stroke)"
+                )
+            )
+        )
+        == 2
+    )
     visit.context.close()
 
 

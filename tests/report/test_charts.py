@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.report.records_example import make_groups, make_picture, make_subject
 from uncone.records import Groups, Norms, Spectrum
-from uncone.records.blocks import Chart, Intervals
+from uncone.records.blocks import Chart, Curve, Intervals
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.report.cone import MOST_POINTS, cone_panels, group_classes, legends, sample, wedge
-from uncone.report.svg import Axis, draw
+from uncone.report.svg import Axis, draw, limits
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -130,7 +130,7 @@ def test_bins_show_their_values_and_mark_the_reserved() -> None:
     assert cosine.count("dots bin reserved") == 1
     assert cosine.count('class="line bins"') == 2  # the bin without a reading breaks the line
     assert "0.450" in caption
-    assert "ids 5\u202f000 to 5\u202f999: 0.450" in cosine
+    assert "ids 5,000 to 5,999: 0.450" in cosine
 
 
 def test_bins_without_reserved_rows_have_no_such_panel() -> None:
@@ -181,3 +181,74 @@ def test_linear_ticks_are_few_sorted_and_inside(low: float, width: float, most: 
 def test_log_ticks_are_inside(low: float, factor: float) -> None:
     ticks = Axis(low, low * factor, 0.0, 100.0, is_log=True).ticks(5)
     assert all(0.99 * low <= tick <= 1.01 * low * factor for tick in ticks)
+
+
+def _chart(values: tuple[float | None, ...], **fields: object) -> Chart:
+    """A line through `values` at the places 0, 1, 2, ..."""
+    return Chart("c", "C", "x", "y", (Curve("v", tuple(map(float, range(len(values)))), values),), **fields)  # type: ignore[arg-type]
+
+
+def _ticks(svg: str, side: str) -> list[str]:
+    """The numbers at the vertical axis (`end`) or at the horizontal one (`middle`)."""
+    return [
+        tick.text or ""
+        for tick in ET.fromstring(svg).iter(f"{SVG}text")
+        if tick.get("text-anchor") == side and tick.get("class") == "tick"
+    ]
+
+
+@pytest.mark.parametrize(("points", "is_line"), [(1, False), (2, False), (4, False), (5, True), (60, True)])
+def test_four_points_or_fewer_are_dots(points: int, is_line: bool) -> None:
+    drawn = draw(_chart(tuple(1.0 + place for place in range(points))), "c")
+    assert ('class="line' in drawn) == is_line
+    assert drawn.count("dots bin") == (0 if is_line else points)
+
+
+def test_points_without_a_value_do_not_make_a_line() -> None:
+    drawn = draw(_chart((1.0, None, 2.0, None, 3.0, None)), "c")
+    assert 'class="line' not in drawn
+    assert drawn.count("dots bin") == 3
+
+
+def test_steps_are_a_line_however_few() -> None:
+    steps = Curve("v", (0.0, 0.0, 1.0, 1.0), (0.0, 2.0, 2.0, 0.0))
+    assert 'class="line' in draw(Chart("c", "C", "x", "y", (steps,)), "c")
+
+
+@pytest.mark.parametrize(
+    ("values", "starts_at_zero", "is_broken"),
+    [
+        ((0.5, 1.0, 0.7), True, False),
+        ((0.74, 1.0, 0.9), True, False),
+        ((0.76, 1.0, 0.9), False, True),
+        ((-0.5, 1.0, 0.7), False, False),
+        ((-1.0, -0.5, -0.7), True, False),
+        ((-1.0, -0.9, -0.95), False, True),
+    ],
+)
+def test_an_axis_begins_at_zero_or_is_seen_to_be_broken(
+    values: tuple[float, ...], starts_at_zero: bool, is_broken: bool
+) -> None:
+    drawn = draw(_chart(values), "c")
+    low, high = limits(_chart(values))[1]
+    assert (0.0 in (low, high)) == starts_at_zero
+    assert ('class="broken"' in drawn) == is_broken
+    assert ("does not begin at 0 is broken" in drawn) == is_broken
+    assert ("0" in _ticks(drawn, "end")) != is_broken
+
+
+def test_no_break_is_drawn_on_logarithms_or_ids() -> None:
+    far = Curve("v", (1000.0, 1001.0), (0.0, 1.0))
+    assert 'class="broken"' in draw(Chart("c", "C", "x", "y", (far,)), "c")
+    assert 'class="broken"' not in draw(
+        Chart("c", "C", "row id", "y", (far,), x_limits=(1000.0, 1001.0)), "c"
+    )
+    assert 'class="broken"' not in draw(_chart((98.0, 99.0, 100.0), log_y=True), "c")
+
+
+def test_norms_are_read_from_zero() -> None:
+    norms = Norms(0.4, 0.7, 1.0, (0.4, 0.6, 0.8, 1.0), (1, 2, 3))
+    chart = norms_chart(norms)
+    assert chart is not None
+    assert limits(chart)[0] == (0.0, 1.0)
+    assert _ticks(draw(chart, "c"), "middle")[0] == "0"

@@ -279,11 +279,12 @@ def test_spectra_leave_out_what_is_rounding() -> None:
     spectrum = Spectrum((1.0, 0.1, 1e-12, 0.0, -1e-12), (1.0, 0.5), (0.6, 0.4))
     found = compare([Diagnosis("n", "v", (replace(make_subject(), spectrum=spectrum),))] * 2)
     raw, centred = _drawn(found, "spectrum"), _drawn(found, "spectrum centred")
-    assert raw.count("line d") == 2
-    assert "line even" in centred
-    assert "line even" not in raw
-    (path,) = set(re.findall(r'class="line d\d" d="([^"]+)"', raw))
-    assert path.count("L") == 1
+    dots = {side: re.findall(rf'class="dots bin {side}" d="([^"]+)"', raw) for side in ("d0", "d1")}
+    assert len(dots["d0"]) == 2, "two eigenvalues are dots, and what is rounding is left out"
+    assert dots["d0"] == dots["d1"]
+    assert "line d" not in raw + centred
+    assert "bin even" in centred
+    assert "bin even" not in raw
 
 
 def test_write_html_writes_the_page_whole(tmp_path: Path) -> None:

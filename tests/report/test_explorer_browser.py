@@ -13,7 +13,7 @@ import pytest
 from tests.report.records_example import HOSTILE, make_diagnosis, make_picture, make_subject
 from tests.report.test_browser import SCHEMES, SCREENSHOTS, WIDTHS, _assert_quiet, _visit, browser
 from uncone.records import Diagnosis, Picture
-from uncone.records.text import shortened
+from uncone.records.token_text import shown_token
 
 pytestmark = pytest.mark.browser
 __all__ = ["browser"]
@@ -344,8 +344,8 @@ def test_hostile_tokens_are_only_text(browser: Any, tmp_path: Path, width: int) 
         seen.box.locator(".order").select_option("id")
         for token in tokens:
             seen.press("n")
-            assert seen.tip.locator("bdi").text_content() == shortened(token, 80)
-            assert seen.said.inner_text().strip().startswith(shortened(token, 80).strip()[:20])
+            assert seen.tip.locator("bdi").text_content() == shown_token(token, 80)
+            assert seen.said.inner_text().strip().startswith(shown_token(token, 80).strip()[:20])
             assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert seen.page.title() == "example-model · uncone diagnosis"
         assert seen.page.evaluate("document.querySelectorAll('img, iframe').length") == 0
@@ -425,7 +425,7 @@ def test_hovering_over_a_full_picture_is_quick(browser: Any, tmp_path: Path) -> 
         hover = """() => { const marks = document.querySelector('.marks'), box = marks.getBoundingClientRect(), taken = []
           for (let k = 0; k < 41; k++) {
             const began = performance.now()
-            marks.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + box.width * (.2 + .015 * k), clientY: box.top + 250}))
+            marks.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + box.width * (.45 + .005 * k), clientY: box.top + box.height * .5}))
             taken.push(performance.now() - began)
           }
           return taken.sort((a, b) => a - b)[20] }"""

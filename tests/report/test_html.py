@@ -194,7 +194,7 @@ def test_every_number_and_every_sentence_is_on_the_page() -> None:
         "7.998",
         "<8",
         "2.50\u202f×\u202f10⁻⁵",
-        "6\u202f000",
+        "6,000",
         "(28 more)",
         "No text was given.",
         "2.13.0",

@@ -103,12 +103,12 @@ def test_numbers_signs_and_limits() -> None:
 
 
 def test_typeset() -> None:
-    assert typeset("-1,234 to 5.6e-7") == "\u22121\u202f234 to 5.6\u202f×\u202f10⁻⁷"
+    assert typeset("-1,234 to 5.6e-7") == "\u22121,234 to 5.6\u202f×\u202f10⁻⁷"
     assert typeset("-0.046") == "\u22120.046"
     assert typeset("-1.23e-4") == "\u22121.23\u202f×\u202f10⁻⁴"
     assert typeset("1e-10") == "10⁻¹⁰"
     assert typeset("<1") == "<1"
-    assert typeset("1,234,567 rows to -3, and 12,3") == "1\u202f234\u202f567 rows to \u22123, and 12,3"
+    assert typeset("1,234,567 rows to -3, and 12,3") == "1,234,567 rows to \u22123, and 12,3"
     assert typeset("pca-8 of layer-1, 2e3x") == "pca-8 of layer-1, 2e3x"
 
 

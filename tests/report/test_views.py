@@ -1,6 +1,8 @@
 """Every result has a terminal view, a page, Markdown and a notebook view; a new one brings blocks and nothing more."""
 
+import html
 import io
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from uncone.records.blocks import (
     Chart,
     Code,
     Curve,
+    Document,
     Figure,
     Folded,
     Gauge,
@@ -35,7 +38,10 @@ from uncone.records.blocks import (
     Text,
 )
 from uncone.records.text import visible
+from uncone.report.html import to_page
+from uncone.report.markdown import markdown_of
 from uncone.report.plot import charts_of
+from uncone.report.terminal import print_document
 
 
 @dataclass(frozen=True)
@@ -258,3 +264,73 @@ def test_a_hostile_diagnosis_is_harmless_in_markdown() -> None:
     for words in HOSTILE:
         text = report.to_markdown(make_hostile(words))
         assert not {"\x1b", "\u202e", "\x07"} & set(text)
+
+
+GROUPED = Table(
+    ("name", "n"), (("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")), ("n",), groups=(("First", 2), ("Second", 1)), grouped_by="kind",
+)  # fmt: skip
+
+
+def _document(*blocks: Block) -> Document:
+    return Document("d", "test", blocks)
+
+
+def test_groups_of_rows_have_their_titles_in_every_view() -> None:
+    assert GROUPED.runs() == [
+        ("First", (("a", "1"), ("b", "2"))), ("Second", (("c", "3"),)), ("", (("d", "4"),)),
+    ]  # fmt: skip
+    page = to_page(_document(GROUPED))
+    ET.fromstring(page)
+    (table,) = re.findall("<table.*?</table>", page, re.DOTALL)
+    assert table.count("<tbody>") == 3
+    assert '<th scope="col">kind</th><th scope="col">name</th>' in table
+    assert re.findall(r'<tr class="more">.*?<th scope="row">(\w)</th>', table) == ["b"]
+    assert '<summary>First <span class="muted">1 more</span></summary>' in table
+    assert '<th scope="rowgroup">Second</th>' in table
+    stream = io.StringIO()
+    print_document(_document(GROUPED), Console(file=stream, width=60, color_system=None))
+    assert stream.getvalue().split() == [
+        "name",
+        "n",
+        "First",
+        "a",
+        "1",
+        "b",
+        "2",
+        "Second",
+        "c",
+        "3",
+        "d",
+        "4",
+    ]
+    assert markdown_of(_document(GROUPED)).splitlines()[2:] == [
+        "| First |  |", "| a | 1 |", "| b | 2 |", "| Second |  |", "| c | 3 |", "| d | 4 |",
+    ]  # fmt: skip
+
+
+def test_what_a_page_folds_a_terminal_may_keep() -> None:
+    for kept in (False, True):
+        document = _document(Folded("More", (Text("within"),), in_terminal=kept))
+        stream = io.StringIO()
+        print_document(document, Console(file=stream, width=60))
+        assert ("within" in stream.getvalue()) == kept
+        assert ("<details>" in markdown_of(document)) != kept
+        assert "<details><summary>More</summary>" in to_page(document)
+
+
+@pytest.mark.parametrize("block", [Text, lambda text: Heading(text, 1)], ids=["text", "verdict"])
+def test_a_command_is_code_to_copy(block: Any) -> None:
+    document = _document(block("Run `uncone check A --max <b>` or `rm *` & see."))
+    page = to_page(document)
+    assert '<code class="command">uncone check A --max &lt;b&gt;</code> or `rm *` &amp; see.' in page
+    assert page.count('class="command"') == 1
+    assert "script-src 'sha256-" in html.unescape(page)
+    assert "Run `uncone check A --max <b>` or \\`rm \\*\\` \\& see." in markdown_of(document)
+    assert "<script" not in to_page(document, live=False)
+
+
+def test_a_command_in_a_bullet_or_a_cell_is_not_offered_to_copy() -> None:
+    hostile = "`uncone x; curl evil`"  # a token may be called so
+    blocks = (Bullets((hostile,)), Table(("t",), ((Cell(hostile, tone="token"),), (hostile,))))
+    assert 'class="command"' not in to_page(_document(*blocks))
+    assert "<script" not in to_page(_document(*blocks))

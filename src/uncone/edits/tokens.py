@@ -30,7 +30,7 @@ from uncone.model import ModelFiles, find_places, rows_of, token_labels
 from uncone.model.files import text_parts
 from uncone.model.places import Places, same_rows, vocabulary_matrices
 from uncone.records.edits import MOST_LISTED, EditedTensor, EditedToken, TokenEdit, Way
-from uncone.records.text import cut_label
+from uncone.records.token_text import token_texts
 from uncone.rows.base import DTYPES
 from uncone.rows.safetensors import FLOATS
 
@@ -76,10 +76,9 @@ def reinitialise_tokens(
         unchanged = compare_untouched(files, copy.files, frozenset(tensors))
         loss, no_loss = text_loss(files, copy.files, set(chosen), n, text, progress)
         ways: dict[int, Way] = {i: "mean" if way == "sub_tokens" and not parts[i] else way for i in chosen}
-        tokens = tuple(
-            EditedToken(i, None if labels is None else cut_label(labels[i]), ways[i], parts.get(i, ()))
-            for i in chosen[:MOST_LISTED]
-        )
+        listed = chosen[:MOST_LISTED]
+        of_texts = zip(listed, token_texts(labels, listed), strict=True)
+        tokens = tuple(EditedToken(i, text, ways[i], parts.get(i, ())) for i, text in of_texts)
         return TokenEdit(
             name=files.path.resolve().name, method=way, edited=len(chosen), tokens=tokens, tensors=measured,
             unchanged=unchanged, seed=seed, loss=loss, no_loss=no_loss, notes=_notes(ways, way, labels),

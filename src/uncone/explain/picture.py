@@ -10,7 +10,8 @@ from uncone.errors import InputError
 from uncone.measure.groups import Reserved
 from uncone.moments import Moments, row_norms
 from uncone.records import Picture
-from uncone.records.text import counted, cut_label
+from uncone.records.text import counted
+from uncone.records.token_text import token_texts
 from uncone.rows import GRID, Rows
 from uncone.threads import share_rows
 
@@ -57,7 +58,7 @@ def draw_picture(
     labels, listed = rows.labels, indices.tolist()
     return Picture(
         total=n, ids=tuple(listed if rows.ids is None else rows.ids[indices].tolist()),
-        labels=tuple(None if labels is None else cut_label(labels[i]) for i in listed),
+        labels=tuple(token_texts(labels, listed)),
         groups=tuple(groups.tolist()), group_names=names,
         raw=raw, raw_scale=raw_scale, centered=centered, centered_scale=centered_scale,
         norms=lengths, norm_scale=norm_scale,

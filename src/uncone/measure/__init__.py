@@ -33,21 +33,20 @@ from uncone.measure.spectrum import (
 from uncone.measure.under_trained import benjamini_hochberg, robust_null, under_trained_tokens
 from uncone.measure.uniformity import uniformity, uniformity_exact
 from uncone.records import MeasureDescription
+from uncone.records.measures import QUESTIONS
 
+_ALL = (
+    cosine.MEAN_COSINE, cosine.MEAN_SHIFT, _isoscore.ISOSCORE, _isoscore.ISOSCORE_STAR, _isoscore.PARTICIPATION_RATIO,
+    spectrum.EFFECTIVE_RANK, spectrum.RANKME, spectrum.STABLE_RANK, spectrum.ANISOTROPY, spectrum.SINGULAR_ENTROPY,
+    spectrum.CONDITION_NUMBER, dimensions.ROGUE_DIMENSIONS, dimensions.DOMINANT_DIMENSION, dimensions.OUTLIER_DIMENSIONS,
+    partition.PARTITION_ISOTROPY, partition.GAUSSIAN_ISOTROPY, _uniformity.UNIFORMITY, _uniformity.UNIFORMITY_EXACT,
+    intrinsic_dimension.TWO_NN, intrinsic_dimension.LEVINA_BICKEL, _hubness.HUBNESS, cosine.COSINE_BETWEEN,
+    permutation.PERMUTATION_TEST, norms.NORM_ID_CORRELATION,
+)  # fmt: skip
+_NAMED = {description.name: description for description in _ALL}
 DESCRIPTIONS: dict[str, tuple[MeasureDescription, ...]] = {
-    "A common direction": (cosine.MEAN_COSINE, cosine.MEAN_SHIFT),
-    "Evenly used dimensions": (_isoscore.PARTICIPATION_RATIO, _isoscore.ISOSCORE, _isoscore.ISOSCORE_STAR),
-    "The spectrum": (
-        spectrum.EFFECTIVE_RANK, spectrum.RANKME, spectrum.STABLE_RANK, spectrum.ANISOTROPY,
-        spectrum.SINGULAR_ENTROPY, spectrum.CONDITION_NUMBER,
-    ),
-    "Single features": (dimensions.ROGUE_DIMENSIONS, dimensions.DOMINANT_DIMENSION, dimensions.OUTLIER_DIMENSIONS),
-    "The partition function": (partition.PARTITION_ISOTROPY, partition.GAUSSIAN_ISOTROPY),
-    "Coverage of the sphere": (_uniformity.UNIFORMITY, _uniformity.UNIFORMITY_EXACT),
-    "Nearest neighbours": (intrinsic_dimension.TWO_NN, intrinsic_dimension.LEVINA_BICKEL, _hubness.HUBNESS),
-    "Groups of rows": (cosine.COSINE_BETWEEN, permutation.PERMUTATION_TEST),
-    "Norms": (norms.NORM_ID_CORRELATION,),
-}  # fmt: skip
+    question: tuple(_NAMED[name] for name in names) for question, names in QUESTIONS.items()
+}
 """All measures, by the question they answer."""
 
 __all__ = [

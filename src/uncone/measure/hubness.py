@@ -12,7 +12,8 @@ from uncone.measure.points import Metric
 from uncone.measure.reading import reading
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
-from uncone.records.text import cut_label, plural
+from uncone.records.text import plural
+from uncone.records.token_text import token_texts
 from uncone.threads import on_one_thread
 
 Tensor = torch.Tensor
@@ -103,7 +104,7 @@ def hubness(
     details = {
         "k": k, "metric": metric, **shares, "hubs": (order if rows.ids is None else rows.ids[order]).tolist(),
         "hub_counts": top if scale == 1 else [round(count * scale, 1) for count in top],
-        **({} if labels is None else {"hub_labels": [cut_label(labels[i]) for i in order.tolist()]}),
+        **({} if labels is None else {"hub_labels": token_texts(labels, order.tolist())}),
         "duplicates": neighbours.duplicates, "tied": neighbours.tied, "queries": len(lists), "searched": n,
     }  # fmt: skip
     return reading(

@@ -13,7 +13,8 @@ from uncone.measure.projections import project_about
 from uncone.measure.reading import with_moments
 from uncone.moments import Moments, row_norms
 from uncone.records import UnderTrained, UnderTrainedToken
-from uncone.records.text import counted, cut_label
+from uncone.records.text import counted
+from uncone.records.token_text import token_texts
 from uncone.rows import Rows
 from uncone.threads import on_one_thread
 
@@ -252,18 +253,19 @@ def _conclude(
     by_p = p.argsort(stable=True)
     listed = [*by_p[finds[by_p]][:most].tolist(), *by_p[known_finds[by_p]][:MOST_KNOWN_LISTED].tolist()]
     ids, labels = axes.rows.ids, axes.rows.labels
+    texts = token_texts(labels, listed)
 
     def at(i: int, of_rows: Tensor | None) -> float | None:
         return None if of_rows is None else float(of_rows[i])
 
     tokens = tuple(
         UnderTrainedToken(
-            id=i if ids is None else int(ids[i]), token=None if labels is None else cut_label(labels[i]),
+            id=i if ids is None else int(ids[i]), token=text,
             indicator=float(values[i]), p=float(p[i]), q=float(q[i]), norm=float(evidence.norms[i]),
             cosine_to_unused=at(i, evidence.to_unused), cosine_to_mean=at(i, evidence.to_mean),
             count=None if axes.counts is None else int(axes.counts[i]), expected=bool(expected[i]),
         )
-        for i in listed
+        for i, text in zip(listed, texts, strict=True)
     )  # fmt: skip
     removed = " and the first principal component removed" if evidence.removed else ""
     return UnderTrained(

@@ -1,6 +1,7 @@
 """What a result has to show, as blocks: renderers know these and no record."""
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from uncone.records.parts import Picture
@@ -53,12 +54,25 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, the first of a row its name. `numbers` are the headings of columns set to the right."""
+    """Rows of cells, the first of a row its name. `numbers` are the headings of columns set to the right.
+
+    `groups` are runs of rows, each with its title and its length, and `grouped_by` says what the titles are.
+    A page folds away all but the first row of each.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Cell, ...], ...]
     numbers: tuple[str, ...] = ()
     title: str = ""
+    groups: tuple[tuple[str, int], ...] = ()
+    grouped_by: str = ""
+
+    def runs(self) -> list[tuple[str, tuple[tuple[str | Cell, ...], ...]]]:
+        """The rows of each group with its title; without groups all rows, without a title."""
+        ends = tuple(accumulate(length for _, length in self.groups))
+        starts, titles = (0, *ends), (*(title for title, _ in self.groups), "")
+        runs = [(title, self.rows[a:b]) for title, a, b in zip(titles, starts, (*ends, None), strict=True)]
+        return [(title, rows) for title, rows in runs if rows]
 
 
 @dataclass(frozen=True)
@@ -178,10 +192,11 @@ class Figure:
 
 @dataclass(frozen=True)
 class Folded:
-    """What a page folds away under a title, and a terminal leaves out."""
+    """What a page folds away under a title, and a terminal leaves out unless it is `in_terminal`."""
 
     title: str
     blocks: tuple["Block", ...]
+    in_terminal: bool = False
 
 
 Block = Heading | Text | Bullets | Table | Code | Gauges | Figure | Folded

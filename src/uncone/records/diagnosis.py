@@ -24,6 +24,7 @@ from uncone.records.blocks import (
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.known import Placed
 from uncone.records.layout import named, section, shown
+from uncone.records.measures import by_question
 from uncone.records.names import detail, find
 from uncone.records.parts import (
     DEFECTS,
@@ -50,6 +51,7 @@ from uncone.records.text import (
     span,
     title,
 )
+from uncone.records.token_text import shown_token
 from uncone.records.tokens import FrequencyGroups, UnderTrained
 
 LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy", "structure", "no_effect")
@@ -128,7 +130,7 @@ class Subject:
             tokens.frequency_blocks(self.frequency_groups),
             tokens.under_trained_blocks(self.under_trained),
             _measurements("Measurements", _GAUGE_FIXED if fixed else "", self.measurements, fixed=fixed),
-            _measurements(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, fixed=False),
+            _measurements(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, of="Raw readings"),
             section("Notes", Bullets(notes)),
         )
 
@@ -322,19 +324,25 @@ def _is_centered(measurement: Measurement, fixed: bool) -> bool | None:
 
 
 def _measurements(
-    heading: str, why: str, measurements: Sequence[Measurement], *, fixed: bool
+    heading: str, why: str, measurements: Sequence[Measurement], *, fixed: bool = False, of: str = ""
 ) -> tuple[Block, ...]:
-    """Measurements in one table, the reasons and warnings below it, and what the names mean."""
+    """Measurements in one table, by question or all `of` one, with reasons and warnings, and their meanings."""
     if not measurements:
         return ()
     columns = ("measure", "value", "isotropic", "better", "rows")
     said, meanings, details = list[Text](), list[tuple[str | Cell, ...]](), list[tuple[str, ...]]()
+    warned = dict[str, list[str]]()
     for m in measurements:
         name, limits = title(m.name), f"{span(m.range)}, {better(m.better)}"
         said += [Text(f"{name} is undefined: {m.reason}", "caution")] if m.value is None else []
-        said += [Text(f"{name}: {warning}", "caution") for warning in m.warnings]
+        for warning in m.warnings:
+            warned.setdefault(warning, []).append(name)
         meanings.append((name, Cell(m.name, tone="code"), m.definition, limits, m.reads_badly))
         details += [(name, title(str(detail)), _plain(value)) for detail, value in m.details.items()]
+    said += [Text(f"{listing(names)}: {warning}", "caution") for warning, names in warned.items()]
+    grouped = [(of, measurements)] if of else by_question(measurements)
+    rows = tuple(_cells(m, fixed) for _, group in grouped for m in group)
+    runs = tuple((question, len(group)) for question, group in grouped)
     folded = shown(
         Table(("measure", "name in files", "definition", "range", "reads badly when"), tuple(meanings)),
         Table(("measure", "detail", "value"), tuple(details)),
@@ -342,7 +350,7 @@ def _measurements(
     return section(
         heading,
         Text(why, "lead"),
-        Table(columns, tuple(_cells(m, fixed) for m in measurements), ("value", "isotropic", "rows")),
+        Table(columns, rows, ("value", "isotropic", "rows"), groups=runs, grouped_by="question"),
         said,
         Folded("What these measures are, and their details", folded),
     )
@@ -376,7 +384,7 @@ def _listed(items: Sequence[str]) -> str:
 
 
 def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
-    cells = [Cell(shortened(label), tone="token") for label in labels]
+    cells = [Cell(shown_token(label), tone="token") for label in labels]
     return name, *cells, *[""] * (_OUTERMOST - len(labels))
 
 

@@ -9,6 +9,7 @@ from uncone.records.layout import moved, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, counted, listing, number, shortened
+from uncone.records.token_text import shown_token
 
 GAUGE = (
     "A gauge change: one vector was subtracted from every row of the head, which changes no probability: "
@@ -284,5 +285,5 @@ def _tensor(t: EditedTensor) -> tuple[str | Cell, ...]:
 
 
 def _token(token: EditedToken) -> tuple[str | Cell, ...]:
-    name = Cell(shortened(token.token or ""), tone="token")
+    name = Cell(shown_token(token.token or ""), tone="token")
     return str(token.id), name, _WAYS[token.way], " ".join(map(str, token.sub_tokens))

@@ -1,6 +1,6 @@
 """What is fixed about a measure: its readings, the documents and the help are made from one description."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -11,11 +11,43 @@ from uncone.records.text import better
 
 End = float | str | None
 """A number, a formula where the end depends on the rows ("min(N, D)"), or None where there is none."""
+QUESTIONS: dict[str, tuple[str, ...]] = {
+    "A common direction": ("mean_cosine", "mean_shift"),
+    "Evenly used dimensions": ("isoscore", "isoscore_star", "participation_ratio"),
+    "The spectrum": (
+        "effective_rank", "rankme", "stable_rank", "anisotropy", "singular_entropy", "condition_number",
+    ),
+    "Single features": ("rogue_dimensions", "dominant_dimension", "outlier_dimensions"),
+    "The partition function": ("partition_isotropy", "gaussian_isotropy"),
+    "Coverage of the sphere": ("uniformity", "uniformity_exact"),
+    "Nearest neighbours": ("two_nn", "levina_bickel", "hubness"),
+    "Groups of rows": ("cosine_between", "permutation_test"),
+    "Norms": ("norm_id_correlation",),
+}  # fmt: skip
+"""The names of all measures, by the question that they answer; the first of each speaks for it."""
+_NAMES = tuple(name for names in QUESTIONS.values() for name in names)
 _ROWS = {
     True: "mean row subtracted",
     False: "rows as stored",
     None: "as stored or with the mean row subtracted is the same",
 }
+
+
+def by_question(measurements: Sequence[Measurement]) -> list[tuple[str, list[Measurement]]]:
+    """The readings of each question, in the order of `QUESTIONS`; what answers none of them comes last."""
+    placed = [(_measure(one.name), one) for one in measurements]
+    known = [
+        (question, [one for name in names for measure, one in placed if measure == name])
+        for question, names in QUESTIONS.items()
+    ]
+    others = ("Others", [one for measure, one in placed if not measure])
+    return [(question, group) for question, group in (*known, others) if group]
+
+
+def _measure(reading: str) -> str:
+    """The measure that gives this reading, of `isoscore_debiased` it is `isoscore`; empty where none does."""
+    given = (name for name in _NAMES if f"{reading}_".startswith(f"{name}_"))
+    return max(given, key=len, default="")
 
 
 @dataclass(frozen=True)

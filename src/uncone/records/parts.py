@@ -181,7 +181,7 @@ class Picture:
 
     `raw` and `centered` are base64 of little-endian int16 of shape (len(ids), 3), row-major; multiply by
     `raw_scale` or `centered_scale` to get coordinates. `group_names[groups[i]]` is the group of row `ids[i]`.
-    `labels[i]` is its token, None where there is none. `total` counts the rows there are, of which `ids` is a
+    `labels[i]` is its token as text, None where there is none. `total` counts the rows there are, of which `ids` is a
     sample when smaller. `norms` is base64 of little-endian uint16, one a row; multiply by `norm_scale` to get
     the Euclidean length of the row as stored. `counts[i]` says how often the token of row `ids[i]` occurs in
     a text. Either is None where unknown.

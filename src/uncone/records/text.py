@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-THIN_SPACE = "\u202f"  # narrow and non-breaking: a number never breaks over two lines
+THIN_SPACE = "\u202f"  # narrow and non-breaking: a power never breaks over two lines
 MINUS = "\u2212"
 Limits = tuple[float | None, float | None]
 """The ends of a range, None where it has none."""
@@ -18,9 +18,10 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MOST_DIGITS = 6
 _MOST_DECIMALS = 3  # of a share in percent
 _LONGEST_LABEL = 200
-_THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w,])")
 _MINUS = re.compile(r"(?<![\w.)\]-])-(?=\d)")
 _POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e(-?\d+)(?!\w)")
+COMMAND = re.compile("`((?:uncone|python|pip) [^`]+)`")
+"""A command to paste, in a text."""
 
 # Names whose plain reading (underscores to spaces) would be wrong or hard to read.
 _TITLES = {
@@ -122,10 +123,11 @@ def headline(name: str, value: float | None, reason: str, reference: float | Non
 
 
 def typeset(text: str) -> str:
-    """A text with numbers as a page sets them: true minus signs, thin spaces in thousands, powers of ten."""
-    text = _THOUSANDS.sub(lambda match: match[0].replace(",", THIN_SPACE), text)
-    text = _MINUS.sub(MINUS, text)
-    return _POWER.sub(_power, text)
+    """A text with numbers as a page sets them: true minus signs and powers of ten.
+
+    Thousands keep their commas: a number is written one way in terminal, page, picture and Markdown.
+    """
+    return _POWER.sub(_power, _MINUS.sub(MINUS, text))
 
 
 def _power(match: re.Match[str]) -> str:

@@ -8,7 +8,8 @@ from uncone.records.blocks import Block, Cell, Folded, Table, Text
 from uncone.records.layout import section, shown
 from uncone.records.parts import Measurement
 from uncone.records.rebuild import expect
-from uncone.records.text import Limits, count, counted, number, optional, plural, shortened, title
+from uncone.records.text import Limits, count, counted, number, optional, plural, title
+from uncone.records.token_text import shown_token
 
 UNDER_TRAINED_SHARE = "under_trained_share"
 _MOST_SHOWN = 10
@@ -209,13 +210,13 @@ def under_trained_blocks(rows: UnderTrained | None) -> tuple[Block, ...]:
     news, known = ([t for t in rows.tokens if t.expected is expected] for expected in (False, True))
     first, rest, total = news[:_MOST_SHOWN], news[_MOST_SHOWN:], rows.found or 0
     more = f"{count(total - len(first))} more; the page and the record list the first {count(len(news))}."
+    listed = shown(_token_table(rows, first), Text(more if total > len(first) else "", "quiet"))
     of_known = f"Known to be unused, for comparison: the first {count(len(known))} of {count(rows.known)}"
     return section(
         "Under-trained tokens",
         Text(_lead(rows)),
         (Text(note, "caution") for note in rows.notes),
-        _token_table(rows, first),
-        Text(more if total > len(first) else "", "quiet"),
+        Folded(f"The first {len(first)} of {count(total)}", listed, in_terminal=True),
         Folded(f"The next {len(rest)} of {count(total)}", shown(_token_table(rows, rest))),
         Folded(of_known, shown(_token_table(rows, known))),
     )
@@ -240,7 +241,7 @@ def _token_table(rows: UnderTrained, tokens: Sequence[UnderTrainedToken]) -> Tab
     columns = ("token", "id", *distance, "p", "q", "norm", "to unused", "to mean", *often)
     cells = tuple(
         (
-            "-" if t.token is None else Cell(shortened(t.token, 24), tone="token"), count(t.id),
+            "-" if t.token is None else Cell(shown_token(t.token, 24), tone="token"), count(t.id),
             *(number(t.indicator, limits=(0.0, 2.0)) for _ in distance),
             optional(t.p, _SHARES), optional(t.q, _SHARES), optional(t.norm, _LENGTHS),
             optional(t.cosine_to_unused, _COSINES), optional(t.cosine_to_mean, _COSINES),

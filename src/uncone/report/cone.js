@@ -7,7 +7,7 @@
   const LAYERS = 8, CELL = 16, MARGIN = 36, TILT = { yaw: 0.55, pitch: 0.35 };
   const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-  const spaced = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  const spaced = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, ",");
   const short = (x) => (x && (Math.abs(x) < 1e-3 || Math.abs(x) >= 1e5) ? x.toExponential(2) : String(+x.toPrecision(3)));
 
   // Numbers: what the record holds, and where it lies on the canvas.
@@ -153,6 +153,7 @@
   const again = (p) => { if (p.width) p.waiting ||= requestAnimationFrame(() => paint(p)); };
 
   // Words about a point.
+  const typed = (text) => text.toLowerCase().replaceAll("\u2423", " "); // a space is found by a space, though its mark is shown
   const name = (p, i) => p.data.labels?.[i] ?? `row ${p.ids[i]}`;
   function about(p, i) {
     const { labels, names, groups, counts } = p.data;
@@ -206,7 +207,7 @@
     for (const list of [p.all, p.found ?? []]) list.sort((i, j) => (byId ? 0 : far[j] - far[i]) || i - j);
   }
   function search(p) {
-    const sought = p.search.value.toLowerCase(), what = p.data.labels ? "tokens" : "rows";
+    const sought = typed(p.search.value), what = p.data.labels ? "tokens" : "rows";
     p.found = sought ? p.all.filter((i) => p.lower[i].includes(sought)) : null; // in the order of all
     pick(p, -1);
     if (sought) p.said.textContent = `${spaced(p.found.length)} of ${spaced(p.n)} ${what} found${p.found.length ? "; Enter goes to the next" : ""}.`;
@@ -280,7 +281,7 @@
       all: [...Array(n).keys()], ids: data.steps.map((more) => (id += more)),
       norms: data.norms && Float64Array.from(decode(data.norms, Uint16Array), (v) => v * data.units.norm),
       sx: floats(), sy: floats(), depth: floats(), keys: places(), items: places(), drawn: places() };
-    p.lower = p.all.map((i) => name(p, i).toLowerCase());
+    p.lower = p.all.map((i) => typed(name(p, i)));
     p.marks.place = (i) => [p.sx[i], p.sy[i]]; // where the i-th row of the data lies on the canvas: for tests
     show(p); colour(p); resize(p); pointers(p); keys(p); // drawn before anything can be asked of it
     on("input[type=radio]", "change", () => show(p));

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uncone.records import Picture
-from uncone.records.text import count, shortened
+from uncone.records.text import count
+from uncone.records.token_text import shown_token
 from uncone.report.markup import element, escape, path
 from uncone.report.svg import Axis, Point, dot, equal_axes, frame, label, rectangle, svg
 
@@ -150,4 +151,4 @@ def _dots(picture: Picture, points: list[Point], drawn: list[int], x: Axis, y: A
 
 def _tip(picture: Picture, position: int) -> str:
     name, row = picture.labels[position], f"row {picture.ids[position]}"
-    return escape(row if name is None else f"{shortened(name)} ({row})")
+    return escape(row if name is None else f"{shown_token(name)} ({row})")

@@ -10,6 +10,7 @@ from string import Template
 
 from uncone.records import Picture
 from uncone.records.text import count, number, plural, shortened
+from uncone.records.token_text import shown_token
 from uncone.report.cone import group_classes, opening, wedge
 from uncone.report.markup import beside, element, escape, typeset_text
 
@@ -93,7 +94,7 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
 def _data(
     picture: Picture, scales: list[Scale], clouds: dict[str, list[Point]], cones: dict[str, list[Cone | None]]
 ) -> dict[str, object]:
-    labels = [label if label is None else shortened(label, _LONGEST_LABEL) for label in picture.labels]
+    labels = [label if label is None else shown_token(label, _LONGEST_LABEL) for label in picture.labels]
     ranks = [_RANKS[int(css[1:])] for css in group_classes(picture)]
     shades = {"group": [ranks[group] for group in picture.groups]}
     shades |= {scale.name: scale.shades() for scale in scales}

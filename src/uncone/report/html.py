@@ -1,4 +1,4 @@
-"""A document as one self-contained HTML page: no request, one script, which draws the picture to explore."""
+"""A document as one self-contained HTML page: no request; one script, for the picture and to copy commands."""
 
 import base64
 import hashlib
@@ -11,6 +11,7 @@ from uncone.records.blocks import (
     Block,
     Bullets,
     Cell,
+    Chart,
     Cloud,
     Code,
     Document,
@@ -22,11 +23,11 @@ from uncone.records.blocks import (
     Table,
     Text,
 )
-from uncone.records.text import better, count, number, plural, shortened, span
+from uncone.records.text import COMMAND, better, count, number, plural, shortened, span
 from uncone.report.cone import cone_panels, legends
 from uncone.report.explorer import explorer
 from uncone.report.markup import SVG, beside, element, escape, path, typeset_text
-from uncone.report.svg import draw
+from uncone.report.svg import draw, is_scattered
 
 # Nothing but inline styles and the favicon may load, so a string that slipped through could still do nothing.
 STILL = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -39,7 +40,7 @@ _FEW_COLUMNS = 3
 
 
 def to_page(document: Document, *, live: bool = True) -> str:
-    """The document as a page that opens from disk. With `live` scripts let you explore a picture."""
+    """The document as a page that opens from disk. With `live` scripts let you explore a picture and copy code."""
     called = shortened(document.name, _LONGEST_NAME)
     parts = _parts(document.blocks, 2)
     links = [(heading.text, f"#s{order}") for order, (heading, _) in enumerate(parts[1:], start=1) if heading]
@@ -47,9 +48,11 @@ def to_page(document: Document, *, live: bool = True) -> str:
     body += element("main", "".join(_part(*part, order) for order, part in enumerate(parts)))
     body += element("footer", "".join(map(_block, document.footer)))
     charts = (chart for block in document.blocks if isinstance(block, Figure) for chart in block.charts)
+    scripts = ["cone.js"] if any(isinstance(chart, Cloud) for chart in charts) else []
+    scripts += ["copy.js"] if "<pre>" in body or 'class="command"' in body else []
     script, policy = "", STILL
-    if live and any(isinstance(chart, Cloud) for chart in charts):
-        script = f"/*<![CDATA[*/\n{beside('cone.js')}/*]]>*/"  # so that the page is XML too
+    if live and scripts:
+        script = f"/*<![CDATA[*/\n{''.join(map(beside, scripts))}/*]]>*/"  # so that the page is XML too
         digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
         script, policy = f"<script>{script}</script>\n", f"{STILL}; script-src 'sha256-{digest}'"
     return Template(beside("page.html")).substitute(
@@ -150,7 +153,7 @@ def _block(block: Block, uid: str = "b") -> str:
         case Heading():
             return _heading(block) if block.level == 1 else element(f"h{block.level}", escape(block.text))
         case Text():
-            return element("p", escape(block.text), class_=_TONES.get(block.tone))
+            return element("p", _prose(block.text), class_=_TONES.get(block.tone))
         case Bullets():
             items = "".join(element("li", escape(item)) for item in block.items)
             return element("ul", items, class_="evidence" if block.tone == "quiet" else "list")
@@ -158,7 +161,8 @@ def _block(block: Block, uid: str = "b") -> str:
             return _table(block)
         case Code():
             lines = map(escape, block.text.rstrip("\n").split("\n"))  # only breaks of lines stay unseen
-            return element("div", element("pre", element("code", "\n".join(lines))), class_="scroll")
+            code = element("pre", element("code", "\n".join(lines)))
+            return element("div", code, class_="scroll", tabindex="0", role="region", aria_label="Code")
         case Gauges():
             return element("div", "".join(map(_tile, block.gauges)), class_="keys") if block.gauges else ""
         case Figure():
@@ -173,24 +177,51 @@ def _heading(heading: Heading) -> str:
     size = "short" if length <= 90 else "long" if length <= 240 else "longest"
     word = heading.label or heading.tone
     badge = element("p", _badge(word, heading.tone), class_="eyebrow") if word else ""
-    return badge + element("h1", escape(heading.text), class_=size)
+    return badge + element("h1", _prose(heading.text), class_=size)
+
+
+def _prose(text: str) -> str:
+    """A text in which commands between backticks are set as code, to copy."""
+    parts = enumerate(COMMAND.split(text))
+    return "".join(
+        element("code", escape(part), class_="command") if i % 2 else escape(part) for i, part in parts
+    )
 
 
 def _table(table: Table) -> str:
     sides = [None, *("n" if column in table.numbers else None for column in table.columns[1:])]
     named = zip(table.columns, sides, strict=True)
-    head = "".join(element("th", escape(column), scope="col", class_=side) for column, side in named)
-    body = ""
-    for first, *cells in table.rows:
-        row = element("th", _cell(first), scope="row")
-        placed = zip(cells, sides[1:], strict=True)
-        row += "".join(element("td", _cell(cell), class_=side) for cell, side in placed)
-        body += element("tr", row)
+    head = element("th", escape(table.grouped_by), scope="col") if table.groups else ""
+    head += "".join(element("th", escape(column), scope="col", class_=side) for column, side in named)
+    bodies = (_run_of_rows(title, rows, sides, bool(table.groups)) for title, rows in table.runs())
     content = element("caption", escape(table.title)) if table.title else ""
-    content += element("thead", element("tr", head)) + element("tbody", body)
+    content += element("thead", element("tr", head)) + "".join(bodies)
     drawn = element("table", content, class_="data")
     label = table.title or f"Table of {', '.join(column for column in table.columns if column)}"
     return element("div", drawn, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def _run_of_rows(
+    title: str, rows: Sequence[Sequence[str | Cell]], sides: Sequence[str | None], grouped: bool
+) -> str:
+    """The rows of a group, all but the first folded under its title; of a table without groups, all rows."""
+    body = ""
+    for place, (first, *cells) in enumerate(rows):
+        row = element("th", _fold(title, len(rows) - 1), scope="rowgroup") if grouped and not place else ""
+        row += element("td", class_="rest") if grouped and place else ""
+        row += element("th", _cell(first), scope="row")
+        placed = zip(cells, sides[1:], strict=True)
+        row += "".join(element("td", _cell(cell), class_=side) for cell, side in placed)
+        body += element("tr", row, class_="more" if grouped and place else None)
+    return element("tbody", body)
+
+
+def _fold(title: str, more: int) -> str:
+    """What opens the rest of a group: an element of its own in the first row, which style sheets look at."""
+    if not more:
+        return escape(title)
+    words = element("summary", f"{escape(title)} {element('span', f'{more} more', class_='muted')}")
+    return element("details", words, class_="fold")
 
 
 def _cell(cell: str | Cell) -> str:
@@ -250,7 +281,9 @@ def _bar(css: str, left: float, right: float, inset: int) -> str:
 
 
 def _figure(figure: Figure, uid: str) -> str:
-    names = [("dots bin" if style == "bins" else f"line {style}", name) for style, name in figure.legend]
+    curves = [curve for chart in figure.charts if isinstance(chart, Chart) for curve in chart.curves]
+    lines = {curve.style for curve in curves if not is_scattered(curve)} - {"bins"}
+    names = [(f"{'line' if style in lines else 'dots bin'} {style}", name) for style, name in figure.legend]
     content = element("h4", escape(figure.title)) + _swatches(names)
     columns = "three" if len(figure.charts) >= _FEW_COLUMNS else "two" if len(figure.charts) > 1 else "one"
     panels = ""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from uncone.records.blocks import Block, Bullets, Cell, Code, Document, Figure, Folded, Heading, Table, Text
-from uncone.records.text import visible
+from uncone.records.text import COMMAND, visible
 from uncone.report.spark import spark_lines
 
 _MARKUP = re.compile(r"[\\`*_\[\]<>|#~$&!]")
@@ -25,14 +25,20 @@ def _text(text: str) -> str:
     return _START.sub(r"\1\\\2", _MARKUP.sub(r"\\\g<0>", visible(text)))
 
 
+def _prose(text: str) -> str:
+    """A text in which commands between backticks stay code."""
+    parts = enumerate(COMMAND.split(visible(text)))
+    return "".join(f"`{part}`" if i % 2 else _text(part) for i, part in parts)
+
+
 def _block(block: Block) -> str:
     match block:
         case Heading():
             label = f"**{_text(block.label)}** " if block.label else ""
             about = f"\n\n{_text(block.about)}" if block.about else ""
-            return f"{'#' * block.level} {label}{_text(block.text)}".rstrip() + about
+            return f"{'#' * block.level} {label}{_prose(block.text)}".rstrip() + about
         case Text():
-            return _text(block.text)
+            return _prose(block.text)
         case Bullets():
             return "\n".join(f"- {_text(item)}" for item in block.items)
         case Table():
@@ -42,6 +48,8 @@ def _block(block: Block) -> str:
         case Figure():
             lines = "\n".join(spark_lines(block))
             return f"**{_text(block.spark or block.title)}**\n\n{_fenced(lines)}" if lines else ""
+        case Folded(in_terminal=True):
+            return _joined(block.blocks)
         case Folded():
             return (
                 f"<details><summary>{_text(block.title)}</summary>\n\n{_joined(block.blocks)}\n\n</details>"
@@ -52,9 +60,11 @@ def _block(block: Block) -> str:
 
 def _table(table: Table) -> str:
     rule = "|" + "|".join("---:" if column in table.numbers else "---" for column in table.columns) + "|"
-    head, *rows = (f"| {' | '.join(map(_cell, cells))} |" for cells in (table.columns, *table.rows))
+    blank = ("",) * (len(table.columns) - 1)
+    rows = [row for title, run in table.runs() for row in ([(title, *blank)] if title else []) + [*run]]
+    head, *lines = (f"| {' | '.join(map(_cell, cells))} |" for cells in (table.columns, *rows))
     title = f"**{_text(table.title)}**\n\n" if table.title else ""
-    return title + "\n".join((head, rule, *rows))
+    return title + "\n".join((head, rule, *lines))
 
 
 def _cell(cell: str | Cell) -> str:

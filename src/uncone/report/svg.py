@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from uncone.records.blocks import Chart, Curve, Intervals, Mark
-from uncone.records.text import number, typeset
+from uncone.records.text import number, shortened, typeset
 from uncone.report.markup import SVG, element, escape, path, typeset_text
 
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
 _FEW_DECADES = 2.0
+FEW_POINTS = 4
+"""Of so few points none says what lies between them: they are dots, without a line."""
+_FAR_FROM_ZERO = 0.75
+"""An axis whose nearest end is farther than this share of the other end does not begin at 0."""
 
 Point = tuple[float, float]
-_WIDE, _NARROW = (360.0, 270.0), (300.0, 240.0)
-_ROW, _NAMES = 22.0, 150.0
+_WIDE, _NARROW = (400.0, 236.0), (320.0, 214.0)
+_ROW, _LINES = 22.0, 400.0
+_LONGEST_NAME, _LETTER = 32, 6.8  # of a name beside its line
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,11 @@ class Axis:
         low, high = (math.log10(self.low), math.log10(self.high)) if self.is_log else (self.low, self.high)
         place = math.log10(value) if self.is_log else value
         return self.start + (place - low) / (high - low) * (self.stop - self.start)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether 0, from which lengths are read, lies beyond its ends; a logarithmic axis has none."""
+        return not self.is_log and not self.low <= 0 <= self.high
 
     def ticks(self, most: int) -> list[float]:
         """About `most` round values inside the axis."""
@@ -77,40 +87,70 @@ def draw(chart: Chart | Intervals, uid: str, *, narrow: bool = False) -> str:
     if isinstance(chart, Intervals):
         return _draw_intervals(chart, uid)
     size = _NARROW if narrow else _WIDE
-    x, y = axes(size, *_limits(chart), log_x=chart.log_x, log_y=chart.log_y)
+    x, y = axes(size, *limits(chart), log_x=chart.log_x, log_y=chart.log_y)
     body = "".join(rectangle(x.at(start), y.stop, x.at(stop), y.start, "band") for start, stop in chart.bands)
     body += frame(x, y, typeset(chart.x_label), typeset(chart.y_label), x_ticks=4 if narrow else 5)
     body += _bars(chart, x, y) + "".join(_curve(curve, x, y) for curve in chart.curves)
     body += "".join(_mark(mark, x, y) for mark in chart.marks)
-    return svg(uid, chart.title, chart.caption, size, body)
+    # Ids are names and not amounts, so their axis begins where they do.
+    is_broken = (y.is_broken, x.is_broken and chart.x_limits is None)
+    body += (
+        path("broken", f"M{x.start} {y.stop}V{y.start - 13}l-4 2.5 8 4-4 2.5V{y.start}")
+        if is_broken[0]
+        else ""
+    )
+    body += (
+        path("broken", f"M{x.stop} {y.start}H{x.start + 13}l-2.5 4-4-8-2.5 4H{x.start}")
+        if is_broken[1]
+        else ""
+    )
+    said = f"{chart.caption} An axis that does not begin at 0 is broken." if any(is_broken) else chart.caption
+    return svg(uid, chart.title, said, size, body)
 
 
 def _draw_intervals(chart: Intervals, uid: str) -> str:
     """A line for each row, with its value as a dot, beside the line at the origin."""
-    width, height = _WIDE[0] + 60, MARGIN_TOP + MARGIN_BOTTOM + _ROW * len(chart.rows)
+    width, height = _LINES, MARGIN_TOP + MARGIN_BOTTOM + _ROW * len(chart.rows)
     ends = [chart.origin, *(end for _, _, low, high in chart.rows for end in (low, high))]
-    x = Axis(*widened(min(ends), max(ends), 0.05), _NAMES, width - MARGIN_RIGHT)
+    names = [shortened(name, _LONGEST_NAME) for name, *_ in chart.rows]
+    left = max(110.0, 12 + _LETTER * max(map(len, names)))
+    x = Axis(*widened(min(ends), max(ends), 0.05), left, width - MARGIN_RIGHT)
     body = frame(x, Axis(0.0, 1.0, height - MARGIN_BOTTOM, MARGIN_TOP), chart.x_label, y_ticks=0)
     body += path("reference", f"M{x.at(chart.origin):.1f} {MARGIN_TOP:.1f}V{height - MARGIN_BOTTOM:.1f}")
-    for place, (name, value, first, last) in enumerate(chart.rows):
+    for place, (called, (name, value, first, last)) in enumerate(zip(names, chart.rows, strict=True)):
         down = MARGIN_TOP + _ROW * (place + 0.5)
         tip = escape(f"{name}: {number(value)} ({number(first)} to {number(last)})")
-        body += label(name, _NAMES - 8, down + 3.5, anchor="end")
+        body += label(called, left - 8, down + 3.5, anchor="end")
         body += path("line centred", f"M{x.at(first):.1f} {down:.1f}H{x.at(last):.1f}")
         body += path("dots bin", dot(x.at(value), down), tip)
     return svg(uid, chart.title, chart.caption, (width, height), body)
 
 
-def _limits(chart: Chart) -> tuple[Point, Point]:
+def limits(chart: Chart) -> tuple[Point, Point]:
+    """The ends of both axes. Linear ones begin at 0, unless the numbers would then lie in a far corner."""
     xs = [*chart.edges, *(x for curve in chart.curves for x in curve.x)]
     xs += [end for band in chart.bands for end in band]
     ys = [*chart.bars, *(y for curve in chart.curves for y in curve.y if y is not None)]
     ys += [mark.at for mark in chart.marks if mark.axis == "y"] + ([0.0] if chart.bars else [])
     low, high = min(ys), max(ys)
-    x = chart.x_limits or (min(xs), max(xs))
+    x = chart.x_limits or ((min(xs), max(xs)) if chart.log_x else _from_zero(min(xs), max(xs), 0.0))
     if chart.log_y:
         return x, (low / 1.3, high * 1.3)
-    return x, (0.0, high * 1.12 or 1.0) if chart.bars else widened(low, high, 0.1)
+    return x, (0.0, high * 1.12 or 1.0) if chart.bars else _from_zero(low, high, 0.1)
+
+
+def _from_zero(low: float, high: float, margin: float) -> Point:
+    """The ends widened by `margin`, except at 0; from 0 on where that leaves the numbers their place."""
+    near, far = sorted((abs(low), abs(high)))
+    if low <= 0 <= high or near > _FAR_FROM_ZERO * far:
+        return widened(low, high, margin)
+    return (0.0, high + margin * far) if low > 0 else (low - margin * far, 0.0)
+
+
+def is_scattered(curve: Curve) -> bool:
+    """Whether the curve has too few points for a line; steps, which repeat places, are lines always."""
+    known = [place for place, value in zip(curve.x, curve.y, strict=True) if value is not None]
+    return len(known) <= FEW_POINTS and len(set(known)) == len(known)
 
 
 def _bars(chart: Chart, x: Axis, y: Axis) -> str:
@@ -124,12 +164,13 @@ def _bars(chart: Chart, x: Axis, y: Axis) -> str:
 
 
 def _curve(curve: Curve, x: Axis, y: Axis) -> str:
-    drawn = ""
-    for run in segments(curve.x, curve.y):
+    drawn, scattered = "", is_scattered(curve)
+    for run in () if scattered else segments(curve.x, curve.y):
         drawn += line(run if len(run) > 1 or curve.dots else [*run, *run], x, y, f"line {curve.style}")
-    for place, (across, up, tip) in enumerate(zip(curve.x, curve.y, curve.tips, strict=False)):
+    tips = curve.tips or tuple(f"{curve.name}: {number(up or 0.0)}" for up in curve.y if scattered)
+    for place, (across, up, tip) in enumerate(zip(curve.x, curve.y, tips, strict=False)):
         if up is not None:
-            css = "dots bin reserved" if place in curve.marked else "dots bin"
+            css = f"dots bin {'reserved' if place in curve.marked else curve.style}"
             drawn += path(css, dot(x.at(across), y.at(up)), typeset_text(tip))
     return drawn
 

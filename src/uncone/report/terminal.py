@@ -71,6 +71,8 @@ class _Printer:
                         self.console.print(self.text(line), highlight=False, soft_wrap=True)
                 case Figure():
                     self.figure(block)
+                case Folded():
+                    self.blocks(block.blocks if block.in_terminal else ())
 
     def text(self, content: str, style: str = "") -> "Text":
         """`content` as it may be printed."""
@@ -116,8 +118,11 @@ class _Printer:
         for column in block.columns:
             side: Literal["left", "right"] = "right" if column in block.numbers else "left"
             grid.add_column(self.text(column), justify=side, overflow="fold")
-        for row in block.rows:
-            grid.add_row(*map(self.cell, row))
+        for title, rows in block.runs():
+            if title:
+                grid.add_row(self.text(title, "dim"))
+            for row in rows:
+                grid.add_row(*map(self.cell, row))
         self.console.print(grid)
 
     def cell(self, cell: str | Cell) -> "Text":

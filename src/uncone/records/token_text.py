@@ -1,0 +1,54 @@
+"""Token strings as text: bytes that a tokenizer spells as letters are read, and spaces at an end are seen."""
+
+import re
+from collections.abc import Sequence
+
+from uncone.records.text import cut_label, shortened
+
+_PLAIN = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_OTHERS = (byte for byte in range(256) if byte not in _PLAIN)
+_BYTES = {chr(byte): byte for byte in _PLAIN} | {chr(256 + n): byte for n, byte in enumerate(_OTHERS)}
+"""The byte of each letter, as byte-level BPE spells them (Radford et al. 2019, `bytes_to_unicode`)."""
+_LETTERS = frozenset(_BYTES)
+_SPACE = "Ġ"
+_SAMPLE = 20_000
+_SPELLED, _BEGUN = 0.95, 0.01
+_SPACES = re.compile("^ +| +$| {2,}")
+
+
+def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> list[str | None]:
+    """The labels of `rows` as a record holds them: at most 200 characters, of a byte-level vocabulary its text.
+
+    `"Ġthe"` is `" the"` and `"âĢĻ"` is `"’"`. Bytes that are no text alone stay visible, as `"\\xe2\\x80"`.
+    Where there are no labels each is None.
+    """
+    if labels is None:
+        return [None] * len(rows)
+    spelled = is_byte_level(labels)
+    chosen = (labels[row] for row in rows)
+    return [cut_label(_read(label) if spelled and label is not None else label) for label in chosen]
+
+
+def is_byte_level(labels: Sequence[str | None]) -> bool:
+    """Whether the tokens of a vocabulary spell bytes as letters, as GPT-2, RoBERTa, Llama 3 and Qwen do.
+
+    Nearly all hold nothing but these 256 letters, and `Ġ`, the space, begins one in a hundred, or all 256
+    are tokens. Added tokens may hold anything. Looks at no more than 20,000 tokens, evenly spaced.
+    """
+    some = [label for label in labels[:: len(labels) // _SAMPLE + 1] if label]
+    if sum(_LETTERS.issuperset(label) for label in some) < max(1, _SPELLED * len(some)):
+        return False
+    if sum(label.startswith(_SPACE) for label in some) > _BEGUN * len(some):
+        return True
+    return {label for label in labels if label is not None and len(label) == 1} >= _LETTERS
+
+
+def _read(label: str) -> str:
+    if not _LETTERS.issuperset(label):  # an added token, which is text as it stands
+        return label
+    return bytes(map(_BYTES.__getitem__, label)).decode("utf-8", "backslashreplace")
+
+
+def shown_token(token: str, length: int = 40) -> str:
+    """A token for people: `shortened`, with a mark for each space at an end or beside another one."""
+    return shortened(_SPACES.sub(lambda spaces: "␣" * len(spaces[0]), token), length)

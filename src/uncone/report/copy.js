@@ -1,0 +1,23 @@
+"use strict";
+// A button beside each command and each piece of code, which copies it. Nothing is loaded and nothing is sent.
+(() => {
+  const made = (name, fields) => Object.assign(document.createElement(name), fields);
+  async function copied(code) { // a browser that keeps the clipboard from pages on disk copies what is selected
+    try { await navigator.clipboard.writeText(code.textContent); return true; } catch { getSelection().selectAllChildren(code); }
+    return document.execCommand("copy");
+  }
+  document.addEventListener("DOMContentLoaded", () => {
+    const said = made("p", { className: "unseen", role: "status" }); // screen readers say what is written here
+    document.body.append(said);
+    for (const code of document.querySelectorAll("pre, code.command")) {
+      const button = made("button", { type: "button", className: "copy", textContent: "Copy" });
+      button.append(made("span", { className: "unseen", textContent: ` ${code.textContent.slice(0, 80)}` }));
+      button.addEventListener("click", async () => {
+        said.textContent = "";
+        said.textContent = button.firstChild.data = (await copied(code)) ? "Copied" : "Selected: press Ctrl and C";
+      });
+      button.addEventListener("blur", () => { button.firstChild.data = "Copy"; });
+      (code.closest(".scroll") ?? code).after(button);
+    }
+  });
+})();
