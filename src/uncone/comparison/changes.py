@@ -75,7 +75,7 @@ def compare_findings(sides: Sequence[Found]) -> tuple[ComparedFinding, ...]:
 
 
 def _became(before: Finding | None, after: Finding | None) -> FindingChange:
-    """What became of a defect; nothing is said of findings that are none."""
+    """What became of a defect; nothing is said of findings that are none, or whose extent is not known."""
     was, is_ = (one is not None and one.is_defect for one in (before, after))
     if was is not is_:
         return "new" if is_ else "gone"
@@ -83,7 +83,9 @@ def _became(before: Finding | None, after: Finding | None) -> FindingChange:
         return ""
     if before.level != after.level:
         return "grew" if after.level == "severe" else "shrank"
-    moved = (after.extent or 0.0) - (before.extent or 0.0)
+    if before.extent is None or after.extent is None:
+        return ""
+    moved = after.extent - before.extent
     return "" if abs(moved) < GREW else "grew" if moved > 0 else "shrank"
 
 

@@ -104,7 +104,8 @@ class ComparedSubject:
 
     def __post_init__(self) -> None:
         parts = [measure.values for measure in (*self.measures, *self.without_effect, *self.tokens)]
-        lengths = {len(part) for part in [*parts, *(finding.levels for finding in self.findings)]}
+        changes = [finding.changes for finding in self.findings if finding.changes]
+        lengths = {len(part) for part in [*parts, *changes, *(finding.levels for finding in self.findings)]}
         values = f"{len(self.sides)} values of each measure of {self.name!r}"
         expect(lengths <= {len(self.sides)}, f"{values}, got another number: edited?")
         expect(any(self.sides), f"a side of {self.name!r} in one diagnosis at least, got none: edited?")
