@@ -400,3 +400,62 @@ def test_nothing_is_advised_where_there_is_nothing_to_do(kind: str) -> None:
     note = named(*healthy(), odd=odd(kind, 1), advice=TOKENS)[f"{kind}_rows"]
     assert note.repair
     assert not note.command
+
+
+@pytest.mark.parametrize(
+    ("cause", "name", "value", "expected"),
+    [
+        ("common_direction_drift", "mean_cosine", 0.1 + 4 * math.sqrt(2 / D) / N, "warning"),
+        ("common_direction_drift", "mean_cosine", 0.5, "severe"),
+        ("low_effective_rank", "effective_rank", 50.0, None),
+        ("low_effective_rank", "effective_rank", 20.0, "warning"),
+        ("rogue_dimensions", "dominant_dimension", 0.2, "warning"),
+        ("dominant_direction", "anisotropy_1", 0.2, "warning"),
+        ("norm_id_coupling", "norm_id_correlation", 0.5, "structure"),
+        ("norm_id_coupling", "norm_id_correlation", -0.5, "structure"),
+        ("less_even_than_noise", "isoscore", 0.9, None),
+    ],
+)
+def test_a_value_at_its_threshold(cause: str, name: str, value: float, expected: str | None) -> None:
+    assert level(cause, *healthy(**{name: value})) == expected
+
+
+def test_at_a_twentieth_a_mean_cosine_can_be_carried() -> None:
+    assert level("rogue_dimensions", *healthy(mean_cosine=0.05, rogue_dimensions=0.2)) == "warning"
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "within", "expected"), [(0.0, 0.5, "note"), (0.35, 0.55, "note"), (0.35, 0.549, None)]
+)
+def test_near_copies_are_far_closer_than_rows_are(
+    everywhere: float, within: float, expected: str | None
+) -> None:
+    found = level("degenerate_tail", *healthy(mean_cosine=everywhere), groups=groups(0.0, within=within))
+    assert found == expected
+
+
+def test_a_lean_counts_from_its_noise_on() -> None:
+    """4 / sqrt(d n m): of 1,000 rows and 100 reserved ones of 100 features, 0.00126 beyond the fifth."""
+    at = 0.2 + 4 / math.sqrt(D * 1_000 * 100)
+    for cosine, expected in ((at - 1e-6, "note"), (at, "warning")):
+        assert (
+            level("degenerate_tail", *healthy(), groups=groups(0.0, 0.0, 0.0, 0.0, 0.0, cosine)) == expected
+        )
+
+
+def test_a_spectrum_six_deviations_off_is_still_a_random_one() -> None:
+    assert "untrained" in named(*random_rows(sigmas=6 - 1e-9))
+
+
+def test_many_spans_of_a_tail_are_counted() -> None:
+    """Five spans: four are named and one is counted; of four, all are named."""
+    for spans in (4, 5):
+        cosines = [0.9, 0.0] * spans
+        summary = named(*healthy(), groups=groups(*cosines))["degenerate_tail"].summary
+        assert ("1 more span" in summary) == (spans == 5)
+        assert summary.count(" to ") >= 4
+
+
+@pytest.mark.parametrize(("way", "sign"), [("longer", 1), ("shorter", -1)])
+def test_the_way_of_lengths(way: str, sign: int) -> None:
+    assert f"ids are {way}:" in named(*healthy(norm_id_correlation=0.7 * sign))["norm_id_coupling"].summary
