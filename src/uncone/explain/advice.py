@@ -140,7 +140,9 @@ class Advice:
 def advice_for(spec: Any, name: str, editable: bool) -> Advice:
     """The advice on the matrix called `name` (a table or head, or any rows) of `spec`, as it was given.
 
-    `editable` says that `repair_tokens` takes the model. A path is written as it was given.
+    `editable` says that `repair_tokens` takes the model. A path is written as it was given, from the working
+    directory on. There are no commands where it lies elsewhere, since a report is passed on and tells no whole
+    path of a machine, nor where it holds characters that are not what they look like.
     """
     is_path = isinstance(spec, str | os.PathLike)
     path, part = split(spec) if is_path else (None, None)
@@ -149,7 +151,9 @@ def advice_for(spec: Any, name: str, editable: bool) -> Advice:
     if not is_path:
         return Advice(kind)
     text = os.fspath(spec)
-    if visible(text) != text:  # a line to paste must be what it looks like
+    if os.path.isabs(text) and text.startswith(here := os.path.join(os.getcwd(), "")):
+        text = text.removeprefix(here)
+    if visible(text) != text or os.path.isabs(text):
         return Advice(kind, "")
     text = f"./{text}" if text.startswith("-") else text
     model = text if part is None else text[: -len(part) - 1]
