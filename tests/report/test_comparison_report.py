@@ -91,8 +91,8 @@ def test_the_terminal_has_verdict_values_differences_and_distances() -> None:
     ]  # fmt: skip
     below = wide.splitlines()[wide.splitlines().index(row) + 1]
     assert "+0.582 to +0.602" in below
-    assert re.search(r"Degenerate tail +severe +-\n +gone", wide)
-    assert re.search(r"Common direction drift +- +severe\n +new", wide)
+    assert re.search(r"Degenerate tail +severe +- *\n +gone", wide)
+    assert re.search(r"Common direction drift +- +severe *\n +new", wide)
     assert "- A, B: undefined: more than half of the rows have a duplicate [TwoNN dimension]" in wide
     assert re.search(r"B +drifted +1 defect worse, 1 better; 1 of 4 measures changed beyond little", wide)
     assert "Note: only in A; B has none" in wide

@@ -100,7 +100,10 @@ _OF_A_NOTE = {
     "degenerate_tail": ("Nothing to do unless these rows come into use: then set them anew first.", ""),
     "zero_rows": ("Nothing to do where these rows are padding or stay out of use.", ""),
 }
-_IN_PYTHON = "uncone repair {matrix} "
+_IN_PYTHON = {
+    "center": "Center()", "standardize": "Standardize()", "whiten": "Whiten()",
+    "all_but_the_top_d100": "AllButTheTop()",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,10 +134,8 @@ class Advice:
             return "" if self.model is None else command.replace("{model}", self.model)
         if self.matrix is not None:
             return self.matrix and command.replace("{matrix}", self.matrix)
-        if not command.startswith(_IN_PYTHON):
-            return ""
-        out, method = command.split()[3], command.split()[5]
-        return f'uncone.repair(x, "{out}", method="{method}")'
+        named = (of for method, of in _IN_PYTHON.items() if f"--method {method}" in command)
+        return next((f"repaired = uncone.transforms.{of}.fit(x).transform(x)" for of in named), "")
 
 
 def advice_for(spec: Any, name: str, editable: bool) -> Advice:
