@@ -436,7 +436,7 @@ def test_advice_in_python_is_run(make: Callable[[], Tensor], cause: str) -> None
     assert space["repaired"].shape == space["x"].shape
     after = uncone.diagnose(space["repaired"]).subjects[0]
     left = [f.extent for f in after.findings if f.cause == cause and f.is_defect]
-    assert all(extent is not None and extent < (finding.extent or 0) - 0.2 for extent in left)
+    assert all(extent is not None and extent < (finding.extent or 0) for extent in left)
 
 
 HOSTILE = [
