@@ -127,6 +127,38 @@ class TestHead:
         assert _causes(d.subjects[1]) == []
         assert any("tied" in note for note in d.notes)
 
+    @pytest.mark.parametrize(
+        ("settings", "cap"),
+        [
+            ({"final_logit_softcapping": 30.0}, 30.0), ({"logits_soft_cap": 15}, 15.0), ({"output_logit_soft_cap": 5}, 5.0),
+            ({"text_config": {"final_logit_softcapping": 30}}, 30.0), ({"logits_soft_cap": None}, None),
+            ({"final_logit_softcapping": 0}, None), ({"final_logit_softcapping": -1}, None), ({"logits_soft_cap": 1e7}, None),
+            ({"final_logit_softcapping": "30"}, None), ({"final_logit_softcapping": True}, None), ({}, None),
+        ],
+    )  # fmt: skip
+    def test_a_head_whose_logits_are_capped_is_read_as_stored(
+        self, tmp_path: Path, settings: dict[str, object], cap: float | None
+    ) -> None:
+        """A vector added to all rows moves capped logits by different amounts: it has an effect."""
+        head = drifted(3)[:600]
+        folder = write_model(tmp_path / "m", healthy()[:600], head)
+        config = json.loads((folder / "config.json").read_text()) | settings
+        (folder / "config.json").write_text(json.dumps(config))
+        said = f"The model caps its logits at {cap:g}: its head is read as stored" if cap else ""
+        for spec in (str(folder), f"{folder}#head"):
+            d = uncone.diagnose(spec)
+            output = d.subjects[-1]
+            assert _causes(output) == (["common_direction_drift"] if cap else [])
+            assert bool(output.without_effect) == (cap is None)
+            assert (
+                any(note.startswith(said) for note in d.notes)
+                if cap
+                else not any("caps" in n for n in d.notes)
+            )
+        raw = float(measure.mean_cosine(Moments.of(head)))
+        assert float(output.measurement("mean_cosine")) == pytest.approx(raw if cap else 0.0, abs=2e-3)
+        assert not any("caps" in note for note in uncone.diagnose(f"{folder}#input").notes)
+
     def test_one_matrix_of_a_model(self, tmp_path: Path) -> None:
         folder = write_model(tmp_path / "m", healthy(), drifted())
         assert [s.name for s in uncone.diagnose(f"{folder}#head").subjects] == ["head"]
