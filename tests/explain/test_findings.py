@@ -343,6 +343,12 @@ def test_the_common_direction_of_a_head_has_no_effect(cosine: float | None, expe
         assert not found["common_direction_of_the_head"].repair
 
 
+def test_a_head_is_said_to_be_looked_through_for_what_was_looked_for() -> None:
+    told = {head: named(*healthy(), head=head)["no_defect"].summary for head in (False, True)}
+    assert "looked for drift, a leaning tail, a direction or feature that carries the variance" in told[False]
+    assert "looked for a leaning tail, a feature that carries the variance" in told[True]
+
+
 def test_a_head_does_not_drift() -> None:
     assert "common_direction_drift" not in named(*healthy(mean_cosine=0.9), head=True)
 

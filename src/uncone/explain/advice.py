@@ -30,7 +30,7 @@ _ADVICE: dict[str, dict[Kind, tuple[str, str]]] = {
     },
     "rogue_dimensions": {
         "vectors": (
-            f"Divide each feature by its standard deviation. {_SEEN}",
+            f"Subtract the mean row, and divide each feature by its standard deviation. {_SEEN}",
             "uncone repair {matrix} standardized.npy --method standardize --save standardize.safetensors",
         ),
         "table": (_SIMILAR, "uncone repair {matrix} standardized.npy --method standardize"),
