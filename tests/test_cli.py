@@ -39,7 +39,9 @@ def test_a_model_from_start_to_files(tmp_path: Path) -> None:
     done = _run("diagnose", model, "--json", tmp_path / "d.json", "--html", tmp_path / "d.html")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert " ".join(done.stdout.split()).startswith("WARNING The input token table shows no defect as a whole")
+    assert " ".join(done.stdout.split()).startswith(
+        "WARNING The input token table shows no defect as a whole"
+    )
     assert f"wrote {tmp_path / 'd.json'}" in done.stdout
     d = Diagnosis.load(tmp_path / "d.json")
     assert d.verdict.replace("&", "&amp;") in (tmp_path / "d.html").read_text()

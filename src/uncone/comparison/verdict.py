@@ -66,7 +66,7 @@ def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject],
         key=lambda step: (not step.bounded, -step.change.size),
     )
     changed = _grouped(steps[:_MOST_NAMED], of_many=of_many)
-    said = []
+    said = list[str]()
     for way, kinds in (("worse", WORSE), ("better", BETTER)):
         words = [w for subject in shared for w in _finding_words(subject, order, kinds, of_many=of_many)]
         if words:

@@ -137,10 +137,10 @@ class Subject:
             limits, judged = (-1.0, 1.0), _judged(tail)
             chosen.append(Gauge(label, nearest.cosine_to_reserved, "", 0.0, limits, "lower", "", *judged))
         defects = [finding for finding in findings if finding.level in DEFECTS and finding is not tail]
-        for finding in defects:
-            if finding.extent is not None and not taken.keys() & set(finding.measures):
-                told = f"{title(finding.cause)}, as a share of all", finding.extent, "", 0.0, (0.0, 1.0)
-                chosen.append(Gauge(*told, "lower", "", *_judged(finding)))
+        for defect in defects:
+            if defect.extent is not None and not taken.keys() & set(defect.measures):
+                share = f"{title(defect.cause)}, as a share of all", defect.extent, "", 0.0, (0.0, 1.0)
+                chosen.append(Gauge(*share, "lower", "", *_judged(defect)))
         spare = (
             *(name for finding in defects for name in finding.measures[:1]),
             *(() if self.without_effect else _KEYS[:1]),
