@@ -140,7 +140,7 @@ def test_a_closed_standard_output_is_said_and_what_was_asked_for_is_written(
 def test_any_width_prints_the_record(saved: str, columns: str) -> None:
     done = _shell(f"$1 -m uncone report {saved} && $1 -m uncone report --help", COLUMNS=columns)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "looks healthy as a whole, but its tail" in " ".join(done.stdout.split())
+    assert "is severely degenerate: its tail is degenerate." in " ".join(done.stdout.split())
     assert "Usage: uncone report" in done.stdout
 
 

@@ -78,17 +78,20 @@ def make_measurements() -> tuple[Measurement, ...]:
 def make_findings() -> tuple[Finding, ...]:
     """One finding of each level, not sorted."""
     return (
-        Finding("healthy", "healthy", "No sign of degeneration elsewhere."),
+        Finding("no_defect", "healthy", "No defect was found elsewhere."),
         Finding(
-            "degenerate_tail",
-            "severe",
-            "Rare rows lean toward the reserved rows.",
-            ("ids 5,000 to 5,999: 0.45", "mean 0.018"),
-            "Re-initialise them.",
+            "degenerate_tail", "severe", "Rare rows lean toward the reserved rows.",
+            ("ids 5,000 to 5,999: 0.45", "mean 0.018"), "Re-initialise them.",
+            "uncone repair-tokens example-model repaired-model", ("rare.cosine_to_reserved",), 0.3,
         ),
-        Finding("norm_id_coupling", "note", "Rows with higher ids are shorter.", ("Spearman -0.40",), ""),
-        Finding("rogue_dimensions", "warning", "A few dimensions dominate.", (), "Standardise the features."),
-    )
+        Finding("common_direction_of_the_head", "no_effect", "The rows of the head share a direction.", ("mean cosine 0.61",)),
+        Finding("norm_id_coupling", "structure", "Rows with higher ids are shorter.", ("Spearman -0.40",), ""),
+        Finding("zero_rows", "note", "1 row is zero.", ("first: 0",), "Nothing to do.", extent=1 / 6000),
+        Finding(
+            "rogue_dimensions", "warning", "A few dimensions dominate.", (), "Standardise the features.",
+            measures=("rogue_dimensions",), extent=0.25,
+        ),
+    )  # fmt: skip
 
 
 def make_subject(name: str = "input") -> Subject:
@@ -115,7 +118,7 @@ def make_subject(name: str = "input") -> Subject:
 def make_diagnosis() -> Diagnosis:
     """Two subjects, notes and versions: the record behind `gold.html`."""
     return Diagnosis(
-        "example-model", "The input token table looks healthy as a whole, but its tail is degenerate.",
+        "example-model", "The input token table is severely degenerate: its tail is degenerate.",
         (make_subject("input"), make_subject("head")), ("No text was given.",), {"uncone": "0.1.0", "torch": "2.13.0"},
     )  # fmt: skip
 

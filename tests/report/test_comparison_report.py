@@ -16,7 +16,17 @@ from tests.report.records_example import HOSTILE, make_diagnosis, make_groups, m
 from tests.report.test_html import _assert_harmless, _Reader
 from uncone import compare, report
 from uncone.errors import InputError
-from uncone.records import Comparison, Diagnosis, Group, Groups, Measurement, Norms, Spectrum, Subject
+from uncone.records import (
+    Comparison,
+    Diagnosis,
+    Finding,
+    Group,
+    Groups,
+    Measurement,
+    Norms,
+    Spectrum,
+    Subject,
+)
 from uncone.records.blocks import Chart
 from uncone.records.text import visible
 from uncone.report.html import STILL
@@ -27,16 +37,17 @@ INTERVAL = (0.0175, 0.0187)
 
 
 def make_other() -> Diagnosis:
-    """The example, drifted: another mean cosine with an interval, one finding less, other norms and bins."""
+    """The example, drifted: another mean cosine with an interval, drift for a tail, other norms and bins."""
     subject = make_subject("input")
     cosine = replace(subject.measurements[0], value=0.61, interval=(0.6, 0.62))
     isoscore = replace(subject.measurements[1], value=0.9997)
+    drift = Finding("common_direction_drift", "severe", "It drifts.", measures=("mean_cosine",), extent=0.61)
     groups = make_groups()
     bins = tuple(
         replace(g, mean_cosine=0.5, cosine_to_reserved=None if g.start == 3000 else 0.6) for g in groups.bins
     )
     moved = replace(
-        subject, measurements=(cosine, isoscore, *subject.measurements[2:]), findings=subject.findings[2:],
+        subject, measurements=(cosine, isoscore, *subject.measurements[2:]), findings=(*subject.findings[2:], drift),
         groups=replace(groups, bins=bins), norms=Norms(0.8, 1.5, 2.0, (0.8, 1.4, 1.6, 2.0), (1000, 3000, 2000)),
         spectrum=Spectrum((20.0, *(2.0 / (k + 1) for k in range(1, 8))), tuple(2.0 / (k + 1) for k in range(8)), ()),
     )  # fmt: skip
@@ -68,20 +79,22 @@ def _printed(comparison: Comparison, *, width: int = 80, encoding: str = "utf-8"
 def test_the_terminal_has_verdict_values_differences_and_distances() -> None:
     text = _printed(make_comparison())
     lines = text.splitlines()
-    assert lines[0].startswith("drifted is worse than example-model in mean cosine")
+    assert lines[0].startswith("WORSE")
+    assert " ".join(text.split()).find(
+        "drifted is worse than example-model: common direction drift of the input token table new"
+    )
     assert max(map(len, lines)) <= 80
     wide = _printed(make_comparison(), width=200)
     row = next(line for line in wide.splitlines() if line.startswith("Mean cosine"))
     assert re.split(r"\s{2,}", row.strip()) == [
-        "Mean cosine", "0.0181", "0.610", "+0.592", "worse", "+0.0181", "+0.610",
+        "Mean cosine", "0.0181", "0.610", "+0.592", "↑ worse", "+0.0181", "+0.610",
     ]  # fmt: skip
     below = wide.splitlines()[wide.splitlines().index(row) + 1]
     assert "+0.582 to +0.602" in below
-    assert re.search(r"Degenerate tail +severe +-", wide)
+    assert re.search(r"Degenerate tail +severe +- *\n +gone", wide)
+    assert re.search(r"Common direction drift +- +severe *\n +new", wide)
     assert "- A, B: undefined: more than half of the rows have a duplicate [TwoNN dimension]" in wide
-    assert re.search(
-        r"B +drifted +1 worse, 0 better of 4 measures, 3 little changed or under a caution", wide
-    )
+    assert re.search(r"B +drifted +1 defect worse, 1 better; 1 of 4 measures changed beyond little", wide)
     assert "Note: only in A; B has none" in wide
     assert wide.count("measure  ") == 1, "what one side alone has is said, and not shown as a table"
     assert "made with different versions of uncone: 0.1.0 (A), 0.1.1 (B)" in wide
@@ -97,8 +110,8 @@ def test_bins_of_one_reading_share_one_scale() -> None:
 def test_more_than_two_have_marks() -> None:
     text = _printed(make_comparison(6), width=120)
     row = next(line for line in text.splitlines() if line.startswith("Mean cosine"))
-    assert re.split(r"\s{2,}", row.strip()) == ["Mean cosine", "0", "0.0181", "0.610 -", *["0.0181"] * 4]
-    assert "Against A: + better, - worse; no mark: little, unclear, or under a caution." in text
+    assert re.split(r"\s{2,}", row.strip()) == ["Mean cosine", "0", "0.0181", "0.610 ↑", *["0.0181"] * 4]
+    assert "Arrows: against A; none where little, unclear, or under a caution. Worse and better are" in text
 
 
 def test_a_narrow_encoding_gets_escapes_instead_of_an_error() -> None:

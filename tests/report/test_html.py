@@ -23,8 +23,9 @@ from tests.report.records_example import (
     make_subject,
 )
 from uncone.errors import InputError
-from uncone.records import Diagnosis, Groups, Subject
-from uncone.records.diagnosis import tail_bin
+from uncone.records import Diagnosis, Finding, Groups, Subject
+from uncone.records.blocks import Figure, Heading
+from uncone.records.diagnosis import LABELS, LEVELS, nearest_bin
 from uncone.records.text import number, typeset, visible
 from uncone.report import to_html, write_html
 from uncone.report.html import STILL
@@ -142,17 +143,78 @@ def test_page_is_well_formed_and_policed() -> None:
 
 def test_first_comes_the_verdict_then_three_numbers() -> None:
     text = _Reader(to_html(make_diagnosis())).text
-    verdict = text.rindex("The input token table looks healthy as a whole")
-    places = [
-        text.index(words, verdict)
-        for words in ("Mean cosine", "IsoScore", "Cosine of the tail to reserved rows", "Input token table")
-    ]
+    verdict = text.rindex("The input token table is severely degenerate")
+    labels = ["Cosine of ids 5,000 to 5,999 to reserved rows", "Rogue dimensions", "Mean cosine"]
+    places = [text.index(words, verdict) for words in (*labels, "Input token table")]
     assert places == sorted(places)
-    assert _labels(make_subject()) == [
-        "Mean cosine",
-        "IsoScore",
-        "Cosine of the tail to reserved rows",
+    assert _labels(make_subject()) == labels
+
+
+def _tiles(*findings: Finding, **changed: object) -> list[tuple[str, str]]:
+    """The labels and colours of the three numbers; measured are mean cosine, IsoScore and effective rank."""
+    subject = replace(make_subject(), findings=findings, **changed)  # type: ignore[arg-type]
+    return [(gauge.label, gauge.tone) for gauge in subject.gauges().gauges]
+
+
+def test_numbers_that_defects_rest_on_come_first_in_their_colour() -> None:
+    drift = Finding(
+        "common_direction_drift", "warning", "s", measures=("mean_cosine", "mean_shift"), extent=0.3
+    )
+    rank = Finding("low_effective_rank", "severe", "s", measures=("effective_rank", "isoscore"), extent=0.9)
+    uneven = Finding("less_even_than_noise", "structure", "s", measures=("isoscore", "effective_rank"))
+    zero = Finding("zero_rows", "warning", "s", extent=0.005)
+    note = Finding("zero_rows", "note", "s", extent=0.005)
+    cosine, effective, iso = "Mean cosine", "Effective rank", "IsoScore"
+    assert _tiles() == [(cosine, ""), (effective, ""), (iso, "")]
+    assert _tiles(uneven) == [(cosine, ""), (effective, "structure"), (iso, "structure")]
+    assert _tiles(drift) == [(cosine, "warning"), (effective, ""), (iso, "")]
+    assert _tiles(drift, rank) == [(effective, "severe"), (cosine, "warning"), (iso, "severe")]
+    assert _tiles(uneven, rank) == [(effective, "severe"), (cosine, ""), (iso, "severe")], "the worst colours"
+    assert _tiles(zero, drift) == [
+        ("Zero rows, as a share of all", "warning"),
+        (cosine, "warning"),
+        (effective, ""),
     ]
+    assert _tiles(note) == _tiles()
+    gauge = replace(make_subject(), findings=(zero,)).gauges().gauges[0]
+    assert (gauge.value, gauge.limits, gauge.judged) == (0.005, (0.0, 1.0), "Warning: zero rows")
+    old = Finding("common_direction_drift", "warning", "s")  # of a file of an older version
+    assert _tiles(old) == [(cosine, ""), (effective, ""), (iso, "")]
+
+
+def test_a_head_has_its_mean_cosine_last() -> None:
+    assert [label for label, _ in _tiles(without_effect=make_measurements()[:1])] == [
+        "Effective rank",
+        "IsoScore",
+        "Mean cosine",
+    ]
+
+
+def test_the_caption_of_the_picture_says_what_was_found() -> None:
+    def caption(*findings: Finding) -> str:
+        blocks = replace(make_subject(), findings=findings).blocks()
+        return next(b.caption for b in blocks if isinstance(b, Figure) and b.title == "The picture")
+
+    drift, tail = (Finding(cause, "warning", "s") for cause in ("common_direction_drift", "degenerate_tail"))
+    assert caption(drift, tail) == "Found in these rows: common direction drift and degenerate tail."
+    assert caption(Finding("untrained", "structure", "s")) == "The rows look random."
+    assert caption(Finding("untrained", "structure", "s"), drift).startswith("Found in these rows: common")
+    none = Finding("no_defect", "healthy", "s")
+    assert caption(none) == "No defect was found in these rows."
+    assert caption(none, Finding("zero_rows", "note", "s")) == "No defect was found in these rows."
+    assert caption(none, Finding("common_direction_of_the_head", "no_effect", "s")).endswith(
+        "changes no probability."
+    )
+    assert caption(Finding("not_measured", "note", "s")) == caption() == "Too little to judge."
+
+
+def test_the_badge_is_the_worst_finding_in_words() -> None:
+    for place, level in enumerate(LEVELS):
+        findings = tuple(Finding("a", one, "s") for one in reversed(LEVELS[place:]))
+        subject = replace(make_subject(), findings=findings)
+        first, *_ = replace(make_diagnosis(), subjects=(subject,)).blocks()
+        assert isinstance(first, Heading)
+        assert (first.label, first.tone) == (LABELS[level], level)
 
 
 def _labels(subject: Subject) -> list[str]:
@@ -160,23 +222,27 @@ def _labels(subject: Subject) -> list[str]:
 
 
 def test_headline_without_groups_is_the_effective_rank() -> None:
-    plain = replace(make_subject(), groups=None)
-    assert _labels(plain) == ["Mean cosine", "IsoScore", "Effective rank"]
+    plain = replace(make_subject(), groups=None, findings=())
+    assert _labels(plain) == ["Mean cosine", "Effective rank", "IsoScore"]
     bare = replace(plain, measurements=make_measurements()[3:])
     assert _labels(bare) == ["TwoNN dimension", "Rogue dimensions"]
 
 
-def test_tail_bin_is_the_nearest_of_the_last_third_without_reserved_rows() -> None:
+def test_the_nearest_bin_is_not_mostly_of_reserved_rows() -> None:
     groups = make_subject().groups
     assert groups is not None
-    found = tail_bin(groups)
-    assert found is not None
-    assert found.start == 5000
-    held = replace(groups, bins=(*groups.bins[:5], replace(groups.bins[5], reserved_rows=1)))
-    nearest = tail_bin(held)
-    assert nearest is not None
-    assert nearest.start == 4000
-    assert tail_bin(Groups(1000, "", None, ())) is None
+    for reserved, by_name, start in (
+        (0, True, 5000),
+        (499, True, 5000),
+        (500, True, 4000),
+        (1000, False, 5000),
+    ):
+        held = replace(groups.bins[5], reserved_rows=reserved)
+        found = nearest_bin(replace(groups, bins=(*groups.bins[:5], held), reserved_by_name=by_name))
+        assert found is not None
+        assert found.start == start
+    assert nearest_bin(Groups(1000, "", None, ())) is None
+    assert nearest_bin(None) is None
 
 
 def test_every_number_and_every_sentence_is_on_the_page() -> None:
@@ -187,7 +253,8 @@ def test_every_number_and_every_sentence_is_on_the_page() -> None:
         for words in (measurement.reason, measurement.definition, *measurement.warnings):
             assert words in text
     for finding in make_findings():
-        for words in (finding.level.capitalize(), finding.summary, *finding.evidence, finding.repair):
+        label = LABELS[finding.level].capitalize()
+        for words in (label, finding.summary, *finding.evidence, finding.repair, finding.command):
             assert words in text
     for words in (
         "0.9996",
@@ -207,7 +274,7 @@ def test_findings_come_worst_first() -> None:
     text = _Reader(to_html(make_diagnosis())).text
     places = [
         text.index(finding.summary)
-        for finding in sorted(make_findings(), key=lambda f: "swnh".index(f.level[0]))
+        for finding in sorted(make_findings(), key=lambda f: LEVELS.index(f.level))
     ]
     assert places == sorted(places)
 
@@ -266,7 +333,7 @@ def test_a_record_with_next_to_nothing_still_gives_a_page() -> None:
     )
     text = _assert_harmless(to_html(Diagnosis("n", "Nothing.", (empty,)))).text
     assert "No finding was drawn" in text
-    assert "The cone" not in text
+    assert "The picture" not in text
 
 
 def test_page_is_self_contained() -> None:

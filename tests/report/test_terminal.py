@@ -24,7 +24,7 @@ def _printed(diagnosis: Diagnosis, *, width: int = 80, encoding: str = "utf-8", 
 
 def test_verdict_comes_first_and_lines_fit_80_columns() -> None:
     lines = _printed(make_diagnosis()).splitlines()
-    assert lines[0].startswith("The input token table looks healthy as a whole")
+    assert lines[0].startswith("SEVERE  The input token table is severely degenerate")
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in "".join(lines)
 
@@ -32,11 +32,20 @@ def test_verdict_comes_first_and_lines_fit_80_columns() -> None:
 def test_findings_worst_first_with_their_level_in_words() -> None:
     text = _printed(make_diagnosis())
     places = [
-        text.index(level) for level in ("SEVERE  Degenerate tail", "WARNING  Rogue", "NOTE  Norm", "HEALTHY")
+        text.index(level)
+        for level in (
+            "SEVERE  Degenerate tail",
+            "WARNING  Rogue",
+            "NOTE  Zero rows",
+            "NO DEFECT",
+            "STRUCTURE  ",
+            "NO EFFECT  ",
+        )
     ]
     assert places == sorted(places)
     assert places[0] < text.index("Mean cosine, raw")
     assert "What to do: Re-initialise them." in text
+    assert "uncone repair-tokens example-model repaired-model\n" in text, "a line to paste"
 
 
 def test_every_measurement_has_its_row() -> None:
@@ -81,7 +90,7 @@ def test_a_narrow_encoding_gets_escapes_instead_of_an_error() -> None:
 
 def test_default_console_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     report.print_record(make_diagnosis())
-    assert "The input token table looks healthy" in capsys.readouterr().out
+    assert "The input token table is severely" in capsys.readouterr().out
 
 
 def test_json_gives_the_same_lines() -> None:

@@ -26,7 +26,7 @@ from tests.report.records_example import (
 )
 from uncone import cli
 from uncone.errors import InputError
-from uncone.records import Check, Diagnosis, Measurement
+from uncone.records import Check, Diagnosis, Finding, Measurement
 from uncone.records.text import visible
 
 
@@ -55,7 +55,7 @@ def test_within_all_bars_is_status_0(saved: str, capsys: pytest.CaptureFixture[s
     )
     assert (status, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
-    assert out.startswith("example-model is within all 3 bars.\n")
+    assert out.startswith("OK  example-model is within all 3 bars.\nThe input token table is severely")
     assert ["ok", "input.mean_cosine", "0.0181", "at", "most", "0.3"] in lines
     assert ["ok", "input.isoscore", "0.9996", "at", "least", "0.2"] in lines
 
@@ -63,7 +63,7 @@ def test_within_all_bars_is_status_0(saved: str, capsys: pytest.CaptureFixture[s
 def test_beyond_a_bar_is_status_2(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = _run(capsys, saved, "--max", "input.mean_cosine=0.01", "--min", "input.isoscore=0.2")
     assert (status, err) == (2, "")
-    assert out.startswith("example-model is beyond 1 of 2 bars: input.mean_cosine.\n")
+    assert out.startswith("FAILED  example-model is beyond 1 of 2 bars: input.mean_cosine.\n")
     assert ["BEYOND", "input.mean_cosine", "0.0181", "at", "most", "0.01"] in [
         line.split() for line in out.splitlines()
     ]
@@ -72,7 +72,7 @@ def test_beyond_a_bar_is_status_2(saved: str, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "expected at least one bar, got none"),
+        ((), "expected at least one bar or fail_on, got neither: give one such as --max mean_cosine=0.3"),
         (("--max", "input.two_nn=3"), "input.two_nn is undefined here: more than half of the rows have a duplicate: take its bar out"),
         (("--max", "input.mean_cosin=3"), "got 'input.mean_cosin': the nearest are input.mean_cosine"),
         (("--max", "input.mean_cosine.=3"), "got 'input.mean_cosine.'"),
@@ -128,11 +128,52 @@ def test_the_result_as_json(saved: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert json.loads(target.read_text()) == {
         "name": "example-model", "ok": False, "schema": "uncone.check/1",
         "bars": [{"name": "input.mean_cosine", "value": 0.0181, "kind": "max", "bar": 0.01, "ok": False}],
+        "verdict": make_diagnosis().verdict, "level": "severe", "fail_on": None,
     }  # fmt: skip
     assert Check.load(target).to_json() == target.read_text()
     target.unlink()
     assert _run(capsys, saved, "--max", "no=1", "--json", str(target))[0] == 1
     assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("level", "fail_on", "status", "words"),
+    [
+        ("severe", "severe", 2, "has a severe defect"), ("warning", "severe", 0, "has no severe defect"),
+        ("severe", "warning", 2, "has a defect"), ("warning", "warning", 2, "has a defect"),
+        ("note", "warning", 0, "has no defect"), ("structure", "warning", 0, "has no defect"),
+        ("no_effect", "warning", 0, "has no defect"), ("healthy", "severe", 0, "has no severe defect"),
+    ],
+)  # fmt: skip
+def test_a_defect_as_bad_as_asked_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], level: str, fail_on: str, status: int, words: str
+) -> None:
+    findings = (Finding("no_defect", "healthy", "s"), Finding("a", level, "s"))  # type: ignore[arg-type]
+    one = replace(_one_subject(), subjects=(replace(make_subject(), findings=findings[-1:]),))
+    one.save(tmp_path / "d.json")
+    found, out, _ = _run(capsys, str(tmp_path / "d.json"), "--fail-on", fail_on)
+    assert found == status
+    assert out.startswith(f"{'FAILED' if status else 'OK'}  example-model {words}.\n")
+    both = uncone.check(one, maxima={"mean_cosine": 0.01}, fail_on=fail_on)  # type: ignore[arg-type]
+    assert not both.ok
+    assert both.summary == f"example-model is beyond its bar: input.mean_cosine and {words}."
+    assert uncone.check(one, maxima={"mean_cosine": 0.9}).ok, "findings are not asked about without fail_on"
+    old = replace(one, subjects=(replace(make_subject(), findings=()),))
+    assert uncone.check(old, fail_on="warning").ok
+
+
+def test_another_level_to_fail_on_is_refused(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(capsys, saved, "--fail-on", "note")[0] == 1
+    with pytest.raises(Exception, match=r"expected fail_on severe or warning|violates type hint"):
+        uncone.check(make_diagnosis(), fail_on="note")  # type: ignore[arg-type]
+
+
+def test_a_check_of_an_older_file_is_still_drawn() -> None:
+    old = {"schema": "uncone.check/1", "name": "m", "ok": True, "bars": []}
+    old["bars"] = [{"name": "a.b", "value": 1.0, "kind": "max", "bar": 2.0, "ok": True}]
+    check = Check.from_json(json.dumps(old))
+    assert check.summary == "m is within its bar."
+    assert "m is within its bar." in uncone.report.to_html(check)
 
 
 def test_names() -> None:

@@ -1,6 +1,7 @@
 """Comparison of diagnoses: differences and intervals by hand, laws that hold for any numbers, and planted faults."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,10 +34,23 @@ Interval = tuple[float, float] | None
 
 
 def _subject(
-    *measurements: Measurement, name: str = "rows", norm: float = 1.0, n: int = 100, d: int = 8
+    *measurements: Measurement,
+    name: str = "rows",
+    norm: float = 1.0,
+    n: int = 100,
+    d: int = 8,
+    findings: tuple[Finding, ...] = (),
 ) -> Subject:
     norms = Norms(norm, norm, norm, (norm, norm + 1), (n,))
-    return Subject(name, f"file#{name}", n, d, "float32", measurements, (), None, None, norms, None)
+    return Subject(name, f"file#{name}", n, d, "float32", measurements, findings, None, None, norms, None)
+
+
+def _finding(level: str = "warning", extent: float | None = 0.3, cause: str = "drift") -> Finding:
+    """A finding that rests on the mean cosine."""
+    return Finding(cause, level, "s", measures=("mean_cosine",), extent=extent)  # type: ignore[arg-type]
+
+
+NONE = _finding("healthy", None, "no_defect")
 
 
 def _reading(value: float | None, name: str = "mean_cosine", **given: object) -> Measurement:
@@ -65,22 +79,122 @@ def test_differences_by_hand() -> None:
     assert compared.values == (0.1, 0.4, 0.05)
     assert compared.distances == (0.1, 0.4, 0.05)
     assert compared.changes[0] is None
-    worse, better = compared.changes[1:]
-    assert worse is not None
-    assert better is not None
-    assert (worse.difference, worse.direction, worse.interval) == (pytest.approx(0.3), "worse", None)
-    assert (better.difference, better.direction) == (pytest.approx(-0.05), "better")
+    up, down = compared.changes[1:]
+    assert up is not None
+    assert down is not None
+    assert (up.difference, up.direction, up.interval) == (pytest.approx(0.3), "changed", None)
+    assert (down.difference, down.direction) == (pytest.approx(-0.05), "changed")
 
 
+@pytest.mark.parametrize("better", ["higher", "lower", "neither"])
 @pytest.mark.parametrize(
-    ("better", "after", "direction"),
-    [("higher", 0.5, "better"), ("higher", 0.1, "worse"), ("lower", 0.5, "worse"), ("lower", 0.1, "better"),
-     ("neither", 0.5, "neither"), ("neither", 0.2, "equal"), ("higher", 0.2, "equal"), ("lower", 0.2 + 1e-9, "equal")],
-)  # fmt: skip
-def test_directions(better: str, after: float, direction: str) -> None:
+    ("after", "direction"), [(0.5, "changed"), (0.1, "changed"), (0.2, "equal"), (0.2 + 1e-9, "equal")]
+)
+def test_a_reading_alone_is_neither_worse_nor_better(better: str, after: float, direction: str) -> None:
     change = _compared(_reading(0.2, better=better), _reading(after, better=better)).changes[1]
     assert change is not None
     assert change.direction == direction
+
+
+BEFORE, AFTER = (_finding(extent=0.3), NONE), (NONE, _finding(extent=0.3))
+"""The defect went, and came: the first of each pair is the baseline's."""
+
+
+@pytest.mark.parametrize(
+    ("found", "better", "after", "direction"),
+    [
+        (AFTER, "lower", 0.5, "worse"), (AFTER, "lower", 0.1, "changed"), (AFTER, "higher", 0.1, "worse"),
+        (AFTER, "higher", 0.5, "changed"), (AFTER, "neither", 0.5, "changed"), (AFTER, "lower", 0.2, "equal"),
+        (BEFORE, "lower", 0.1, "better"), (BEFORE, "lower", 0.5, "changed"), (BEFORE, "higher", 0.5, "better"),
+        (BEFORE, "higher", 0.1, "changed"), (BEFORE, "neither", 0.1, "changed"),
+        ((NONE, NONE), "lower", 0.5, "changed"), ((_finding(), _finding()), "lower", 0.5, "changed"),
+        ((NONE, _finding("structure", None)), "lower", 0.5, "changed"), ((NONE, _finding("note")), "lower", 0.5, "changed"),
+    ],
+)  # fmt: skip
+def test_the_evidence_of_a_defect_is_worse_where_it_came_and_better_where_it_went(
+    found: tuple[Finding, Finding], better: str, after: float, direction: str
+) -> None:
+    """And only where it moved with the defect."""
+    sides = zip((0.2, after), found, strict=True)
+    compared = uncone.compare([
+        _diagnosis(_subject(_reading(value, better=better), _reading(value, "isoscore", better=better), findings=(one,)))
+        for value, one in sides
+    ])  # fmt: skip
+    cosine, other = (measure.changes[1] for measure in compared.subjects[0].measures)
+    assert cosine is not None
+    assert other is not None
+    assert cosine.direction == direction
+    assert other.direction in ("changed", "equal"), "no defect rests on it"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        (NONE, _finding(), "new"), (_finding(), NONE, "gone"), (_finding("note"), _finding(), "new"),
+        (_finding(), _finding("note"), "gone"), (_finding(), _finding("severe"), "grew"), (_finding("severe"), _finding(), "shrank"),
+        (_finding("severe", 0.9), _finding("warning", 0.95), "shrank"),  # the level decides
+        (_finding(extent=0.3), _finding(extent=0.3 + 0.021), "grew"), (_finding(extent=0.3), _finding(extent=0.3 + 0.019), ""),
+        (_finding(extent=0.3), _finding(extent=0.3 - 0.021), "shrank"), (_finding(extent=0.3), _finding(extent=0.3 - 0.019), ""),
+        (_finding(extent=0.0), _finding(extent=0.02), "grew"), (_finding(extent=0.02), _finding(extent=0.0), "shrank"),
+        (_finding(extent=None), _finding(extent=0.9), ""), (_finding(extent=0.9), _finding(extent=None), ""),  # older files
+        (_finding("structure"), _finding("structure", 0.9), ""), (NONE, _finding("note"), ""), (_finding("no_effect"), NONE, ""),
+        (Finding("not_measured", "note", "s"), _finding(), ""), (_finding(), Finding("not_measured", "note", "s"), ""),
+    ],
+)  # fmt: skip
+def test_what_became_of_a_defect(before: Finding, after: Finding, change: str) -> None:
+    found = uncone.compare([_diagnosis(_subject(_reading(0.2), findings=(one,))) for one in (before, after)])
+    (drift,) = [finding for finding in found.subjects[0].findings if finding.cause in ("drift",)] or [None]
+    assert drift is None or drift.changes == ("", change)
+    assert found.worse == (change in ("new", "grew"))
+    words = {"new": "worse", "grew": "worse", "gone": "better", "shrank": "better", "": "differs little"}
+    assert words[change] in found.verdict
+    assert change in found.verdict
+
+
+def test_a_side_without_findings_concludes_nothing() -> None:
+    """Of older files, or of a subject that one diagnosis alone has."""
+    bare, faulty = _subject(_reading(0.1)), _subject(_reading(0.5), findings=(_finding(),))
+    for sides in ((bare, faulty), (faulty, bare)):
+        found = uncone.compare([_diagnosis(side) for side in sides])
+        assert not found.worse
+        assert found.verdict.startswith(
+            "model (2) is neither worse nor better than model; changed: mean cosine "
+        )
+    head = replace(faulty, name="head")
+    found = uncone.compare([_diagnosis(bare), _diagnosis(bare, head)])
+    assert (found.worse, found.verdict) == (False, "model (2) differs little from model.")
+
+
+def test_of_several_ways_of_one_reading_the_worse_is_told() -> None:
+    before = _subject(_reading(0.3), findings=(_finding(), _finding(extent=0.2, cause="tail")))
+    after = _subject(_reading(0.5), findings=(_finding("severe"),))
+    found = uncone.compare([_diagnosis(before), _diagnosis(after)])
+    change = found.subjects[0].measures[0].changes[1]
+    assert change is not None
+    assert change.direction == "worse"
+    assert found.verdict == (
+        "model (2) is worse than model: drift grew (severe, mean cosine 0.500 instead of 0.300), but better: "
+        "tail gone (mean cosine 0.500 instead of 0.300)."
+    )
+
+
+def test_an_untrained_baseline_is_said() -> None:
+    random = Finding("untrained", "structure", "s")
+    sides = [
+        _diagnosis(_subject(_reading(0.0), findings=(random,)), name="new"),
+        _diagnosis(_subject(_reading(0.6), findings=(_finding("severe", 0.6),)), name="trained"),
+    ]
+    assert uncone.compare(sides).verdict == (
+        "new looks untrained: what changed is what training did. trained is worse than new: drift new "
+        "(severe, mean cosine 0.600 instead of 0)."
+    )
+    assert "untrained" not in uncone.compare(sides[::-1]).verdict, "the baseline alone is said"
+    table = [_subject(_reading(0.0), name="input", findings=(random,)), _subject(_reading(0.0), name="input")]
+    heads = [_subject(_reading(0.0), name="head", findings=(NONE,))] * 2
+    found = uncone.compare([_diagnosis(*both) for both in zip(table, heads, strict=True)])
+    assert found.verdict.startswith(
+        "The input token table of model looks untrained: what changed is what training did. "
+    )
 
 
 def test_even_intervals_add_as_squares() -> None:
@@ -112,7 +226,7 @@ def test_no_interval_is_made_up(first: Interval, second: Interval) -> None:
     change = _compared(_reading(0.1, interval=first), _reading(0.4, interval=second)).changes[1]
     assert change is not None
     assert change.interval is None
-    assert change.direction == "worse"
+    assert change.direction == "changed"
 
 
 def test_a_reading_outside_its_own_interval_gives_none_and_a_caution() -> None:
@@ -154,7 +268,7 @@ def test_swapping_the_sides_turns_every_sign(
     assert there is not None
     assert back is not None
     assert there.difference == -back.difference
-    assert {there.direction, back.direction} in ({"better", "worse"}, {"equal"}, {"unclear"}, {"neither"})
+    assert {there.direction, back.direction} in ({"changed"}, {"equal"}, {"unclear"})
     if there.interval is not None:
         assert back.interval == (pytest.approx(-there.interval[1]), pytest.approx(-there.interval[0]))
 
@@ -289,7 +403,7 @@ def test_the_scale_of_rows_is_a_caution_for_the_partition_function() -> None:
         [_diagnosis(_subject(r, norm=norm)) for r, norm in zip(readings, (1.0, near), strict=True)]
     )
     assert not same.subjects[0].measures[0].cautions[1]
-    assert "worse than model in partition isotropy (0.300 instead of 0.900)" in same.verdict
+    assert "changed: partition isotropy down from 0.900 to 0.300" in same.verdict
 
 
 def test_verdict_names_the_largest_changes_both_ways() -> None:
@@ -302,15 +416,17 @@ def test_verdict_names_the_largest_changes_both_ways() -> None:
 
     found = uncone.compare([side(0.1, 0.9, 7.0), side(0.7, 0.5, 7.5)], names=["before", "after"])
     assert found.verdict == (
-        "after is worse than before in isoscore (0.500 instead of 0.900) and mean cosine (0.700 instead of 0.100), "
-        "but better in effective rank (7.50 instead of 7)."
-    ).replace("isoscore (", "IsoScore (", 1)
+        "after is neither worse nor better than before; changed: IsoScore down from 0.900 to 0.500, mean cosine up from "
+        "0.100 to 0.700 and effective rank up from 7 to 7.50."
+    )
     little = uncone.compare([side(0.1, 0.9, 7.0), side(0.1 + MEANINGFUL, 0.9, 7.0)])
     assert little.verdict == "model (2) differs little from model."
     three = uncone.compare(
         [side(0.1, 0.9, 7.0), side(0.1, 0.9, 7.0), side(0.6, 0.9, 7.0)], names=["a", "b", "c"]
     )
-    assert three.verdict == "Against a: b differs little; c is worse in mean cosine (0.600 instead of 0.100)."
+    assert three.verdict == (
+        "Against a: b differs little; c is neither worse nor better; changed: mean cosine up from 0.100 to 0.600."
+    )
 
 
 def test_verdict_tells_findings_that_came_and_went() -> None:
@@ -319,14 +435,14 @@ def test_verdict_tells_findings_that_came_and_went() -> None:
         _diagnosis(replace(_subject(_reading(0.1)), findings=(Finding("degenerate_tail", "severe", "s"),))),
     ])  # fmt: skip
     assert found.verdict == (
-        "model (2) differs little from model, with rogue dimensions gone and degenerate tail new (severe)."
+        "model (2) is worse than model: degenerate tail new (severe), but better: rogue dimensions gone."
     )
     worse = [
         replace(_subject(_reading(0.1)), findings=(Finding("drift", level, "s"),))
         for level in ("warning", "severe")
     ]
-    assert uncone.compare([_diagnosis(side) for side in worse]).verdict.endswith(
-        "differs little from model, with drift now severe."
+    assert uncone.compare([_diagnosis(side) for side in worse]).verdict == (
+        "model (2) is worse than model: drift grew (severe)."
     )
     assert [finding.levels for finding in found.subjects[0].findings] == [("warning", None), (None, "severe")]
 
@@ -415,12 +531,12 @@ def test_readings_of_tokens_by_hand() -> None:
     assert cosine is not None
     assert share is not None
     assert cosine.interval == (pytest.approx(0.25), pytest.approx(0.3 + math.hypot(0.15, 0.08)))
-    assert (cosine.direction, cosine.size, cosine.meaningful) == ("worse", pytest.approx(0.15), True)
-    assert (share.difference, share.direction, share.interval) == (pytest.approx(0.65), "worse", None)
+    assert (cosine.direction, cosine.size, cosine.meaningful) == ("changed", pytest.approx(0.15), True)
+    assert (share.difference, share.direction, share.interval) == (pytest.approx(0.65), "changed", None)
     assert by_name["rare.cosine_to_reserved"].values == (None, None)
     assert found.verdict == (
-        "after is worse than before in share that looks untrained (0.750 instead of 0.100) "
-        "and mean cosine of rare rows (0.500 instead of 0.200)."
+        "after is neither worse nor better than before; changed: share that looks untrained up from 0.100 to 0.750 "
+        "and mean cosine of rare rows up from 0.200 to 0.500."
     )
     assert uncone.compare([one, _with_tokens(Estimate(0.2), None)]).subjects[0].tokens[-1].changes == (
         None,
@@ -445,7 +561,7 @@ def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) ->
     change, readings = rare.changes[1], found.readings("rare.mean_cosine", part="tokens")
     assert change is not None
     assert change.interval is not None
-    assert change.direction == "worse"
+    assert change.direction in ("worse", "changed")
     assert change.interval[0] < change.difference < change.interval[1]
     widths = [r.interval[1] - r.interval[0] for r in readings if r is not None and r.interval is not None]
     assert change.interval[1] - change.interval[0] >= max(widths)
@@ -458,18 +574,18 @@ def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) ->
     assert ways.count("unclear") >= len(ways) - 1, "healthy twins differ within their intervals"
 
 
-# Planted faults: what must be worse against the healthy twin, and what no fault of that kind can touch.
+# Planted faults: the evidence that must be worse against the healthy twin, what else changes, and what the fault cannot touch.
 WORSE = {
-    "common_direction_drift": ("mean_cosine", "mean_shift", "stable_rank", "anisotropy_1_raw", "uniformity"),
-    "rogue_dimensions": (
-        "isoscore",
-        "participation_ratio",
-        "dominant_dimension",
-        "anisotropy_1",
-        "effective_rank",
-    ),
-    "low_effective_rank": ("isoscore", "effective_rank", "singular_entropy", "condition_number"),
+    "common_direction_drift": ("mean_cosine", "mean_shift"),
+    "rogue_dimensions": ("dominant_dimension",),
+    "low_effective_rank": ("isoscore", "effective_rank"),
+}
+CHANGED = {
+    "common_direction_drift": ("stable_rank", "anisotropy_1_raw", "uniformity"),
+    "rogue_dimensions": ("isoscore", "participation_ratio", "anisotropy_1", "effective_rank"),
+    "low_effective_rank": ("singular_entropy", "condition_number"),
     "degenerate_tail": ("mean_cosine",),
+    "norm_id_coupling": ("norm_id_correlation",),
 }
 UNTOUCHED = {
     "common_direction_drift": ("isoscore", "effective_rank", "stable_rank_centered", "dominant_dimension"),
@@ -481,15 +597,21 @@ UNTOUCHED = {
 def test_a_planted_fault_is_worse_on_the_right_measures(twin: Diagnosis, fault: str) -> None:
     found = uncone.compare([twin, uncone.diagnose(FAULTS[fault]())], names=["healthy", "faulty"])
     measures = {measure.name: measure.changes[1] for measure in found.subjects[0].measures}
-    for name in WORSE.get(fault, ()):
-        change = measures[name]
-        assert change is not None, name
-        assert change.direction == "worse", name
+    directions = {name: change.direction for name, change in measures.items() if change is not None}
+    assert {name for name, way in directions.items() if way == "worse"} == set(WORSE.get(fault, ()))
+    assert "better" not in directions.values()
+    for name in CHANGED[fault]:
+        assert directions[name] == "changed", name
     for name in UNTOUCHED.get(fault, ()):
         change = measures[name]
         assert change is not None, name
         assert change.direction == "equal" or abs(change.difference) < 1e-3, name
-    assert f"{fault.replace('_', ' ')} new (" in found.verdict
+    is_defect = fault != "norm_id_coupling"
+    assert found.worse == is_defect
+    assert (f"faulty is worse than healthy: {fault.replace('_', ' ')} new (" in found.verdict) == is_defect
+    back = uncone.compare([uncone.diagnose(FAULTS[fault]()), twin], names=["faulty", "healthy"])
+    assert not back.worse
+    assert (f"better than faulty: {fault.replace('_', ' ')} gone" in back.verdict) == is_defect
 
 
 def test_healthy_tables_drawn_anew_differ_little(twin: Diagnosis) -> None:
@@ -498,15 +620,26 @@ def test_healthy_tables_drawn_anew_differ_little(twin: Diagnosis) -> None:
     assert found.verdict == "Against a: b differs little; c differs little."
 
 
-def test_the_worst_of_several_is_named_against_the_first(twin: Diagnosis) -> None:
+@pytest.mark.parametrize(
+    ("n", "moved", "is_told"),
+    [(101, 0.56, False), (101, 0.57, True), (10_001, 0.056, False), (10_001, 0.057, True)],
+)
+def test_a_rank_correlation_changes_beyond_its_scatter(n: int, moved: float, is_told: bool) -> None:
+    """Four times sqrt(1 / 100 + 1 / 100), 0.566 of 101 rows each."""
+    order = [_reading(value, "norm_id_correlation", better="neither", n=n) for value in (0.0, moved)]
+    change = _compared(*order).changes[1]
+    assert change is not None
+    assert (change.direction, change.meaningful) == ("changed", is_told)
+
+
+def test_each_of_several_is_told_against_the_first(twin: Diagnosis) -> None:
     found = uncone.compare(
         [twin, *(uncone.diagnose(fault()) for fault in (drifted, rogue, low_rank))], names=list("abcd")
     )
-    b, c, d = found.verdict.removeprefix("Against a: ").split("; ")
-    assert "mean cosine (0.5" in b
-    assert b.endswith(", with common direction drift new (severe)")
-    assert c.startswith("c is worse in IsoScore")
-    assert d.startswith("d is worse in")
+    b, c, d = re.split(r"; (?=[cd] is)", found.verdict.removeprefix("Against a: "))
+    assert b.startswith("b is worse: common direction drift new (severe, mean cosine 0.5")
+    assert c.startswith("c is worse: rogue dimensions new (warning, dominant dimension 0.6")
+    assert d.startswith("d is worse: low effective rank new (severe, effective rank 8.")
     assert ROUNDING < 1e-5
 
 

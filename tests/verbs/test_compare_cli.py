@@ -14,7 +14,7 @@ from tests.command import run_command
 from tests.report.records_example import make_diagnosis, make_subject
 from uncone import Diagnosis, Finding, cli
 from uncone.errors import InputError
-from uncone.records import Comparison, load_record
+from uncone.records import Comparison, Finding, load_record
 
 WORKFLOW = Path(__file__).parents[2] / "examples" / "check_model.yml"
 
@@ -24,10 +24,13 @@ _run = partial(run_command, "compare")
 
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[Path, Path]:
-    """The example, and a drifted twin."""
+    """The example, and a twin with a mean cosine that is a defect."""
     subject = make_subject("input")
     cosine = replace(subject.measurements[0], value=0.61, interval=(0.6, 0.62))
-    drifted = replace(subject, measurements=(cosine, *subject.measurements[1:]))
+    drift = Finding("common_direction_drift", "severe", "It drifts.", measures=("mean_cosine",), extent=0.61)
+    drifted = replace(
+        subject, measurements=(cosine, *subject.measurements[1:]), findings=(*subject.findings, drift)
+    )
     make_diagnosis().save(tmp_path / "a.json")
     replace(make_diagnosis(), name="drifted", subjects=(drifted,)).save(tmp_path / "b.json")
     return tmp_path / "a.json", tmp_path / "b.json"
@@ -39,7 +42,7 @@ def test_a_comparison_from_start_to_files(
     status, out, err = _run(capsys, *saved, "--json", tmp_path / "c.json", "--html", tmp_path / "c.html")
     assert (status, err) == (0, "")
     found = Comparison.load(tmp_path / "c.json")
-    assert " ".join(out.split()).startswith(found.verdict)
+    assert " ".join(out.split()).startswith(f"WORSE {found.verdict}")
     assert found.verdict in (tmp_path / "c.html").read_text()
     assert out.endswith(f"wrote {tmp_path / 'c.json'}\nwrote {tmp_path / 'c.html'}\n")
     assert (
@@ -88,7 +91,7 @@ def test_a_defect_that_appears_or_grows_is_worse_and_a_note_is_not(saved: tuple[
 
 def test_names_are_separated_by_commas(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(capsys, *saved, "--names", "before, after")[1].startswith(
-        "after is worse than before in mean cosine"
+        "WORSE  after is worse than before: common direction drift"
     )
 
 

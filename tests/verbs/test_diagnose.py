@@ -16,7 +16,7 @@ from uncone.records import UnderTrained, UnderTrainedToken
 from uncone.rows import GRID
 
 from ..matrices import gaussian
-from ..planted import FAULTS, D, V, drifted, healthy, rare_tail, write_model
+from ..planted import FAULTS, D, V, drifted, healthy, random_table, rare_tail, write_model
 
 
 def _causes(subject: uncone.Subject, *levels: str) -> list[str]:
@@ -28,11 +28,14 @@ def _causes(subject: uncone.Subject, *levels: str) -> list[str]:
 def test_a_planted_fault_is_named_and_nothing_else(tmp_path: Path, fault: str, seed: int) -> None:
     d = uncone.diagnose(write_model(tmp_path / "m", FAULTS[fault](seed)))
     subject = d.subjects[0]
-    assert _causes(subject) == [fault], subject.findings
-    finding = subject.findings[0]
+    is_structure = fault == "norm_id_coupling"  # what trained tables have: said, and no defect
+    assert _causes(subject) == ([] if is_structure else [fault]), subject.findings
+    assert fault in _causes(subject, "structure" if is_structure else "", "warning", "severe")
+    finding = next(f for f in subject.findings if f.cause == fault)
     assert finding.evidence
-    assert finding.repair
-    assert "healthy" not in d.verdict.partition(";")[0] or fault == "degenerate_tail"
+    assert bool(finding.repair) is not is_structure
+    first = d.verdict.partition(";")[0]
+    assert ("no defect" in first) == (is_structure or fault == "degenerate_tail")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -40,13 +43,24 @@ def test_a_healthy_twin_is_left_alone(tmp_path: Path, seed: int) -> None:
     d = uncone.diagnose(write_model(tmp_path / "m", healthy(seed)))
     for subject in d.subjects:
         assert _causes(subject) == []
-        assert subject.findings[0].cause == "healthy"
-    assert "looks healthy" in d.verdict
+        assert [f.cause for f in subject.findings] == ["no_defect"]
+    assert d.verdict.startswith(
+        "The input token table shows no defect (mean cosine 0.00, effective rank 63 of 64); "
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_random_table_is_called_untrained(tmp_path: Path, seed: int) -> None:
+    d = uncone.diagnose(write_model(tmp_path / "m", random_table(seed)))
+    for subject in d.subjects:
+        assert [(f.cause, f.level) for f in subject.findings] == [("untrained", "structure")]
+    assert d.verdict == "The input token table looks untrained; the output head looks untrained."
+    assert uncone.diagnose(random_table(seed)).verdict == "The collection looks like noise."
 
 
 def test_a_tail_behind_a_healthy_headline_is_said(tmp_path: Path) -> None:
     d = uncone.diagnose(write_model(tmp_path / "m", rare_tail()))
-    assert "looks healthy as a whole" in d.verdict
+    assert "shows no defect as a whole" in d.verdict
     assert "its tail is degenerate (ids 7,000 to 7,999" in d.verdict
     assert "the 1,000 rows of ids 7,000 to 7,999" in d.subjects[0].findings[0].summary
 
@@ -57,7 +71,7 @@ def test_a_tail_without_reserved_tokens_is_found_in_the_last_ids() -> None:
     subject = uncone.diagnose(x).subjects[0]
     assert subject.groups is not None
     assert not subject.groups.reserved_by_name
-    assert _causes(subject) in (["degenerate_tail"], ["degenerate_tail", "norm_id_coupling"])
+    assert _causes(subject) == ["degenerate_tail"]
     assert "never" not in subject.findings[0].summary  # nobody knows that these rows were not trained
 
 
@@ -84,13 +98,21 @@ class TestHead:
         assert all(m.centered for m in output.measurements)
         assert table.without_effect == ()
 
-    @pytest.mark.parametrize("fault", ["rogue_dimensions", "low_effective_rank", "norm_id_coupling"])
+    @pytest.mark.parametrize(
+        "fault", ["rogue_dimensions", "low_effective_rank", "norm_id_coupling", "degenerate_tail"]
+    )
     def test_the_gauge_changes_nothing(self, tmp_path: Path, fault: str) -> None:
         head = FAULTS[fault](0)
         moved = head + 3 * gaussian(1, D, seed=5)
         first = uncone.diagnose(write_model(tmp_path / "a", healthy(), head)).subjects[1]
         second = uncone.diagnose(write_model(tmp_path / "b", healthy(), moved)).subjects[1]
-        assert _causes(first) == _causes(second) == [fault]
+        level = "structure" if fault == "norm_id_coupling" else "warning"
+        assert fault in _causes(first, level, "severe")
+        told = [
+            [(f.cause, f.level) for f in one.findings if f.level != "no_effect"] for one in (first, second)
+        ]
+        assert told[0] == told[1]
+        assert "common_direction_of_the_head" in _causes(second, "no_effect")
         for a, b in zip(first.measurements, second.measurements, strict=True):
             if a.value is not None and a.name != "mean_cosine":
                 slack = (
@@ -104,6 +126,38 @@ class TestHead:
         assert _causes(d.subjects[0]) == ["common_direction_drift"]
         assert _causes(d.subjects[1]) == []
         assert any("tied" in note for note in d.notes)
+
+    @pytest.mark.parametrize(
+        ("settings", "cap"),
+        [
+            ({"final_logit_softcapping": 30.0}, 30.0), ({"logits_soft_cap": 15}, 15.0), ({"output_logit_soft_cap": 5}, 5.0),
+            ({"text_config": {"final_logit_softcapping": 30}}, 30.0), ({"logits_soft_cap": None}, None),
+            ({"final_logit_softcapping": 0}, None), ({"final_logit_softcapping": -1}, None), ({"logits_soft_cap": 1e7}, None),
+            ({"final_logit_softcapping": "30"}, None), ({"final_logit_softcapping": True}, None), ({}, None),
+        ],
+    )  # fmt: skip
+    def test_a_head_whose_logits_are_capped_is_read_as_stored(
+        self, tmp_path: Path, settings: dict[str, object], cap: float | None
+    ) -> None:
+        """A vector added to all rows moves capped logits by different amounts: it has an effect."""
+        head = drifted(3)[:600]
+        folder = write_model(tmp_path / "m", healthy()[:600], head)
+        config = json.loads((folder / "config.json").read_text()) | settings
+        (folder / "config.json").write_text(json.dumps(config))
+        said = f"The model caps its logits at {cap:g}: its head is read as stored" if cap else ""
+        for spec in (str(folder), f"{folder}#head"):
+            d = uncone.diagnose(spec)
+            output = d.subjects[-1]
+            assert _causes(output) == (["common_direction_drift"] if cap else [])
+            assert bool(output.without_effect) == (cap is None)
+            assert (
+                any(note.startswith(said) for note in d.notes)
+                if cap
+                else not any("caps" in n for n in d.notes)
+            )
+        raw = float(measure.mean_cosine(Moments.of(head)))
+        assert float(output.measurement("mean_cosine")) == pytest.approx(raw if cap else 0.0, abs=2e-3)
+        assert not any("caps" in note for note in uncone.diagnose(f"{folder}#input").notes)
 
     def test_one_matrix_of_a_model(self, tmp_path: Path) -> None:
         folder = write_model(tmp_path / "m", healthy(), drifted())
@@ -121,7 +175,8 @@ class TestMiniLM:
         (subject,) = d.subjects
         assert (subject.n, subject.d, subject.dtype) == (30522, 384, "float32")
         assert d.verdict.startswith(
-            "The input token table looks healthy as a whole (mean cosine 0.02, IsoScore 0.53), but its tail is degenerate"
+            "The input token table shows no defect as a whole (mean cosine 0.02, effective rank 352 of 384), but its tail "
+            "is degenerate"
         )
         assert _causes(subject) == ["degenerate_tail"]
         assert "994 reserved tokens" in subject.findings[0].evidence[0]
@@ -188,19 +243,19 @@ class TestRecord:
         for seed in range(10):
             subject = uncone.diagnose(gaussian(n, d, seed=seed)).subjects[0]
             assert _causes(subject) == [], (seed, subject.findings)
-            assert (subject.findings[0].cause == "not_measured") == (n < 30)
+            assert subject.findings[0].cause == ("not_measured" if n < 30 else "untrained"), subject.findings
 
     def test_sorted_clusters_have_no_rare_tail(self) -> None:
         centers = gaussian(10, 32)
         x = torch.cat([centers[k] + gaussian(1000, 32, seed=k) for k in range(10)])
-        assert _causes(uncone.diagnose(x).subjects[0]) == []
+        assert "degenerate_tail" not in _causes(uncone.diagnose(x).subjects[0], "note", "warning", "severe")
 
     def test_padding_rows_do_not_hide_the_tail(self, tmp_path: Path) -> None:
         x = rare_tail()
         x[-30:] = 0
         x[60:200] = 0
         subject = uncone.diagnose(write_model(tmp_path / "m", x)).subjects[0]
-        assert _causes(subject) == ["degenerate_tail"]
+        assert _causes(subject) == ["degenerate_tail", "zero_rows"]
         assert all(g.cosine_to_reserved is not None for g in subject.groups.bins)  # type: ignore[union-attr]
 
     def test_extreme_scales_get_an_answer(self) -> None:
@@ -297,7 +352,7 @@ class TestBrokenRecords:
             (lambda d: d["subjects"][0]["measurements"][0].update(range=[0]), "expected a list of 2 at"),
             (
                 lambda d: d["subjects"][0]["findings"][0].update(level="fine"),
-                "expected one of 'healthy', 'note', 'warning', 'severe' at",
+                "expected one of 'severe', 'warning', 'note', 'healthy', 'structure', 'no_effect' at",
             ),
             (
                 lambda d: d["subjects"][0]["picture"].update(raw="!!"),

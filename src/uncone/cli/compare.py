@@ -15,7 +15,7 @@ def compare(
     json: Json = None,
     html: Html = None,
 ) -> None:
-    """Say what became better or worse between saved diagnoses, and draw them over each other.
+    """Say which defects came or went between saved diagnoses and what changed, and draw them over each other.
 
     Args:
         diagnoses: Two to six files written by `uncone diagnose SPEC --json FILE`; the first is the baseline.

@@ -18,6 +18,8 @@ MEANINGFUL_UNBOUNDED = 0.1
 """Where a range has no end: from a tenth of the larger of the two values on."""
 REFERENCE_SHARE = 0.1
 """Where the isotropic value moved by a tenth of what the reading moved, size or scale explains part of it."""
+SCATTERS = 4.0
+"""So many standard errors are chance."""
 SCALE_APART = 0.05
 """Mean norms this far apart (of the larger) are another scale: I(W) falls about as exp(-2 |mean|)."""
 ALMOST_NONE = 1e-9
@@ -75,7 +77,7 @@ def compare_findings(sides: Sequence[Found]) -> tuple[ComparedFinding, ...]:
 
 
 def _became(before: Finding | None, after: Finding | None) -> FindingChange:
-    """What became of a defect; nothing is said of findings that are none."""
+    """What became of a defect; nothing is said of findings that are none, or whose extent is not known."""
     was, is_ = (one is not None and one.is_defect for one in (before, after))
     if was is not is_:
         return "new" if is_ else "gone"
@@ -83,7 +85,9 @@ def _became(before: Finding | None, after: Finding | None) -> FindingChange:
         return ""
     if before.level != after.level:
         return "grew" if after.level == "severe" else "shrank"
-    moved = (after.extent or 0.0) - (before.extent or 0.0)
+    if before.extent is None or after.extent is None:
+        return ""
+    moved = after.extent - before.extent
     return "" if abs(moved) < GREW else "grew" if moved > 0 else "shrank"
 
 
@@ -146,6 +150,7 @@ def _against(base: _Side | None, side: _Side | None) -> tuple[Change | None, lis
     direction, width = _direction(before, side, interval), range_width(side.reading.range)
     size = abs(difference) / (width or max(abs(before), abs(after))) if difference else 0.0
     is_large = math.inf > size >= (MEANINGFUL if width else MEANINGFUL_UNBOUNDED)
+    is_large = is_large and abs(difference) >= _scatter(base.reading, side.reading)
     meaningful = direction in ("better", "worse", "changed") and is_large and not cautions
     return Change(difference, direction, min(size, sys.float_info.max), meaningful, interval), cautions
 
@@ -162,6 +167,13 @@ def _direction(before: float, side: _Side, interval: tuple[float, float] | None)
     return (
         side.way if after.better != "neither" and side.way == ("better" if rises else "worse") else "changed"
     )
+
+
+def _scatter(before: Measurement, after: Measurement) -> float:
+    """What chance makes of two rank correlations: each scatters by 1 / sqrt(n - 1) where ranks are unrelated."""
+    if before.name != "norm_id_correlation" or min(before.n, after.n) < 2:
+        return 0.0
+    return SCATTERS * math.sqrt(1 / (before.n - 1) + 1 / (after.n - 1))
 
 
 def range_width(limits: Limits) -> float:

@@ -5,10 +5,12 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from uncone.model.open import is_model, split
 from uncone.records import Finding
 from uncone.records.text import visible
 
-Kind = Literal["vectors", "table", "head"]
+Kind = Literal["vectors", "table", "head", "tensor"]
+"""What rows are; "tensor" is any other matrix of a model, of which no advice is known."""
 _SIMILAR = "For similarities of tokens take a repaired copy of the table; the model itself keeps its own."
 _TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
 _SEEN = "Whether it helps your search only a task can say."
@@ -28,7 +30,7 @@ _ADVICE: dict[str, dict[Kind, tuple[str, str]]] = {
     },
     "rogue_dimensions": {
         "vectors": (
-            f"Divide each feature by its standard deviation. {_SEEN}",
+            f"Subtract the mean row, and divide each feature by its standard deviation. {_SEEN}",
             "uncone repair {matrix} standardized.npy --method standardize --save standardize.safetensors",
         ),
         "table": (_SIMILAR, "uncone repair {matrix} standardized.npy --method standardize"),
@@ -94,7 +96,14 @@ _ADVICE: dict[str, dict[Kind, tuple[str, str]]] = {
         "head": ("Go back to a checkpoint before these rows: training diverged, or the file is damaged.", ""),
     },
 }  # fmt: skip
-_IN_PYTHON = "uncone repair {matrix} "
+_OF_A_NOTE = {
+    "degenerate_tail": ("Nothing to do unless these rows come into use: then set them anew first.", ""),
+    "zero_rows": ("Nothing to do where these rows are padding or stay out of use.", ""),
+}
+_IN_PYTHON = {
+    "center": "Center()", "standardize": "Standardize()", "whiten": "Whiten()",
+    "all_but_the_top_d100": "AllButTheTop()",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,45 +112,51 @@ class Advice:
 
     kind: Kind = "vectors"
     matrix: str | None = None
-    """As a shell takes it, None for rows in memory."""
+    """As a shell takes it; None for rows in memory, and empty for a path that cannot be pasted."""
     model: str | None = None
 
     @property
     def is_of_tokens(self) -> bool:
         """Whether rows are those of a vocabulary."""
-        return self.kind != "vectors"
+        return self.kind in ("table", "head")
 
     def on(self, finding: Finding) -> Finding:
         """The finding with its advice; unchanged where there is nothing to do."""
         if not finding.is_defect and finding.level != "note":
             return finding
         text, command = _ADVICE.get(finding.cause, {}).get(self.kind, (finding.repair, ""))
-        if finding.cause == "degenerate_tail" and finding.level == "note":
-            text, command = "Nothing to do unless these rows come into use: then set them anew first.", ""
+        if finding.level == "note":
+            text, command = _OF_A_NOTE.get(finding.cause, (text, command))
         return replace(finding, repair=text, command=self._filled(command))
 
     def _filled(self, command: str) -> str:
         if "{model}" in command:
             return "" if self.model is None else command.replace("{model}", self.model)
         if self.matrix is not None:
-            return command.replace("{matrix}", self.matrix)
-        if not command.startswith(_IN_PYTHON):
-            return ""
-        out, method = command.split()[3], command.split()[5]
-        return f'uncone.repair(x, "{out}", method="{method}")'
+            return self.matrix and command.replace("{matrix}", self.matrix)
+        named = (of for method, of in _IN_PYTHON.items() if f"--method {method}" in command)
+        return next((f"repaired = uncone.transforms.{of}.fit(x).transform(x)" for of in named), "")
 
 
 def advice_for(spec: Any, name: str, editable: bool) -> Advice:
     """The advice on the matrix called `name` (a table or head, or any rows) of `spec`, as it was given.
 
-    `editable` says that `repair_tokens` takes the model. A path is written as it was given.
+    `editable` says that `repair_tokens` takes the model. A path is written as it was given, from the working
+    directory on. There are no commands where it lies elsewhere, since a report is passed on and tells no whole
+    path of a machine, nor where it holds characters that are not what they look like.
     """
-    kind: Kind = "head" if name == "head" else "table" if name == "input" else "vectors"
-    if not isinstance(spec, str | os.PathLike):
+    is_path = isinstance(spec, str | os.PathLike)
+    path, part = split(spec) if is_path else (None, None)
+    other: Kind = "vectors" if path is None or not is_model(path) else "tensor"
+    kind: Kind = "head" if name == "head" else "table" if name == "input" else other
+    if not is_path:
         return Advice(kind)
     text = os.fspath(spec)
-    if visible(text) != text:  # a line to paste must be what it looks like
-        return Advice(kind)
-    model, sign, _ = text.rpartition("#") if kind != "vectors" else (text, "", "")
-    matrix = text if sign or kind == "vectors" else f"{text}#{name}"
-    return Advice(kind, shlex.quote(matrix), shlex.quote(model if sign else text) if editable else None)
+    if os.path.isabs(text) and text.startswith(here := os.path.join(os.getcwd(), "")):
+        text = text.removeprefix(here)
+    if visible(text) != text or os.path.isabs(text):
+        return Advice(kind, "")
+    text = f"./{text}" if text.startswith("-") else text
+    model = text if part is None else text[: -len(part) - 1]
+    matrix = text if part is not None or kind == "vectors" else f"{text}#{name}"
+    return Advice(kind, shlex.quote(matrix), shlex.quote(model) if editable else None)

@@ -378,7 +378,8 @@ def _no_defect(values: Values, *, head: bool) -> Finding:
     if len(evidence) < len(names):
         advice = "Pass more rows, or rows that differ; each measure says what it lacked."
         return Finding("not_measured", "note", TOO_LITTLE, evidence, advice)
-    missing = ["a direction or feature that carries the variance", "lost rank", "giant, zero or equal rows"]
+    carrier = "a feature that carries" if head else "a direction or feature that carries"
+    missing = [f"{carrier} the variance", "lost rank", "giant, zero or equal rows"]
     none = listing([*([] if head else ["drift"]), "a leaning tail", *missing])
     rank = values["effective_rank"]
     told = [f"effective rank {float(rank):.3g} of {rank.d} (isotropic: {_number(rank.reference)})"]

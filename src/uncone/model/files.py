@@ -64,7 +64,8 @@ class ModelFiles:
 def logit_cap(settings: Mapping[str, Any]) -> float | None:
     """The cap c of a model whose logits z become c tanh(z / c), by its settings; None where it has none."""
     values = (settings.get(name) for name in CAPS)
-    return next((float(v) for v in values if isinstance(v, int | float) and 0 < v < _NO_CAP), None)
+    numbers = (v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
+    return next((float(v) for v in numbers if 0 < v < _NO_CAP), None)
 
 
 def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:

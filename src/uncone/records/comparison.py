@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-from uncone.records.blocks import Block, Bullets, Cell, Figure, Folded, Heading, Table, Text, Tone
-from uncone.records.charts import READINGS, bin_charts, bins_table, norms_compared, spectra_compared
+from uncone.records.blocks import Block, Bullets, Cell, Folded, Heading, Table, Text, Tone
+from uncone.records.compared_figures import compared_figures
 from uncone.records.diagnosis import LABELS, LEVELS, WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, Subject
 from uncone.records.layout import named, section, shown
 from uncone.records.parts import Level, Measurement
@@ -104,7 +104,8 @@ class ComparedSubject:
 
     def __post_init__(self) -> None:
         parts = [measure.values for measure in (*self.measures, *self.without_effect, *self.tokens)]
-        lengths = {len(part) for part in [*parts, *(finding.levels for finding in self.findings)]}
+        changes = [finding.changes for finding in self.findings if finding.changes]
+        lengths = {len(part) for part in [*parts, *changes, *(finding.levels for finding in self.findings)]}
         values = f"{len(self.sides)} values of each measure of {self.name!r}"
         expect(lengths <= {len(self.sides)}, f"{values}, got another number: edited?")
         expect(any(self.sides), f"a side of {self.name!r} in one diagnosis at least, got none: edited?")
@@ -125,7 +126,7 @@ class ComparedSubject:
         alike = len(set(sizes.values())) == 1
         content = shown(
             section("Findings", Table(("finding", *LETTERS[: len(self.sides)]), _by_level(self))),
-            _figures(self, names),
+            compared_figures([(LETTERS[place], place, side) for place, side in sides], names),
             *(_measures(self, part) for part in PARTS),
         )
         return shown(
@@ -387,28 +388,3 @@ def _title(name: str, part: Part) -> str:
     """A measure in words: a reading of a group of tokens says which group."""
     group, dot, last = name.partition(".")
     return f"{title(group)}: {title(last).lower()}" if dot and part == "tokens" else title(name)
-
-
-def _figures(subject: ComparedSubject, names: tuple[str, ...]) -> Iterator[Block]:
-    """The curves of all diagnoses over each other."""
-    sides = subject.lettered()
-    legend = tuple((f"d{place}", f"{LETTERS[place]} {names[place]}") for place, _ in sides)
-    binned = [(place, side.groups.bins) for place, side in sides if side.groups and side.groups.bins]
-    panels = tuple(bin_charts([(LETTERS[place], f"d{place}", bins) for place, bins in binned]))
-    if panels:
-        first, last = binned[0][1][0].start, binned[0][1][-1].stop - 1
-        spark = f"By row id, from {first:,} to {last:,}, one scale a reading:" if len(binned) > 1 else ""
-        yield Figure("By row id", panels, "Dashed: what an isotropic cloud gives.", legend, spark)
-        letters, every = tuple(LETTERS[place] for place, _ in binned), [bins for _, bins in binned]
-        numbers = ((tuple(bins_table(every, place)), reading) for place, reading in enumerate(READINGS))
-        tables = (Table(("ids", *letters), rows, letters, reading[1]) for rows, reading in numbers)
-        yield Folded("The numbers behind this figure", shown(tables))
-    lettered = [(LETTERS[place], f"d{place}", side) for place, side in sides]
-    shape = [(letter, style, side.spectrum) for letter, style, side in lettered if side.spectrum is not None]
-    norms = [(letter, style, side.norms) for letter, style, side in lettered if side.norms is not None]
-    shapes = (*(spectra_compared(shape, centered=one) for one in (False, True)), norms_compared(norms))
-    caption = (
-        "The flatter a spectrum, the evener the cloud. Dotted: isotropic, of the first's size and trace. "
-        "Norms are shares of the rows of each diagnosis, whatever their number."
-    )
-    yield Figure("Spectra and norms", tuple(chart for chart in shapes if chart), caption, legend)

@@ -145,8 +145,15 @@ class Subject:
             label += "reserved rows" if self.groups and self.groups.reserved_by_name else "the last ids"
             limits, judged = (-1.0, 1.0), _judged(tail)
             chosen.append(Gauge(label, nearest.cosine_to_reserved, "", 0.0, limits, "lower", "", *judged))
-        first = [finding.measures[:1] for finding in findings if finding.level in DEFECTS]
-        spare = (*(name for names in first for name in names), *(() if self.without_effect else _KEYS[:1]))
+        defects = [finding for finding in findings if finding.level in DEFECTS and finding is not tail]
+        for defect in defects:
+            if defect.extent is not None and not taken.keys() & set(defect.measures):
+                share = f"{title(defect.cause)}, as a share of all", defect.extent, "", 0.0, (0.0, 1.0)
+                chosen.append(Gauge(*share, "lower", "", *_judged(defect)))
+        spare = (
+            *(name for finding in defects for name in finding.measures[:1]),
+            *(() if self.without_effect else _KEYS[:1]),
+        )
         for name in dict.fromkeys((*spare, *_KEYS[1:], *taken)):
             if name in taken:
                 m, finding = taken[name], resting.get(name)

@@ -1,0 +1,222 @@
+"""Rows that are none of a cloud, against a slow look at all rows at once."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import uncone
+from uncone import measure
+from uncone.measure import odd_rows
+from uncone.measure.odd_rows import GIANT, OddRowFinder
+from uncone.moments import row_norms
+from uncone.records import OddRows
+
+from ..matrices import gaussian
+from ..planted import healthy, write_model
+
+Tensor = torch.Tensor
+
+
+def find(
+    x: Tensor, *, block: int = 100, reserved: Tensor | None = None, **given: object
+) -> dict[str, OddRows]:
+    """What is found in the rows of x (n, D), read `block` at a time."""
+    finder, norms, n = OddRowFinder(x.shape[1]), measure.NormProfile(), len(x)
+    marked = torch.zeros(n, dtype=torch.bool) if reserved is None else reserved
+    for start in range(0, n, block):
+        part = x[start : start + block]
+        lengths = row_norms(part)
+        norms.update(lengths, torch.arange(start, start + len(part)))
+        finder.update(start, part, lengths, lengths == 0, marked[start : start + block])
+    found = finder.find(uncone.open_rows(x), norms)
+    assert len({one.kind for one in found}) == len(found)
+    return {one.kind: one for one in found}
+
+
+def slowly(x: Tensor, reserved: Tensor | None = None) -> dict[str, tuple[int, list[int]]]:
+    """By kind the number and the ids of the rows of that kind, in plain loops."""
+    rows = x.double().numpy()
+    marked = np.zeros(len(rows), bool) if reserved is None else reserved.numpy()
+    zero = [i for i, row in enumerate(rows) if not row.any() and not marked[i]]
+    kept = [i for i, row in enumerate(rows) if row.any() and not marked[i]]
+    first, equal = dict[bytes, int](), list[int]()
+    for i in kept:
+        if first.setdefault(rows[i].tobytes(), i) != i:
+            equal.append(i)
+    lengths = np.linalg.norm(rows, axis=1)
+    giant = [i for i in kept if lengths[i] >= 10 * np.median(lengths)]
+    found = {"zero": zero, "equal": equal, "giant": giant}
+    return {kind: (len(ids), ids) for kind, ids in found.items() if ids}
+
+
+def planted(seed: int = 0, n: int = 500, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A cloud with 3 zero rows, 4 rows equal to earlier ones and 2 giant rows."""
+    x = gaussian(n, 12, seed=seed).to(dtype)
+    x[[7, 130, 480]] = 0
+    x[[50, 210, 211]] = x[3].clone()
+    x[400] = x[399].clone()
+    x[[20, 333]] *= 50
+    return x
+
+
+@pytest.mark.parametrize("block", [1, 7, 500])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_planted_rows_are_found_in_blocks_of_any_size(block: int, dtype: torch.dtype) -> None:
+    stored = planted(dtype=dtype)
+    x = stored if dtype == torch.float64 else stored.float()
+    found, slow = find(x, block=block), slowly(x)
+    assert {kind: (one.n, list(one.ids)) for kind, one in found.items() if kind != "giant"} == {
+        kind: slow[kind] for kind in ("zero", "equal")
+    }
+    assert (found["giant"].n, sorted(found["giant"].ids)) == slow["giant"]
+
+
+def test_the_longest_come_first_with_their_length_in_medians() -> None:
+    x = gaussian(300, 8)
+    x /= x.norm(dim=1, keepdim=True)
+    x[[10, 20, 30]] *= torch.tensor([[20.0], [40.0], [11.0]])
+    giant = find(x)["giant"]
+    assert (giant.n, giant.ids) == (3, (20, 10, 30))
+    assert giant.length == pytest.approx(40, rel=0.003)  # the median is known to 0.27%
+
+
+@pytest.mark.parametrize(("times", "expected"), [(0.99 * GIANT, False), (1.01 * GIANT, True)])
+def test_ten_medians_are_giant(times: float, expected: bool) -> None:
+    assert GIANT == 10
+    x = gaussian(300, 8)
+    x /= x.norm(dim=1, keepdim=True)
+    x[5] *= times
+    assert ("giant" in find(x)) == expected
+
+
+def test_more_giant_rows_than_are_listed_are_counted() -> None:
+    x = gaussian(400, 8)
+    x /= x.norm(dim=1, keepdim=True)
+    x[100:130] *= torch.linspace(20, 30, 30)[:, None]
+    giant = find(x)["giant"]
+    assert (giant.n, giant.ids) == (30, tuple(range(129, 121, -1)))
+
+
+def test_the_first_eight_are_listed() -> None:
+    x = gaussian(100, 4)
+    x[10:30] = 0
+    x[50:70] = x[0].clone()
+    found = find(x, block=13)
+    assert (found["zero"].n, found["zero"].ids) == (20, tuple(range(10, 18)))
+    assert (found["equal"].n, found["equal"].ids) == (20, tuple(range(50, 58)))
+
+
+def test_reserved_rows_are_apart() -> None:
+    """Zero ones are counted by themselves; equal and giant ones are no fault."""
+    x, reserved = planted(), torch.zeros(500, dtype=torch.bool)
+    reserved[[7, 480, 20, 210, 211]] = True
+    found = find(x, reserved=reserved)
+    assert (found["zero"].n, found["zero"].reserved, found["zero"].ids) == (1, 2, (130,))
+    assert (found["equal"].n, found["equal"].ids) == (2, (50, 400))
+    assert (found["giant"].n, found["giant"].ids) == (1, (333,))
+    alone = find(torch.cat([torch.zeros(3, 4), gaussian(50, 4)]), reserved=torch.arange(53) < 3)["zero"]
+    assert (alone.n, alone.reserved, alone.ids) == (0, 3, ())
+
+
+def test_an_ordinary_cloud_has_none() -> None:
+    assert find(gaussian(1000, 16)) == {}
+    assert find(torch.nn.functional.normalize(gaussian(1000, 16), dim=1)) == {}
+
+
+def test_a_cloud_of_zero_rows_has_no_median_to_be_longer_than() -> None:
+    x = torch.zeros(20, 4)
+    x[3] = 1
+    assert {kind: one.n for kind, one in find(x).items()} == {"zero": 19}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_normalised_rows_of_sixteen_bits_are_not_equal_by_chance(dtype: torch.dtype) -> None:
+    """Half of each of their words is empty and all have one length: 100,000 rows of them, and none is equal."""
+    x = torch.nn.functional.normalize(gaussian(100_000, 16, seed=4), dim=1).to(dtype).float()
+    assert len({row.tobytes() for row in x.numpy()}) == len(x)
+    assert "equal" not in find(x, block=8192)
+
+
+def test_rows_of_few_small_whole_numbers_are_not_equal_by_chance() -> None:
+    x = torch.cartesian_prod(*[torch.arange(1.0, 8.0)] * 5)  # 16,807 rows whose words differ in three bits
+    assert find(x, block=1000) == {}
+
+
+def test_ids_and_tokens_are_those_of_the_source() -> None:
+    """A row that is left out keeps its number: the ids named are those of the file."""
+    x = planted()
+    x[2] = float("nan")
+    subject = uncone.diagnose(x, skip_nonfinite=True).subjects[0]
+    by_kind = {one.kind: one for one in subject.odd_rows}
+    assert by_kind["zero"].ids == (7, 130, 480)
+    assert by_kind["equal"].ids == (50, 210, 211, 400)
+    assert by_kind["zero"].labels == (None, None, None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_zero_rows_of_a_head_are_found_though_its_mean_is_removed(tmp_path: Path, dtype: torch.dtype) -> None:
+    x = (healthy(0, 600, 16) + 0.3).to(dtype)
+    x[[40, 599]] = 0
+    x[300] = x[299].clone()
+    tokens = [f"t{i}" for i in range(600)]
+    folder = write_model(tmp_path / "m", x, tokens=tokens)
+    for subject in uncone.diagnose(folder).subjects:
+        odd = {one.kind: (one.n, one.ids, one.labels) for one in subject.odd_rows}
+        assert odd == {"zero": (2, (40, 599), ("t40", "t599")), "equal": (1, (300,), ("t300",))}, subject.name
+
+
+@given(st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 4), st.integers(1, 70))
+def test_any_rows_are_counted_as_a_slow_loop_does(seed: int, n: int, d: int, block: int) -> None:
+    """Few values, so that zero and equal rows are common."""
+    x = torch.from_numpy(np.random.default_rng(seed).integers(0, 3, (n, d)).astype(np.float32))
+    reserved = torch.from_numpy(np.random.default_rng(seed + 1).random(n) < 0.2)
+    found, slow = find(x, block=block, reserved=reserved), slowly(x, reserved)
+    for kind in ("zero", "equal"):
+        one = found.get(kind, OddRows(kind, 0))  # type: ignore[arg-type]
+        assert (one.n, list(one.ids)) == (slow.get(kind, (0, []))[0], slow.get(kind, (0, []))[1][:8])
+
+
+def repeated(seed: int, n: int = 4000) -> npt.NDArray[np.float32]:
+    """Rows of which many are there two to five times."""
+    draw = np.random.default_rng(seed)
+    distinct = draw.standard_normal((n, 6), dtype=np.float32)
+    return draw.permutation(np.repeat(distinct, draw.choice([1, 1, 1, 2, 3, 5], n), axis=0))
+
+
+def test_of_more_rows_than_are_kept_the_number_of_equal_ones_is_estimated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a bias: over 40 clouds the mean of estimate less count is within three of its standard errors."""
+    monkeypatch.setattr(odd_rows, "MOST_KEYS", 2000)
+    off = []
+    for seed in range(40):
+        x = repeated(seed)
+        counted = Counter(row.tobytes() for row in x)
+        true = len(x) - len(counted)
+        equal = find(torch.from_numpy(x), block=512)["equal"]
+        assert equal.sampled in (4, 8, 16)
+        assert equal.n % equal.sampled == 0
+        assert 0.5 * true < equal.n < 1.7 * true
+        for i in equal.ids:
+            assert counted[x[i].tobytes()] > 1
+        off.append(equal.n - true)
+    assert abs(np.mean(off)) < 3 * np.std(off) / len(off) ** 0.5
+
+
+@pytest.mark.parametrize("most", [1, 16, 500, 10_000])
+def test_no_more_keys_are_kept_than_may_be(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(odd_rows, "MOST_KEYS", most)
+    x = gaussian(3000, 4)
+    finder = OddRowFinder(4)
+    for start in range(0, 3000, 256):
+        part = x[start : start + 256]
+        none = torch.zeros(len(part), dtype=torch.bool)
+        finder.update(start, part, row_norms(part), none, none)
+        assert len(finder._keys) == len(finder._key_rows) <= most
+    assert len(finder._keys) == (3000 if most > 3000 else len(finder._keys))
