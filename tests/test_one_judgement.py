@@ -481,13 +481,18 @@ def test_paths_that_are_not_what_they_look_like_are_left_out(
 
 
 def test_a_report_that_is_passed_on_tells_no_whole_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From the working directory on a path is told; of one elsewhere there is no command."""
+    """From the working directory on a path is told; of one elsewhere its end. The terminal has the whole."""
     np.save(tmp_path / "x.npy", drifted().numpy()[:600])
     d = uncone.diagnose(str(tmp_path / "x.npy"))
-    assert worst(d.subjects[0]).command == ""
+    end = f"{tmp_path.name}/x.npy"
+    assert worst(d.subjects[0]).command.startswith(f"uncone repair {end} centred.npy --method center")
     assert str(tmp_path) not in d.to_json()
+    saved = tmp_path / "d.json"
+    _, out, _ = run_command("diagnose", capsys, tmp_path / "x.npy", "--json", saved)
+    assert f"uncone repair {tmp_path}/x.npy centred.npy --method center" in out
+    assert str(tmp_path) not in saved.read_text()
     monkeypatch.chdir(tmp_path)
     for spec in (str(tmp_path / "x.npy"), tmp_path / "x.npy", "x.npy"):
         command = worst(uncone.diagnose(spec).subjects[0]).command

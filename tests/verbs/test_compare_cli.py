@@ -12,7 +12,7 @@ import pytest
 import uncone
 from tests.command import run_command
 from tests.report.records_example import make_diagnosis, make_subject
-from uncone import Diagnosis, Finding, cli
+from uncone import Diagnosis, cli
 from uncone.errors import InputError
 from uncone.records import Comparison, Finding, load_record
 

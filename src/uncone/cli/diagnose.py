@@ -1,8 +1,6 @@
 """`uncone diagnose`."""
 
-from functools import partial
-
-from uncone.cli.answer import answer
+from uncone.cli.answer import hand_over, progress_bar
 from uncone.cli.files import Html, Json, Read, SkipNonfinite, Spec
 
 
@@ -27,8 +25,11 @@ def diagnose(
         device: Where products are computed, a torch device such as cuda.
     """
     from uncone.verbs.diagnose import diagnose as run
+    from uncone.verbs.diagnose import with_whole_paths
 
-    work = partial(
-        run, spec, counts=counts, neighbours=neighbours, skip_nonfinite=skip_nonfinite, device=device
-    )
-    answer(work, json, html)
+    with progress_bar() as progress:
+        result = run(
+            spec, counts=counts, neighbours=neighbours, skip_nonfinite=skip_nonfinite, device=device,
+            progress=progress,
+        )  # fmt: skip
+    hand_over(result, json, html, shown=with_whole_paths(result, spec))

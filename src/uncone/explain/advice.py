@@ -3,10 +3,11 @@
 import os
 import shlex
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from uncone.model.open import is_model, split
-from uncone.records import Finding
+from uncone.records import Finding, Subject
 from uncone.records.text import visible
 
 Kind = Literal["vectors", "table", "head", "tensor"]
@@ -141,9 +142,8 @@ class Advice:
 def advice_for(spec: Any, name: str, editable: bool) -> Advice:
     """The advice on the matrix called `name` (a table or head, or any rows) of `spec`, as it was given.
 
-    `editable` says that `repair_tokens` takes the model. A path is written as it was given, from the working
-    directory on. There are no commands where it lies elsewhere, since a report is passed on and tells no whole
-    path of a machine, nor where it holds characters that are not what they look like.
+    `editable` says that `repair_tokens` takes the model. A path is written as `path_in_commands` says; there
+    are no commands where it holds characters that are not what they look like.
     """
     is_path = isinstance(spec, str | os.PathLike)
     path, part = split(spec) if is_path else (None, None)
@@ -151,12 +151,35 @@ def advice_for(spec: Any, name: str, editable: bool) -> Advice:
     kind: Kind = "head" if name == "head" else "table" if name == "input" else other
     if not is_path:
         return Advice(kind)
-    text = os.fspath(spec)
-    if os.path.isabs(text) and text.startswith(here := os.path.join(os.getcwd(), "")):
-        text = text.removeprefix(here)
-    if visible(text) != text or os.path.isabs(text):
+    text = path_in_commands(os.fspath(spec))
+    if visible(text) != text:
         return Advice(kind, "")
-    text = f"./{text}" if text.startswith("-") else text
     model = text if part is None else text[: -len(part) - 1]
     matrix = text if part is not None or kind == "vectors" else f"{text}#{name}"
     return Advice(kind, shlex.quote(matrix), shlex.quote(model) if editable else None)
+
+
+def path_in_commands(spec: str) -> str:
+    """The path of a spec from the working directory on; of one that lies elsewhere its last two names.
+
+    A report is passed on, and tells no whole path of a machine. `with_whole_paths` gives it back.
+    """
+    here = os.path.join(os.getcwd(), "")
+    text = spec.removeprefix(here) if os.path.isabs(spec) else spec
+    if os.path.isabs(text):
+        text = "/".join(Path(text).parts[-2:])
+    return f"./{text}" if text.startswith("-") else text
+
+
+def with_whole_paths(subject: Subject, spec: str) -> Subject:
+    """The subject of `spec` with commands that can be pasted into this machine's shell."""
+    cut = path_in_commands(spec)
+    if cut in (spec, f"./{spec}") or not os.path.isabs(spec):
+        return subject
+
+    def whole(command: str) -> str:
+        words = shlex.split(command)
+        return shlex.join(f"{spec}{word[len(cut) :]}" if word.startswith(cut) else word for word in words)
+
+    findings = (replace(one, command=whole(one.command)) for one in subject.findings)
+    return replace(subject, findings=tuple(findings))

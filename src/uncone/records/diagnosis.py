@@ -24,7 +24,6 @@ from uncone.records.blocks import (
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.known import Placed
 from uncone.records.layout import named, section, shown
-from uncone.records.measures import by_question
 from uncone.records.names import detail, find
 from uncone.records.parts import (
     DEFECTS,
@@ -38,17 +37,15 @@ from uncone.records.parts import (
     Picture,
     Spectrum,
 )
+from uncone.records.readings import is_centered, readings_blocks
 from uncone.records.record import Record, made_with
 from uncone.records.text import (
-    better,
     count,
     counted,
     listing,
     number,
     optional,
     plural,
-    shortened,
-    span,
     title,
 )
 from uncone.records.token_text import shown_token
@@ -71,7 +68,6 @@ _USED = {True: "mean row subtracted", False: "rows as stored", None: ""}
 _KEYS = ("mean_cosine", "effective_rank", "isoscore")
 _TILES = 3
 _FEWEST_KNOWN = 5  # fewer models say little about what is usual
-_MOST_ITEMS, _LONGEST = 12, 200
 _OUTERMOST = 8
 
 
@@ -105,9 +101,9 @@ class Subject:
         """The measurement called `name`; KeyError where it was not taken."""
         return {measurement.name: measurement for measurement in reversed(self.measurements)}[name]
 
-    def token_measurements(self) -> tuple[Measurement, ...]:
+    def tokenreadings_blocks(self) -> tuple[Measurement, ...]:
         """The readings of groups of tokens and the share that looks untrained, as measurements."""
-        return tokens.token_measurements(self.frequency_groups, self.under_trained, self.d)
+        return tokens.tokenreadings_blocks(self.frequency_groups, self.under_trained, self.d)
 
     @property
     def title(self) -> str:
@@ -129,8 +125,8 @@ class Subject:
             self._figures(),
             tokens.frequency_blocks(self.frequency_groups),
             tokens.under_trained_blocks(self.under_trained),
-            _measurements("Measurements", _GAUGE_FIXED if fixed else "", self.measurements, fixed=fixed),
-            _measurements(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, of="Raw readings"),
+            readings_blocks("Measurements", _GAUGE_FIXED if fixed else "", self.measurements, fixed=fixed),
+            readings_blocks(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, of="Raw readings"),
             section("Notes", Bullets(notes)),
         )
 
@@ -157,7 +153,7 @@ class Subject:
         for name in dict.fromkeys((*spare, *_KEYS[1:], *taken)):
             if name in taken:
                 m, finding = taken[name], resting.get(name)
-                used = _USED[_is_centered(m, bool(self.without_effect))]
+                used = _USED[is_centered(m, bool(self.without_effect))]
                 told = (title(m.name), m.value, m.reason, m.reference, m.range, m.better, used)
                 chosen.append(Gauge(*told, *(() if finding is None else _judged(finding))))
         return Gauges(tuple(chosen[:_TILES]))
@@ -270,7 +266,7 @@ class Diagnosis(Record):
     def _named(self) -> dict[str, Measurement]:
         named = dict[str, Measurement]()
         for one in self.subjects:
-            taken = [(one.name, m) for m in (*one.measurements, *one.token_measurements())]
+            taken = [(one.name, m) for m in (*one.measurements, *one.tokenreadings_blocks())]
             for prefix, m in [*taken, *((f"{one.name}.without_effect", m) for m in one.without_effect)]:
                 named.setdefault(f"{prefix}.{m.name}", m)
         return named
@@ -323,71 +319,6 @@ def nearest_bin(groups: Groups | None) -> Group | None:
         and (2 * group.reserved_rows < group.n or not groups.reserved_by_name)
     ]
     return max(compared, key=lambda group: group.cosine_to_reserved or 0.0, default=None)
-
-
-def _is_centered(measurement: Measurement, fixed: bool) -> bool | None:
-    """Whether the mean row was subtracted; `fixed` measurements of a head were handed centred rows."""
-    return True if fixed and measurement.centered is not None else measurement.centered
-
-
-def _measurements(
-    heading: str, why: str, measurements: Sequence[Measurement], *, fixed: bool = False, of: str = ""
-) -> tuple[Block, ...]:
-    """Measurements in one table, by question or all `of` one, with reasons and warnings, and their meanings."""
-    if not measurements:
-        return ()
-    columns = ("measure", "value", "isotropic", "better", "rows")
-    said, meanings, details = list[Text](), list[tuple[str | Cell, ...]](), list[tuple[str, ...]]()
-    warned = dict[str, list[str]]()
-    for m in measurements:
-        name, limits = title(m.name), f"{span(m.range)}, {better(m.better)}"
-        said += [Text(f"{name} is undefined: {m.reason}", "caution")] if m.value is None else []
-        for warning in m.warnings:
-            warned.setdefault(warning, []).append(name)
-        meanings.append((name, Cell(m.name, tone="code"), m.definition, limits, m.reads_badly))
-        details += [(name, title(str(detail)), _plain(value)) for detail, value in m.details.items()]
-    said += [Text(f"{listing(names)}: {warning}", "caution") for warning, names in warned.items()]
-    grouped = [(of, measurements)] if of else by_question(measurements)
-    rows = tuple(_cells(m, fixed) for _, group in grouped for m in group)
-    runs = tuple((question, len(group)) for question, group in grouped)
-    folded = shown(
-        Table(("measure", "name in files", "definition", "range", "reads badly when"), tuple(meanings)),
-        Table(("measure", "detail", "value"), tuple(details)),
-    )
-    return section(
-        heading,
-        Text(why, "lead"),
-        Table(columns, rows, ("value", "isotropic", "rows"), groups=runs, grouped_by="question"),
-        said,
-        Folded("What these measures are, and their details", folded),
-    )
-
-
-def _cells(m: Measurement, fixed: bool) -> tuple[str | Cell, ...]:
-    name, used = title(m.name), {True: "centred", False: "raw", None: ""}[_is_centered(m, fixed)]
-    value = "undefined" if m.value is None else number(m.value, limits=m.range)
-    interval = "" if m.interval is None else " to ".join(number(end, limits=m.range) for end in m.interval)
-    named_so = name if not used or name.endswith(used) else f"{name}, {used}"
-    direction = "" if m.better == "neither" else m.better
-    return named_so, Cell(value, interval, "strong"), optional(m.reference, m.range), direction, count(m.n)
-
-
-def _plain(value: Any) -> str:
-    """A value from JSON in words; tuples and lists read alike, so a record and its JSON give one page."""
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
-    if isinstance(value, (int, float)):
-        return number(value)
-    if isinstance(value, Mapping):
-        return _listed([f"{key}: {_plain(item)}" for key, item in value.items()])
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return _listed([_plain(item) for item in value])
-    return shortened(str(value), _LONGEST)
-
-
-def _listed(items: Sequence[str]) -> str:
-    more = len(items) - _MOST_ITEMS
-    return ", ".join(items[:_MOST_ITEMS]) + (f", … ({more} more)" if more > 0 else "")
 
 
 def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:

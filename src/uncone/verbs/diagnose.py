@@ -1,5 +1,6 @@
 """`diagnose`: from a spec to the `Diagnosis`."""
 
+from dataclasses import replace
 from typing import Any
 
 from uncone import explain
@@ -59,3 +60,10 @@ def diagnose(
     subjects = explain.placed_among_known(subjects)
     verdict = explain.give_verdict(subjects)
     return Diagnosis(opened.name, verdict, subjects, notes=opened.notes, versions=versions("torch"))
+
+
+def with_whole_paths(diagnosis: Diagnosis, spec: str) -> Diagnosis:
+    """The diagnosis of `spec` with commands that can be pasted here: a record holds the ends of paths."""
+    return replace(
+        diagnosis, subjects=tuple(explain.with_whole_paths(one, spec) for one in diagnosis.subjects)
+    )

@@ -1,0 +1,77 @@
+"""Measurements as one table: their values by question, what is wrong with them, and what their names mean."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from uncone.records.blocks import Block, Cell, Folded, Table, Text
+from uncone.records.layout import section, shown
+from uncone.records.measures import by_question
+from uncone.records.parts import Measurement
+from uncone.records.text import better, count, listing, number, optional, shortened, span, title
+
+_MOST_ITEMS, _LONGEST = 12, 200
+
+
+def is_centered(measurement: Measurement, fixed: bool) -> bool | None:
+    """Whether the mean row was subtracted; `fixed` measurements of a head were handed centred rows."""
+    return True if fixed and measurement.centered is not None else measurement.centered
+
+
+def readings_blocks(
+    heading: str, why: str, measurements: Sequence[Measurement], *, fixed: bool = False, of: str = ""
+) -> tuple[Block, ...]:
+    """Measurements in one table, by question or all `of` one, with reasons and warnings, and their meanings."""
+    if not measurements:
+        return ()
+    columns = ("measure", "value", "isotropic", "better", "rows")
+    said, meanings, details = list[Text](), list[tuple[str | Cell, ...]](), list[tuple[str, ...]]()
+    warned = dict[str, list[str]]()
+    for m in measurements:
+        name, limits = title(m.name), f"{span(m.range)}, {better(m.better)}"
+        said += [Text(f"{name} is undefined: {m.reason}", "caution")] if m.value is None else []
+        for warning in m.warnings:
+            warned.setdefault(warning, []).append(name)
+        meanings.append((name, Cell(m.name, tone="code"), m.definition, limits, m.reads_badly))
+        details += [(name, title(str(detail)), _plain(value)) for detail, value in m.details.items()]
+    said += [Text(f"{listing(names)}: {warning}", "caution") for warning, names in warned.items()]
+    grouped = [(of, measurements)] if of else by_question(measurements)
+    rows = tuple(_cells(m, fixed) for _, group in grouped for m in group)
+    runs = tuple((question, len(group)) for question, group in grouped)
+    folded = shown(
+        Table(("measure", "name in files", "definition", "range", "reads badly when"), tuple(meanings)),
+        Table(("measure", "detail", "value"), tuple(details)),
+    )
+    return section(
+        heading,
+        Text(why, "lead"),
+        Table(columns, rows, ("value", "isotropic", "rows"), groups=runs, grouped_by="question"),
+        said,
+        Folded("What these measures are, and their details", folded),
+    )
+
+
+def _cells(m: Measurement, fixed: bool) -> tuple[str | Cell, ...]:
+    name, used = title(m.name), {True: "centred", False: "raw", None: ""}[is_centered(m, fixed)]
+    value = "undefined" if m.value is None else number(m.value, limits=m.range)
+    interval = "" if m.interval is None else " to ".join(number(end, limits=m.range) for end in m.interval)
+    named_so = name if not used or name.endswith(used) else f"{name}, {used}"
+    direction = "" if m.better == "neither" else m.better
+    return named_so, Cell(value, interval, "strong"), optional(m.reference, m.range), direction, count(m.n)
+
+
+def _plain(value: Any) -> str:
+    """A value from JSON in words; tuples and lists read alike, so a record and its JSON give one page."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, (int, float)):
+        return number(value)
+    if isinstance(value, Mapping):
+        return _listed([f"{key}: {_plain(item)}" for key, item in value.items()])
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return _listed([_plain(item) for item in value])
+    return shortened(str(value), _LONGEST)
+
+
+def _listed(items: Sequence[str]) -> str:
+    more = len(items) - _MOST_ITEMS
+    return ", ".join(items[:_MOST_ITEMS]) + (f", … ({more} more)" if more > 0 else "")
