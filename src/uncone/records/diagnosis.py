@@ -101,9 +101,9 @@ class Subject:
         """The measurement called `name`; KeyError where it was not taken."""
         return {measurement.name: measurement for measurement in reversed(self.measurements)}[name]
 
-    def tokenreadings_blocks(self) -> tuple[Measurement, ...]:
+    def token_measurements(self) -> tuple[Measurement, ...]:
         """The readings of groups of tokens and the share that looks untrained, as measurements."""
-        return tokens.tokenreadings_blocks(self.frequency_groups, self.under_trained, self.d)
+        return tokens.token_measurements(self.frequency_groups, self.under_trained, self.d)
 
     @property
     def title(self) -> str:
@@ -266,7 +266,7 @@ class Diagnosis(Record):
     def _named(self) -> dict[str, Measurement]:
         named = dict[str, Measurement]()
         for one in self.subjects:
-            taken = [(one.name, m) for m in (*one.measurements, *one.tokenreadings_blocks())]
+            taken = [(one.name, m) for m in (*one.measurements, *one.token_measurements())]
             for prefix, m in [*taken, *((f"{one.name}.without_effect", m) for m in one.without_effect)]:
                 named.setdefault(f"{prefix}.{m.name}", m)
         return named
