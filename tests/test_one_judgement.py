@@ -376,9 +376,9 @@ def test_advice_is_run_as_it_is_pasted(
         status, _, err = run_command(arguments[0], capsys, *arguments[1:])
         assert (status, err) == (0, ""), command
         written = {path.name for path in set(tmp_path.iterdir()) - before}
-        assert written == {a for a in arguments if a.endswith((".npy", ".safetensors", "repaired-model"))} - {
-            "vectors.npy"
-        }
+        assert written == {
+            a for a in arguments if a.endswith((".npy", ".safetensors", "model-repaired", "model-filled"))
+        } - {"vectors.npy"}
         for name in written:
             assert not name.endswith(".npy") or np.load(name).shape == case.make().shape
 
@@ -388,8 +388,8 @@ COMMANDS = {
     "drifted vectors": "uncone repair vectors.npy centred.npy --method center --save centred.safetensors",
     "rank loss": "uncone repair 'model#input' whitened.npy --method whiten",
     "rogue feature": "uncone repair 'model#input' standardized.npy --method standardize",
-    "zero rows": "uncone repair-tokens model repaired-model --tokens zero",
-    "tail": "uncone repair-tokens model repaired-model",
+    "zero rows": "uncone repair-tokens model model-filled --tokens zero --method covariance",
+    "tail": "uncone repair-tokens model model-repaired",
     "giant rows": "", "equal rows": "", "healthy": "", "random": "",
 }  # fmt: skip
 

@@ -118,7 +118,7 @@ def test_a_diagnosis_says_what_it_is() -> None:
     assert repr(d).split("\n") == [
         "Diagnosis(",
         "    name='example-model',",
-        "    verdict='The input token table looks healthy as a whole, but its tail is degenerate.',",
+        "    verdict='The input token table is severely degenerate: its tail is degenerate.',",
         "    subjects=[input, head],",
         "    notes=('No text was given.',),",
         "    versions={'uncone': '0.1.0', 'torch': '2.13.0'},",
@@ -135,9 +135,9 @@ def test_a_diagnosis_that_is_printed_gives_its_verdict_and_headline_numbers() ->
     verdict, *numbers = str(make_diagnosis()).split("\n")
     assert verdict == make_diagnosis().verdict
     assert numbers == [
+        "Cosine of ids 5,000 to 5,999 to reserved rows 0.450 (isotropic 0)",
+        "Rogue dimensions 2.50e-5 (isotropic 0.125)",
         "Mean cosine 0.0181 (isotropic 0)",
-        "IsoScore 0.9996 (isotropic 0.988)",
-        "Cosine of the tail to reserved rows 0.450 (isotropic 0)",
     ]
     undefined = replace(
         make_subject(), groups=None, measurements=(Measurement("isoscore", None, "one\nrow"),)

@@ -115,7 +115,7 @@ def test_the_cone_is_shaded_only_where_there_is_one() -> None:
     assert 'class="cone"' in raw
     assert "95%" in caption
     assert 'class="cone"' not in centered
-    assert "rows lie on all sides" in without
+    assert "no cone narrower than 180° holds 95% of the rows" in without
 
 
 def test_raw_rows_point_to_the_right_whatever_the_sign_of_the_direction() -> None:

@@ -94,7 +94,7 @@ def test_the_policy_lets_this_script_run_and_no_other() -> None:
 
 
 def test_a_page_without_a_picture_has_no_script() -> None:
-    for subjects in ((), (replace(make_diagnosis().subjects[0], picture=None),)):
+    for subjects in ((), (replace(make_diagnosis().subjects[0], picture=None, findings=()),)):
         page = to_html(Diagnosis("n", "Nothing.", subjects))
         assert "<script" not in page
         assert "script-src" not in page
@@ -219,7 +219,7 @@ def test_each_view_says_how_much_it_shows() -> None:
     ):
         note = page.partition(f'data-note="{view}"')[2].partition("</p>")[0]
         assert words in note
-    assert "hold" not in explorer(make_picture(), ((), ()), "u")
+    assert "directions hold" not in explorer(make_picture(), ((), ()), "u")
     whole = explorer(make_picture(), (SHARES[0], (1 - 1e-9, 1.0)), "u")
     assert "two directions hold &lt;100% of the rows’ variance" in whole, (
         "nothing is rounded to a whole that it did not reach"

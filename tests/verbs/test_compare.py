@@ -22,6 +22,7 @@ from uncone.records import (
     Finding,
     FrequencyGroup,
     FrequencyGroups,
+    Groups,
     Measurement,
     Norms,
     Subject,
@@ -181,20 +182,41 @@ def test_of_several_ways_of_one_reading_the_worse_is_told() -> None:
 def test_an_untrained_baseline_is_said() -> None:
     random = Finding("untrained", "structure", "s")
     sides = [
-        _diagnosis(_subject(_reading(0.0), findings=(random,)), name="new"),
-        _diagnosis(_subject(_reading(0.6), findings=(_finding("severe", 0.6),)), name="trained"),
+        _diagnosis(_subject(_reading(0.0), name="input", findings=(random,)), name="new"),
+        _diagnosis(
+            _subject(_reading(0.6), name="input", findings=(_finding("severe", 0.6),)), name="trained"
+        ),
     ]
     assert uncone.compare(sides).verdict == (
         "new looks untrained: what changed is what training did. trained is worse than new: drift new "
         "(severe, mean cosine 0.600 instead of 0)."
     )
-    assert "untrained" not in uncone.compare(sides[::-1]).verdict, "the baseline alone is said"
+    assert uncone.compare(sides[::-1]).verdict.startswith("new looks untrained. new is better than trained: ")
     table = [_subject(_reading(0.0), name="input", findings=(random,)), _subject(_reading(0.0), name="input")]
     heads = [_subject(_reading(0.0), name="head", findings=(NONE,))] * 2
     found = uncone.compare([_diagnosis(*both) for both in zip(table, heads, strict=True)])
     assert found.verdict.startswith(
         "The input token table of model looks untrained: what changed is what training did. "
     )
+
+
+def test_a_defect_that_a_side_cannot_show_is_not_gone() -> None:
+    """Of rows whose reserved tokens have no names no tail can be said to be gone, nor to be new."""
+    tail = Finding("degenerate_tail", "warning", "s", extent=0.1)
+    untrained = Finding("under_trained_tokens", "warning", "s", extent=0.1)
+    named, unnamed = (Groups(10, "reserved", None, (), by_name) for by_name in (True, False))
+    model = replace(
+        _subject(_reading(0.0), findings=(tail, untrained)), groups=named, under_trained=UnderTrained(5)
+    )
+    vectors = replace(_subject(_reading(0.0), findings=(NONE,)), groups=unnamed)
+    other = replace(vectors, groups=named, under_trained=UnderTrained(0))
+    for second, change in ((vectors, ""), (other, "gone")):
+        found = uncone.compare([_diagnosis(model), _diagnosis(second)]).subjects[0].findings
+        assert {f.cause: f.changes[1] for f in found} == {
+            "degenerate_tail": change, "under_trained_tokens": change, "no_defect": ""
+        }  # fmt: skip
+    found = uncone.compare([_diagnosis(vectors), _diagnosis(model)])
+    assert not found.worse
 
 
 def test_even_intervals_add_as_squares() -> None:

@@ -82,7 +82,8 @@ def test_a_defect_that_appears_or_grows_is_worse_and_a_note_is_not(saved: tuple[
         return uncone.compare(sides).worse
 
     def _finding(level: str | None) -> list[Finding]:
-        return [] if level is None else [Finding("rank_loss", level, "rank is lost")]
+        none = Finding("no_defect", "healthy", "no defect")
+        return [none if level is None else Finding("rank_loss", level, "rank is lost")]
 
     assert [worse(None, level) for level in ("note", "warning", "severe")] == [False, True, True]
     assert [worse("warning", level) for level in (None, "note", "warning", "severe")] == [False] * 3 + [True]

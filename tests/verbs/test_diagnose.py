@@ -277,7 +277,10 @@ class TestRecord:
         x[1200] = float("nan")
         groups = uncone.diagnose(x, skip_nonfinite=True).subjects[0].groups
         assert groups is not None
-        assert [(g.name, g.n) for g in groups.bins] == [("ids 0 to 999", 1000), ("ids 1,000 to 1,499", 499)]
+        bins = [(g.start, g.stop, g.n) for g in groups.bins]
+        assert bins == [
+            (k, min(k + 200, 1500), 200 - (k == 1200) - 100 * (k == 1400)) for k in range(0, 1500, 200)
+        ]
 
     def test_rows_left_out_are_counted(self) -> None:
         x = healthy()

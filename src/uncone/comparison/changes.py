@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from uncone.records import Change, ComparedFinding, ComparedMeasure, Finding, Measurement
@@ -61,15 +61,20 @@ Found = Mapping[str, Finding]
 """The findings of one side by their cause; empty where there is no such side."""
 
 
-def compare_findings(sides: Sequence[Found]) -> tuple[ComparedFinding, ...]:
-    """The findings of all sides by cause, each against the first side's."""
+def compare_findings(
+    sides: Sequence[Found], unlike: Collection[tuple[str, int]] = ()
+) -> tuple[ComparedFinding, ...]:
+    """The findings of all sides by cause, each against the first side's.
+
+    Nothing is concluded of the causes and places in `unlike`, which one of the two could not have shown.
+    """
     judged = [bool(side) and "not_measured" not in side for side in sides]
     compared = []
     for cause in dict.fromkeys(cause for side in sides for cause in side):
         found = [side.get(cause) for side in sides]
         changes = (
-            _became(found[0], one) if judged[0] and is_judged else ""
-            for one, is_judged in zip(found, judged, strict=True)
+            _became(found[0], one) if judged[0] and is_judged and (cause, place) not in unlike else ""
+            for place, (one, is_judged) in enumerate(zip(found, judged, strict=True))
         )
         levels = tuple(None if one is None else one.level for one in found)
         compared.append(ComparedFinding(cause, levels, tuple(changes)))

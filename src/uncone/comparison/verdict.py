@@ -48,10 +48,21 @@ def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> s
         _clause(f" than {base}" if alone else "", name, order, of, of_many=of_many)
         for order, (name, of) in sides
     ]
-    random = [_called(s) for s in subjects if any(f.cause == "untrained" and f.levels[0] for f in s.findings)]
-    of = f"{listing(random)} of ".capitalize() if 0 < len(random) < len(subjects) else ""
-    start = f"{of}{base} looks untrained: what changed is what training did. " if random else ""
+    start = "".join(_untrained(name, place, subjects) for place, name in enumerate(map(shortened, names)))
     return f"{start}{'' if alone else f'Against {base}: '}{'; '.join(told)}."
+
+
+def _untrained(name: str, place: int, subjects: Sequence[ComparedSubject]) -> str:
+    """That the matrices of a diagnosis look untrained, or like noise; empty where they do not."""
+    there = [subject for subject in subjects if subject.sides[place]]
+    random = [s for s in there if any(f.cause == "untrained" and f.levels[place] for f in s.findings)]
+    if not random:
+        return ""
+    of = f"{listing([_called(s) for s in random])} of ".capitalize() if len(random) < len(there) else ""
+    is_model = any(subject.name in ("input", "head") for subject in random)
+    looks = "looks untrained" if is_model else "looks like noise"
+    training = ": what changed is what training did" if place == 0 and is_model else ""
+    return f"{of}{name} {looks}{training}. "
 
 
 def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject], *, of_many: bool) -> str:

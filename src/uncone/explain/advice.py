@@ -59,30 +59,30 @@ _ADVICE: dict[str, dict[Kind, tuple[str, str]]] = {
         "vectors": ("Do not trust similarities of these rows: make them anew, or leave them out.", ""),
         "table": (
             f"Do not trust similarities of these rows. {_TRAIN_ON}",
-            "uncone repair-tokens {model} repaired-model",
+            "uncone repair-tokens {model} {out}",
         ),
-        "head": (f"{_NEW_ROWS} {_TRAIN_ON}", "uncone repair-tokens {model} repaired-model"),
+        "head": (f"{_NEW_ROWS} {_TRAIN_ON}", "uncone repair-tokens {model} {out}"),
     },
     "under_trained_tokens": {
         "vectors": (
             "Leave these rows out, or make them from more texts.", "",
         ),
         "table": (
-            f"Try them in a prompt before use. {_NEW_ROWS}", "uncone repair-tokens {model} repaired-model",
+            f"Try them in a prompt before use. {_NEW_ROWS}", "uncone repair-tokens {model} {out}",
         ),
         "head": (
-            f"Try them in a prompt before use. {_NEW_ROWS}", "uncone repair-tokens {model} repaired-model",
+            f"Try them in a prompt before use. {_NEW_ROWS}", "uncone repair-tokens {model} {out}",
         ),
     },
     "zero_rows": {
         "vectors": ("Make these vectors anew (an empty text?), or leave them out.", ""),
         "table": (
             "Give rows of added tokens values before training on; a zero row of padding may stay.",
-            "uncone repair-tokens {model} repaired-model --tokens zero",
+            "uncone repair-tokens {model} {out} --tokens zero --method covariance",
         ),
         "head": (
             "Give rows of added tokens values before training on.",
-            "uncone repair-tokens {model} repaired-model --tokens zero",
+            "uncone repair-tokens {model} {out} --tokens zero --method covariance",
         ),
     },
     "equal_rows": {
@@ -97,6 +97,7 @@ _ADVICE: dict[str, dict[Kind, tuple[str, str]]] = {
         "head": ("Go back to a checkpoint before these rows: training diverged, or the file is damaged.", ""),
     },
 }  # fmt: skip
+GIANTS_FIRST = "Leave the giant rows out first, and diagnose again: they may make this by themselves."
 _OF_A_NOTE = {
     "degenerate_tail": ("Nothing to do unless these rows come into use: then set them anew first.", ""),
     "zero_rows": ("Nothing to do where these rows are padding or stay out of use.", ""),
@@ -115,6 +116,11 @@ class Advice:
     matrix: str | None = None
     """As a shell takes it; None for rows in memory, and empty for a path that cannot be pasted."""
     model: str | None = None
+    finds_untrained: bool = False
+    """`repair_tokens` finds untrained tokens by this matrix."""
+    has_tokens: bool = False
+    """Rows have token strings, of which new rows can be made."""
+    has_unit_rows: bool = False
 
     @property
     def is_of_tokens(self) -> bool:
@@ -132,9 +138,16 @@ class Advice:
 
     def _filled(self, command: str) -> str:
         if "{model}" in command:
-            return "" if self.model is None else command.replace("{model}", self.model)
+            by_name = "--tokens" in command
+            if self.model is None or not (by_name or self.finds_untrained):
+                return ""
+            name = Path(shlex.split(self.model)[0]).name or "model"
+            out = shlex.quote(f"{name}-{'filled' if by_name else 'repaired'}")
+            how = "" if by_name or self.has_tokens else " --method covariance"
+            return command.replace("{model}", self.model).replace("{out}", out) + how
         if self.matrix is not None:
-            return self.matrix and command.replace("{matrix}", self.matrix)
+            normalize = " --normalize" if self.has_unit_rows and command else ""
+            return self.matrix and command.replace("{matrix}", self.matrix) + normalize
         named = (of for method, of in _IN_PYTHON.items() if f"--method {method}" in command)
         return next((f"repaired = uncone.transforms.{of}.fit(x).transform(x)" for of in named), "")
 

@@ -14,11 +14,13 @@ from uncone.measure.reading import read
 from uncone.moments import Moments, row_norms
 from uncone.moments.cell import counting_nonfinite
 from uncone.moments.sums import products_bytes
-from uncone.records import Group, Groups, Measurement, OddRows, Picture, Spectrum, Subject
+from uncone.records import Group, Groups, Measurement, Norms, OddRows, Picture, Spectrum, Subject
 from uncone.rows import CenteredRows, Rows
 
 _WORTH_SAYING = 10**9
 MOST_BINS = 200
+FEWEST_BINS = 10
+UNIT = 1e-3
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
 
@@ -42,6 +44,7 @@ class Examination:
         neighbours: bool = False, *, advice: explain.Advice = explain.Advice(), capped: bool = False,  # noqa: B008
     ) -> None:  # fmt: skip
         self._name, self._rows, self._device, self._progress = name, rows, device, progress
+        self._role = role
         self._head, self._neighbours, self._advice = name == "head" and not capped, neighbours, advice
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
         self._counts, self._notes = explain.counts_of(counts, rows)
@@ -70,13 +73,18 @@ class Examination:
             measurements += of_neighbours(rows, m, self._tick)
         if self._head:
             measurements = tuple(replace(one, centered=True) for one in measurements)
+        lengths, found = norms.record(), None if untrained is None else untrained.found
+        advice = replace(
+            self._advice, finds_untrained=bool(found) if self._role in ("head", "table") else self._role == "tied table" and groups.reserved_by_name,
+            has_tokens=rows.labels is not None, has_unit_rows=_are_unit(lengths),
+        )  # fmt: skip
         findings = explain.find(
             measurements, groups, head=self._head, under_trained=untrained, without_effect=without_effect,
-            odd=odd, left_out=len(rows.left_out), advice=self._advice,
+            odd=odd, left_out=len(rows.left_out), advice=advice,
         )  # fmt: skip
         return Subject(
             self._name, "/".join(Path(rows.name).parts[-2:]), *rows.shape, rows.dtype, measurements, findings,
-            without_effect=without_effect, groups=groups, spectrum=spectrum, norms=norms.record(),
+            without_effect=without_effect, groups=groups, spectrum=spectrum, norms=lengths,
             picture=picture, left_out=len(rows.left_out), notes=self._notes,
             frequency_groups=by_frequency, under_trained=untrained, odd_rows=odd,
         )  # fmt: skip
@@ -167,10 +175,15 @@ def _marked(indices: Tensor, first: int, count: int) -> Tensor:
     return marked
 
 
+def _are_unit(norms: Norms) -> bool:
+    """Whether all rows have length 1, to what float16 rounds off."""
+    return 1 - UNIT < norms.smallest <= norms.largest < 1 + UNIT
+
+
 def _bin_size_for(n: int) -> int:
-    """1,000 ids a bin, or the next 2, 5, 10, ... thousand that leaves at most 200 bins."""
-    size, step = 1000, 0
-    while n > MOST_BINS * size:
+    """1, 2 or 5 times a power of ten: a tenth of few rows, 1,000 ids, or more so that at most 200 bins are left."""
+    size, step = (1, 0) if n < 10 * 1000 else (1000, 0)
+    while n > (MOST_BINS if size >= 1000 else FEWEST_BINS) * size:
         size = size * 5 // 2 if step % 3 == 1 else size * 2
         step += 1
     return size

@@ -8,8 +8,9 @@ and checks repeat what stands here.
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from uncone.explain.advice import Advice
+from uncone.explain.advice import GIANTS_FIRST, Advice
 from uncone.records import Finding, Group, Groups, Level, Measurement, OddRows, UnderTrained
 from uncone.records.diagnosis import LEVELS
 from uncone.records.text import counted, listing, percent, plural, shortened
@@ -51,6 +52,7 @@ UNTRAINED_SIGMAS = 6.0
 """Random tables lie within three of their spectrum's scatter; MiniLM's table is 13,000 away."""
 TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
 Values = Mapping[str, Measurement]
+_OF_A_CLOUD = {"common_direction_drift", "rogue_dimensions", "dominant_direction", "low_effective_rank"}
 _SHOWN = 4
 _TOKENS_SHOWN = 8
 
@@ -92,7 +94,12 @@ def find(
         causes += [] if any(f.cause == "low_effective_rank" for f in causes) else _less_even(values)
     causes += _gauge(without_effect)
     causes.sort(key=lambda finding: LEVELS.index(finding.level))
-    return tuple(advice.on(finding) for finding in causes)
+    causes = [advice.on(finding) for finding in causes]
+    if any(finding.cause == "giant_rows" for finding in causes):
+        causes = [
+            replace(f, repair=GIANTS_FIRST, command="") if f.cause in _OF_A_CLOUD else f for f in causes
+        ]
+    return tuple(causes)
 
 
 def _told(values: Values, **words: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ def compared_figures(sides: Sequence[tuple[str, int, Subject]], names: Sequence[
     binned = [(letter, f"d{place}", of.bins) for letter, place, of in groups if of and of.bins]
     panels = tuple(bin_charts(binned))
     if panels:
-        first, last = binned[0][2][0].start, binned[0][2][-1].stop - 1
+        first, last = min(bins[0].start for *_, bins in binned), max(bins[-1].stop for *_, bins in binned) - 1
         spark = f"By row id, from {first:,} to {last:,}, one scale a reading:" if len(binned) > 1 else ""
         yield Figure("By row id", panels, "Dashed: what an isotropic cloud gives.", legend, spark)
         letters, every = tuple(letter for letter, _, _ in binned), [bins for _, _, bins in binned]

@@ -236,7 +236,10 @@ class Comparison(Record):
     def _tally(self, place: int) -> str:
         """What became of defects, and how many measures changed beyond little; empty without a shared one."""
         there = [
-            change for subject in self.subjects for m in subject.measures if (change := m.changes[place])
+            change
+            for subject in self.subjects
+            for m in (*subject.measures, *subject.tokens)
+            if (change := m.changes[place])
         ]
         if not there:
             return ""

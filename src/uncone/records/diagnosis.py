@@ -124,39 +124,46 @@ class Subject:
             self._among_known(),
             self._figures(),
             tokens.frequency_blocks(self.frequency_groups),
-            tokens.under_trained_blocks(self.under_trained),
+            ()
+            if any(f.cause == "untrained" for f in self.findings)
+            else tokens.under_trained_blocks(self.under_trained),
             readings_blocks("Measurements", _GAUGE_FIXED if fixed else "", self.measurements, fixed=fixed),
             readings_blocks(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, of="Raw readings"),
             section("Notes", Bullets(notes)),
         )
 
-    def gauges(self) -> Gauges:
-        """Three numbers: those that defects rest on, then the mean cosine, effective rank and IsoScore."""
-        taken, chosen = {m.name: m for m in self.measurements}, list[Gauge]()
+    def gauges(self, *, of_many: bool = False) -> Gauges:
+        """Three numbers: those that defects rest on, the worst first, then the usual ones.
+
+        With `of_many` matrices each says whose number it is.
+        """
+        taken, chosen = {m.name: m for m in self.measurements}, dict[str, Gauge]()
         findings = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
         resting = {name: finding for finding in reversed(findings) for name in finding.measures}
-        tail = next((f for f in findings if f.cause == "degenerate_tail" and f.level in DEFECTS), None)
-        if tail is not None and (nearest := nearest_bin(self.groups)) is not None:
-            label = f"Cosine of ids {count(nearest.start)} to {count(nearest.stop - 1)} to "
-            label += "reserved rows" if self.groups and self.groups.reserved_by_name else "the last ids"
-            limits, judged = (-1.0, 1.0), _judged(tail)
-            chosen.append(Gauge(label, nearest.cosine_to_reserved, "", 0.0, limits, "lower", "", *judged))
-        defects = [finding for finding in findings if finding.level in DEFECTS and finding is not tail]
-        for defect in defects:
-            if defect.extent is not None and not taken.keys() & set(defect.measures):
-                share = f"{title(defect.cause)}, as a share of all", defect.extent, "", 0.0, (0.0, 1.0)
-                chosen.append(Gauge(*share, "lower", "", *_judged(defect)))
-        spare = (
-            *(name for finding in defects for name in finding.measures[:1]),
-            *(() if self.without_effect else _KEYS[:1]),
-        )
-        for name in dict.fromkeys((*spare, *_KEYS[1:], *taken)):
-            if name in taken:
+        whose = self.title if of_many else ""
+
+        def add(name: str) -> None:
+            if name in taken and name not in chosen:
                 m, finding = taken[name], resting.get(name)
                 used = _USED[is_centered(m, bool(self.without_effect))]
-                told = (title(m.name), m.value, m.reason, m.reference, m.range, m.better, used)
-                chosen.append(Gauge(*told, *(() if finding is None else _judged(finding))))
-        return Gauges(tuple(chosen[:_TILES]))
+                about = ", ".join(part for part in (whose, used) if part)
+                told = (title(m.name), m.value, m.reason, m.reference, m.range, m.better, about)
+                chosen[name] = Gauge(*told, *(() if finding is None else _judged(finding)))
+
+        for finding in (finding for finding in findings if finding.level in DEFECTS):
+            if finding.cause == "degenerate_tail" and (nearest := nearest_bin(self.groups)) is not None:
+                label = f"Cosine of ids {count(nearest.start)} to {count(nearest.stop - 1)} to "
+                label += "reserved rows" if self.groups and self.groups.reserved_by_name else "the last ids"
+                told = (label, nearest.cosine_to_reserved, "", 0.0, (-1.0, 1.0))
+                chosen[finding.cause] = Gauge(*told, "lower", whose, *_judged(finding))
+            elif finding.extent is not None and not taken.keys() & set(finding.measures):
+                share = (f"{title(finding.cause)}, as a share of all", finding.extent, "", 0.0, (0.0, 1.0))
+                chosen[finding.cause] = Gauge(*share, "lower", whose, *_judged(finding))
+            for name in finding.measures[:1]:
+                add(name)
+        for name in (*_KEYS, *taken) if not self.without_effect else (*_KEYS[1:], *taken):
+            add(name)
+        return Gauges(tuple(chosen.values())[:_TILES])
 
     def _among_known(self) -> tuple[Block, ...]:
         known = [placed for placed in self.placed if placed.total >= _FEWEST_KNOWN]
@@ -220,11 +227,16 @@ class Diagnosis(Record):
         return shown(
             Heading(self.verdict, 1, LABELS[worst] if worst else "", worst or ""),
             Text(self.name, "quiet"),
-            *(subject.gauges() for subject in self.subjects[:1]),
+            *(self.subjects[place].gauges(of_many=len(self.subjects) > 1) for place in self._worst()),
             *(named(one.blocks(), one.name if place else "") for place, one in enumerate(self.subjects)),
             section("Notes", Bullets(self.notes), level=2),
             Text(made_with(self.versions), "quiet"),
         )
+
+    def _worst(self) -> list[int]:
+        """The place of the subject with the worst finding, whose numbers stand first."""
+        levels = [min((LEVELS.index(f.level) for f in one.findings), default=99) for one in self.subjects]
+        return [levels.index(min(levels))] if levels else []
 
     @property
     def level(self) -> Level | None:

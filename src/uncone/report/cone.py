@@ -88,7 +88,7 @@ def wedge(points: Sequence[Point]) -> tuple[float, float] | None:
 def opening(half: float | None, where: str) -> str:
     """The cone in words; `half` is its half angle in radians, None where there is none."""
     if half is None:
-        return f"Seen from the origin, rows lie on all sides {where}."
+        return f"Seen from the origin, no cone narrower than 180° holds 95% of the rows {where}."
     angle = f"±{math.degrees(half):.0f}°"
     return f"Seen from the origin, 95% of the rows lie within {angle} of one direction {where} (shaded)."
 

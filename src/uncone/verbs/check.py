@@ -54,6 +54,14 @@ def check(
             "expected at least one bar or fail_on, got neither: give one such as --max mean_cosine=0.3 "
             "(maxima={...}) or --fail-on severe"
         )
+    unjudged = [
+        one.name for one in diagnosis.subjects if any(f.cause == "not_measured" for f in one.findings)
+    ]
+    if fail_on is not None and unjudged:
+        raise InputError(
+            f"expected a diagnosis that judges all it holds with fail_on, got {unjudged[0]} with too little to "
+            "judge: diagnose more rows, or give bars alone"
+        )
     held = Check(diagnosis.name, True, tuple(bars), diagnosis.verdict, diagnosis.level, fail_on)
     return replace(held, ok=all(bar.ok for bar in bars) and not held.is_defective)
 

@@ -111,7 +111,7 @@ def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
     found = [
         {finding.cause: finding for finding in reversed(side.findings)} if side else {} for side in sides
     ]
-    findings = compare_findings(found)
+    findings = compare_findings(found, _unlike(sides))
     ways = [ways_of(findings, found, place) for place in range(len(sides))]
     return ComparedSubject(
         name=name, sides=tuple(side and replace(side, picture=None) for side in sides),
@@ -120,6 +120,21 @@ def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
         tokens=_measures(sides, "tokens", ways), findings=findings,
         notes=tuple(_subject_notes(sides)),
     )  # fmt: skip
+
+
+def _unlike(sides: Sequence[Subject | None]) -> set[tuple[str, int]]:
+    """Defects of tokens that a side cannot show: rows whose reserved tokens have no names, or no test of them."""
+    base, unlike = sides[0], set[tuple[str, int]]()
+    for place, side in enumerate(sides):
+        if base is None or side is None:
+            continue
+        reserved = [one.groups is not None and one.groups.reserved_by_name for one in (base, side)]
+        tested = [
+            one.under_trained is not None and one.under_trained.found is not None for one in (base, side)
+        ]
+        unlike |= {("degenerate_tail", place)} if reserved[0] is not reserved[1] else set()
+        unlike |= {("under_trained_tokens", place)} if not all(tested) else set()
+    return unlike
 
 
 def _measures(
