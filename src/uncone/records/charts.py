@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from uncone.records.blocks import Chart, Curve, Mark
@@ -139,10 +140,16 @@ Side = tuple[str, str, Sequence[Group]]
 """A name, the style of its line, and its bins."""
 
 
-def bin_charts(sides: Sequence[Side]) -> list[Chart]:
-    """By id, a chart for every reading of a bin (Bis et al. 2021, Figure 3); one side alone has dots."""
-    charts = (_bin_chart(sides, *reading) for reading in READINGS)
-    return [chart for chart in charts if chart is not None]
+def bin_charts(sides: Sequence[Side], *, by_name: bool = True) -> list[Chart]:
+    """By id, a chart for every reading of a bin (Bis et al. 2021, Figure 3); one side alone has dots.
+
+    Unless the reserved rows are known `by_name`, the last ids stand in for them.
+    """
+    charts = [chart for reading in READINGS if (chart := _bin_chart(sides, *reading)) is not None]
+    if by_name:
+        return charts
+    named = ((chart.title.replace("reserved rows", "the last ids"), chart) for chart in charts)
+    return [replace(c, title=title, spark=c.spark.replace("reserved", "last ids")) for title, c in named]
 
 
 def _bin_chart(

@@ -11,6 +11,7 @@ from uncone.records.blocks import (
     Block,
     Bullets,
     Cell,
+    Chart,
     Cloud,
     Code,
     Figure,
@@ -193,7 +194,7 @@ class Subject:
             columns = ("group", "rows, the farthest first", *[""] * (_OUTERMOST - 1))
             if rows:
                 yield Folded("Farthest from the centre, by group", (Table(columns, rows),))
-        charts = () if groups is None else tuple(bin_charts([("bins", "bins", groups.bins)]))
+        charts = () if groups is None else tuple(_binned(groups))
         if groups is not None and charts:
             yield _by_id(groups, charts)
             yield Folded("The numbers behind this figure", (_bin_table(groups),))
@@ -336,6 +337,10 @@ def nearest_bin(groups: Groups | None) -> Group | None:
 def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
     cells = [Cell(shown_token(label), tone="token") for label in labels]
     return name, *cells, *[""] * (_OUTERMOST - len(labels))
+
+
+def _binned(groups: Groups) -> list[Chart]:
+    return bin_charts([("bins", "bins", groups.bins)], by_name=groups.reserved_by_name)
 
 
 def _by_id(groups: Groups, charts: tuple[Any, ...]) -> Figure:
