@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import scipy.stats
 
 from uncone.explain.advice import Advice
 from uncone.explain.findings import find
@@ -246,8 +247,13 @@ def test_rows_left_out_are_a_defect_and_severe_from_a_fifth_of_all_rows_on(
 def random_rows(
     n: int = 40_001, d: int = D, *, sigmas: float = 0.0, cosine: float = 0.0, order: float | None = 0.0
 ) -> tuple[Measurement, ...]:
-    """The numbers of n random rows whose spectrum's statistic is `sigmas` off: n U - D - 1 = 2 sigmas."""
-    spread = (d + 1 + 2 * sigmas) / (n - 1)
+    """The numbers of n random rows whose spectrum lies `sigmas` off that of noise.
+
+    n D U / 2 is the quantile of chi-squared with D (D + 1) / 2 - 1 degrees of freedom that the normal has there.
+    """
+    chi = scipy.stats.chi2(d * (d + 1) / 2 - 1)
+    quantile = chi.ppf(scipy.stats.norm.cdf(sigmas)) if sigmas < 0 else chi.isf(scipy.stats.norm.sf(sigmas))
+    spread = 2 * quantile / (d * (n - 1))
     values = {
         "participation_ratio": (d / (1 + spread), float(d)), "mean_cosine": (cosine, 0.0), "isoscore": (1.0, 1.0),
         "effective_rank": (d * 0.99, d * 0.99),

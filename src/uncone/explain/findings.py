@@ -49,7 +49,7 @@ NORM_COUPLING = 0.5
 LESS_EVEN = 0.9
 """Of the isotropic value: clouds of noise scatter by less than a tenth."""
 UNTRAINED_SIGMAS = 6.0
-"""Random tables lie within three of their spectrum's scatter; MiniLM's table is 13,000 away."""
+"""Random tables lie within three of their spectrum's scatter; MiniLM's table is 1,800 away."""
 TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
 Values = Mapping[str, Measurement]
 _OF_A_CLOUD = {"common_direction_drift", "rogue_dimensions", "dominant_direction", "low_effective_rank"}
@@ -309,18 +309,13 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
 
 
 def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> list[Finding]:
-    """The rows of a random initialisation: a spectrum of Marchenko and Pastur, no common direction, no order.
-
-    The spectrum's spread U = D / participation ratio - 1 of n random rows has n U - D - 1 near 0, with a
-    standard deviation of 2 (Ledoit & Wolf 2002, proposition 7, with the mean subtracted).
-    """
+    """The rows of a random initialisation: a spectrum of Marchenko and Pastur, no common direction, no order."""
     ratio, cosine, order = (
         values.get(name) for name in ("participation_ratio", "mean_cosine", "norm_id_correlation")
     )
-    if ratio is None or cosine is None:
+    if ratio is None or cosine is None or ratio.d < 2:
         return []
-    n, d = ratio.n - 1, ratio.d
-    spread = (n * (d / float(ratio) - 1) - d - 1) / 2
+    n, d, spread = ratio.n - 1, ratio.d, _sphericity(ratio)
     cosines = [float(cosine), *(m.value or 0.0 for m in raw if m.name == "mean_cosine")]
     is_centred = max(cosines) < UNTRAINED_SIGMAS * math.sqrt(2 / d) / n
     is_ordered = order is not None and abs(float(order)) >= NOISE_SIGMAS / math.sqrt(n)
@@ -335,6 +330,19 @@ def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> 
             f"mean cosine {max(cosines):.2g}; lengths do not follow the ids",
         ),
     )]  # fmt: skip
+
+
+def _sphericity(ratio: Measurement) -> float:
+    """How many standard deviations the spread of a spectrum lies from that of random rows.
+
+    With U = D / participation ratio - 1 of n rows whose mean was subtracted, n D U / 2 is chi-squared with
+    f = D (D + 1) / 2 - 1 degrees of freedom (John 1972), also where D grows with n (Ledoit & Wolf 2002,
+    proposition 7). Its cube root is near normal (Wilson & Hilferty 1931).
+    """
+    n, d = ratio.n - 1, ratio.d
+    f = d * (d + 1) / 2 - 1
+    share = max(0.0, n * d * (d / float(ratio) - 1) / 2) / f
+    return (math.pow(share, 1 / 3) - (1 - 2 / (9 * f))) / math.sqrt(2 / (9 * f))
 
 
 def _coupling(values: Values) -> list[Finding]:
