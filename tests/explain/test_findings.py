@@ -253,7 +253,7 @@ def random_rows(
     """
     chi = scipy.stats.chi2(d * (d + 1) / 2 - 1)
     quantile = chi.ppf(scipy.stats.norm.cdf(sigmas)) if sigmas < 0 else chi.isf(scipy.stats.norm.sf(sigmas))
-    spread = 2 * quantile / (d * (n - 1))
+    spread = 2 * float(quantile) / (d * (n - 1))
     values = {
         "participation_ratio": (d / (1 + spread), float(d)), "mean_cosine": (cosine, 0.0), "isoscore": (1.0, 1.0),
         "effective_rank": (d * 0.99, d * 0.99),
