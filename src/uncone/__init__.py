@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from uncone.cross_entropy import CrossEntropyOptions, gated_linear_cross_entropy, linear_cross_entropy
     from uncone.errors import (
         InputError,
-        MissingStepWarning,
+        StepWarning,
         UnconeError,
         UndefinedMeasure,
         UnsupportedModel,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "cross_entropy": "CrossEntropyOptions gated_linear_cross_entropy linear_cross_entropy",
-    "errors": "InputError MissingStepWarning UnconeError UndefinedMeasure UnsupportedModel",
+    "errors": "InputError StepWarning UnconeError UndefinedMeasure UnsupportedModel",
     "model.open": "open_rows",
     "moments": "Moments",
     "prevent": "Attached AttachedStates PersistentEntropy RareTokenGate attach attach_states",
@@ -51,8 +51,8 @@ _ROOM = {name: room for room, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "Attached", "AttachedStates", "Calibration", "Check", "Comparison", "CrossEntropyOptions", "Diagnosis",
-    "Evaluation", "Finding", "InputError", "Measurement", "MissingStepWarning", "Moments", "PersistentEntropy", "RareTokenGate",
-    "Repaired", "Rows", "Subject", "UnconeError", "UndefinedMeasure", "UnsupportedModel", "__version__",
+    "Evaluation", "Finding", "InputError", "Measurement", "Moments", "PersistentEntropy", "RareTokenGate",
+    "Repaired", "Rows", "StepWarning", "Subject", "UnconeError", "UndefinedMeasure", "UnsupportedModel", "__version__",
     "attach", "attach_states", "calibrate", "center_head", "check", "compare", "diagnose", "evaluate",
     "gated_linear_cross_entropy", "linear_cross_entropy", "measure", "measures", "open_rows", "repair",
     "repair_tokens", "report", "select_repair", "transforms",

@@ -64,5 +64,5 @@ class UnsupportedModel(UnconeError):  # noqa: N818
     """The model can be read, but where its table or head lies is not known, or a package is missing."""
 
 
-class MissingStepWarning(UserWarning):
-    """Training went on without `attached.step()`: what counts optimiser steps counted none."""
+class StepWarning(UserWarning):
+    """`attached.step()` was not called once an optimiser step: what counts steps has a wrong number."""

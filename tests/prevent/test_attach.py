@@ -125,8 +125,25 @@ def test_micro_batches_with_the_number_of_all_their_targets_are_one_batch() -> N
         for part in parts:
             losses.append(model(**part, num_items_in_batch=items).loss)
             losses[-1].backward()
+            assert float(attached.penalty) == pytest.approx(float(penalty(attached.head.weight)))
     assert float(sum(losses)) == pytest.approx(float(loss))
     assert largest({name: p.grad for name, p in model.named_parameters()}, known) < 1e-9
+
+
+@pytest.mark.parametrize("options", [{}, {"reduction": "sum"}, {"reduction": "none"}], ids=str)
+@pytest.mark.parametrize("items", [None, 200, torch.tensor(7), torch.tensor([9.0])], ids=str)
+def test_nll_is_that_of_the_models_own_loss_however_the_loss_is_divided(options: Any, items: Any) -> None:
+    model, inputs = gpt2(), batch()
+    known = float(model(**inputs).loss)
+    told = {} if items is None or options else {"num_items_in_batch": items}
+    with uncone.attach(model, options=CrossEntropyOptions(**options)) as attached:
+        model(**inputs, **told)
+        assert attached.nll is not None
+        assert attached.nll.shape == ()
+        assert not attached.nll.requires_grad
+        assert float(attached.nll) == pytest.approx(known, rel=1e-7)  # a float32
+        model(**inputs | {"labels": torch.full_like(inputs["labels"], -100)}, **told)
+        assert float(attached.nll) == 0
 
 
 def test_tuples_and_arguments_by_position() -> None:

@@ -107,7 +107,7 @@ def _forgotten(model: Any, batches: Any) -> tuple[bool, list[str]]:
             model(**batches(step)).loss.backward()
             optimizer.step()
     attached.detach()
-    return are_shards, [str(one.message) for one in said if one.category is uncone.MissingStepWarning]
+    return are_shards, [str(one.message) for one in said if one.category is uncone.StepWarning]
 
 
 def _gate() -> RareTokenGate:
@@ -147,9 +147,10 @@ def test_a_sharded_model_is_left_sharded_and_a_forgotten_step_is_said(
     ranks: list[dict[str, Any]], name: str
 ) -> None:
     for rank in ranks:
-        are_shards, (said,) = rank[f"{name}, forgotten"]
+        are_shards, (said, at_the_end) = rank[f"{name}, forgotten"]
         assert are_shards
         assert "another training forward pass without it" in said
+        assert "none after 2 of 2 optimiser steps" in at_the_end
 
 
 @pytest.mark.parametrize("mode", ["relative", "paper", "official"])

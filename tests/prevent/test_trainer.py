@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import uncone
-from uncone import InputError, MissingStepWarning, RareTokenGate
+from uncone import InputError, RareTokenGate, StepWarning
 
 from ..processes import TRANSFORMERS, forked
 from .models import V, build
@@ -135,15 +135,17 @@ def test_a_forgotten_callback_is_said_and_one_that_was_given_is_not(tmp_path: Pa
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         trainer("GPT2LMHeadModel", tmp_path / "given").train()
-        assert not any(issubclass(one.category, MissingStepWarning) for one in said)
+        assert not any(issubclass(one.category, StepWarning) for one in said)
         run = trainer("GPT2LMHeadModel", tmp_path / "forgotten")
         run.pop_callback(
             next(one for one in run.callback_handler.callbacks if "uncone" in type(one).__module__)
         )
         run.train()
-    missing = [one for one in said if issubclass(one.category, MissingStepWarning)]
-    assert [Path(one.filename) for one in missing] == [Path(__file__)]
-    assert "callbacks=[attached.callback]" in str(missing[0].message)
+        run.model.forward._handle.detach()
+    missing = [one for one in said if issubclass(one.category, StepWarning)]
+    assert [Path(one.filename) for one in missing] == [Path(__file__)] * 2
+    assert all("callbacks=[attached.callback]" in str(one.message) for one in missing)
+    assert f"none after {STEPS} of {STEPS} optimiser steps" in str(missing[1].message)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -83,9 +83,13 @@ class Attached(Attachment):
     _penalties: tuple[Penalty, ...]
     gate: Gate | None
     nll: Tensor | None = field(default=None, init=False)
-    """The last training loss without penalties: the cross-entropy in nats a target, detached."""
+    """The cross-entropy of the last training forward in nats a target, a scalar, detached.
+
+    It is the mean over the targets of that micro-batch, whatever its loss was divided by, and 0 without
+    targets. Label smoothing and a z loss are in it, penalties are not.
+    """
     penalty: Tensor | None = field(default=None, init=False)
-    """The penalties' part of that loss, detached; None without penalties."""
+    """The penalties' sum there, undivided as well, detached; None without penalties."""
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -165,14 +169,21 @@ class Attached(Attachment):
         loss = gated_linear_cross_entropy(
             flat, weight, labels, gate=self.gate, bias=self._bias(), options=options
         )
-        self.nll = loss.detach().clone()
+        self.nll = self._a_target(loss.detach(), targets)
         loss = loss.view(targets.shape) if options.reduction == "none" else loss
         if self._penalties:
             penalties = torch.stack([penalty(weight).to(loss.dtype) for penalty in self._penalties])
-            added = penalties.sum() * self._part(targets)
+            added = penalties.sum()
             self.penalty = added.detach().clone()
-            loss = loss + added
+            loss = loss + added * self._part(targets)
         return loss
+
+    def _a_target(self, loss: Tensor, targets: Tensor) -> Tensor:
+        """The mean over these targets, of their loss as the options and the step divide it."""
+        if self.options.reduction == "mean" and self._items is None:
+            return loss.clone()
+        items = 1 if self._items is None else torch.as_tensor(self._items, device=loss.device).reshape(())
+        return loss.sum() * items / (targets != self._ignored).sum().clamp(min=1)
 
     def _part(self, targets: Tensor) -> Tensor | float:
         """These targets' part of the step, so that a penalty counts once over all micro-batches."""

@@ -1,6 +1,8 @@
 """Forwards in the place of a model's own, and their handle: steps, a Trainer's callback, detaching."""
 
+import atexit
 import inspect
+import math
 import sys
 import warnings
 import weakref
@@ -11,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from uncone.errors import MissingStepWarning, UnsupportedModel
+from uncone.errors import StepWarning, UnsupportedModel
 
 STATE = "uncone_gate.safetensors"
 """A gate's state in a checkpoint folder."""
@@ -71,7 +73,7 @@ class Forward:
 
 
 class Watch:
-    """Tells an attachment of each optimiser step, of any optimiser; a copy of a watch tells nobody."""
+    """Tells an attachment of each optimiser's step, and of Python's exit; a copy of a watch tells nobody."""
 
     def __init__(self, attachment: "Attachment | None" = None) -> None:
         if attachment is None:
@@ -82,7 +84,12 @@ class Watch:
             if (attachment := known()) is not None:
                 attachment._optimizer_stepped(optimizer)
 
+        def at_exit() -> None:
+            if (attachment := known()) is not None:
+                attachment._say_at_the_end()
+
         self._handle = register_optimizer_step_post_hook(stepped)
+        self._at_exit = atexit.register(at_exit)
 
     def __reduce__(self) -> Any:
         return Watch, ()
@@ -90,11 +97,13 @@ class Watch:
     def end(self) -> None:
         if hasattr(self, "_handle"):
             self._handle.remove()
+            atexit.unregister(self._at_exit)
 
 
 class Attachment:
     """A handle on attached forwards, also as a context manager; `callback` serves a Trainer."""
 
+    model: Any
     gate: Any = None
 
     def __init__(self) -> None:
@@ -103,8 +112,12 @@ class Attachment:
         self._forwards: list[Forward] = []
         self._taken = 0
         """Losses, or clouds of states, since the last `step()`."""
-        self._stepped = self._late = self._said = False
-        """`step()` was called once; an optimiser stepped since and `step()` was not called; that was said."""
+        self._stepped = self._late = self._moved = False
+        """`step()` was called once; an optimiser stepped since the last call, after losses; or at all."""
+        self._said = self._quiet = False
+        """A warning was given in training; none is wanted any more."""
+        self._closed_steps = self._missed = self._extra = 0
+        """Optimiser steps with a `step()`; those without one; calls of `step()` amid micro-batches."""
         self._watch = Watch(self)
 
     def _put(self, module: Any, run: Callable[..., Any]) -> Forward:
@@ -128,27 +141,49 @@ class Attachment:
         """Give the model its own forward back.
 
         A second call does nothing; a wrapper that keeps the attached forward finds it passing through.
-        Warns (`MissingStepWarning`) where losses went through and `step()` was never called.
+        Warns (`StepWarning`) where optimiser steps went without `step()`, and says how many.
         """
         self._watch.end()
-        never = self.active and self._taken and not self._stepped
-        never = never and (self._late or self.gate is not None)  # a track may be of one moment
-        self.active = False
+        was_active, self.active = self.active, False
         for forward in self._forwards:
             forward.restore()
-        if never:
-            self._warn(f"expected attached.step() after each optimizer.step(), got none in all: {_LINE}")
+        if was_active:
+            self._say_at_the_end()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
-        self._said |= kind is not None  # an error on its way says more than a warning, and must get out
+        self._quiet |= kind is not None  # an error on its way says more than a warning, and must get out
         self.detach()
 
     def _closed(self) -> None:
-        """A step is closed."""
+        """A step is closed. Warn where this is done amid micro-batches, over and over.
+
+        Gradients that wait tell such a call from one after a step that was skipped: a scaler skips for
+        gradients that are not finite. They may be so on another rank alone, so that a few calls are let pass.
+        """
         self._taken, self._stepped, self._late = 0, True, False
+        moved, self._moved = self._moved, False
+        self._closed_steps += moved
+        if moved or not self._closed_steps or self._said or not self._needs_steps():
+            return
+        if not self._gradients_wait():
+            return
+        self._extra += 1
+        if self._extra >= max(2, self._closed_steps):
+            self._warn(
+                "expected attached.step() once after each optimizer.step(), got it after micro-batches too, "
+                "whose gradients wait for the optimiser: move attached.step() to the line after "
+                "optimizer.step(), out of the loop over micro-batches; where accelerate decides when the "
+                "optimiser steps, write: if accelerator.sync_gradients: attached.step()"
+            )
+
+    def _gradients_wait(self) -> bool:
+        """Whether the model has gradients, all of them finite."""
+        gradients = (p.grad for p in self.model.parameters() if p.grad is not None)
+        here = (g.to_local() if hasattr(g, "to_local") else g for g in gradients)
+        return 0 < sum(float(g.norm()) for g in here) < math.inf
 
     def _needs_steps(self) -> bool:
         """Whether a step that is not closed changes anything."""
@@ -160,30 +195,41 @@ class Attachment:
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
         """Note an optimiser's step; a model of someone else, or micro-batches before a step, are not late."""
-        if self.active and self._taken and not self._late:
+        if self.active and not (self._moved and (self._late or not self._taken)):
             mine = {id(parameter) for parameter in self._trained()}
             held = (parameter for group in optimizer.param_groups for parameter in group["params"])
-            self._late = any(id(parameter) in mine for parameter in held)
+            if any(id(parameter) in mine for parameter in held):
+                self._moved, self._late = True, self._taken > 0
 
     def _check_step(self) -> None:
         """Warn where the last optimiser step was not closed, before the next loss is counted."""
         if self._late:
-            self._late = False
+            self._late, self._missed = False, self._missed + 1
             self._warn(
                 "expected attached.step() after each optimizer.step(), got another training forward pass "
                 f"without it: {_LINE}"
             )
 
+    def _say_at_the_end(self) -> None:
+        """Warn of all optimiser steps that were not closed; where none was seen, of losses without a step."""
+        if missed := self._missed + self._late:
+            got = f"none after {missed:,} of {self._closed_steps + missed:,} optimiser steps"
+        elif self._taken and not self._stepped and self.gate is not None:  # a track may be of one moment
+            got = "none in all"
+        else:
+            return
+        self._warn(f"expected attached.step() after each optimizer.step(), got {got}: {_LINE}", again=True)
+
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _warn(self, message: str) -> None:
-        """Warn once, at the line of the user's that led here."""
-        if self._said or not self._needs_steps():
+    def _warn(self, message: str, *, again: bool = False) -> None:
+        """Warn at the line of the user's that led here, once unless `again`."""
+        if self._quiet or (self._said and not again) or not self._needs_steps():
             return
         self._said = True
         frame, level = sys._getframe(), 1
         while frame.f_back is not None and _package(frame) in _BETWEEN:
             frame, level = frame.f_back, level + 1
-        warnings.warn(message, MissingStepWarning, stacklevel=level)
+        warnings.warn(message, StepWarning, stacklevel=level)
 
     @property
     def callback(self) -> Any:
@@ -204,6 +250,7 @@ class Attachment:
                 attached._begin(args, state.global_step, kwargs.get("train_dataloader"))
 
             def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+                attached._moved = True  # also where a scaler skipped it, or no optimiser of torch made it
                 attached.step()
 
             def on_log(
