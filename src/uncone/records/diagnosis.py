@@ -24,7 +24,7 @@ from uncone.records.blocks import (
 )
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.known import Placed
-from uncone.records.layout import named, section, shown
+from uncone.records.layout import folded, named, section, shown
 from uncone.records.names import detail, find
 from uncone.records.parts import (
     DEFECTS,
@@ -129,7 +129,9 @@ class Subject:
             if any(f.cause == "untrained" for f in self.findings)
             else tokens.under_trained_blocks(self.under_trained),
             readings_blocks("Measurements", _GAUGE_FIXED if fixed else "", self.measurements, fixed=fixed),
-            readings_blocks(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, of="Raw readings"),
+            folded(
+                readings_blocks(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, of="Raw readings")
+            ),
             section("Notes", Bullets(notes)),
         )
 

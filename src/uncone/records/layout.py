@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal
 
-from uncone.records.blocks import Block, Figure, Heading, Intervals
+from uncone.records.blocks import Block, Figure, Folded, Heading, Intervals
 
 LARGEST_DRAWN = 1e290
 """Beyond, sums and margins leave the range of a float."""
@@ -26,6 +26,12 @@ def section(title: str, *blocks: Block | Iterable[Block], level: Literal[2, 3] =
     """The blocks under a heading; nothing where they hold nothing."""
     kept = shown(*blocks)
     return (Heading(title, level), *kept) if kept else ()
+
+
+def folded(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """A section that a page folds under its heading, and a terminal shows as it is."""
+    heading = blocks[0] if blocks else None
+    return (Folded(heading.text, blocks, in_terminal=True),) if isinstance(heading, Heading) else blocks
 
 
 def named(blocks: Iterable[Block], prefix: str) -> Iterable[Block]:

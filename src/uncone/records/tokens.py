@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from uncone.records.blocks import Block, Cell, Folded, Table, Text
-from uncone.records.layout import section, shown
+from uncone.records.layout import folded, section, shown
 from uncone.records.parts import Measurement
 from uncone.records.rebuild import expect
 from uncone.records.text import Limits, count, counted, number, optional, plural, title
@@ -212,7 +212,7 @@ def under_trained_blocks(rows: UnderTrained | None) -> tuple[Block, ...]:
     more = f"{count(total - len(first))} more; the page and the record list the first {count(len(news))}."
     listed = shown(_token_table(rows, first), Text(more if total > len(first) else "", "quiet"))
     of_known = f"Known to be unused, for comparison: the first {count(len(known))} of {count(rows.known)}"
-    return section(
+    blocks = section(
         "Under-trained tokens",
         Text(_lead(rows)),
         (Text(note, "caution") for note in rows.notes),
@@ -220,6 +220,7 @@ def under_trained_blocks(rows: UnderTrained | None) -> tuple[Block, ...]:
         Folded(f"The next {len(rest)} of {count(total)}", shown(_token_table(rows, rest))),
         Folded(of_known, shown(_token_table(rows, known))),
     )
+    return folded(blocks) if rows.found is None else blocks
 
 
 def _lead(rows: UnderTrained) -> str:

@@ -168,7 +168,10 @@ def _block(block: Block, uid: str = "b") -> str:
         case Figure():
             return _figure(block, uid)
         case Folded():
-            return element("details", element("summary", escape(block.title)) + _blocks(block.blocks, uid))
+            first = block.blocks[0] if block.blocks else None
+            is_named = isinstance(first, Heading) and first.text == block.title  # the summary says it
+            inner = _blocks(block.blocks[is_named:], uid)
+            return element("details", element("summary", escape(block.title)) + inner)
 
 
 def _heading(heading: Heading) -> str:
