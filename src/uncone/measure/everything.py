@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,8 +31,12 @@ from uncone.moments.cell import counting_nonfinite
 from uncone.records import Measurement
 from uncone.records.brief import WIDTH
 from uncone.records.names import nearest
+from uncone.records.record import frame_of
 from uncone.records.text import number
 from uncone.rows import Rows, as_samples
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Measure = Callable[[Moments], Measurement]
 Tick = Callable[[str], Callable[[int], None]]
@@ -106,6 +110,14 @@ class Readings(Mapping[str, Measurement]):
         )
         told = f"Readings({', '.join(values)})"
         return textwrap.fill(told, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each measurement, as JSON takes it."""
+        return [one.to_row() for one in self.values()]
+
+    def to_frame(self) -> "DataFrame":
+        """The measurements as a table of pandas. Raises UnsupportedModel where pandas is not installed."""
+        return frame_of(self.to_rows())
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
