@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -34,9 +34,6 @@ from uncone.records.names import nearest
 from uncone.records.record import frame_of
 from uncone.records.text import number
 from uncone.rows import Rows, as_samples
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 Measure = Callable[[Moments], Measurement]
 Tick = Callable[[str], Callable[[int], None]]
@@ -115,8 +112,8 @@ class Readings(Mapping[str, Measurement]):
         """One row for each measurement, as JSON takes it."""
         return [one.to_row() for one in self.values()]
 
-    def to_frame(self) -> "DataFrame":
-        """The measurements as a table of pandas. Raises UnsupportedModel where pandas is not installed."""
+    def to_frame(self) -> Any:
+        """The measurements as a DataFrame of pandas. Raises UnsupportedModel where pandas is not installed."""
         return frame_of(self.to_rows())
 
     def _ipython_key_completions_(self) -> list[str]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
+from uncone.rows.whole_numbers import whole_as_float64
 
 Tensor = torch.Tensor
 GRID = 8192
@@ -234,7 +235,8 @@ def nonfinite_error(rows: Rows) -> InputError:
     plural = "rows" if len(bad) != 1 else "row"
     return InputError(
         f"expected finite rows, got {len(bad)} {plural} of {rows.shape[0]} with NaN or inf in {rows.name} "
-        f"({plural} {first}): mend them, or go on without them with --skip-nonfinite (skip_nonfinite=True)"
+        f"({plural} {first}): mend them, or go on without them: with --skip-nonfinite, or in Python with "
+        "uncone.open_rows(x, skip_nonfinite=True)"
     )
 
 
@@ -280,7 +282,7 @@ class ArrayRows(Rows):
     def __init__(self, x: Tensor, *, name: str) -> None:
         dtype = str(x.dtype).removeprefix("torch.")
         if dtype not in DTYPES:
-            raise InputError(f"expected rows of {FLOATING}, got {dtype} from {name}: use x.astype('float32')")
+            raise InputError(f"expected rows of {FLOATING}, got {dtype} from {name}: use x.float()")
         check_shape(tuple(x.shape), name)
         if x.is_meta:
             raise InputError(
@@ -299,11 +301,15 @@ class ArrayRows(Rows):
 
 
 def float_tensor(x: npt.NDArray[Any], name: str) -> Tensor:
-    """An array of floats, in either byte order, as a tensor; without a copy where the memory allows it."""
+    """An array of floats, in either byte order, as a tensor; without a copy where the memory allows it.
+
+    Integers become float64.
+    """
     if isinstance(x, np.ma.MaskedArray):
         raise InputError(
             f"expected an array without a mask, got one with a mask from {name}: fill or drop the masked rows"
         )
+    x = whole_as_float64(x, name)
     if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise InputError(
             f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: use x.astype('float32')"
@@ -316,16 +322,16 @@ def float_tensor(x: npt.NDArray[Any], name: str) -> Tensor:
 
 
 def from_numpy(x: npt.NDArray[Any], *, name: str) -> ArrayRows:
-    """Rows of a NumPy array of floats."""
+    """Rows of a NumPy array of numbers."""
     return ArrayRows(float_tensor(x, name), name=name)
 
 
 def as_rows(x: Any, *, name: str | None = None) -> Rows:
-    """`x` as Rows: Rows as they are, a tensor or array (N, D) without a copy."""
+    """`x` as Rows: Rows as they are, a tensor or array (N, D) without a copy; integers become float64."""
     if isinstance(x, Rows):
         return x
     if isinstance(x, Tensor):
-        return ArrayRows(x, name=name or "tensor")
+        return ArrayRows(whole_as_float64(x, name or "tensor"), name=name or "tensor")
     if isinstance(x, np.ndarray):
         return from_numpy(x, name=name or "array")
     raise InputError(
