@@ -13,7 +13,6 @@ import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.whole_numbers import whole_as_float64
 
 Tensor = torch.Tensor
 GRID = 8192
@@ -301,15 +300,11 @@ class ArrayRows(Rows):
 
 
 def float_tensor(x: npt.NDArray[Any], name: str) -> Tensor:
-    """An array of floats, in either byte order, as a tensor; without a copy where the memory allows it.
-
-    Integers become float64.
-    """
+    """An array of floats, in either byte order, as a tensor; without a copy where the memory allows it."""
     if isinstance(x, np.ma.MaskedArray):
         raise InputError(
             f"expected an array without a mask, got one with a mask from {name}: fill or drop the masked rows"
         )
-    x = whole_as_float64(x, name)
     if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise InputError(
             f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: use x.astype('float32')"
@@ -322,16 +317,16 @@ def float_tensor(x: npt.NDArray[Any], name: str) -> Tensor:
 
 
 def from_numpy(x: npt.NDArray[Any], *, name: str) -> ArrayRows:
-    """Rows of a NumPy array of numbers."""
+    """Rows of a NumPy array of floats."""
     return ArrayRows(float_tensor(x, name), name=name)
 
 
 def as_rows(x: Any, *, name: str | None = None) -> Rows:
-    """`x` as Rows: Rows as they are, a tensor or array (N, D) without a copy; integers become float64."""
+    """`x` as Rows: Rows as they are, a tensor or array (N, D) without a copy."""
     if isinstance(x, Rows):
         return x
     if isinstance(x, Tensor):
-        return ArrayRows(whole_as_float64(x, name or "tensor"), name=name or "tensor")
+        return ArrayRows(x, name=name or "tensor")
     if isinstance(x, np.ndarray):
         return from_numpy(x, name=name or "array")
     raise InputError(

@@ -9,6 +9,7 @@ import torch
 
 from uncone.errors import InputError, first_line
 from uncone.rows.base import Rows, SelectedRows, as_rows, float_tensor
+from uncone.rows.whole_numbers import whole_as_float64
 
 Tensor = torch.Tensor
 
@@ -25,13 +26,14 @@ def as_samples(x: Any, mask: Any = None) -> Rows:
 
     Raises:
         InputError: not Rows, a tensor, an array, a list or a DataFrame of numbers (bools are none), or integers beyond
-            2^53; three axes without a mask, since what is
-            padding there cannot be told from a state; a mask of another shape or type, or one that keeps none.
+            2^53; three axes without a mask, since what is padding there cannot be told from a state; a mask of another
+            shape or type, or one that keeps none.
     """
     name = "list" if isinstance(x, list | tuple) else None
     x = as_tensor(x) if name else x
     if hasattr(x, "columns") and hasattr(x, "__array__"):
         name, x = type(x).__name__, _numbers_of(x)
+    x = whole_as_float64(x, name or ("tensor" if isinstance(x, Tensor) else "array"))
     shape = tuple(getattr(x, "shape", ()))
     if mask is None or len(shape) < 2 or 0 in shape:
         return as_rows(x, name=name)  # which refuses all but rows
@@ -42,7 +44,7 @@ def as_samples(x: Any, mask: Any = None) -> Rows:
 def _numbers_of(frame: Any) -> npt.NDArray[Any]:
     """The numbers of a DataFrame, row by row. One with columns of several types has them as objects."""
     found: npt.NDArray[Any] = np.asarray(frame, order="C")
-    if found.dtype.hasobject and not any(isinstance(one, str | bool) for one in found.flat):
+    if found.dtype.hasobject and not any(isinstance(one, str | bool | np.bool_) for one in found.flat):
         with suppress(TypeError, ValueError):  # the caller refuses objects
             found = found.astype(np.float64)
     if found.dtype.kind not in "fiu":
@@ -78,7 +80,7 @@ def as_tensor(x: Any) -> Tensor:
             f"expected a tensor, an array or a list of numbers, got {type(x).__name__}: "
             "convert it, for instance with numpy.asarray(x)"
         )
-    return float_tensor(x, "array")
+    return float_tensor(whole_as_float64(x, "array"), "array")
 
 
 def _kept(mask: Any, shape: tuple[int, ...]) -> Tensor:

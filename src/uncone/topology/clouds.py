@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from uncone.rows import as_tensor
-from uncone.rows.whole_numbers import whole_as_float64
 
 Tensor = torch.Tensor
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -64,8 +63,8 @@ class Clouds:
 
 
 def floats(x: Any) -> Any:
-    """An array or a list of numbers as a tensor, integers as float64; anything else as it is, to be refused."""
-    return as_tensor(x) if isinstance(x, np.ndarray | list | tuple) else whole_as_float64(x, "tensor")
+    """An array or a list of numbers as a tensor; a tensor as it is, and anything else too, to be refused."""
+    return as_tensor(x) if isinstance(x, np.ndarray | list | tuple) else x
 
 
 def integers(x: Any) -> Any:
